@@ -1,0 +1,55 @@
+# Each of these does all the set-up it needs, in .venv; a second call is quick.
+#   make demo         train dates in a few minutes, export, translate, draw
+#   make test         lint and tests
+#   make test-peers   tests against PyTorch and other peers
+#   make bench        the benchmarks
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-peers lint format bench clean
+.DELETE_ON_ERROR:
+
+demo: .venv/ready
+	$(BIN)/zoo train dates
+	@echo; echo "In a new process that imports nothing but TensorFlow:"; echo
+	$(BIN)/python training/demo.py saved_models/dates
+	@echo; echo "What attends to what:"
+	$(BIN)/zoo attend saved_models/dates --file training/demo.txt --out pictures/dates.html
+
+test: .venv/ready-test lint
+	$(BIN)/python -m pytest -m "not peers"
+
+test-peers: .venv/ready-peers
+	$(BIN)/python -m pytest -m peers
+
+lint: .venv/ready-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: .venv/ready-test
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/ready-peers
+	$(BIN)/python benchmarks/rnn_training.py
+	$(BIN)/python benchmarks/thought_vector.py
+
+clean:
+	rm -rf .venv build *.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or later is needed; call make PYTHON=...')"
+	$(PYTHON) -m venv .venv
+
+.venv/ready: pyproject.toml .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/ready-test: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	@touch $@
+
+.venv/ready-peers: .venv/ready-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,peers]"
+	@touch $@

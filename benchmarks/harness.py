@@ -1,0 +1,130 @@
+"""Interleaved timing: each contestant in a process of its own, taking turns, so that all meet the same machine.
+
+A contestant is a function `build() -> step`: it sets up whatever it needs and returns the call to be timed. Processes
+keep libraries from sharing thread pools or memory; turns of a few steps, alternating, spread the machine's noise
+evenly. What counts is the ratio of medians, and its spread over the rounds, not any absolute time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import multiprocessing
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+
+Build = Callable[[], Callable[[], None]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """What takes part: a name, how to set it up, and the arguments of that."""
+
+    name: str
+    build: Callable[..., Callable[[], None]]
+    arguments: tuple = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """The median time of a step in each round, in seconds."""
+
+    name: str
+    rounds: list[float]
+
+    @property
+    def median(self) -> float:
+        """The median over the rounds, in seconds."""
+        return statistics.median(self.rounds)
+
+
+def race(contestants: Sequence[Contestant], rounds: int = 12, steps: int = 5, warm_up: int = 3) -> list[Timing]:
+    """Times the contestants' steps in turns.
+
+    Args:
+        contestants: the first is ours by convention.
+        rounds: how often each has a turn.
+        steps: steps a turn; the turn counts with their median.
+        warm_up: steps before the first turn, not counted.
+    """
+    context = multiprocessing.get_context("spawn")
+    runners = [_Runner(context, contestant, warm_up) for contestant in contestants]
+    try:
+        for runner in runners:  # one after the other, so that no set-up disturbs another
+            runner.start()
+        times: list[list[float]] = [[] for _ in runners]
+        for number in range(rounds):
+            # Every other round in reverse, so that nobody always runs after the same neighbour.
+            order = list(enumerate(runners))
+            for index, runner in order if number % 2 == 0 else reversed(order):
+                times[index].append(statistics.median(runner.turn(steps)))
+    finally:
+        for runner in runners:
+            runner.stop()
+    return [Timing(contestant.name, each) for contestant, each in zip(contestants, times, strict=True)]
+
+
+class _Runner:
+    """One contestant's process, and the pipe it takes its turns through."""
+
+    def __init__(self, context, contestant: Contestant, warm_up: int):
+        self.name = contestant.name
+        self.pipe, child = context.Pipe()
+        self.process = context.Process(target=_serve, args=(child, contestant, warm_up), daemon=True)
+
+    def start(self) -> None:
+        self.process.start()
+        self._receive()
+
+    def turn(self, steps: int) -> list[float]:
+        self.pipe.send(steps)
+        return self._receive()
+
+    def stop(self) -> None:
+        if self.process.is_alive():
+            self.pipe.send(None)
+            self.process.join(10)
+        if self.process.is_alive():
+            self.process.kill()
+
+    def _receive(self):
+        while not self.pipe.poll(1):
+            if not self.process.is_alive():
+                raise RuntimeError(f"{self.name} ended with exit code {self.process.exitcode}")
+        return self.pipe.recv()
+
+
+def _serve(pipe: Connection, contestant: Contestant, warm_up: int) -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    step = contestant.build(*contestant.arguments)
+    for _ in range(warm_up):
+        step()
+    pipe.send("ready")
+    while (steps := pipe.recv()) is not None:
+        times = []
+        for _ in range(steps):
+            begin = time.perf_counter()
+            step()
+            times.append(time.perf_counter() - begin)
+        pipe.send(times)
+
+
+def report(timings: Sequence[Timing], unit: str = "ms a step") -> str:
+    """A table of the medians and of how many times as fast as each the first is, with the spread over the rounds."""
+    ours = timings[0]
+    lines = [f"| | median {unit} | ours is faster by | range over the rounds |", "|---|---|---|---|"]
+    for timing in timings:
+        ratios = sorted(theirs / mine for theirs, mine in zip(timing.rounds, ours.rounds, strict=True))
+        compared = f"| {timing.median / ours.median:.2f}x | {ratios[0]:.2f}x - {ratios[-1]:.2f}x |"
+        lines.append(f"| {timing.name} | {timing.median * 1e3:.1f} {compared if timing is not ours else '| | |'}")
+    return "\n".join(lines)
+
+
+def machine(*packages: str) -> str:
+    """One line on where a figure was measured."""
+    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {versions}"

@@ -1,0 +1,87 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from zoo.pictures import Alignment, save, saving, to_html, to_svg
+from zoo.pictures.writing import write_whole
+
+
+def some(title=None):
+    return Alignment(["न", "\u0902", "b"], ["1", "2"], np.array([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]]), title=title)
+
+
+def latin():
+    return Alignment(["a"], ["1"], [[1.0]])
+
+
+def test_the_suffix_chooses_the_kind(tmp_path):
+    assert save([some(), some("b")], tmp_path / "a.html", title="T", columns=2).read_text("utf-8") == to_html(
+        [some(), some("b")], "T", columns=2
+    )
+    assert save(some(), tmp_path / "a.SVG", vmax=0.5).read_text("utf-8") == to_svg(some(), vmax=0.5)
+    assert save(latin(), str(tmp_path / "a.png")).read_bytes().startswith(b"\x89PNG")
+
+
+def test_makes_folders_and_titles_a_page_by_its_name(tmp_path):
+    path = save(some(), tmp_path / "new" / "folder" / "dates.html")
+    assert "<title>dates</title>" in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a", ".html", "a.html.gz"])
+def test_other_suffixes(tmp_path, name):
+    with pytest.raises(ValueError, match=r"ends in \.html, \.svg, \.png, received '.*" + name):
+        save(some(), tmp_path / "new" / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_svg_holds_one(tmp_path):
+    with pytest.raises(ValueError, match=r"one Alignment for an \.svg, received 2; save them as \.html"):
+        save([some(), some()], tmp_path / "a.svg")
+
+
+def test_an_empty_list(tmp_path):
+    with pytest.raises(ValueError, match="at least one Alignment"):
+        save([], tmp_path / "a.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failing_picture_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("half way")
+
+    path = tmp_path / "a.html"
+    path.write_text("old")
+    monkeypatch.setattr(saving, "to_html", fail)
+    with pytest.raises(RuntimeError, match="half way"):
+        save(some(), path)
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a.html", "old")]
+
+
+def test_a_failing_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise OSError("disk full")
+
+    path = tmp_path / "a.svg"
+    path.write_text("old")
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(path, b"new")
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a.svg", "old")]
+
+
+def test_a_written_file_has_the_usual_permissions(tmp_path):
+    (tmp_path / "usual").touch()
+    assert write_whole(tmp_path / "ours", b"").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_pages_need_no_matplotlib(tmp_path):
+    program = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from zoo.pictures import Alignment, save\n"
+        f"save(Alignment(['a'], ['b'], [[1.0]]), {str(tmp_path / 'a.html')!r})"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert (tmp_path / "a.html").exists()

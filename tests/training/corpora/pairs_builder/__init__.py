@@ -1,0 +1,1 @@
+"""A package, since TFDS wants a builder in one."""

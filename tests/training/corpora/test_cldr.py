@@ -1,0 +1,87 @@
+"""Which date patterns are used, and that they are read from the CLDR as Babel reads it."""
+
+import pytest
+from babel import localedata
+
+from training.corpora import cldr
+from training.corpora.cldr import date_fields, date_locale, is_unambiguous
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["EEEE d MMMM y", "d MMM yyyy", "y年M月d日", "y-MM-dd, E", "cccc d. LLLL y", "d MMMM G y", "EEEE د y د MMMM d"],
+)
+def test_unambiguous_patterns(pattern):
+    assert is_unambiguous(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("d/M/y", "M/d/y", "dd.MM.y", "y/d/M", "E d/M y"),  # a month in digits anywhere but between year and day
+        *("d MMM yy", "yy/M/d", "d MMM Y", "d MMM u", "d MMM"),  # no year, not in full, or another one
+        *("d MMMMM y", "ccccc d MMM y", "c d MMM y", "d MMM GGGGG y"),  # one letter, or the number of a weekday
+        *("yMMdd", "MMM dy", "MMM y", "d d MMM y", "d MMM y H", "d MMM Q y"),  # touching, missing, double, alien
+    ],
+)
+def test_ambiguous_patterns(pattern):
+    assert not is_unambiguous(pattern)
+
+
+@pytest.mark.parametrize("name", ["dz", "mn_Mong"])  # '༡' to '༡༢' in Dzongkha; nobody has entered Mongolian ones
+def test_months_that_are_no_words_are_not_used(name):
+    widths = {
+        width for pattern in date_locale(name).patterns for letter, width in date_fields(pattern) if letter in "ML"
+    }
+    assert 3 not in widths
+
+
+def test_patterns_are_those_of_the_locale():
+    assert date_locale("sv").patterns == (
+        *("EEEE d MMMM y", "d MMMM y", "d MMM y", "y-MM-dd", "E, y-MM-dd", "E d MMM y"),
+    )
+    assert date_locale("ar_EG").patterns == ("EEEE، d MMMM y", "d MMMM y")  # its abbreviated months are the full ones
+    assert set(date_locale("bg").patterns) >= {
+        "d MMMM y\u202f'г'.",
+        "d MMMM y 'г'.",
+    }  # as the CLDR and as keyboards have it
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "numbering_systems"),
+    [
+        ("fr", "Latn", ("latn",)),
+        ("hi", "Deva", ("latn", "deva")),
+        ("ar_SY", "Arab", ("arab", "latn")),
+        ("ur", "Arab", ("latn", "arabext")),
+        ("sr_Latn", "Latn", ("latn",)),
+        ("pa_Arab", "Arab", ("arabext", "latn")),
+        ("el", "Grek", ("latn",)),  # not the letters of antiquity
+        ("zh_Hant", "Hant", ("latn", "hanidec")),
+        ("ja", "Jpan", ("latn", "jpan")),
+    ],
+)
+def test_scripts_and_numbering_systems(name, script, numbering_systems):
+    assert (date_locale(name).script, date_locale(name).numbering_systems) == (script, numbering_systems)
+
+
+def test_han_numbers_stand_between_han_characters_only():
+    assert date_locale("ja").patterns_in("jpan") == ("y年M月d日EEEE", "y年M月d日", "y年M月d日(E)")
+
+
+def test_data_is_inherited_as_in_babel(monkeypatch):
+    names = localedata.locale_identifiers()
+    for name in {*names[::20], "ar_SY", "en_GB", "zh_Hant", "nb", "sr_Latn", "pa_Arab"}:
+        monkeypatch.setattr(localedata, "_cache", {})
+        assert repr(cldr._load(name)) == repr(localedata.load(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("pt-BR", "pt_BR"), ("zh_hant", "zh_Hant"), ("zh_CN", "zh_Hans_CN"), ("pa_IN", "pa_Guru_IN"), ("??", "en, fr")],
+)
+def test_an_unknown_locale_is_an_error_naming_the_nearest(name, nearest):
+    with pytest.raises(ValueError) as error:
+        date_locale(name)
+    assert f"Expected a CLDR locale, received {name!r}; the nearest known ones are " in str(error.value)
+    assert nearest in str(error.value)

@@ -1,0 +1,359 @@
+"""Text pairs from files: what is read, what is held out, and what is said of files that cannot be read."""
+
+import gzip
+import itertools
+import re
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from training.corpora.corpus import CorpusError
+from training.corpora.text import TextPairs
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+NO_HOLD_OUT = {"validation_pairs": 0, "test_pairs": 0}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name: str, content: str | bytes) -> Path:
+        content = content.encode() if isinstance(content, str) else content
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return tmp_path / name
+
+    return write
+
+
+def read(train, split="train", **fields):
+    """The (source, target) pairs of a split; nothing is held out unless told."""
+    held_out = {} if any(name.endswith("_pairs") for name in fields) else NO_HOLD_OUT
+    pairs = TextPairs(train=train, **(held_out | fields)).read(split)
+    return list(zip(pairs.sources, pairs.targets, strict=True))
+
+
+def numbered(count: int) -> str:
+    return "".join(f"source {n}\ttarget {n}\n" for n in range(count))
+
+
+class TestTable:
+    def test_more_columns_than_two_are_ignored(self, write):
+        assert read(write("p.tsv", "a\tb\tCC-BY\nc\td\n")) == [("a", "b"), ("c", "d")]
+
+    def test_columns_by_number(self, write):
+        path = write("p.tsv", "1\tone\tun\n2\ttwo\tdeux\n")
+        assert read(path, source_column=3, target_column=2) == [("un", "one"), ("deux", "two")]
+
+    def test_columns_by_name(self, write):
+        path = write("p.tsv", "\ufeffEng\tHin\tOth\nWow!\tवाह!\tx\n")
+        assert read(path, header=True, source_column="Hin", target_column="Eng") == [("वाह!", "Wow!")]
+
+    def test_header_is_skipped_also_with_columns_by_number(self, write):
+        assert read(write("p.tsv", "Eng\tHin\na\tb\n"), header=True) == [("a", "b")]
+
+    def test_without_header_the_first_line_is_a_pair(self, write):
+        assert read(write("p.tsv", "Eng\tHin\na\tb\n")) == [("Eng", "Hin"), ("a", "b")]
+
+    def test_quotes_are_text(self, write):
+        assert read(write("p.tsv", '"a\t"b\n')) == [('"a', '"b')]
+
+    def test_empty_pairs_are_dropped_and_counted(self, write):
+        pairs = TextPairs(train=write("p.tsv", "a\tb\n\n \nc\t\n\td\ne\tf\n"), **NO_HOLD_OUT).read("train")
+        assert (pairs.sources, pairs.targets, pairs.empty) == (["a", "e"], ["b", "f"], 4)
+
+    def test_too_long_pairs_are_dropped_and_counted(self, write):
+        path = write("p.tsv", f"a\tb\nc\t{'d' * 6}\n")
+        pairs = TextPairs(train=path, max_characters=5, **NO_HOLD_OUT).read("train")
+        assert (pairs.sources, pairs.too_long) == (["a"], 1)
+
+    def test_too_few_columns(self, write):
+        path = write("p.tsv", "a\tb\nc d\n")
+        with pytest.raises(CorpusError, match=rf"^{re.escape(str(path))}:2: found 1 of the 2 columns needed"):
+            read(path)
+
+    def test_too_few_columns_below_a_header(self, write):
+        path = write("p.tsv", "x\ty\tz\na\tb\tc\nd\te\n")
+        with pytest.raises(CorpusError, match=r"p\.tsv:3: found 2 of the 3 columns needed \(.*target_column = 'z'\)"):
+            read(path, header=True, target_column="z")
+
+    def test_unknown_column_name(self, write):
+        path = write("p.tsv", "Eng\tHin\tOth\na\tb\tc\n")
+        with pytest.raises(CorpusError, match=r"p\.tsv:1: no column 'Hindi'.* 'Eng', 'Hin', 'Oth'; did you mean 'Hin'"):
+            read(path, header=True, source_column="Eng", target_column="Hindi")
+
+    def test_a_name_and_a_number_for_the_same_column(self, write):
+        path = write("p.tsv", "Eng\tHin\na\tb\n")
+        with pytest.raises(CorpusError, match="source_column and target_column are both column 2"):
+            read(path, header=True, source_column="Hin", target_column=2)
+
+
+class TestParallel:
+    def test_lines_correspond(self, write):
+        files = [write("p.en", "a\nb\n"), write("p.de.gz", "A\nB")]
+        assert read(files) == [("a", "A"), ("b", "B")]
+        assert read(files[::-1]) == [("A", "a"), ("B", "b")]
+
+    def test_tabs_are_text(self, write):
+        assert read([write("p.en", "a\tx\n"), write("p.de", "A\n")]) == [("a\tx", "A")]
+
+    @pytest.mark.parametrize("lengths", [(3, 5), (5, 3)])
+    def test_unequal_length(self, write, lengths):
+        files = [write(f"p.{i}", "line\n" * length) for i, length in enumerate(lengths)]
+        with pytest.raises(CorpusError, match=rf"p\.0 has {lengths[0]} lines and \S*p\.1 has {lengths[1]}:"):
+            read(files)
+
+
+class TestLines:
+    @pytest.mark.parametrize("end", ["\n", "\r\n"])
+    @pytest.mark.parametrize("last", [True, False])
+    @pytest.mark.parametrize("name", ["p.tsv", "p.tsv.gz"])
+    def test_line_ends(self, write, end, last, name):
+        assert read(write(name, f"a\tb{end}c\td{end * last}")) == [("a", "b"), ("c", "d")]
+
+    @pytest.mark.parametrize("char", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r"])
+    def test_nothing_else_ends_a_line(self, write, char):
+        assert read(write("p.tsv", f"a{char}b\tc{char}d\ne\tf\n")) == [(f"a{char}b", f"c{char}d"), ("e", "f")]
+        files = [write("p.en", f"a{char}b\nc\n"), write("p.de", f"A\nB{char}C\n")]
+        assert read(files) == [(f"a{char}b", "A"), ("c", f"B{char}C")]
+
+    def test_byte_order_mark_is_dropped_at_the_start_only(self, write):
+        assert read(write("p.tsv", "\ufeffa\tb\n\ufeffc\td\n")) == [("a", "b"), ("\ufeffc", "d")]
+
+    @pytest.mark.parametrize("name", ["p.tsv", "p.tsv.gz"])
+    def test_not_utf8(self, write, name):
+        path = write(name, "é\tb\n".encode() + b"caf\xe9\tx\n")
+        with pytest.raises(CorpusError, match=rf"{re.escape(name)}:2: not UTF-8: byte 0xe9 at offset 8 of the text"):
+            read(path)
+
+    def test_not_utf8_behind_a_byte_order_mark(self, write):
+        with pytest.raises(CorpusError, match=r"p\.tsv:1: not UTF-8: byte 0xff at offset 4"):
+            read(write("p.tsv", b"\xef\xbb\xbfa\xff\tb\n"))
+
+    def test_half_a_gzip_file(self, write):
+        path = write("p.tsv.gz", numbered(5000))
+        path.write_bytes(path.read_bytes()[:-2000])
+        with pytest.raises(CorpusError, match=r"p\.tsv\.gz:\d\d+: broken gzip file"):
+            read(path)
+
+    def test_damaged_gzip_file(self, write):
+        path = write("p.tsv.gz", numbered(5000))
+        content = bytearray(path.read_bytes())
+        content[100:200] = bytes(100)
+        path.write_bytes(content)
+        with pytest.raises(CorpusError, match=r"p\.tsv\.gz:\d+: broken gzip file"):
+            read(path)
+
+    def test_plain_text_named_gz(self, write):
+        path = write("p.tsv", "a\tb\n").rename(write("p.tsv.gz", ""))
+        with pytest.raises(CorpusError, match=r"p\.tsv\.gz:1: broken gzip file .* drop the \.gz"):
+            read(path)
+
+    @pytest.mark.parametrize("name", ["p.tsv", "p.tsv.gz"])
+    @pytest.mark.parametrize("header", [True, False])
+    def test_empty_file(self, write, name, header):
+        with pytest.raises(CorpusError, match=rf"{re.escape(name)}: the file is empty"):
+            read(write(name, ""), header=header)
+
+    def test_header_alone(self, write):
+        with pytest.raises(CorpusError, match="no usable pair"):
+            read(write("p.tsv", "Eng\tHin\n"), header=True)
+
+    def test_packed_file(self, write):
+        with pytest.raises(CorpusError, match=r"hin-eng\.zip: only plain text and \.gz are read; unpack it"):
+            read(write("hin-eng.zip", b"PK\x03\x04"))
+
+    def test_missing_file(self, tmp_path):
+        with pytest.raises(CorpusError, match=r"nowhere\.tsv: there is no such file\.$"):
+            read(tmp_path / "nowhere.tsv")
+
+    def test_missing_relative_file_tells_the_working_directory(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(CorpusError, match=rf"^p\.tsv: there is no such file.*{re.escape(str(tmp_path))}"):
+            read("p.tsv")
+
+    def test_folder(self, tmp_path):
+        with pytest.raises(CorpusError, match="expected a file, found a folder"):
+            read(tmp_path)
+
+    def test_home_and_working_directory(self, write, monkeypatch):
+        home = write("p.tsv", "a\tb\n").parent
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.chdir(home)
+        assert read("~/p.tsv") == read("p.tsv") == [("a", "b")]
+
+    def test_unknown_home(self):
+        with pytest.raises(CorpusError, match=r"^~nobody-of-that-name/p\.tsv: there is no such file"):
+            read("~nobody-of-that-name/p.tsv")
+
+
+class TestHeldOut:
+    def splits(self, path, **fields):
+        corpus = TextPairs(train=path, **fields)
+        found = {split: corpus.read(split) for split in corpus.splits}
+        return {split: list(zip(pairs.sources, pairs.targets, strict=True)) for split, pairs in found.items()}
+
+    def test_by_default_one_in_twenty(self, write):
+        splits = self.splits(write("p.tsv", numbered(200)))
+        assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 180, "validation": 10, "test": 10}
+        assert sorted(itertools.chain(*splits.values())) == sorted((f"source {n}", f"target {n}") for n in range(200))
+
+    def test_by_default_at_most_a_thousand(self, write):
+        splits = self.splits(write("p.tsv", numbered(21_000)), test_pairs=0)
+        assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 20_000, "validation": 1_000}
+
+    def test_as_many_as_asked_and_in_the_order_of_the_file(self, write):
+        splits = self.splits(write("p.tsv", numbered(50)), validation_pairs=7, test_pairs=4)
+        assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 39, "validation": 7, "test": 4}
+        for pairs in splits.values():
+            assert pairs == sorted(pairs, key=lambda pair: int(pair[0].split()[1]))
+
+    def test_no_text_is_in_two_splits(self, write):
+        # Sources with several translations, targets with several sources, chains of both, and a large family.
+        lines = [f"s{n % 60}\tt{n % 75}" for n in range(0, 300, 7)] + [f"x{n}\ty{n // 3}" for n in range(90)]
+        lines += [f"big {n}\tone translation" for n in range(40)]
+        for seed in range(20):
+            splits = self.splits(write("p.tsv", "\n".join(lines)), validation_pairs=20, test_pairs=20, seed=seed)
+            assert [len(splits[split]) for split in ("validation", "test")] == [20, 20]
+            for side in (0, 1):
+                texts = [{pair[side] for pair in pairs} for pairs in splits.values()]
+                assert sum(map(len, texts)) == len(set.union(*texts))
+
+    def test_texts_are_compared_as_they_are_read(self, write):
+        # The same source four times: composed, decomposed, in white space, and behind \r.
+        lines = ["caf\u00e9\tone", "cafe\u0301\ttwo", " caf\u00e9 \tthree", "caf\u00e9\r\tfour"]
+        lines += [f"s{n}\tt{n}" for n in range(4)]
+        for seed in range(10):
+            splits = self.splits(write("p.tsv", "\n".join(lines)), validation_pairs=2, test_pairs=2, seed=seed)
+            assert [pair[1] for pair in splits["train"] if pair[0] == "café"] == ["one", "two", "three", "four"]
+
+    def test_the_order_of_the_lines_does_not_matter(self, write):
+        lines = numbered(60).splitlines()
+        forwards = self.splits(write("p.tsv", "\n".join(lines)))
+        backwards = self.splits(write("q.tsv", "\n".join(lines[::-1])))
+        assert {split: pairs[::-1] for split, pairs in backwards.items()} == forwards
+
+    def test_seed(self, write):
+        path = write("p.tsv", numbered(100))
+        assert self.splits(path) == self.splits(path, seed=0) != self.splits(path, seed=1)
+
+    def test_the_same_pairs_on_every_machine(self, write):
+        """Guards against the choice changing with Python's hash seed or with a rewrite."""
+        splits = self.splits(write("p.tsv", numbered(40)), validation_pairs=2, test_pairs=2)
+        held = {split: [int(source.split()[1]) for source, _ in pairs] for split, pairs in splits.items()}
+        assert (held["validation"], held["test"]) == ([17, 21], [24, 29])
+
+    def test_test_pairs_do_not_depend_on_validation_pairs(self, write):
+        path = write("p.tsv", numbered(100))
+        tests = [self.splits(path, validation_pairs=n, test_pairs=9)["test"] for n in (0, 5, 50)]
+        assert tests[0] == tests[1] == tests[2]
+
+    def test_large_families_are_as_likely_as_small_ones(self, write):
+        lines = [f"pair {n}\tp{n}{i}" for n in range(100) for i in "ab"] + [f"alone {n}\tq{n}" for n in range(100)]
+        path, share = write("p.tsv", "\n".join(lines)), 0
+        for seed in range(20):
+            held = self.splits(path, validation_pairs=60, test_pairs=0, seed=seed)["validation"]
+            share += sum(source.startswith("alone") for source, _ in held) / len(held) / 20
+        assert share == pytest.approx(1 / 3, abs=0.05)
+
+    def test_unusable_pairs_do_not_count(self, write):
+        path = write("p.tsv", numbered(20) + "\tempty\n" * 10 + f"long\t{'x' * 99}\n")
+        corpus = TextPairs(train=path, validation_pairs=6, test_pairs=6, max_characters=50)
+        counts = [(len(p), p.empty, p.too_long) for p in map(corpus.read, corpus.splits)]
+        assert counts == [(8, 10, 1), (6, 0, 0), (6, 0, 0)]
+
+    def test_out_of_parallel_files(self, write):
+        files = [
+            write("p.en", "".join(f"s{n}\n" for n in range(30))),
+            write("p.de", "".join(f"t{n}\n" for n in range(30))),
+        ]
+        splits = self.splits(files)
+        assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 28, "validation": 1, "test": 1}
+        assert all(source[1:] == target[1:] for pairs in splits.values() for source, target in pairs)
+
+    def test_only_the_split_without_a_file_is_held_out(self, write):
+        path, given = write("p.tsv", numbered(40)), write("v.tsv", "a\tb\n")
+        splits = self.splits(path, validation=given, test_pairs=3)
+        assert (splits["validation"], len(splits["test"]), len(splits["train"])) == ([("a", "b")], 3, 37)
+
+    def test_files_given_are_read_as_they_are(self, write):
+        path, given = write("p.tsv", numbered(4)), write("v.tsv", numbered(4))
+        splits = self.splits(path, validation=given, test=given)
+        assert splits["train"] == splits["validation"] == splits["test"]
+
+    @pytest.mark.parametrize("fields", [{"validation_pairs": 5, "test_pairs": 5}, {"validation_pairs": 99}])
+    def test_too_few_pairs(self, write, fields):
+        with pytest.raises(CorpusError, match=r"p\.tsv: cannot hold out .*of 10 usable pairs; ask for fewer, or for 0"):
+            self.splits(write("p.tsv", numbered(10)), **fields)
+
+    def test_all_pairs_hang_together(self, write):
+        path = write("p.tsv", "".join(f"the same\ttarget {n}\n" for n in range(10)))
+        with pytest.raises(CorpusError, match=r"p\.tsv: cannot hold out .* the 10 usable pairs share"):
+            self.splits(path)
+
+    def test_fewer_than_asked_are_told(self, write, caplog):
+        path = write("p.tsv", "".join(f"source {n // 3}\ttarget {n}\n" for n in range(30)))
+        assert len(self.splits(path, validation_pairs=7, test_pairs=0)["validation"]) == 6
+        assert "held out 6 pairs for validation, not 7" in caplog.text
+
+
+class TestFields:
+    def test_splits(self):
+        assert TextPairs(train="p").splits == ("train", "validation", "test")
+        assert TextPairs(train="p", **NO_HOLD_OUT).splits == ("train",)
+        assert TextPairs(train="p", test="q", validation_pairs=0).splits == ("train", "test")
+
+    def test_split_that_does_not_exist(self):
+        with pytest.raises(CorpusError, match="no split 'test'; it has train, validation"):
+            TextPairs(train="p", test_pairs=0).read("test")
+
+    def test_fields_survive_json(self):
+        corpus = TextPairs(train=["a", "b"], validation="c", source_column="x", header=True)
+        assert TextPairs(**corpus.model_dump(exclude_unset=True)) == corpus
+        assert TextPairs.model_validate_json(corpus.model_dump_json(exclude_unset=True)) == corpus
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({}, r"train\n.*[Rr]equired"),
+            ({"train": ["a", "b", "c"]}, r"expected one path \(a TSV file\) or a list of two.*got \['a', 'b', 'c'\]"),
+            ({"train": ["a"]}, "expected one path"),
+            ({"train": 3}, "expected one path"),
+            ({"train": "a", "validation": ["b", 3]}, "expected one path"),
+            ({"train": "a", "source_column": 0}, r"expected a column's number, from 1, or its header's name, got 0"),
+            ({"train": "a", "target_column": True}, "got True"),
+            ({"train": "a", "target_column": ""}, "got ''"),
+            ({"train": "a", "source_column": "Eng"}, "source_column = 'Eng' is a header's name: set header = true"),
+            ({"train": "a", "source_column": 2}, "source_column and target_column are the same, 2"),
+            ({"train": ["a", "b"], "header": True, "source_column": 3}, "source_column, header: of use for a TSV only"),
+            ({"train": "a", "test": "b", "test_pairs": 3}, "either test .a file. or test_pairs .* got both"),
+            ({"train": "a", "validation_pairs": -1}, "greater than or equal to 0"),
+            ({"train": "a", "validaton": "b"}, "validaton"),
+        ],
+    )
+    def test_mistakes(self, fields, message):
+        with pytest.raises(pydantic.ValidationError, match=message):
+            TextPairs(**fields)
+
+
+class TestRealCorpora:
+    @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
+    def test_tatoeba(self):
+        path = DATA / "tatoeba-hin-eng" / "hin.txt"
+        corpus = TextPairs(train=path, header=True, source_column="Eng", target_column="Hin")
+        splits = {split: corpus.read(split) for split in corpus.splits}
+        assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 2655, "validation": 147, "test": 147}
+        for side in ("sources", "targets"):
+            texts = [set(getattr(pairs, side)) for pairs in splits.values()]
+            assert sum(map(len, texts)) == len(set.union(*texts))
+        assert all(any("\u0900" <= char <= "\u097f" for char in target) for target in splits["test"].targets)
+
+    @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
+    def test_multi30k(self):
+        names = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
+        files = {s: [DATA / "multi30k" / f"{n}.{side}.gz" for side in ("en", "de")] for s, n in names.items()}
+        corpus = TextPairs(**files)
+        counts = {split: len(corpus.read(split)) for split in corpus.splits}
+        assert counts == {"train": 29_000, "validation": 1_014, "test": 1_000}
+        source, target = next(corpus.pairs("test").as_numpy_iterator())
+        assert source.decode() == "A man in an orange hat starring at something."
+        assert target.decode() == "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt."

@@ -1,0 +1,315 @@
+"""Pairs from TensorFlow Datasets: prepared files without their code, preparing them, and never a network."""
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from training.corpora.corpus import CorpusError
+from training.corpora.tfds import TfdsPairs
+
+tfds = pytest.importorskip("tensorflow_datasets")
+
+
+@pytest.fixture(scope="session")
+def builders():
+    """The test corpus's module, whose own builder 'pairs' is never registered: TFDS does not know its code."""
+    from tensorflow_datasets.core import registered
+
+    tfds.disable_progress_bar()
+    sys.path.insert(0, str(Path(__file__).parent))
+    try:
+        with registered.skip_registration():
+            from pairs_builder import pairs_dataset_builder as module
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+@pytest.fixture(scope="session")
+def prepared(builders, tmp_path_factory):
+    """A data_dir with every config of 'pairs' written by TFDS."""
+    data_dir = tmp_path_factory.mktemp("prepared")
+    for config in builders.Builder.builder_configs:
+        builders.Builder(data_dir=data_dir, config=config).download_and_prepare()
+    assert "pairs" not in tfds.list_builders(with_community_datasets=False)
+    return data_dir
+
+
+@pytest.fixture(scope="session")
+def registered(builders):
+    """Corpora whose code TFDS knows: one that can be prepared, one that fails, one behind a host that is not there."""
+
+    class ZooMadePairs(builders.Builder):
+        pass
+
+    class ZooFailingPairs(builders.Builder):
+        def _split_generators(self, dl_manager):
+            raise ConnectionError("the server hung up\nand more lines")
+
+    class ZooFarPairs(ZooFailingPairs):
+        url_infos = {"https://pairs.invalid/all.tgz": None, "gs://bucket/more": None}  # noqa: RUF012
+
+    return ZooMadePairs, ZooFailingPairs, ZooFarPairs
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """Without a network, whatever the machine has: no name resolves, and a connection fails the test."""
+
+    def unknown(host, *_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, f"Name or service not known: {host}")
+
+    def refuse(*_):
+        pytest.fail("a test tried to reach the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(urllib.request, "getproxies", dict)
+
+
+def corpus(data_dir, config="supervised", **fields):
+    return TfdsPairs(name=f"pairs/{config}", data_dir=str(data_dir), **fields)
+
+
+def expected(builders, config, split, source, target):
+    examples = [builders.example(config, split, n) for n in range(builders.SIZES[split])]
+    return {(example[source], example[target]) for example in examples}
+
+
+def pairs_of(pairs):
+    return list(zip(pairs.sources, pairs.targets, strict=True))
+
+
+class TestPrepared:
+    def test_all_splits_of_a_corpus_whose_code_is_not_at_hand(self, builders, prepared):
+        pairs = corpus(prepared)
+        assert pairs.splits == ("train", "validation", "test")
+        for split, size in builders.SIZES.items():
+            found = pairs_of(pairs.read(split))
+            assert len(found) == size
+            assert set(found) == expected(builders, "supervised", split, "en", "de")
+
+    def test_order_is_fixed(self, prepared):
+        assert corpus(prepared).read("train") == corpus(prepared).read("train")
+
+    def test_dataset_of_strings(self, prepared):
+        source, target = next(corpus(prepared).pairs("test").as_numpy_iterator())
+        assert source.decode().startswith("en ü test")
+        assert target.decode() == source.decode().replace("en", "de")
+
+    @pytest.mark.parametrize("name", ["pairs", "pairs:1.2.3", "pairs/supervised:1.*.*", "Pairs/supervised"])
+    def test_forms_of_the_name(self, prepared, name):
+        assert len(TfdsPairs(name=name, data_dir=str(prepared)).read("train")) == 10
+
+    def test_data_dir_in_the_home_or_working_directory(self, prepared, monkeypatch):
+        monkeypatch.setenv("HOME", str(prepared.parent))
+        monkeypatch.chdir(prepared.parent)
+        for data_dir in (f"~/{prepared.name}", prepared.name):
+            assert len(corpus(data_dir).read("test")) == 3
+
+    def test_default_data_dir(self, prepared, monkeypatch):
+        monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(prepared))
+        assert len(TfdsPairs(name="pairs/supervised").read("test")) == 3
+
+    def test_text_that_is_not_utf8(self, prepared):
+        with pytest.raises(CorpusError, match=r"pairs/latin: example 1 of 'train' is not UTF-8: .*0xf6 in position 2"):
+            corpus(prepared, "latin").read("train")
+
+
+class TestFeatures:
+    @pytest.mark.parametrize(
+        ("config", "fields", "source", "target"),
+        [
+            ("supervised", {}, "en", "de"),
+            ("supervised", {"source": "de"}, "de", "en"),
+            ("supervised", {"target": "en"}, "de", "en"),
+            ("supervised", {"source": "en", "target": "de"}, "en", "de"),
+            ("unsupervised", {}, "de", "en"),
+            ("unsupervised", {"target": "de"}, "en", "de"),
+            ("three", {"source": "fr", "target": "de"}, "fr", "de"),
+            ("plain", {"source": "question"}, "question", "answer"),
+            ("plain", {"target": "question"}, "answer", "question"),
+        ],
+    )
+    def test_which_is_source_and_which_target(self, builders, prepared, config, fields, source, target):
+        found = corpus(prepared, config, **fields).read("test")
+        assert set(pairs_of(found)) == expected(builders, config, "test", source, target)
+
+    def test_nested(self, prepared):
+        found = corpus(prepared, "nested", source="both/en", target="id").read("test")
+        assert set(pairs_of(found)) == {(f"en ü test {n}", f"id ü test {n}") for n in range(3)}
+
+    @pytest.mark.parametrize(
+        ("config", "fields", "message"),
+        [
+            ("supervised", {"source": "fr"}, r"source = 'fr' is none of its text features: de, en\."),
+            ("plain", {"target": "year"}, r"target = 'year' is none of its text features: answer, question\."),
+            ("nested", {"source": "both"}, r"source = 'both' is none of its .*: both/de, both/en, id\."),
+            ("plain", {}, r"does not say which .*; set source and target to two of its .*: answer, question\."),
+            ("three", {}, r"set source and target to two of its text features: de, en, fr\."),
+            ("three", {"source": "en"}, r"set source and target to two of its text features: de, en, fr\."),
+            ("numbers", {}, r"pairs/numbers: not a corpus of pairs; its text features: none\."),
+        ],
+    )
+    def test_mistakes(self, prepared, config, fields, message):
+        with pytest.raises(CorpusError, match=message):
+            corpus(prepared, config, **fields).read("train")
+
+    def test_same_feature_twice(self):
+        with pytest.raises(pydantic.ValidationError, match="source and target are the same feature, 'en'"):
+            TfdsPairs(name="pairs", source="en", target="en")
+
+
+class TestSplits:
+    def test_only_those_that_exist(self, prepared):
+        assert corpus(prepared, "plain").splits == ("train", "test")
+        assert corpus(prepared, "plain", validation_split="dev").splits == ("train", "validation", "test")
+
+    def test_expressions(self, prepared):
+        fields = {"train_split": "train[:70%]", "validation_split": "train[70%:]", "test_split": "validation+test"}
+        pairs = corpus(prepared, **fields)
+        read = {split: pairs_of(pairs.read(split)) for split in pairs.splits}
+        assert {split: len(found) for split, found in read.items()} == {"train": 7, "validation": 3, "test": 7}
+        assert sorted(read["train"] + read["validation"]) == sorted(pairs_of(corpus(prepared).read("train")))
+
+    @pytest.mark.parametrize(
+        ("fields", "warning"),
+        [
+            ({"validation_split": "train[90%:]"}, "splits 'train' and 'validation' have 1 examples in common"),
+            ({"train_split": "train+test[:2]"}, "splits 'train' and 'test' have 2 examples in common"),
+            ({"train_split": "train[:8]", "validation_split": "train[8:]"}, None),
+        ],
+    )
+    def test_common_examples_are_told(self, prepared, caplog, fields, warning):
+        assert len(corpus(prepared, **fields).splits) == 3
+        assert (warning in caplog.text) if warning else not caplog.records
+
+    @pytest.mark.parametrize("expression", ["trian", "train[:150%]", "train[x", ""])
+    def test_expression_that_means_nothing(self, prepared, expression):
+        with pytest.raises(CorpusError, match=r"train_split = '.*' is none of its splits test, train, validation"):
+            corpus(prepared, train_split=expression).read("train")
+
+    def test_empty_part(self, prepared):
+        with pytest.raises(CorpusError, match=r"test_split = 'test\[3:\]' holds no example"):
+            corpus(prepared, test_split="test[3:]").read("train")
+
+    def test_split_that_does_not_exist(self, prepared):
+        with pytest.raises(CorpusError, match="no split 'validation'; it has train, test"):
+            corpus(prepared, "plain", source="question").read("validation")
+
+
+class TestUnknown:
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            (
+                "pairs/superv",
+                r"no corpus 'pairs/superv'; prepared in data_dir .*: .*did you mean pairs/supervised:1\.2\.3",
+            ),
+            ("pairs/supervised:9.9.9", r"no corpus .*did you mean pairs/supervised:1\.2\.3"),
+            ("ted_hrlr", r"no corpus 'ted_hrlr'; prepared in data_dir .*did you mean ted_hrlr_translate\?"),
+            (
+                "ted_hrlr_translate/pt_to_xx",
+                r"no corpus 'ted_hrlr_translate/pt_to_xx'; prepared .*did you mean ted_hrlr_translate/pt_to_en ",
+            ),
+            ("ted_hrlr_translate/pt_to_en:9.9.9", r"cannot be loaded at version 9\.9\.9, only: 1\.0\.0"),
+            ("two words", r"cannot load 'two words': Parsing builder name string two words failed"),
+        ],
+    )
+    def test_name(self, prepared, name, message):
+        with pytest.raises(CorpusError, match=message) as caught:
+            TfdsPairs(name=name, data_dir=str(prepared)).read("train")
+        assert "\n" not in str(caught.value)
+        assert caught.value.__suppress_context__
+
+    def test_nothing_prepared(self, tmp_path):
+        with pytest.raises(CorpusError, match=rf"no corpus 'pairs'; prepared in data_dir {tmp_path}/none: none"):
+            TfdsPairs(name="pairs", data_dir=str(tmp_path / "none")).read("train")
+        assert not any(tmp_path.iterdir())
+
+    def test_empty_name(self):
+        with pytest.raises(pydantic.ValidationError, match="at least 1 character"):
+            TfdsPairs(name="")
+
+
+class TestPreparing:
+    def test_is_done_once(self, registered, tmp_path, monkeypatch):
+        pairs = TfdsPairs(name="zoo_made_pairs/supervised", data_dir=str(tmp_path))
+        assert len(pairs.read("train")) == 10
+        monkeypatch.setattr(registered[0], "download_and_prepare", None)
+        assert pairs_of(TfdsPairs(**dict(pairs)).read("train")) == pairs_of(pairs.read("train"))
+
+    def test_failure_leaves_nothing(self, registered, tmp_path):
+        message = (
+            r"^zoo_failing_pairs/three is not prepared in .*preparing it failed: ConnectionError: the server hung up"
+        )
+        for _ in range(2):
+            with pytest.raises(CorpusError, match=message) as caught:
+                TfdsPairs(name="zoo_failing_pairs/three", data_dir=str(tmp_path)).read("train")
+            assert caught.value.__suppress_context__
+        assert not list(tmp_path.rglob("*1.2.3*"))
+
+    @pytest.mark.parametrize(
+        ("name", "host"),
+        [("zoo_far_pairs/three", "pairs.invalid"), ("ted_hrlr_translate/pt_to_en", "www.phontron.com")],
+    )
+    def test_without_a_network_it_fails_at_once(self, registered, tmp_path, name, host):
+        start = time.monotonic()
+        with pytest.raises(
+            CorpusError, match=rf"^{name} is not prepared in {tmp_path}/{name}/.*or no host {host}\."
+        ) as caught:
+            TfdsPairs(name=name, data_dir=str(tmp_path)).read("train")
+        assert time.monotonic() - start < 10
+        assert f"tfds build {name}" in str(caught.value)
+        assert not any(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("way", ["a proxy", "a host that resolves"])
+    def test_with_a_network_it_is_tried(self, registered, tmp_path, monkeypatch, way):
+        if way == "a proxy":
+            monkeypatch.setattr(urllib.request, "getproxies", lambda: {"https": "http://proxy.invalid"})
+        else:
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_: ["an address"])
+        with pytest.raises(CorpusError, match="preparing it failed: ConnectionError: the server hung up"):
+            TfdsPairs(name="zoo_far_pairs/three", data_dir=str(tmp_path)).read("train")
+
+
+class TestDamage:
+    @pytest.fixture
+    def copy(self, prepared, tmp_path):
+        shutil.copytree(prepared / "pairs", tmp_path / "pairs")
+        return tmp_path / "pairs" / "supervised" / "1.2.3"
+
+    def test_truncated_file(self, copy, tmp_path):
+        (file,) = copy.glob("*train.tfrecord*")
+        file.write_bytes(file.read_bytes()[:-20])
+        with pytest.raises(CorpusError, match=rf"the files in {copy} are damaged or incomplete .*prepare it again"):
+            corpus(tmp_path).read("train")
+        assert len(corpus(tmp_path).read("test")) == 3
+
+    def test_missing_file(self, copy, tmp_path):
+        next(copy.glob("*test.tfrecord*")).unlink()
+        with pytest.raises(CorpusError, match=rf"the files in {copy} are damaged or incomplete"):
+            corpus(tmp_path).read("test")
+
+    def test_damaged_description(self, copy, tmp_path):
+        (copy / "features.json").write_text("{")
+        with pytest.raises(CorpusError, match=r"cannot load 'pairs/supervised': .*; prepared in data_dir"):
+            corpus(tmp_path).read("test")
+
+    def test_folder_that_is_no_corpus(self, registered, tmp_path):
+        (tmp_path / "zoo_made_pairs" / "three" / "1.2.3").mkdir(parents=True)
+        with pytest.raises(CorpusError, match=r"three/1\.2\.3 is not a prepared corpus; move that folder away"):
+            TfdsPairs(name="zoo_made_pairs/three", data_dir=str(tmp_path)).read("train")
+
+
+def test_importing_the_module_does_not_import_tensorflow():
+    code = "import sys, training.corpora.tfds, training.corpora.text; sys.exit('tensorflow' in sys.modules)"
+    root = Path(__file__).parents[3]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

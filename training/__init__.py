@@ -1,0 +1,1 @@
+"""How the zoo's models are trained: what a recipe names, and the command line `zoo`."""

@@ -1,0 +1,235 @@
+"""The command line `zoo`. Heavy imports stand inside the commands, so that help is instant."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from training.quiet import import_tensorflow
+
+app = typer.Typer(
+    help="Attention models from model.fit to TensorFlow Serving.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+RUNS, MODELS, PICTURES = pathlib.Path("runs"), pathlib.Path("saved_models"), pathlib.Path("pictures")
+
+ModelPath = Annotated[
+    pathlib.Path,
+    typer.Argument(metavar="MODEL", help="An exported model's folder, one version of it, or a saved Translator."),
+]
+Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; without any, lines of stdin.")]
+TextFile = Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read lines of this file instead.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe's value: model.units=128.")
+]
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """Turns what a user did wrong into one line on stderr and exit code 2."""
+    try:
+        yield
+    except BrokenPipeError:  # `zoo ... | head` is no mistake; click ends quietly
+        raise
+    except (ValueError, OSError) as error:
+        message = str(error) if not isinstance(error, OSError) or error.errno is None else _os_error(error)
+        typer.echo(f"zoo: {' '.join(message.split())}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _os_error(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (see `zoo list`) or a TOML file.")],
+    overrides: Overrides = None,
+    out: Annotated[pathlib.Path | None, typer.Option(help="Folder of the run; default runs/RECIPE.")] = None,
+    models: Annotated[pathlib.Path, typer.Option(help="The model is exported to MODELS/RECIPE/<version>.")] = MODELS,
+) -> None:
+    """Train a recipe's model, score it on the test split, and export it."""
+    with user_errors():
+        from training.recipe import name_of, read_recipe
+
+        name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
+        if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
+            name = pathlib.Path(recipe).resolve().parent.name
+        folder = out or RUNS / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for split in ("train", "validation"):  # whatever is wrong with the texts is said before TensorFlow starts
+            parsed.corpus.read(split)
+    import_tensorflow()
+    import training.run
+    from training.progress import say
+
+    run = training.run.train(name, parsed, folder, _command_line())
+    with user_errors():
+        version = run.export(models / name)
+    say(f"exact match on {run.metrics['total']:,} {run.metrics['split']} pairs: {run.metrics['exact_match']:.2%}")
+    say(f"run: {folder}   exported: {version}")
+
+
+@app.command()
+def evaluate(
+    model: ModelPath,
+    split: Annotated[str, typer.Option(help="The split to score.")] = "test",
+    recipe: Annotated[str | None, typer.Option(help="Score on this recipe's corpus, not on the model's own.")] = None,
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Score a model on a split of its corpus: how often the whole output is right."""
+    with user_errors():
+        from training.recipe import read_recipe
+
+        translator = _load(model)
+        from training import run
+
+        parsed = read_recipe(recipe, overrides or ()) if recipe else run.read_back(_recipe_folder(model))
+        pairs = parsed.corpus.read(split)
+    result = run.score(translator, pairs, f"Scoring {split}")
+    if as_json:
+        typer.echo(run.to_json(result), nl=False)
+    else:
+        _print_scores(result, split)
+
+
+@app.command()
+def translate(
+    model: ModelPath,
+    texts: Texts = None,
+    file: TextFile = None,
+    scores: Annotated[bool, typer.Option(help="Put the log-probability before each result, and a tab.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts to translate at once.")] = 64,
+) -> None:
+    """Translate texts, one result a line; an empty line stays empty."""
+    with user_errors():
+        lines = _lines(texts, file)
+        translator = _load(model)
+        at_once = 1 if not texts and file is None and sys.stdin.isatty() else 16 * batch_size
+        for chunk in _chunks(lines, at_once):
+            for result in translator.translate(chunk, batch_size):
+                line = result.text.replace("\n", " ")  # one line in, one line out
+                typer.echo(f"{result.score:.4f}\t{line}" if scores else line)
+
+
+@app.command()
+def attend(
+    model: ModelPath,
+    texts: Texts = None,
+    file: TextFile = None,
+    out: Annotated[
+        pathlib.Path | None, typer.Option(help="A .html, .svg or .png file; default pictures/MODEL.html.")
+    ] = None,
+) -> None:
+    """Draw what each output token attends to in the source."""
+    with user_errors():
+        from zoo import pictures
+
+        lines = [line for line in _lines(texts, file) if line.strip()]
+        if not lines:
+            raise ValueError("no text to draw the attention of; give one as an argument, by --file or on stdin")
+        name = _model_name(model)
+        path = pictures.save(_load(model).attend(lines), out or PICTURES / f"{name}.html", title=f"Attention of {name}")
+    typer.echo(path)
+
+
+@app.command()
+def export(
+    run: Annotated[pathlib.Path, typer.Argument(help="A run's folder, such as runs/dates.")],
+    to: Annotated[pathlib.Path | None, typer.Option(help="The model's folder; default saved_models/NAME.")] = None,
+) -> None:
+    """Export a finished run once more, as the next version of its model."""
+    with user_errors():
+        import_tensorflow()
+        from training.run import Run
+
+        finished = Run.load(run)
+        typer.echo(finished.export(to or MODELS / finished.name))
+
+
+@app.command("list")
+def list_(
+    models: Annotated[pathlib.Path, typer.Option(help="Where exported models are.")] = MODELS,
+) -> None:
+    """List the recipes that can be trained and the models that were exported."""
+    from training import listing
+
+    listing.print_recipes()
+    listing.print_models(models)
+
+
+def _load(path: pathlib.Path):
+    if not path.exists():  # before the seconds that TensorFlow takes to start
+        raise FileNotFoundError(f"{path} does not exist; `zoo list` shows the exported models")
+    import_tensorflow()
+    import zoo
+
+    return zoo.load(path)
+
+
+def _recipe_folder(model: pathlib.Path) -> pathlib.Path:
+    """Where the recipe of a model lies: in its newest version, or beside the saved Translator."""
+    from zoo.serving import newest_version
+
+    return newest_version(model) or model.resolve().parent
+
+
+def _model_name(model: pathlib.Path) -> str:
+    parts = [part for part in model.resolve().parts if not part.isdecimal() and part != "translator"]
+    return parts[-1]
+
+
+def _lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[str]:
+    """The texts given as arguments, or the lines of a file or of stdin as they come; broken UTF-8 becomes U+FFFD."""
+    if texts and file:
+        raise ValueError("texts and --file were both given; give one of them")
+    if texts:
+        yield from texts
+        return
+    if file is None and sys.stdin.isatty():
+        typer.echo("zoo: reading lines from the terminal; Ctrl-D ends", err=True)
+    with file.open("rb") if file else contextlib.nullcontext(sys.stdin.buffer) as stream:
+        for line in stream:
+            yield line.rstrip(b"\r\n").decode("utf-8", "replace")
+
+
+def _chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _print_scores(result: dict, split: str) -> None:
+    for group, score in result["by_group"].items():
+        typer.echo(f"{group:<12} {score['exact_match']:>8.2%}  {score['right']:>6,} of {score['total']:,}")
+    for mistake in result["mistakes"]:
+        typer.echo(f"wrong: {mistake['source']!r} -> {mistake['output']!r}, not {mistake['target']!r}")
+    typer.echo(f"{split:<12} {result['exact_match']:>8.2%}  {result['right']:>6,} of {result['total']:,}")
+
+
+def _command_line() -> str:
+    return shlex.join(["zoo", *sys.argv[1:]])
+
+
+def main() -> None:
+    """The entry point of the command `zoo`."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What every corpus of text pairs has in common."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import logging
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import pydantic
+
+logger = logging.getLogger(__name__)
+
+
+class CorpusError(ValueError):
+    """Text that cannot be read as a corpus; the message says which file and line, and why."""
+
+
+@dataclasses.dataclass
+class Pairs:
+    """The pairs of one split, in a fixed order.
+
+    Attributes:
+        sources: source texts, NFC-normalised, never empty.
+        targets: target texts, as many as sources, NFC-normalised, never empty.
+        groups: what each pair counts under in a table of scores (the locale of a date), or None where a corpus
+            has no such division.
+        empty: how many pairs were dropped because one side was empty or white space alone.
+        too_long: how many pairs were dropped because one side was longer than `max_characters`.
+    """
+
+    sources: list[str] = dataclasses.field(default_factory=list)
+    targets: list[str] = dataclasses.field(default_factory=list)
+    groups: list[str] | None = None
+    empty: int = 0
+    too_long: int = 0
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+
+class Corpus(pydantic.BaseModel, abc.ABC):
+    """Text pairs by split: the fields are what a recipe's `[corpus]` table may say.
+
+    A subclass names its `kind`, its `splits` and how a split is `_read`; normalisation, the dropping of unusable
+    pairs and the `tf.data.Dataset` are done here, once for all.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    kind: str
+    max_characters: pydantic.PositiveInt = pydantic.Field(
+        default=1000, description="a pair with a longer side is dropped"
+    )
+
+    @property
+    @abc.abstractmethod
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits that can be read, 'train' first."""
+
+    @abc.abstractmethod
+    def _read(self, split: str) -> Iterator[tuple[str, str] | tuple[str, str, str]]:
+        """The raw (source, target) or (source, target, group) of a split, in a fixed order."""
+
+    @cached_property
+    def _cache(self) -> dict[str, Pairs]:
+        return {}
+
+    def read(self, split: str) -> Pairs:
+        """All pairs of a split, normalised; read once and kept.
+
+        Raises:
+            CorpusError: the split does not exist, holds no usable pair, or its text cannot be read.
+        """
+        if split not in self.splits:
+            raise CorpusError(f"Corpus {self.kind!r} has no split {split!r}; it has {', '.join(self.splits)}.")
+        if split not in self._cache:
+            pairs = self._gather(self._read(split))
+            dropped = [f"{n} {why}" for n, why in ((pairs.empty, "empty"), (pairs.too_long, "too long")) if n]
+            if dropped:
+                logger.warning(
+                    "%s: split %r keeps %d pairs; dropped %s", self.kind, split, len(pairs), ", ".join(dropped)
+                )
+            if not len(pairs):
+                raise CorpusError(f"Split {split!r} of corpus {self.kind!r} holds no usable pair.")
+            self._cache[split] = pairs
+        return self._cache[split]
+
+    def pairs(self, split: str):
+        """A `tf.data.Dataset` of (source, target) scalar strings (UTF-8), in a fixed order."""
+        import tensorflow as tf
+
+        pairs = self.read(split)
+        return tf.data.Dataset.from_tensor_slices((pairs.sources, pairs.targets))
+
+    def _gather(self, rows: Iterable[tuple[str, ...]]) -> Pairs:
+        pairs = Pairs()
+        for source, target, *group in rows:
+            source, target = (unicodedata.normalize("NFC", side).strip() for side in (source, target))
+            if not source or not target:
+                pairs.empty += 1
+            elif max(len(source), len(target)) > self.max_characters:
+                pairs.too_long += 1
+            else:
+                pairs.sources.append(source)
+                pairs.targets.append(target)
+                if group:
+                    pairs.groups = pairs.groups or []
+                    pairs.groups.append(group[0])
+        return pairs

@@ -1,0 +1,255 @@
+"""Text pairs from TensorFlow Datasets."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import operator
+import os
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from training.corpora.corpus import Corpus, CorpusError
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 1024
+
+
+class TfdsPairs(Corpus):
+    """Pairs from a translation corpus of TensorFlow Datasets, or any of its corpora with two text features.
+
+    A corpus that is prepared in `data_dir` is read from there, also where the code that made it is not at hand, and
+    nothing is downloaded. One that is not is downloaded and prepared there, once, where there is a network.
+
+    To translate the other way, swap `source` and `target`; naming one of the two is enough.
+
+    Raises:
+        CorpusError: from `splits` and `read`, where TensorFlow Datasets knows no such corpus, or it is neither
+            prepared nor can be; has no such split or text feature; or its files are damaged.
+    """
+
+    kind: Literal["tfds"] = Field(default="tfds", description="pairs from TensorFlow Datasets")
+    name: str = Field(
+        min_length=1, description="the corpus as TensorFlow Datasets names it: name, name/config or name/config:version"
+    )
+    data_dir: str | None = Field(
+        default=None,
+        description="the folder of prepared corpora; `~` is the home folder, and a relative path is relative to the "
+        "working directory; if left out: the folder in TFDS_DATA_DIR, or ~/tensorflow_datasets",
+    )
+    source: str | None = Field(
+        default=None,
+        description="the feature with the source text, a nested one as outer/inner; if left out: the first of the "
+        "corpus's supervised keys, or of its two languages in alphabetical order",
+    )
+    target: str | None = Field(
+        default=None, description="the feature with the target text; if left out: the other one of those two"
+    )
+    train_split: str | None = Field(
+        default=None, description="the training split, such as train[:90%]; if left out: train"
+    )
+    validation_split: str | None = Field(
+        default=None, description="the validation split, such as train[90%:]; if left out: validation, where it exists"
+    )
+    test_split: str | None = Field(default=None, description="the test split; if left out: test, where it exists")
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.source is not None and self.source == self.target:
+            raise ValueError(f"source and target are the same feature, {self.source!r}")
+        return self
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits; the corpus is prepared if it is not yet, since only then they are known."""
+        return tuple(self._expressions)
+
+    @cached_property
+    def _expressions(self) -> dict[str, str]:
+        """The TFDS split expression of each split."""
+        known = self._builder.info.splits
+        told = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
+        # No train is a mistake, told below; no validation or test is not.
+        found = {
+            s: s if text is None else text for s, text in told.items() if text is not None or s in {*known, "train"}
+        }
+        infos = {}
+        for split, expression in found.items():
+            try:
+                infos[split] = known[expression]
+            except Exception:  # TFDS raises many kinds here, assertions among them
+                raise CorpusError(
+                    f"{self.name}: {split}_split = {expression!r} is none of its splits {', '.join(sorted(known))}, "
+                    "nor a part of one, such as train[:90%]."
+                ) from None
+            if not infos[split].num_examples:
+                raise CorpusError(f"{self.name}: {split}_split = {expression!r} holds no example.")
+        for one, other in itertools.combinations(infos, 2):
+            if common := _overlap(infos[one], infos[other]):
+                logger.warning("%s: splits %r and %r have %d examples in common.", self.name, one, other, common)
+        return found
+
+    def _read(self, split: str) -> Iterator[tuple[str, str]]:
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
+
+        paths = [name.split("/") for name in self._features]
+        expression = self._expressions[split]
+        config = tfds.ReadConfig(try_autocache=False)  # the base class keeps what it needs
+        try:
+            examples = self._builder.as_dataset(split=expression, shuffle_files=False, read_config=config)
+            texts = examples.map(lambda example: tuple(functools.reduce(operator.getitem, p, example) for p in paths))
+            batches = texts.batch(_BATCH).as_numpy_iterator()
+            pairs = itertools.chain.from_iterable(zip(*batch, strict=True) for batch in batches)
+            for number, pair in enumerate(pairs, 1):
+                yield _decoded(pair, f"{self.name}: example {number} of {expression!r}")
+        except tf.errors.OpError as error:
+            raise CorpusError(
+                f"{self.name}: the files in {self._builder.data_dir} are damaged or incomplete ({_reason(error)}); "
+                "delete that folder and prepare it again."
+            ) from None
+
+    @cached_property
+    def _features(self) -> tuple[str, str]:
+        """The names of the source and the target feature."""
+        info = self._builder.info
+        texts = sorted(_texts(info.features))
+        if len(texts) < 2:
+            raise CorpusError(f"{self.name}: not a corpus of pairs; its text features: {_listed(texts)}.")
+        for field, name in (("source", self.source), ("target", self.target)):
+            if name is not None and name not in texts:
+                raise CorpusError(f"{self.name}: {field} = {name!r} is none of its text features: {_listed(texts)}.")
+        if self.source and self.target:
+            return self.source, self.target
+        pair, ordered = _usual_pair(info, texts)
+        if self.source in pair:
+            return self.source, pair[1 - pair.index(self.source)]
+        if self.target in pair:
+            return pair[1 - pair.index(self.target)], self.target
+        if self.source or self.target or not ordered:
+            raise CorpusError(
+                f"{self.name}: the corpus does not say which text is the source and which the target; set source and "
+                f"target to two of its text features: {_listed(texts)}."
+            )
+        return pair
+
+    @cached_property
+    def _builder(self) -> Any:
+        """The TFDS builder, with its files prepared."""
+        import tensorflow_datasets as tfds
+
+        data_dir = os.path.expanduser(self.data_dir) if self.data_dir else None
+        try:
+            builder = tfds.builder(self.name, data_dir=data_dir)
+        except tfds.core.DatasetNotFoundError:
+            raise self._unknown(data_dir) from None
+        except Exception as error:  # a config, version or form of name that does not exist, each of another type
+            raise self._unknown(data_dir, _reason(error)) from None
+        if not builder.data_path.exists():
+            self._prepare(builder)
+        elif not builder.is_prepared():
+            raise CorpusError(f"{self.name}: {builder.data_dir} is not a prepared corpus; move that folder away.")
+        return builder
+
+    def _unknown(self, data_dir: str | None, reason: str = "") -> CorpusError:
+        import tensorflow_datasets as tfds
+
+        folder = tfds.core.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
+        features = itertools.chain(*(folder.glob(f"{depth}/features.json") for depth in ("*/*", "*/*/*")))
+        versions = [file.parent.relative_to(folder) for file in features]
+        prepared = sorted(f"{version.parent.as_posix()}:{version.name}" for version in versions)
+        known = [*prepared, *tfds.list_builders(with_community_datasets=False)]
+        dataset = self.name.split("/")[0].split(":")[0]
+        if dataset in known:
+            known += [f"{dataset}/{config}" for config in tfds.builder_cls(dataset).builder_configs]
+        near = get_close_matches(self.name, known, n=3)
+        # A reason that ends in a colon would go on with a list, which `near` makes up for.
+        what = f"has no corpus {self.name!r}" if reason[-1:] in ("", ":") else f"cannot load {self.name!r}: {reason}"
+        hint = f"; did you mean {' or '.join(near)}?" if near else "."
+        return CorpusError(f"TensorFlow Datasets {what}; prepared in data_dir {folder}: {_listed(prepared)}{hint}")
+
+    def _prepare(self, builder: Any) -> None:
+        missing = f"{self.name} is not prepared in {builder.data_dir}, and"
+        advice = f"Prepare it where there is a network, with `tfds build {self.name}`, and copy it to that folder."
+        if hosts := _unreachable(builder.url_infos or ()):
+            raise CorpusError(f"{missing} cannot be downloaded: no network, or no host {' or '.join(hosts)}. {advice}")
+        try:
+            builder.download_and_prepare()
+        except Exception as error:  # whatever the corpus's own code raises
+            logger.debug("%s cannot be prepared", self.name, exc_info=True)
+            raise CorpusError(
+                f"{missing} preparing it failed: {type(error).__name__}: {_reason(error)}. {advice}"
+            ) from None
+
+
+def _usual_pair(info: Any, texts: list[str]) -> tuple[tuple[str, ...], bool]:
+    """Two text features, or none, and whether their order says which is the source."""
+    import tensorflow_datasets as tfds
+
+    keys = info.supervised_keys
+    if isinstance(keys, tuple) and len(keys) == 2 and all(isinstance(key, str) and key in texts for key in keys):
+        return keys, True
+    two = tuple(texts) if len(texts) == 2 else ()
+    return two, bool(two) and isinstance(info.features, tfds.features.Translation)
+
+
+def _texts(feature: Any, path: str = "") -> Iterator[str]:
+    """The names of the features that are one text; of a nested one outer/inner."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    if isinstance(feature, tfds.features.FeaturesDict):
+        for name, inner in feature.items():
+            yield from _texts(inner, f"{path}/{name}" if path else name)
+    elif isinstance(feature, tfds.features.Tensor) and (feature.shape, feature.tf_dtype) == ((), tf.string):
+        yield path
+
+
+def _decoded(pair: tuple[bytes, bytes], place: str) -> tuple[str, ...]:
+    try:
+        return tuple(text.decode() for text in pair)
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{place} is not UTF-8: {error}.") from None
+
+
+def _overlap(one: Any, other: Any) -> int:
+    """How many examples two splits, or parts of splits, have in common."""
+    return sum(
+        max(0, min(a.skip + a.take, b.skip + b.take) - max(a.skip, b.skip))
+        for a, b in itertools.product(one.file_instructions, other.file_instructions)
+        if a.filename == b.filename
+    )
+
+
+def _unreachable(urls: Iterable[str]) -> list[str]:
+    """The hosts, if none can be resolved: TFDS itself would try for minutes before it gives up."""
+    parts = [urllib.parse.urlsplit(url) for url in urls]
+    hosts = sorted({part.hostname for part in parts if part.scheme in ("http", "https", "ftp")})[:3]
+    by_proxy = bool(urllib.request.getproxies())  # which would resolve them
+    return [] if by_proxy or any(map(_resolves, hosts)) else hosts
+
+
+def _resolves(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except OSError:
+        return False
+
+
+def _reason(error: Exception) -> str:
+    """The first line of a message, without the arguments that TFDS puts before it."""
+    return (str(error).strip().splitlines() or [""])[0].rpartition('}": ')[2]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

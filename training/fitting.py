@@ -1,0 +1,106 @@
+"""A recipe's model, compiled and fitted: `model.fit` on the batches of its corpus."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import keras
+
+from training.corpora import Pairs
+from training.pipeline import Batches, EncodedPairs, encode
+from training.recipe import CharactersConfig, Recipe, TrainingConfig
+from zoo.models import RNNSeq2Seq
+from zoo.text import CharacterTokenizer, Tokenizer
+from zoo.translator import Translator
+
+
+def learn_tokenizers(recipe: Recipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of both sides, learnt from the training pairs."""
+
+    def learn(config: CharactersConfig, texts: list[str]) -> Tokenizer:
+        return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)
+
+    return learn(recipe.tokenizer.source, pairs.sources), learn(recipe.tokenizer.target, pairs.targets)
+
+
+def build_model(recipe: Recipe, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> keras.Model:
+    """The recipe's model, with the initial values of its seed."""
+    keras.utils.set_random_seed(recipe.seed)
+    arguments = recipe.model.model_dump(exclude={"family"})
+    if arguments["attention"] == "none":  # TOML has no null
+        arguments["attention"] = None
+    return RNNSeq2Seq(source_tokenizer.size, target_tokenizer.size, **arguments, name=recipe.model.family)
+
+
+def compile_model(model: keras.Model, config: TrainingConfig, total_steps: int) -> None:
+    """Sets the optimizer, the loss per token and the token accuracy."""
+    model.compile(
+        optimizer=keras.optimizers.Adam(_learning_rate(config, total_steps), global_clipnorm=config.clip_norm),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"),
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="token_accuracy")],
+        jit_compile=config.jit_compile,
+    )
+
+
+def _learning_rate(config: TrainingConfig, total_steps: int):
+    if config.schedule == "constant" and not config.warmup_steps:
+        return config.learning_rate
+    warmup = min(config.warmup_steps, total_steps - 1)
+    return keras.optimizers.schedules.CosineDecay(
+        initial_learning_rate=0.0 if warmup else config.learning_rate,
+        decay_steps=max(1, total_steps - warmup),
+        warmup_target=config.learning_rate if warmup else None,
+        warmup_steps=warmup,
+        alpha=1.0 if config.schedule == "constant" else 0.0,
+    )
+
+
+def fit(
+    recipe: Recipe,
+    train: Pairs,
+    validation: Pairs,
+    folder: pathlib.Path,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    verbose: int = 1,
+) -> tuple[Translator, keras.callbacks.History]:
+    """Learns the tokenizers, builds the model and fits it; the weights of the best validation loss are kept.
+
+    Args:
+        recipe: what to train.
+        train: pairs to fit.
+        validation: pairs to choose the best epoch by.
+        folder: where the best weights (`best.weights.h5`) and the log (`history.csv`) are written as it goes.
+        callbacks: further Keras callbacks.
+        verbose: as in `model.fit`.
+
+    Returns:
+        The translator and the history.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizers = learn_tokenizers(recipe, train)
+    model = build_model(recipe, *tokenizers)
+    batches, checks = (_batches(recipe, pairs, tokenizers) for pairs in (train, validation))
+    compile_model(model, recipe.training, recipe.training.epochs * batches.steps)
+    best = folder / "best.weights.h5"
+    history = model.fit(
+        batches.training(),
+        steps_per_epoch=batches.steps,
+        epochs=recipe.training.epochs,
+        validation_data=checks.validation(),
+        callbacks=[
+            keras.callbacks.ModelCheckpoint(best, monitor="val_loss", save_best_only=True, save_weights_only=True),
+            keras.callbacks.CSVLogger(folder / "history.csv"),
+            *callbacks,
+        ],
+        shuffle=False,  # the batches come in an order of their own
+        verbose=verbose,
+    )
+    model.load_weights(best)
+    lengths = recipe.lengths
+    return Translator(model, *tokenizers, lengths.max_source, lengths.max_target), history
+
+
+def _batches(recipe: Recipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer]) -> Batches:
+    encoded: EncodedPairs = encode(pairs, *tokenizers, recipe.lengths.max_source, recipe.lengths.max_target)
+    return Batches(encoded, recipe.training.batch_size, recipe.training.buckets, recipe.seed)

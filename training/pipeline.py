@@ -1,0 +1,215 @@
+"""From text pairs to batches: tokenised, grouped by length, padded to few shapes, in an order set by a seed.
+
+What a batch holds follows from (seed, epoch, its number) alone. XLA compiles the training step once for each
+shape, so lengths are gathered in a few buckets, each padded to one source and one target length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from training.corpora import Pairs
+from zoo.text import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedPairs:
+    """Pairs as ids, with their end tokens, and without the pairs that are too long.
+
+    Attributes:
+        sources: int32 ragged `(N, None)`.
+        targets: int32 ragged `(N, None)`.
+        too_long: how many pairs were left out.
+    """
+
+    sources: tf.RaggedTensor
+    targets: tf.RaggedTensor
+    too_long: int
+
+    def __len__(self) -> int:
+        return int(self.sources.nrows())
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Source and target lengths, int `(N, 2)`."""
+        return np.stack([side.row_lengths().numpy() for side in (self.sources, self.targets)], axis=1)
+
+
+def encode(
+    pairs: Pairs, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_source: int, max_target: int
+) -> EncodedPairs:
+    """Tokenises pairs, each side followed by its end token.
+
+    Args:
+        pairs: the texts.
+        source_tokenizer: tokenizer of the sources.
+        target_tokenizer: tokenizer of the targets.
+        max_source: the most source tokens, end token included; pairs with more are left out.
+        max_target: the same of target tokens.
+
+    Raises:
+        ValueError: no pair is short enough.
+    """
+    sources = _ragged_ids(source_tokenizer, pairs.sources)
+    targets = _ragged_ids(target_tokenizer, pairs.targets)
+    kept = (sources.row_lengths() <= max_source) & (targets.row_lengths() <= max_target)
+    too_long = int(tf.math.count_nonzero(~kept))
+    if too_long == len(pairs):
+        raise ValueError(f"All {too_long} pairs are longer than max_source={max_source} or max_target={max_target}.")
+    return EncodedPairs(tf.ragged.boolean_mask(sources, kept), tf.ragged.boolean_mask(targets, kept), too_long)
+
+
+def _ragged_ids(tokenizer: Tokenizer, texts: list[str], chunk: int = 1024) -> tf.RaggedTensor:
+    """Ids with end token, a chunk at a time: one long text pads its own chunk only."""
+    chunks = [
+        tf.RaggedTensor.from_tensor(tokenizer.tokenize(texts[begin : begin + chunk], add_end=True), padding=0)
+        for begin in range(0, len(texts), chunk)
+    ]
+    return tf.concat(chunks, axis=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """Pairs of similar length.
+
+    Attributes:
+        rows: numbers of the pairs, int `(n,)`.
+        source_length: what their sources are padded to.
+        target_length: what their targets are padded to.
+    """
+
+    rows: np.ndarray
+    source_length: int
+    target_length: int
+
+
+def make_buckets(lengths: np.ndarray, number: int) -> list[Bucket]:
+    """Divides pairs by source length into buckets that cost about the same padding.
+
+    Args:
+        lengths: int `(N, 2)`.
+        number: how many buckets at most; fewer where lengths repeat.
+
+    Returns:
+        Buckets of about the same number of pairs, short ones first.
+    """
+    # Equal lengths must fall together, so the quantiles are bounds of length, not of rank.
+    bounds = np.unique(np.quantile(lengths[:, 0], np.arange(1, number + 1) / number, method="higher"))
+    assigned = np.searchsorted(bounds, lengths[:, 0])
+    buckets = []
+    for index in range(len(bounds)):
+        rows = np.flatnonzero(assigned == index)
+        if len(rows):
+            source_length, target_length = lengths[rows].max(axis=0)
+            buckets.append(Bucket(rows, int(source_length), int(target_length)))
+    return buckets
+
+
+class Batches:
+    """Training or validation batches of one set of pairs.
+
+    Args:
+        pairs: the pairs as ids.
+        batch_size: pairs a batch, in training; every batch of a bucket has one shape, so what does not fill a
+            batch is left out of that epoch, a different rest each time.
+        buckets: how many lengths to pad to.
+        seed: what the order follows from.
+    """
+
+    def __init__(self, pairs: EncodedPairs, batch_size: int, buckets: int = 4, seed: int = 0):
+        self.pairs = pairs
+        self.seed = seed
+        self.batch_size = min(batch_size, len(pairs))
+        self.buckets = self._filled(make_buckets(pairs.lengths, buckets))
+
+    def _filled(self, buckets: list[Bucket]) -> list[Bucket]:
+        """Merges buckets that could not fill a batch into the next longer, and the last into the one before."""
+        filled: list[Bucket] = []
+        for bucket in buckets:
+            if filled and len(filled[-1].rows) < self.batch_size:
+                bucket = _merged(filled.pop(), bucket)
+            filled.append(bucket)
+        if len(filled) > 1 and len(filled[-1].rows) < self.batch_size:
+            filled.append(_merged(filled.pop(), filled.pop()))
+        return filled
+
+    @property
+    def steps(self) -> int:
+        """Batches of an epoch."""
+        return sum(len(bucket.rows) // self.batch_size for bucket in self.buckets)
+
+    @property
+    def shapes(self) -> list[tuple[int, int, int]]:
+        """(batch size, source length, target length) of every bucket."""
+        return [(self.batch_size, bucket.source_length, bucket.target_length) for bucket in self.buckets]
+
+    def plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
+        """The batches of an epoch, in order: each its bucket and the numbers of its pairs."""
+        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        batches = []
+        for bucket in self.buckets:
+            rows = random.permutation(bucket.rows)
+            whole = len(rows) // self.batch_size * self.batch_size
+            batches += [(bucket, batch) for batch in rows[:whole].reshape(-1, self.batch_size)]
+        return [batches[index] for index in random.permutation(len(batches))]
+
+    def training(self) -> tf.data.Dataset:
+        """An endless stream of epochs for `model.fit`: ({source, target}, labels, weights)."""
+
+        def endless():
+            for epoch in itertools.count():
+                for bucket, rows in self.plan(epoch):
+                    yield bucket, rows, self.batch_size
+
+        return self._dataset(endless, tf.data.INFINITE_CARDINALITY)
+
+    def validation(self) -> tf.data.Dataset:
+        """Every pair once, bucket by bucket; the last batch of a bucket repeats pairs with weight zero."""
+        return self._dataset(self._once, sum(-(-len(bucket.rows) // self.batch_size) for bucket in self.buckets))
+
+    def _once(self) -> Iterator[tuple[Bucket, np.ndarray, int]]:
+        for bucket in self.buckets:
+            for begin in range(0, len(bucket.rows), self.batch_size):
+                rows = bucket.rows[begin : begin + self.batch_size]
+                filled = np.resize(rows, self.batch_size)
+                yield bucket, filled, len(rows)
+
+    def _dataset(self, plan: Callable[[], Iterator[tuple[Bucket, np.ndarray, int]]], number: int) -> tf.data.Dataset:
+        def generate():
+            for bucket, rows, counted in plan():
+                yield rows.astype("int32"), counted, bucket.source_length, bucket.target_length
+
+        scalar = tf.TensorSpec([], tf.int32)
+        signature = (tf.TensorSpec([self.batch_size], tf.int32), scalar, scalar, scalar)
+        dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))  # Keras asks how long it is
+        return dataset.map(self._batch).prefetch(tf.data.AUTOTUNE)
+
+    def _batch(self, rows, counted, source_length, target_length):
+        """Gathers and pads the pairs of a batch, of which the first `counted` have a weight."""
+        present = tf.range(self.batch_size) < counted
+
+        def padded(side, length):
+            ids = tf.gather(side, rows).to_tensor(shape=[self.batch_size, None])
+            ids = tf.pad(ids, [[0, 0], [0, length - tf.shape(ids)[1]]])
+            return tf.ensure_shape(ids, [self.batch_size, None])
+
+        source = padded(self.pairs.sources, source_length)
+        labels = padded(self.pairs.targets, target_length)
+        start = tf.fill([self.batch_size, 1], Tokenizer.start)
+        weights = tf.cast((labels != Tokenizer.padding) & present[:, None], tf.float32)
+        return {"source": source, "target": tf.concat([start, labels[:, :-1]], axis=1)}, labels, weights
+
+
+def _merged(first: Bucket, second: Bucket) -> Bucket:
+    return Bucket(
+        np.sort(np.concatenate([first.rows, second.rows])),
+        max(first.source_length, second.source_length),
+        max(first.target_length, second.target_length),
+    )

@@ -1,0 +1,132 @@
+"""A training run from its recipe to its export, and the folder it leaves behind.
+
+`FOLDER/recipe.json` is what was run, overrides and defaults included, and `zoo train` takes it as it takes a TOML file;
+`history.csv` and `best.weights.h5` come from the fitting;
+`translator/` is what `zoo.load` reads; `metrics.json` is the score on the test split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from training.card import card
+from training.corpora import Pairs
+from training.evaluation import evaluate
+from training.fitting import fit
+from training.progress import progress_bar, say
+from training.recipe import Recipe, read_recipe
+from training.run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, TRANSLATOR_FOLDER
+from zoo.serving import export
+from zoo.text_to_text import TextToText
+from zoo.translator import Translator
+
+
+@dataclasses.dataclass
+class Run:
+    """A finished training run.
+
+    Attributes:
+        name: the recipe's name.
+        recipe: what was run.
+        translator: what was trained.
+        metrics: what `metrics.json` holds.
+    """
+
+    name: str
+    recipe: Recipe
+    translator: Translator
+    metrics: dict[str, Any]
+
+    @classmethod
+    def load(cls, folder: pathlib.Path) -> Run:
+        """Reads a run's folder.
+
+        Raises:
+            FileNotFoundError: it is not one, or the run has not finished.
+        """
+        for file in (RECIPE_FILE, METRICS_FILE):
+            if not (folder / file).is_file():
+                raise FileNotFoundError(f"{folder} is not the folder of a finished training run: it has no {file}")
+        metrics = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
+        return cls(metrics["name"], read_back(folder), Translator.load(folder / TRANSLATOR_FOLDER), metrics)
+
+    def export(self, path: pathlib.Path) -> pathlib.Path:
+        """Exports the model with its card, metrics and recipe, and returns the new version's folder."""
+        files = {
+            CARD_FILE: card(self.name, self.recipe, self.translator, self.metrics),
+            METRICS_FILE: to_json(self.metrics),
+            RECIPE_FILE: _recipe_text(self.recipe),
+        }
+        return export(self.translator, path, files)
+
+
+def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> Run:
+    """Trains what the recipe says, scores it on the test split, and saves both.
+
+    Args:
+        name: what the model is called.
+        recipe: what to train.
+        folder: where the run's files go.
+        command: the command that started it, for the card.
+
+    Raises:
+        CorpusError: the corpus cannot be read, or lacks a training or validation split.
+    """
+    say(f"Reading the corpus {recipe.corpus.kind!r} ...")
+    train_pairs, validation_pairs = recipe.corpus.read("train"), recipe.corpus.read("validation")
+    say(f"{len(train_pairs):,} pairs to train on, {len(validation_pairs):,} to validate with")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RECIPE_FILE).write_text(_recipe_text(recipe), encoding="utf-8")
+    begin = time.monotonic()
+    translator, _ = fit(recipe, train_pairs, validation_pairs, folder)
+    seconds = time.monotonic() - begin
+    translator.save(folder / TRANSLATOR_FOLDER)
+    split = "test" if "test" in recipe.corpus.splits else "validation"
+    metrics = {
+        "name": name,
+        "split": split,
+        **score(translator, recipe.corpus.read(split), f"Scoring {split}"),
+        "parameters": translator.model.count_params(),
+        "training_pairs": len(train_pairs),
+        "training_seconds": round(seconds, 1),
+        "command": command,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
+    (folder / METRICS_FILE).write_text(to_json(metrics), encoding="utf-8")
+    return Run(name, recipe, translator, metrics)
+
+
+def score(model: TextToText, pairs: Pairs, label: str) -> dict[str, Any]:
+    """Evaluates with a progress bar; the result is as `Evaluation.to_json`."""
+    with progress_bar(label, len(pairs)) as advance:
+        return evaluate(model, pairs, advance=advance).to_json()
+
+
+def read_back(folder: pathlib.Path) -> Recipe:
+    """The recipe that a run's or an exported version's folder was made with.
+
+    Raises:
+        FileNotFoundError: the folder holds no recipe.
+        RecipeError: it holds one that is not valid.
+    """
+    file = folder / RECIPE_FILE
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder} holds no {RECIPE_FILE}, so what it was trained on is not known")
+    return read_recipe(str(file))
+
+
+def _recipe_text(recipe: Recipe) -> str:
+    return recipe.model_dump_json(indent=1) + "\n"
+
+
+def to_json(metrics: dict[str, Any]) -> str:
+    """Metrics as the text of `metrics.json`."""
+    return json.dumps(metrics, ensure_ascii=False, indent=1) + "\n"

@@ -1,0 +1,20 @@
+"""The Attention Zoo: attention models in Keras 3 that go from `model.fit` to TensorFlow Serving.
+
+- `zoo.layers`, `zoo.models`: Keras layers and functional models, for scripts of your own.
+- `zoo.Translator`: a model with its tokenizers, strings in and strings out.
+- `zoo.load`: what was saved or exported, ready to be called.
+- `zoo.serving`, `zoo.decoding`, `zoo.text`, `zoo.pictures`: the parts between.
+"""
+
+import importlib
+
+_HOMES = {"Translator": "zoo.translator", "load": "zoo.loading"}
+
+__all__ = ["Translator", "load"]
+
+
+def __getattr__(name):
+    # On demand, so that `zoo.layers` costs what Keras costs and no more.
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'zoo' has no attribute {name!r}")

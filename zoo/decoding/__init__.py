@@ -1,0 +1,8 @@
+"""Decoding loops that live in the graph.
+
+They drive any model through `begin` and `step` (see the models) and know nothing of its family.
+"""
+
+from zoo.decoding.greedy import Hypotheses, greedy
+
+__all__ = ["Hypotheses", "greedy"]

@@ -1,0 +1,78 @@
+"""Additive attention: Bahdanau, Cho and Bengio 2014."""
+
+import keras
+from keras import ops
+
+from zoo.layers.checks import check_positive
+from zoo.layers.scored_attention import ScoredAttention
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class AdditiveAttention(ScoredAttention):
+    """A one-layer network scores each pair of query and key.
+
+    With query q and key h (appendix A.1.2 of the paper; there q is the previous decoder state s_{i-1}):
+
+        e = v^T tanh(W q + U h)
+        weights = softmax(e) over the keys,  context = sum of weights * value
+
+    Unlike `keras.layers.AdditiveAttention`, which has neither W nor U, queries and keys may differ in width.
+    `U h` does not depend on the query: `project_key` computes it once a sentence.
+
+    Args:
+        units: width of the hidden layer, the length of v.
+        kernel_initializer: initializer of W, U and v.
+        **kwargs: the arguments of every Keras layer.
+
+    Call arguments: `query (B, T, Q)`, `value (B, S, D)`, `key (B, S, K)` or None for the values, `mask` boolean
+    `(B, S)` or `(B, T, S)` with True where a key may be attended to, `return_attention_scores`.
+
+    Returns: the context `(B, T, D)`, and if asked for, the weights `(B, T, S)` in float32. A query that may
+    attend to nothing gets zero weights and a zero context.
+
+    Example:
+        >>> import numpy as np
+        >>> attention = AdditiveAttention(units=8)
+        >>> context, weights = attention(np.ones((2, 3, 4)), np.ones((2, 5, 6)), return_attention_scores=True)
+        >>> tuple(context.shape), tuple(weights.shape)
+        ((2, 3, 6), (2, 3, 5))
+
+    Reference: https://arxiv.org/abs/1409.0473
+    """
+
+    def __init__(self, units, kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.units = check_positive("units", units)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        """Creates W `(Q, units)`, U `(K, units)` and v `(units, 1)`."""
+        key_shape = value_shape if key_shape is None else key_shape
+        self.query_kernel = self._kernel("query_kernel", (query_shape[-1], self.units))
+        self.key_kernel = self._kernel("key_kernel", (key_shape[-1], self.units))
+        self.score_kernel = self._kernel("score_kernel", (self.units, 1))
+
+    def _kernel(self, name, shape):
+        # From its config anew for each weight: one initializer instance would draw the same numbers again.
+        config = keras.initializers.serialize(self.kernel_initializer)
+        return self.add_weight(name=name, shape=shape, initializer=keras.initializers.get(config))
+
+    def project_key(self, key):
+        """U h for every key: `(B, S, K)` -> `(B, S, units)`."""
+        return ops.matmul(key, self.key_kernel)
+
+    def scores(self, query, projected_key):
+        """v^T tanh(W q + U h): `(B, T, Q)` and `(B, S, units)` -> `(B, T, S)`."""
+        query = ops.matmul(query, self.query_kernel)  # (B, T, units)
+        hidden = ops.tanh(ops.expand_dims(query, 2) + ops.expand_dims(projected_key, 1))  # (B, T, S, units)
+        # A rank-2 product: XLA differentiates it with a batch of unknown size, inside a loop too.
+        scores = ops.matmul(ops.reshape(hidden, (-1, self.units)), self.score_kernel)
+        return ops.reshape(scores, ops.shape(hidden)[:3])
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

@@ -1,0 +1,164 @@
+"""The recurrent decoder that looks back at the source: Bahdanau, Cho and Bengio 2014, section 3.1."""
+
+import keras
+from keras import ops
+
+from zoo.layers.checks import check_positive
+from zoo.layers.recurrence import recur
+from zoo.layers.recurrent_cells import make_cell
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class AttentionDecoder(keras.layers.Layer):
+    """A recurrent cell whose input is the last token and a context attended to with the *previous* state.
+
+        c_i = attention(query=s_{i-1}, memory)
+        s_i = cell([E y_{i-1}; c_i], s_{i-1})
+
+    Without attention c_i is the same vector at every step, the "thought vector" of Cho et al. 2014.
+
+    The cell's kernel is one weight over [token; context]. Its token rows are applied to all steps at once before
+    the loop; its context rows inside it, or before it too if the context is fixed.
+
+    Axes: B batch, T target length, S source length, E embedding width, D memory width, K hypotheses of a source row.
+
+    Args:
+        units: width of the state.
+        attention: a `ScoredAttention`, or None for a fixed context.
+        cell: "gru" or "lstm".
+        **kwargs: the arguments of every Keras layer.
+
+    Call arguments:
+        inputs: the embedded previous tokens `(B, T, E)`.
+        initial_states: the cell's states, one for a GRU and two for an LSTM, each `(B, units)`.
+        memory: the annotations `(B, S, D)`; without attention the thought vector `(B, D)`.
+        mask: boolean `(B, S)`, True where the memory may be attended to; not used without attention.
+        return_attention_scores: whether to return the weights too.
+
+    Returns:
+        states: hidden states s_i `(B, T, units)`.
+        contexts: c_i `(B, T, D)`.
+        If asked for, the attention weights `(B, T, S)` in float32.
+
+    References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1406.1078
+    """
+
+    def __init__(self, units, attention=None, cell="gru", **kwargs):
+        super().__init__(**kwargs)
+        self.units = check_positive("units", units)
+        self.attention = attention
+        self.cell = cell
+        self.recurrent_cell = make_cell(cell, units, dtype=self.dtype_policy, name="cell")
+
+    def build(self, inputs_shape, initial_states_shape=None, memory_shape=None, mask_shape=None):
+        """Creates the cell's weights for inputs of width E + D, and the attention's."""
+        self.recurrent_cell.build((None, inputs_shape[-1] + memory_shape[-1]))
+        self._token_columns = slice(0, inputs_shape[-1])
+        self._context_columns = slice(inputs_shape[-1], None)
+        if self.attention is not None and not self.attention.built:
+            self.attention.build((None, None, self.units), memory_shape)
+
+    def prepare(self, memory, mask=None):
+        """What of the memory every step needs, computed once a sentence.
+
+        Args:
+            memory: as in the call.
+            mask: as in the call.
+
+        Returns:
+            A dict of tensors with leading axis B, for `step`.
+        """
+        if self.attention is None:
+            return {"context": memory, "projected_context": self.recurrent_cell.project(memory, self._context_columns)}
+        return {"key": self.attention.project_key(memory), "value": memory, "mask": mask}
+
+    def step(self, inputs, states, prepared):
+        """One step of K hypotheses a source row; the memory is shared, not copied.
+
+        Args:
+            inputs: embedded tokens `(B, K, E)`.
+            states: tuple of `(B, K, units)`.
+            prepared: from `prepare`.
+
+        Returns:
+            The new states, the context `(B, K, D)`, and the attention weights `(B, K, S)`, None without attention.
+        """
+        rows = ops.shape(inputs)[:2]
+
+        def flat(tensor):
+            return ops.reshape(tensor, (-1, tensor.shape[-1]))
+
+        projected = self.recurrent_cell.project(flat(inputs), self._token_columns) + self.recurrent_cell.input_bias
+        weights = None
+        if self.attention is None:
+            context = ops.repeat(ops.expand_dims(prepared["context"], 1), rows[1], axis=1)
+            projected = projected + ops.repeat(prepared["projected_context"], rows[1], axis=0)
+        else:
+            context, weights = self.attention.attend(states[0], prepared["key"], prepared["value"], prepared["mask"])
+            projected = projected + self.recurrent_cell.project(flat(context), self._context_columns)
+        new_states = self.recurrent_cell.step(projected, tuple(flat(state) for state in states))
+        return tuple(ops.reshape(state, (*rows, self.units)) for state in new_states), context, weights
+
+    def call(self, inputs, initial_states, memory, mask=None, return_attention_scores=False):
+        """Teacher forcing: all steps, given the right previous tokens; see the class."""
+        if return_attention_scores and self.attention is None:
+            raise ValueError("`return_attention_scores` needs attention; this decoder has a fixed context.")
+        prepared = self.prepare(memory, mask)
+        projected = self.recurrent_cell.project(inputs, self._token_columns) + self.recurrent_cell.input_bias
+        if self.attention is None:
+            return self._fixed_context(projected, initial_states, prepared, ops.shape(inputs)[1])
+
+        def step(projected, states):
+            context, weights = self.attention.attend(
+                ops.expand_dims(states[0], 1), prepared["key"], prepared["value"], prepared["mask"]
+            )
+            context = ops.squeeze(context, 1)
+            projected = projected + self.recurrent_cell.project(context, self._context_columns)
+            states = self.recurrent_cell.step(projected, states)
+            outputs = [states[0], context]
+            if return_attention_scores:
+                outputs.append(ops.cast(ops.squeeze(weights, 1), self.compute_dtype))
+            return ops.concatenate(outputs, axis=-1), list(states)
+
+        width = self.units + memory.shape[-1]
+        outputs = recur(step, projected, initial_states, width, self.compute_dtype)
+        results = outputs[..., : self.units], outputs[..., self.units : width]
+        return (*results, ops.cast(outputs[..., width:], "float32")) if return_attention_scores else results
+
+    def _fixed_context(self, projected, initial_states, prepared, length):
+        """All steps with the same context, whose projection leaves the loop."""
+
+        def step(projected, states):
+            states = self.recurrent_cell.step(projected, states)
+            return states[0], list(states)
+
+        projected = projected + ops.expand_dims(prepared["projected_context"], 1)
+        states = recur(step, projected, initial_states, self.units, self.compute_dtype)
+        return states, ops.repeat(ops.expand_dims(prepared["context"], 1), length, axis=1)
+
+    def compute_output_spec(self, inputs, initial_states, memory, mask=None, return_attention_scores=False):
+        """The symbolic states and contexts, and the weights if asked for."""
+        specs = [
+            keras.KerasTensor((*inputs.shape[:-1], width), dtype=self.compute_dtype)
+            for width in (self.units, memory.shape[-1])
+        ]
+        if return_attention_scores:
+            specs.append(keras.KerasTensor((*inputs.shape[:-1], memory.shape[1]), dtype="float32"))
+        return tuple(specs)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "attention": None if self.attention is None else keras.saving.serialize_keras_object(self.attention),
+            "cell": self.cell,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """The layer that `get_config` describes, its attention layer included."""
+        attention = config.pop("attention")
+        if attention is not None:
+            attention = keras.saving.deserialize_keras_object(attention)
+        return cls(attention=attention, **config)

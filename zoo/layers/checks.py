@@ -1,0 +1,35 @@
+"""Checks of constructor arguments, worded the same everywhere."""
+
+
+def check_positive(name, value):
+    """The value, if it is a positive integer.
+
+    Raises:
+        ValueError: it is not; the message names the argument.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    return value
+
+
+def check_choice(name, value, choices):
+    """The value, if it is one of the choices.
+
+    Raises:
+        ValueError: it is not; the message names the argument and the choices.
+    """
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"`{name}` must be one of {listed}. Received: {name}={value!r}")
+    return value
+
+
+def check_rate(name, value):
+    """The value, if it is a dropout rate, at least 0 and below 1.
+
+    Raises:
+        ValueError: it is not; the message names the argument.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={value!r}")
+    return value

@@ -1,0 +1,82 @@
+"""Dot-product attention: Luong, Pham and Manning 2015; scaled as in Vaswani et al. 2017."""
+
+import math
+
+import keras
+from keras import ops
+
+from zoo.layers.checks import check_choice
+from zoo.layers.scored_attention import ScoredAttention
+
+SCORES = ("dot", "scaled", "general")
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class DotProductAttention(ScoredAttention):
+    """The product of query and key scores their pair.
+
+        dot:      e = q . h                     (equation 8 of Luong et al.)
+        scaled:   e = q . h / sqrt(Q)           (equation 1 of Vaswani et al.)
+        general:  e = q^T W h                   (equation 8 of Luong et al.)
+        weights = softmax(e) over the keys,  context = sum of weights * value
+
+    `dot` and `scaled` have no weights and need queries and keys of one width.
+
+    Args:
+        score: "dot", "scaled" or "general".
+        kernel_initializer: initializer of W, for "general".
+        **kwargs: the arguments of every Keras layer.
+
+    Call arguments: `query (B, T, Q)`, `value (B, S, D)`, `key (B, S, K)` or None for the values, `mask` boolean
+    `(B, S)` or `(B, T, S)` with True where a key may be attended to, `return_attention_scores`.
+
+    Returns: the context `(B, T, D)`, and if asked for, the weights `(B, T, S)` in float32. A query that may
+    attend to nothing gets zero weights and a zero context.
+
+    Raises:
+        ValueError: an unknown score, or widths that do not fit it.
+
+    Example:
+        >>> import numpy as np
+        >>> attention = DotProductAttention(score="general")
+        >>> tuple(attention(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape)
+        (2, 3, 6)
+
+    References: https://arxiv.org/abs/1508.04025, https://arxiv.org/abs/1706.03762
+    """
+
+    def __init__(self, score="scaled", kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.score = check_choice("score", score, SCORES)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        """Creates W `(K, Q)` for "general"; checks the widths for the others."""
+        query_width, key_width = query_shape[-1], (key_shape or value_shape)[-1]
+        if self.score == "general":
+            self.kernel = self.add_weight(
+                name="kernel", shape=(key_width, query_width), initializer=self.kernel_initializer
+            )
+        elif query_width != key_width:
+            raise ValueError(
+                f"score={self.score!r} needs queries and keys of one width; 'general' has a kernel between "
+                f"them. Received: query width {query_width}, key width {key_width}"
+            )
+
+    def project_key(self, key):
+        """W h for "general", else the keys as they are: `(B, S, K)` -> `(B, S, Q)`."""
+        return ops.matmul(key, self.kernel) if self.score == "general" else key
+
+    def scores(self, query, projected_key):
+        """Q . h, scaled if asked for: `(B, T, Q)` and `(B, S, Q)` -> `(B, T, S)`."""
+        if self.score == "scaled":
+            query = query * (1.0 / math.sqrt(query.shape[-1]))
+        return ops.matmul(query, ops.transpose(projected_key, (0, 2, 1)))
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "score": self.score,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

@@ -1,0 +1,61 @@
+"""The maxout layer before the output: Bahdanau, Cho and Bengio 2014, appendix A.2.2."""
+
+import keras
+from keras import ops
+
+from zoo.layers.checks import check_positive, check_rate
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class MaxoutReadout(keras.layers.Layer):
+    """Gathers what the next token depends on into one vector: the deep output of Pascanu et al. 2014.
+
+        t~ = U s + V E y + C c + b          one dense layer over [state; embedding; context]
+        t  = the larger of each neighbouring pair of t~
+
+    It needs no loop, so teacher forcing applies it to all steps at once.
+
+    Axes: B batch, T length.
+
+    Args:
+        units: width of t, half the width of t~.
+        dropout: rate, on t.
+        **kwargs: the arguments of every Keras layer.
+
+    Call arguments:
+        inputs: a list of tensors `(B, T, *)`: the states s_i, the embedded previous tokens, the contexts.
+
+    Returns: `(B, T, units)`.
+
+    Example:
+        >>> import numpy as np
+        >>> tuple(MaxoutReadout(units=4)([np.ones((2, 3, 5)), np.ones((2, 3, 6))]).shape)
+        (2, 3, 4)
+
+    References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1302.4389
+    """
+
+    def __init__(self, units, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.units = check_positive("units", units)
+        self.dropout = check_rate("dropout", dropout)
+        self.dense = keras.layers.Dense(2 * units, dtype=self.dtype_policy, name="dense")
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def build(self, input_shapes):
+        """Creates the kernel over all inputs side by side, and the bias."""
+        self.dense.build((*input_shapes[0][:-1], sum(shape[-1] for shape in input_shapes)))
+
+    def call(self, inputs, training=False):
+        """Concatenate, project, take the larger of each pair."""
+        projected = self.dense(ops.concatenate(inputs, axis=-1))  # (B, T, 2 units)
+        shape = (*ops.shape(projected)[:2], self.units, 2)
+        return self.dropout_layer(ops.max(ops.reshape(projected, shape), axis=-1), training=training)
+
+    def compute_output_shape(self, input_shapes):
+        """`(B, T, units)`."""
+        return (*input_shapes[0][:-1], self.units)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "units": self.units, "dropout": self.dropout}

@@ -1,0 +1,38 @@
+"""A loop over time around any step function, on whatever backend Keras runs."""
+
+import keras
+
+
+class _Step:
+    """What `keras.layers.RNN` asks of a cell, around a plain function."""
+
+    def __init__(self, function, output_size, compute_dtype):
+        self.function = function
+        self.state_size = self.output_size = output_size
+        self.compute_dtype = compute_dtype
+
+    def call(self, inputs, states):
+        return self.function(inputs, tuple(states))
+
+    __call__ = call
+
+
+def recur(function, inputs, initial_states, output_size, compute_dtype):
+    """Steps a function through time and returns its outputs, stacked.
+
+    Keras has a public loop that stacks, differentiates and compiles on every backend, the RNN layer; this borrows
+    it for a function that may also look at tensors from outside the loop, which a cell's signature has no room for.
+
+    Args:
+        function: `(inputs (B, D), states) -> (output (B, output_size), states)`.
+        inputs: `(B, T, D)`.
+        initial_states: tuple of tensors with leading axis B.
+        output_size: width of the output; None if known at run time only.
+        compute_dtype: dtype of states and outputs.
+
+    Returns:
+        The outputs `(B, T, output_size)`.
+    """
+    step = _Step(function, output_size, compute_dtype)
+    loop = keras.layers.RNN(step, return_sequences=True, dtype=compute_dtype, name="recurrence")
+    return loop(inputs, initial_state=list(initial_states))

@@ -1,0 +1,98 @@
+"""Keras' recurrent cells with their step taken apart: what can leave the loop, and what cannot.
+
+A recurrent step is `gates = inputs kernel + state recurrent_kernel + biases`, then element-wise work. The first product
+needs no state, so all steps' inputs go through one large product before the loop (`project`), and the loop keeps the
+second (`step`). Weights, their layout and their names are those of Keras' cells, so weights can be copied over.
+"""
+
+import keras
+from keras import ops
+
+from zoo.layers.checks import check_choice
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class GRUCell(keras.layers.GRUCell):
+    """`keras.layers.GRUCell` (reset after the product, the default there) that can be stepped on projected inputs.
+
+    With the projected input x = [x_z, x_r, x_n] and the state s (Cho et al. 2014, with the reset gate applied after
+    the product, as cuDNN does):
+
+        z = sigmoid(x_z + U_z s + b_z)      r = sigmoid(x_r + U_r s + b_r)
+        n = tanh(x_n + r * (U_n s + b_n))   s' = z * s + (1 - z) * n
+
+    Axes: N rows, G = 3 units.
+
+    Reference: https://arxiv.org/abs/1406.1078
+    """
+
+    states = ("hidden",)
+
+    def __init__(self, units, **kwargs):
+        super().__init__(units, **kwargs)
+        if not self.reset_after:
+            raise ValueError("`reset_after` must be True: the loop has one product a step. Received: False")
+
+    def project(self, inputs, columns=slice(None)):
+        """Inputs `(..., D)` times the kernel's rows for those columns of the cell's input: `(..., G)`, no bias."""
+        return ops.matmul(inputs, self.kernel[columns])
+
+    @property
+    def input_bias(self):
+        """The bias `(G,)` that belongs to the inputs and can be added before the loop."""
+        return self.bias[0]
+
+    def step(self, projected, states):
+        """One step: projected inputs with bias `(N, G)` and states `((N, units),)` -> new states."""
+        (state,) = states
+        x_z, x_r, x_n = ops.split(projected, 3, axis=-1)
+        s_z, s_r, s_n = ops.split(ops.matmul(state, self.recurrent_kernel) + self.bias[1], 3, axis=-1)
+        update = ops.sigmoid(x_z + s_z)
+        candidate = ops.tanh(x_n + ops.sigmoid(x_r + s_r) * s_n)
+        return (candidate + update * (state - candidate),)
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class LSTMCell(keras.layers.LSTMCell):
+    """`keras.layers.LSTMCell` that can be stepped on projected inputs.
+
+    With the projected input x = [x_i, x_f, x_g, x_o], the hidden state h and the carry c:
+
+        i, f, o = sigmoid(x_i + U_i h), sigmoid(x_f + U_f h), sigmoid(x_o + U_o h)
+        c' = f * c + i * tanh(x_g + U_g h)      h' = o * tanh(c')
+
+    Axes: N rows, G = 4 units.
+
+    Reference: https://www.bioinf.jku.at/publications/older/2604.pdf
+    """
+
+    states = ("hidden", "carry")
+
+    def project(self, inputs, columns=slice(None)):
+        """Inputs `(..., D)` times the kernel's rows for those columns of the cell's input: `(..., G)`, no bias."""
+        return ops.matmul(inputs, self.kernel[columns])
+
+    @property
+    def input_bias(self):
+        """The bias `(G,)`, which can be added before the loop."""
+        return self.bias
+
+    def step(self, projected, states):
+        """One step: projected inputs with bias `(N, G)` and states, twice `(N, units)` -> new states."""
+        hidden, carry = states
+        gates = projected + ops.matmul(hidden, self.recurrent_kernel)
+        write, forget, candidate, read = ops.split(gates, 4, axis=-1)
+        carry = ops.sigmoid(forget) * carry + ops.sigmoid(write) * ops.tanh(candidate)
+        return (ops.sigmoid(read) * ops.tanh(carry), carry)
+
+
+CELLS = {"gru": GRUCell, "lstm": LSTMCell}
+
+
+def make_cell(cell, units, **kwargs):
+    """The recurrent cell of that name ("gru" or "lstm").
+
+    Raises:
+        ValueError: there is no such cell.
+    """
+    return CELLS[check_choice("cell", cell, tuple(CELLS))](units, **kwargs)

@@ -1,0 +1,5 @@
+"""Model families: functional Keras models from ids to logits, with `begin` and `step` for decoding."""
+
+from zoo.models.rnn_seq2seq import RNNSeq2Seq
+
+__all__ = ["RNNSeq2Seq"]

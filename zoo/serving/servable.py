@@ -1,0 +1,45 @@
+"""An exported SavedModel, called from Python."""
+
+from __future__ import annotations
+
+import pathlib
+
+import tensorflow as tf
+
+from zoo.serving.layout import newest_version
+from zoo.text_to_text import TextToText
+
+
+class Servable(TextToText):
+    """The signatures of an exported SavedModel, behind the calls that a `Translator` has.
+
+    Args:
+        path: a version's folder, or a model's folder, of which the newest version is taken.
+
+    Raises:
+        FileNotFoundError: there is no SavedModel.
+        ValueError: the SavedModel does not turn `text` into `text`.
+    """
+
+    def __init__(self, path: str | pathlib.Path):
+        folder = newest_version(pathlib.Path(path))
+        if folder is None:
+            raise FileNotFoundError(f"{path} holds no SavedModel, nor versions of one.")
+        self.path = folder
+        self._saved_model = tf.saved_model.load(str(folder))
+        self._signatures = self._saved_model.signatures
+        default = self._signatures.get("serving_default")
+        if default is None or "text" not in default.structured_outputs or "text" not in _input_names(default):
+            raise ValueError(f"The SavedModel {folder} has no signature 'serving_default' from `text` to `text`.")
+
+    def _translate(self, texts):
+        return self._signatures["serving_default"](text=texts)
+
+    def _attend(self, texts):
+        if "attention" not in self._signatures:
+            raise ValueError(f"The SavedModel {self.path} has no signature 'attention': its model attends to nothing.")
+        return self._signatures["attention"](text=texts)
+
+
+def _input_names(signature) -> dict:
+    return signature.structured_input_signature[1]

@@ -1,0 +1,7 @@
+"""Tokenizers that run in the graph: strings in, ids out, and back."""
+
+from zoo.text.characters import CharacterTokenizer
+from zoo.text.normalization import Composition
+from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer
+
+__all__ = ["END", "PADDING", "START", "UNKNOWN", "CharacterTokenizer", "Composition", "Tokenizer"]

@@ -1,0 +1,117 @@
+"""What Unicode knows about composed characters, cut down to what matters to one vocabulary. Plain Python."""
+
+import dataclasses
+import functools
+import sys
+import unicodedata
+from collections.abc import Collection
+
+
+@dataclasses.dataclass(frozen=True)
+class CanonicalTables:
+    """The parts of Unicode's canonical equivalence that lead into a vocabulary.
+
+    Attributes:
+        expansions: Full canonical decomposition of each character that is spelt with pieces of the vocabulary's own
+            decompositions. Hangul syllables are left out: no mark can come between their pieces.
+        classes: Combining class of every mark (all of Unicode's, so that unknown marks do not stand between known
+            ones); empty when the vocabulary has no marks.
+        pairs: What a base and a mark compose to.
+        spellings: Composed characters outside the vocabulary which known characters can spell.
+        watched: A text without any of these characters is already what it should be.
+        passes: How many marks can follow one another into one character.
+    """
+
+    expansions: dict[str, str]
+    classes: dict[str, int]
+    pairs: dict[tuple[str, str], str]
+    spellings: dict[str, str]
+    watched: frozenset[str]
+    passes: int
+
+
+def canonical_tables(vocabulary: Collection[str]) -> CanonicalTables:
+    """Collects what canonical equivalence can do to texts over a vocabulary.
+
+    Args:
+        vocabulary: Single characters, each its own NFC.
+
+    Returns:
+        The tables, all of them empty if no other sequence of characters is equivalent to one of the vocabulary's.
+    """
+    vocabulary = frozenset(vocabulary)
+    alphabet = {piece for character in vocabulary for piece in _decomposed(character)}
+    expansions = {
+        character: _decomposed(character)
+        for character in _decomposable()
+        if alphabet.issuperset(_decomposed(character))
+    }
+    pairs = _pairs(vocabulary.union(expansions))
+    spellings = {
+        composed: spelling
+        for composed in pairs.values()
+        if composed not in vocabulary and vocabulary.issuperset(spelling := _spelt(composed, vocabulary))
+    }
+    classes = _classes() if any(map(unicodedata.combining, alphabet)) else {}
+    unstable = {character for character in expansions if _composed(character) != character}
+    return CanonicalTables(
+        expansions=expansions,
+        classes=classes,
+        pairs=pairs,
+        spellings=spellings,
+        watched=frozenset(unstable.union(classes, spellings, (mark for _, mark in pairs))),
+        passes=max((len(_decomposed(composed)) - 1 for composed in pairs.values()), default=0),
+    )
+
+
+def _pairs(characters: Collection[str]) -> dict[tuple[str, str], str]:
+    """Returns every (base, mark) on the way to `characters`, with what it composes to."""
+    pairs: dict[tuple[str, str], str] = {}
+    for character in characters:
+        while (pair := _pair(character)) is not None and pair not in pairs:
+            pairs[pair] = character
+            character = pair[0]
+    return pairs
+
+
+def _pair(character: str) -> tuple[str, str] | None:
+    """Returns the base and the last mark that NFC composes to `character`, or None if it composes nothing to it."""
+    pieces = _decomposed(character)
+    if len(pieces) == 1 or _composed(character) != character:
+        return None
+    # True of every composed character, Hangul syllables too: what precedes the last piece has a character of its own.
+    return _composed(pieces[:-1]), pieces[-1]
+
+
+def _spelt(character: str, vocabulary: frozenset[str]) -> str:
+    """Returns `character` with its last pieces split off until what precedes them is in the vocabulary."""
+    pair = _pair(character)
+    if character in vocabulary or pair is None:
+        return character
+    return _spelt(pair[0], vocabulary) + pair[1]
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _decomposed(text: str) -> str:
+    return unicodedata.normalize("NFD", text)
+
+
+@functools.cache
+def _decomposable() -> tuple[str, ...]:
+    """Returns all characters with a canonical decomposition, without the Hangul syllables."""
+    # A decomposition that begins with a tag, as in "<compat> 0066", is not canonical.
+    return tuple(
+        character
+        for character in map(chr, range(sys.maxunicode + 1))
+        if (mapping := unicodedata.decomposition(character)) and mapping[0] != "<"
+    )
+
+
+@functools.cache
+def _classes() -> dict[str, int]:
+    """Returns the combining class of every mark that has one."""
+    classes = ((character, unicodedata.combining(character)) for character in map(chr, range(sys.maxunicode + 1)))
+    return {character: combining_class for character, combining_class in classes if combining_class}

@@ -1,0 +1,162 @@
+"""A tokenizer whose tokens are characters."""
+
+import collections
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.text.normalization import Composition
+from zoo.text.tokenizer import REPLACEMENT, SPECIAL_PIECES, UNKNOWN, Tokenizer
+
+_FIRST = len(SPECIAL_PIECES)
+
+
+class CharacterTokenizer(Tokenizer):
+    """Splits texts into Unicode code points.
+
+    Ids 0 to 3 are padding, unknown, start and end; the character `vocabulary[i]` has the id `i + 4`.
+
+    With `normalize`, texts are brought to NFC as far as the vocabulary goes, so that `é` has one id however it is
+    written; `Composition` says precisely how far that is. `detokenize` then is the inverse of `tokenize` for every
+    text whose NFC consists of known characters, and returns that NFC. Without `normalize` it is the exact inverse for
+    every text of known characters.
+
+    Each broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`, and is unknown. So is
+    U+FFFD itself: `detokenize` writes it for the unknown id.
+
+    Axes: B batch, T length.
+
+    Example:
+        >>> tokenizer = CharacterTokenizer("abc")
+        >>> tokenizer.tokenize(["cab", "a?"], add_end=True).numpy().tolist()
+        [[6, 4, 5, 3], [4, 1, 3, 0]]
+        >>> tokenizer.detokenize([[6, 4, 5, 3]]).numpy().tolist()
+        [b'cab']
+
+    Args:
+        vocabulary: The known characters in the order of their ids: one string, or single characters.
+        normalize: Whether texts are normalised.
+
+    Raises:
+        ValueError: If the vocabulary is empty or has duplicates; if an entry is not a string of one code point, or a
+            surrogate, or U+FFFD; or if `normalize` is set and an entry is not its own NFC.
+    """
+
+    def __init__(self, vocabulary: str | Iterable[str], normalize: bool = True):
+        characters = list(vocabulary)
+        _check_vocabulary(characters, normalize)
+        super().__init__(characters)
+        self.vocabulary = "".join(characters)
+        self.normalize = normalize
+        # What `_join` writes for each id. The special ones but the unknown never come there.
+        self._code_points = np.array([ord(REPLACEMENT)] * _FIRST + [ord(c) for c in characters], np.int32)
+        self._composition = Composition(characters) if normalize else None
+        ids = tf.lookup.KeyValueTensorInitializer(
+            tf.constant(self._code_points[_FIRST:]), tf.range(_FIRST, self.size, dtype=tf.int32)
+        )
+        self._ids = tf.lookup.StaticHashTable(ids, default_value=UNKNOWN)
+
+    @classmethod
+    def learn(
+        cls,
+        texts: Iterable[str],
+        minimum_count: int = 1,
+        maximum_size: int | None = None,
+        normalize: bool = True,
+    ) -> Self:
+        """Takes the vocabulary from texts: the most frequent characters first, equally frequent ones by code point.
+
+        U+FFFD and lone surrogates are passed over: the one means unknown, the others have no UTF-8.
+
+        Args:
+            texts: Any number of strings, read once.
+            minimum_count: How often a character must occur to be known.
+            maximum_size: The largest `size` of the tokenizer, the four special ids included. None means no limit.
+            normalize: Whether texts are normalised, these and those that the tokenizer gets.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            ValueError: If `minimum_count` is below 1, if `maximum_size` leaves no room for a character, if `texts`
+                is one string or holds anything but strings, or if no character is left.
+        """
+        if minimum_count < 1:
+            raise ValueError(f"minimum_count: expected at least 1. Received {minimum_count}")
+        if maximum_size is not None and maximum_size <= _FIRST:
+            raise ValueError(
+                f"maximum_size: expected at least {_FIRST + 1}, for {_FIRST} special ids and a character. "
+                f"Received {maximum_size}"
+            )
+        counts = _counted(texts, normalize)
+        known = [character for character, count in counts.items() if count >= minimum_count]
+        if not known:
+            raise ValueError(
+                f"texts: expected a character that occurs at least minimum_count={minimum_count} times. "
+                f"Received {len(counts)} different characters, none of them as often"
+            )
+        known.sort(key=lambda character: (-counts[character], character))
+        return cls(known[: None if maximum_size is None else maximum_size - _FIRST], normalize=normalize)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, fit for JSON."""
+        return {"vocabulary": self.vocabulary, "normalize": self.normalize}
+
+    def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        code_points = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
+        if self._composition is not None:
+            code_points = self._composition(code_points)
+        return code_points.with_values(self._ids.lookup(code_points.values))
+
+    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        code_points = ids.with_values(tf.gather(tf.constant(self._code_points), ids.values))
+        return tf.strings.unicode_encode(code_points, "UTF-8", errors="replace")
+
+
+def _counted(texts: Iterable[str], normalize: bool) -> collections.Counter[str]:
+    """Counts the characters that a vocabulary may hold."""
+    if isinstance(texts, str | bytes):
+        raise ValueError(f"texts: expected an iterable of strings. Received one {type(texts).__name__}")
+    counts: collections.Counter[str] = collections.Counter()
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"texts: expected strings. Received {text!r} of type {type(text).__name__}")
+        counts.update(unicodedata.normalize("NFC", text) if normalize else text)
+    return collections.Counter({c: n for c, n in counts.items() if c != REPLACEMENT and not _is_surrogate(c)})
+
+
+def _check_vocabulary(characters: list[Any], normalize: bool) -> None:
+    """Raises `ValueError` unless the characters can be a vocabulary."""
+    if not characters:
+        raise ValueError("vocabulary: expected at least one character. Received none")
+    for character in characters:
+        fault = _fault(character, normalize)
+        if fault:
+            raise ValueError(f"vocabulary: expected {fault}. Received {character!a}")
+    repeated = [character for character, count in collections.Counter(characters).items() if count > 1]
+    if repeated:
+        raise ValueError(f"vocabulary: expected each character once. Received more than once: {repeated}")
+
+
+def _fault(character: Any, normalize: bool) -> str | None:
+    """Returns what was expected instead of this entry of a vocabulary, or None if nothing is wrong with it."""
+    if not isinstance(character, str) or len(character) != 1:
+        return "strings of one code point each"
+    if _is_surrogate(character):
+        return "no surrogates, which have no UTF-8"
+    if character == REPLACEMENT:
+        return "no U+FFFD, which stands for what is unknown"
+    composed = unicodedata.normalize("NFC", character)
+    if normalize and composed != character:
+        return (
+            f"characters that NFC leaves as they are (this one becomes {composed!a}): "
+            "normalise the vocabulary, or pass normalize=False"
+        )
+    return None
+
+
+def _is_surrogate(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"

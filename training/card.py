@@ -14,8 +14,7 @@ def card(name: str, recipe: Recipe, translator: Translator, metrics: dict[str, A
     lines = [
         f"# {name}",
         "",
-        f"{recipe.description[:1].upper()}{recipe.description[1:]}.",
-        "",
+        *_sentence(recipe.description),
         "| | |",
         "|---|---|",
         f"| model | `{type(translator.model).__name__}`, {metrics['parameters']:,} parameters |",
@@ -49,6 +48,11 @@ def card(name: str, recipe: Recipe, translator: Translator, metrics: dict[str, A
         "",
     ]
     return "\n".join(lines)
+
+
+def _sentence(description: str) -> list[str]:
+    """The description as a paragraph, if there is one."""
+    return [f"{description[:1].upper()}{description[1:].removesuffix('.')}.", ""] if description else []
 
 
 def _signatures(translator: Translator) -> str:

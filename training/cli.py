@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import pathlib
 import shlex
@@ -34,13 +35,13 @@ Overrides = Annotated[
 
 
 @contextlib.contextmanager
-def user_errors() -> Iterator[None]:
+def user_errors(kinds: tuple[type[Exception], ...] = (ValueError, OSError)) -> Iterator[None]:
     """Turns what a user did wrong into one line on stderr and exit code 2."""
     try:
         yield
     except BrokenPipeError:  # `zoo ... | head` is no mistake; click ends quietly
         raise
-    except (ValueError, OSError) as error:
+    except kinds as error:
         message = str(error) if not isinstance(error, OSError) or error.errno is None else _os_error(error)
         typer.echo(f"zoo: {' '.join(message.split())}", err=True)
         raise typer.Exit(2) from None
@@ -59,20 +60,22 @@ def train(
 ) -> None:
     """Train a recipe's model, score it on the test split, and export it."""
     with user_errors():
-        from training.recipe import name_of, read_recipe
+        from training.recipe import RecipeError, name_of, read_recipe
 
         name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
         if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
             name = pathlib.Path(recipe).resolve().parent.name
         folder = out or RUNS / name
         folder.mkdir(parents=True, exist_ok=True)
-        for split in ("train", "validation"):  # whatever is wrong with the texts is said before TensorFlow starts
+        # Whatever is wrong with the texts is said before TensorFlow starts, and not after the training.
+        for split in ("train", "validation", *parsed.corpus.splits):
             parsed.corpus.read(split)
     import_tensorflow()
     import training.run
     from training.progress import say
 
-    run = training.run.train(name, parsed, folder, _command_line())
+    with user_errors((RecipeError, OSError)):  # any other error of a training is ours, and shows where it is from
+        run = training.run.train(name, parsed, folder, _command_line())
     with user_errors():
         version = run.export(models / name)
     say(f"exact match on {run.metrics['total']:,} {run.metrics['split']} pairs: {run.metrics['exact_match']:.2%}")
@@ -94,7 +97,8 @@ def evaluate(
         translator = _load(model)
         from training import run
 
-        parsed = read_recipe(recipe, overrides or ()) if recipe else run.read_back(_recipe_folder(model))
+        changes = overrides or ()
+        parsed = read_recipe(recipe, changes) if recipe else run.read_back(_recipe_folder(model), changes)
         pairs = parsed.corpus.read(split)
     result = run.score(translator, pairs, f"Scoring {split}")
     if as_json:
@@ -199,7 +203,8 @@ def _lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[str]:
     if file is None and sys.stdin.isatty():
         typer.echo("zoo: reading lines from the terminal; Ctrl-D ends", err=True)
     with file.open("rb") if file else contextlib.nullcontext(sys.stdin.buffer) as stream:
-        for line in stream:
+        for number, line in enumerate(stream):
+            line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
             yield line.rstrip(b"\r\n").decode("utf-8", "replace")
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 
 from training.corpora import Pairs
 from training.pipeline import Batches, EncodedPairs, encode
-from training.recipe import CharactersConfig, Recipe, TrainingConfig
+from training.recipe import CharactersConfig, Recipe, RecipeError, TrainingConfig
 from zoo.models import RNNSeq2Seq
 from zoo.text import CharacterTokenizer, Tokenizer
 from zoo.translator import Translator
@@ -76,11 +77,17 @@ def fit(
 
     Returns:
         The translator and the history.
+
+    Raises:
+        RecipeError: the recipe does not fit the pairs, as where all are longer than its lengths.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizers = learn_tokenizers(recipe, train)
-    model = build_model(recipe, *tokenizers)
-    batches, checks = (_batches(recipe, pairs, tokenizers) for pairs in (train, validation))
+    with _blamed_on("tokenizer"):
+        tokenizers = learn_tokenizers(recipe, train)
+    with _blamed_on("model"):
+        model = build_model(recipe, *tokenizers)
+    with _blamed_on("lengths"):
+        batches, checks = (_batches(recipe, pairs, tokenizers) for pairs in (train, validation))
     compile_model(model, recipe.training, recipe.training.epochs * batches.steps)
     best = folder / "best.weights.h5"
     history = model.fit(
@@ -99,6 +106,15 @@ def fit(
     model.load_weights(best)
     lengths = recipe.lengths
     return Translator(model, *tokenizers, lengths.max_source, lengths.max_target), history
+
+
+@contextlib.contextmanager
+def _blamed_on(table: str) -> Iterator[None]:
+    """Turns an error into one that names the recipe's table it comes from."""
+    try:
+        yield
+    except ValueError as error:
+        raise RecipeError(f"{table}: {error}") from error
 
 
 def _batches(recipe: Recipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer]) -> Batches:

@@ -48,5 +48,5 @@ def _score(model: pathlib.Path) -> str:
     try:
         metrics = json.loads((version / METRICS_FILE).read_text(encoding="utf-8"))
         return f"{metrics['exact_match']:.2%} exact match on {metrics['total']:,} {metrics['split']} pairs"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return f"no {METRICS_FILE}"

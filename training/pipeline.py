@@ -100,7 +100,7 @@ def make_buckets(lengths: np.ndarray, number: int) -> list[Bucket]:
         Buckets of about the same number of pairs, short ones first.
     """
     # Equal lengths must fall together, so the quantiles are bounds of length, not of rank.
-    bounds = np.unique(np.quantile(lengths[:, 0], np.arange(1, number + 1) / number, method="higher"))
+    bounds = np.unique(np.quantile(lengths[:, 0], np.arange(1, number + 1) / number, method="inverted_cdf"))
     assigned = np.searchsorted(bounds, lengths[:, 0])
     buckets = []
     for index in range(len(bounds)):

@@ -83,7 +83,7 @@ class Recipe(_Table):
     """A training run as data: `zoo train NAME` runs it."""
 
     description: str = Field("", description="one line for `zoo list`")
-    seed: NonNegativeInt = Field(0, description="of the weights' initial values and of the order of the pairs")
+    seed: int = Field(0, ge=0, lt=2**32, description="of the weights' initial values and of the order of the pairs")
     corpus: Annotated[CORPORA, Field(discriminator="kind")]
     tokenizer: TokenizersConfig = TokenizersConfig()
     model: RNNSeq2SeqConfig = RNNSeq2SeqConfig()
@@ -163,7 +163,7 @@ def _explain(fault: dict[str, Any]) -> str:
     """One fault of a recipe in one sentence."""
     path = [str(part) for part in fault["loc"]]
     model = _model_at(path[:-1])
-    if model is not None and path[:1] == ["corpus"] and len(path) > 1:
+    if path[:1] == ["corpus"] and len(path) > 1:
         path = [path[0], *path[2:]]  # pydantic puts the corpus' kind into the path; the recipe does not
     key = ".".join(path)
     if fault["type"] == "extra_forbidden":

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import pathlib
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -78,6 +79,7 @@ def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> Run:
 
     Raises:
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
+        RecipeError: the recipe does not fit the corpus.
     """
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
     train_pairs, validation_pairs = recipe.corpus.read("train"), recipe.corpus.read("validation")
@@ -110,8 +112,12 @@ def score(model: TextToText, pairs: Pairs, label: str) -> dict[str, Any]:
         return evaluate(model, pairs, advance=advance).to_json()
 
 
-def read_back(folder: pathlib.Path) -> Recipe:
+def read_back(folder: pathlib.Path, overrides: Iterable[str] = ()) -> Recipe:
     """The recipe that a run's or an exported version's folder was made with.
+
+    Args:
+        folder: the folder.
+        overrides: changes to it, as in `read_recipe`.
 
     Raises:
         FileNotFoundError: the folder holds no recipe.
@@ -120,7 +126,7 @@ def read_back(folder: pathlib.Path) -> Recipe:
     file = folder / RECIPE_FILE
     if not file.is_file():
         raise FileNotFoundError(f"{folder} holds no {RECIPE_FILE}, so what it was trained on is not known")
-    return read_recipe(str(file))
+    return read_recipe(str(file), overrides)
 
 
 def _recipe_text(recipe: Recipe) -> str:

@@ -9,6 +9,7 @@
 import importlib
 
 _HOMES = {"Translator": "zoo.translator", "load": "zoo.loading"}
+_PACKAGES = ("decoding", "layers", "models", "pictures", "serving", "text")
 
 __all__ = ["Translator", "load"]
 
@@ -17,4 +18,6 @@ def __getattr__(name):
     # On demand, so that `zoo.layers` costs what Keras costs and no more.
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"zoo.{name}")
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")

@@ -33,8 +33,13 @@ def replaced_folder(path: pathlib.Path, marker: str) -> Iterator[pathlib.Path]:
             return
         # Two renames, since a folder cannot be renamed onto a full one: the old one is never lost, only aside.
         with temporary_sibling(path) as aside:
-            os.rename(path, aside / path.name)
-            os.rename(folder, path)
+            old = aside / path.name
+            os.rename(path, old)
+            try:
+                os.rename(folder, path)
+            except BaseException:
+                os.rename(old, path)
+                raise
 
 
 @contextlib.contextmanager

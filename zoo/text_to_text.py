@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -96,6 +96,8 @@ class TextToText(abc.ABC):
     @staticmethod
     def _batches(function, texts: list[str], batch_size: int) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
         """Runs the function on texts of similar length together, which saves padding."""
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
         order = np.argsort([len(text) for text in texts], kind="stable")
         for begin in range(0, len(texts), batch_size):
             rows = order[begin : begin + batch_size]
@@ -104,7 +106,7 @@ class TextToText(abc.ABC):
 
 
 def _checked(texts: Sequence[str]) -> list[str]:
-    if isinstance(texts, str):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be a list of strings; for one text, give a list of one. Received: {texts!r}")
     texts = list(texts)
     for position, text in enumerate(texts):

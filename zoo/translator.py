@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
 from zoo.atomic import replaced_folder
 from zoo.decoding import greedy
 from zoo.text import Tokenizer
@@ -39,7 +40,7 @@ class Translator(TextToText, tf.Module):
         max_target_length: tokens a result may have, its end token included; a longer one is cut off.
 
     Raises:
-        ValueError: a length below 1, or a tokenizer with more ids than the model.
+        ValueError: a source length below 2 or a target length below 1, or a tokenizer with more ids than the model.
     """
 
     def __init__(
@@ -58,9 +59,13 @@ class Translator(TextToText, tf.Module):
                     f"`{side}_tokenizer` has {tokenizer.size} ids, more than the model's "
                     f"{side}_vocabulary_size={size}. Build the model with the tokenizer's size."
                 )
-        for name, length in (("max_source_length", max_source_length), ("max_target_length", max_target_length)):
-            if length < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={length}")
+        # A source of one token would be an end and no text.
+        for name, length, least in (
+            ("max_source_length", max_source_length, 2),
+            ("max_target_length", max_target_length, 1),
+        ):
+            if length < least:
+                raise ValueError(f"`{name}` must be at least {least}. Received: {name}={length}")
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer

@@ -85,7 +85,8 @@ class TextPairs(Corpus):
             if getattr(self, split) is not None and getattr(self, f"{split}_pairs") is not None:
                 raise ValueError(f"expected either {split} (a file) or {split}_pairs (held out of train), got both")
         columns = {name: getattr(self, name) for name in ("source_column", "target_column")}
-        told = [name for name in (*columns, "header") if name in self.model_fields_set]
+        # Not by what was set: a run's recipe.json sets everything, to its default if need be.
+        told = [name for name in (*columns, "header") if getattr(self, name) != type(self).model_fields[name].default]
         if told and not any(isinstance(files, Path) for files in (self.train, self.validation, self.test)):
             raise ValueError(f"{', '.join(told)}: of use for a TSV only, and every split is a list of two files")
         for name, column in columns.items():

@@ -59,15 +59,18 @@ class AdditiveAttention(ScoredAttention):
 
     def project_key(self, key):
         """U h for every key: `(B, S, K)` -> `(B, S, units)`."""
-        return ops.matmul(key, self.key_kernel)
+        return ops.matmul(key, ops.cast(self.key_kernel, self.compute_dtype))
 
     def scores(self, query, projected_key):
         """v^T tanh(W q + U h): `(B, T, Q)` and `(B, S, units)` -> `(B, T, S)`."""
-        query = ops.matmul(query, self.query_kernel)  # (B, T, units)
+        query = self._product(query, self.query_kernel)  # (B, T, units)
         hidden = ops.tanh(ops.expand_dims(query, 2) + ops.expand_dims(projected_key, 1))  # (B, T, S, units)
-        # A rank-2 product: XLA differentiates it with a batch of unknown size, inside a loop too.
-        scores = ops.matmul(ops.reshape(hidden, (-1, self.units)), self.score_kernel)
-        return ops.reshape(scores, ops.shape(hidden)[:3])
+        return ops.squeeze(self._product(hidden, self.score_kernel), -1)
+
+    def _product(self, inputs, kernel):
+        # A product of rank 2: XLA differentiates it with a batch of unknown size, inside a loop too.
+        flat = ops.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), ops.cast(kernel, self.compute_dtype))
+        return ops.reshape(flat, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
     def get_config(self):
         """The constructor's arguments."""

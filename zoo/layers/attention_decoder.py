@@ -101,8 +101,7 @@ class AttentionDecoder(keras.layers.Layer):
 
     def call(self, inputs, initial_states, memory, mask=None, return_attention_scores=False):
         """Teacher forcing: all steps, given the right previous tokens; see the class."""
-        if return_attention_scores and self.attention is None:
-            raise ValueError("`return_attention_scores` needs attention; this decoder has a fixed context.")
+        self._check_scores(return_attention_scores)
         prepared = self.prepare(memory, mask)
         projected = self.recurrent_cell.project(inputs, self._token_columns) + self.recurrent_cell.input_bias
         if self.attention is None:
@@ -136,8 +135,13 @@ class AttentionDecoder(keras.layers.Layer):
         states = recur(step, projected, initial_states, self.units, self.compute_dtype)
         return states, ops.repeat(ops.expand_dims(prepared["context"], 1), length, axis=1)
 
+    def compute_mask(self, *args, **kwargs):
+        """None: masks go to each layer that needs one as tensors, never attached to other tensors."""
+        return None
+
     def compute_output_spec(self, inputs, initial_states, memory, mask=None, return_attention_scores=False):
         """The symbolic states and contexts, and the weights if asked for."""
+        self._check_scores(return_attention_scores)
         specs = [
             keras.KerasTensor((*inputs.shape[:-1], width), dtype=self.compute_dtype)
             for width in (self.units, memory.shape[-1])
@@ -145,6 +149,10 @@ class AttentionDecoder(keras.layers.Layer):
         if return_attention_scores:
             specs.append(keras.KerasTensor((*inputs.shape[:-1], memory.shape[1]), dtype="float32"))
         return tuple(specs)
+
+    def _check_scores(self, return_attention_scores):
+        if return_attention_scores and self.attention is None:
+            raise ValueError("`return_attention_scores` needs attention; this decoder has a fixed context.")
 
     def get_config(self):
         """The constructor's arguments."""
@@ -158,7 +166,7 @@ class AttentionDecoder(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         """The layer that `get_config` describes, its attention layer included."""
-        attention = config.pop("attention")
+        attention = config["attention"]
         if attention is not None:
             attention = keras.saving.deserialize_keras_object(attention)
-        return cls(attention=attention, **config)
+        return cls(**{**config, "attention": attention})

@@ -82,6 +82,10 @@ class BidirectionalEncoder(keras.layers.Layer):
         annotations = ops.concatenate([forward, ops.matmul(reverse, backward)], axis=-1)
         return annotations, ops.squeeze(ops.matmul(last, forward), 1), ops.squeeze(ops.matmul(last, backward), 1)
 
+    def compute_mask(self, *args, **kwargs):
+        """None: masks go to each layer that needs one as tensors, never attached to other tensors."""
+        return None
+
     def compute_output_shape(self, inputs_shape, mask_shape=None):
         """Shapes of the annotations and of the two last states."""
         last = (inputs_shape[0], self.units)

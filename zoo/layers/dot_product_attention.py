@@ -65,7 +65,7 @@ class DotProductAttention(ScoredAttention):
 
     def project_key(self, key):
         """W h for "general", else the keys as they are: `(B, S, K)` -> `(B, S, Q)`."""
-        return ops.matmul(key, self.kernel) if self.score == "general" else key
+        return ops.matmul(key, ops.cast(self.kernel, self.compute_dtype)) if self.score == "general" else key
 
     def scores(self, query, projected_key):
         """Q . h, scaled if asked for: `(B, T, Q)` and `(B, S, Q)` -> `(B, T, S)`."""

@@ -3,6 +3,8 @@
 A recurrent step is `gates = inputs kernel + state recurrent_kernel + biases`, then element-wise work. The first product
 needs no state, so all steps' inputs go through one large product before the loop (`project`), and the loop keeps the
 second (`step`). Weights, their layout and their names are those of Keras' cells, so weights can be copied over.
+A decoding loop calls these parts on their own. Keras casts weights to the compute dtype inside `__call__` only, so they
+cast for themselves.
 """
 
 import keras
@@ -35,18 +37,19 @@ class GRUCell(keras.layers.GRUCell):
 
     def project(self, inputs, columns=slice(None)):
         """Inputs `(..., D)` times the kernel's rows for those columns of the cell's input: `(..., G)`, no bias."""
-        return ops.matmul(inputs, self.kernel[columns])
+        return ops.matmul(inputs, ops.cast(self.kernel[columns], self.compute_dtype))
 
     @property
     def input_bias(self):
         """The bias `(G,)` that belongs to the inputs and can be added before the loop."""
-        return self.bias[0]
+        return ops.cast(self.bias[0], self.compute_dtype)
 
     def step(self, projected, states):
         """One step: projected inputs with bias `(N, G)` and states `((N, units),)` -> new states."""
         (state,) = states
         x_z, x_r, x_n = ops.split(projected, 3, axis=-1)
-        s_z, s_r, s_n = ops.split(ops.matmul(state, self.recurrent_kernel) + self.bias[1], 3, axis=-1)
+        kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.recurrent_kernel, self.bias[1]))
+        s_z, s_r, s_n = ops.split(ops.matmul(state, kernel) + bias, 3, axis=-1)
         update = ops.sigmoid(x_z + s_z)
         candidate = ops.tanh(x_n + ops.sigmoid(x_r + s_r) * s_n)
         return (candidate + update * (state - candidate),)
@@ -70,17 +73,17 @@ class LSTMCell(keras.layers.LSTMCell):
 
     def project(self, inputs, columns=slice(None)):
         """Inputs `(..., D)` times the kernel's rows for those columns of the cell's input: `(..., G)`, no bias."""
-        return ops.matmul(inputs, self.kernel[columns])
+        return ops.matmul(inputs, ops.cast(self.kernel[columns], self.compute_dtype))
 
     @property
     def input_bias(self):
         """The bias `(G,)`, which can be added before the loop."""
-        return self.bias
+        return ops.cast(self.bias, self.compute_dtype)
 
     def step(self, projected, states):
         """One step: projected inputs with bias `(N, G)` and states, twice `(N, units)` -> new states."""
         hidden, carry = states
-        gates = projected + ops.matmul(hidden, self.recurrent_kernel)
+        gates = projected + ops.matmul(hidden, ops.cast(self.recurrent_kernel, self.compute_dtype))
         write, forget, candidate, read = ops.split(gates, 4, axis=-1)
         carry = ops.sigmoid(forget) * carry + ops.sigmoid(write) * ops.tanh(candidate)
         return (ops.sigmoid(read) * ops.tanh(carry), carry)

@@ -13,7 +13,8 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
 
     `weights = softmax(score(query, key))` over the keys that the mask allows, `context = weights value`.
     A subclass says how keys are projected and how a query scores them. Projecting is a step of its own because a
-    decoder asks many queries of the same keys: `project_key` once a sentence, `attend` once a step.
+    decoder asks many queries of the same keys: `project_key` once a sentence, `attend` once a step. Such calls go past
+    `__call__`, where Keras casts weights to the compute dtype, so these methods cast for themselves.
 
     Axes: B batch, T queries, S keys, Q query width, K key width, P projected key width, D value width.
     """
@@ -60,6 +61,10 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         key = value if key is None else key
         context, weights = self.attend(query, self.project_key(key), value, mask)
         return (context, weights) if return_attention_scores else context
+
+    def compute_mask(self, *args, **kwargs):
+        """None: masks go to each layer that needs one as tensors, never attached to other tensors."""
+        return None
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         """The context's shape `(B, T, D)`."""

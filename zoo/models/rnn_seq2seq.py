@@ -46,7 +46,9 @@ class RNNSeq2Seq(keras.Model):
         embedding_dim: width of the embeddings; `units` if None.
         readout_units: width of the maxout layer; `units / 2`, the paper's proportion, if None.
         dropout: rate, on the embeddings and on the maxout layer.
-        **kwargs: the arguments of every Keras model.
+        dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
+        name: name of the model.
+        trainable: whether training changes the weights.
 
     Call arguments (a dict or a list, in this order):
         source: ids `(B, S)`.
@@ -78,7 +80,9 @@ class RNNSeq2Seq(keras.Model):
         embedding_dim=None,
         readout_units=None,
         dropout=0.0,
-        **kwargs,
+        dtype=None,
+        name=None,
+        trainable=True,
     ):
         check_positive("units", units)
         check_choice("attention", attention, ATTENTIONS)
@@ -95,7 +99,7 @@ class RNNSeq2Seq(keras.Model):
             readout_units=None if readout_units is None else check_positive("readout_units", readout_units),
             dropout=check_rate("dropout", dropout),
         )
-        dtype = kwargs.pop("dtype", None)
+        dtype = keras.dtype_policies.get(dtype)
         embedding_dim = embedding_dim or units
 
         # The layers.
@@ -130,7 +134,8 @@ class RNNSeq2Seq(keras.Model):
         embedded = embedding_dropout(target_embedding(target))
         states, contexts = decoder(embedded, initial_states, memory, mask)
         logits = ops.cast(output(readout([states, embedded, contexts])), "float32")
-        super().__init__(inputs={"source": source, "target": target}, outputs=logits, **kwargs)
+        super().__init__(inputs={"source": source, "target": target}, outputs=logits, name=name, trainable=trainable)
+        self.dtype_policy = dtype
 
         # What get_config and the steps below need.
         for name, value in config.items():
@@ -180,7 +185,8 @@ class RNNSeq2Seq(keras.Model):
     def get_config(self):
         """The constructor's arguments."""
         config = {name: getattr(self, name) for name in self._config_names}
-        return {**config, "name": self.name, "trainable": self.trainable}
+        dtype = keras.dtype_policies.serialize(self.dtype_policy)
+        return {**config, "dtype": dtype, "name": self.name, "trainable": self.trainable}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

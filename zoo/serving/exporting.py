@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
 
@@ -61,13 +62,13 @@ def _bare_module(translator: Translator) -> tf.Module:
 
 
 def _rename_to_next_version(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
-    while True:
-        version = path / str(max(versions(path), default=0) + 1)
+    for number in itertools.count(max(versions(path), default=0) + 1):
+        version = path / str(number)
         try:
             # Fails, and does not overwrite, if another export has just taken this number.
             os.rename(folder, version)
+            break
         except OSError:
             if not version.exists():
                 raise
-        else:
-            return version
+    return version

@@ -1,0 +1,144 @@
+"""How much does attention matter? Exact match by source length, without attention and with each scorer.
+
+The task: lines of one to four dates in eight languages, to be written as ISO dates in reverse order. Reading a date is
+easy; what grows with the line is how much must be kept until it is written. Without attention all of it has to pass
+through one vector of fixed width, the "thought vector". Every model has the same data in the same order, the same
+number of steps, the same optimizer and the same widths; no day of the test set is in any training line.
+
+    python benchmarks/thought_vector.py          # table, and benchmarks/thought_vector.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import pathlib
+import tempfile
+import time
+
+import numpy as np
+
+from training.corpora import Dates, Pairs
+from training.evaluation import Evaluation, Tally, evaluate
+from training.fitting import fit
+from training.recipe import Recipe
+
+ATTENTIONS = ("none", "additive", "concat", "general", "dot", "scaled")
+LOCALES = ("en", "fr", "de", "es", "pt", "it", "nl", "sv")
+MOST_DATES = 4
+BIN = 10  # characters
+PLOT = pathlib.Path(__file__).with_suffix(".png")
+
+
+def lines(split: str, number: int, seed: int = 0) -> Pairs:
+    """Lines of 1 to `MOST_DATES` dates and their ISO forms in reverse order; the groups say how many dates."""
+    dates = Dates(locales=LOCALES, train_examples=number * MOST_DATES, test_days=10_000).read(split)
+    random = np.random.Generator(np.random.Philox(key=[seed, len(dates)]))
+    taken = iter(random.permutation(len(dates)))
+    result = Pairs(groups=[])
+    while len(result) < number:
+        rows = list(itertools.islice(taken, 1 + len(result) % MOST_DATES))
+        if not rows:
+            break  # each date of the held-out splits stands in one line only
+        result.sources.append("; ".join(dates.sources[row] for row in rows))
+        result.targets.append(" ".join(dates.targets[row] for row in reversed(rows)))
+        result.groups.append(str(len(rows)))
+    return result
+
+
+def train(attention: str, pairs: Pairs, validation: Pairs, epochs: int, units: int):
+    """The model with that attention, trained on the lines, and the seconds it took."""
+    recipe = Recipe.model_validate(
+        {
+            "corpus": {"kind": "dates"},
+            "model": {"attention": attention, "units": units, "embedding_dim": 64},
+            "training": {
+                "batch_size": 64,
+                "epochs": epochs,
+                "learning_rate": 2e-3,
+                "warmup_steps": 200,
+                "buckets": 8,
+                "jit_compile": False,
+            },
+            "lengths": {"max_source": 140, "max_target": 50},
+        }
+    )
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        translator, _ = fit(recipe, pairs, validation, pathlib.Path(folder), verbose=2)
+    return translator, time.monotonic() - begin
+
+
+def by_bin(evaluation: Evaluation) -> dict[int, Tally]:
+    """Exact match by source length, in bins of `BIN` characters, named by their lower end."""
+    bins: dict[int, Tally] = {}
+    for length, tally in evaluation.by_length.items():
+        each = bins.setdefault(length // BIN * BIN, Tally())
+        each.right += tally.right
+        each.total += tally.total
+    return dict(sorted(bins.items()))
+
+
+def table(results: dict[str, dict]) -> str:
+    """The Markdown table: a row a model, a column a number of dates, then all lines."""
+    heads = [f"{n} date{'s' if n > 1 else ''}" for n in range(1, MOST_DATES + 1)]
+    rows = ["| attention | " + " | ".join([*heads, "all", "training"]) + " |", "|---" * (MOST_DATES + 3) + "|"]
+    for name, result in results.items():
+        cells = [f"{result['by_dates'][str(n)]:.1%}" for n in range(1, MOST_DATES + 1)]
+        rows.append(f"| {name} | " + " | ".join([*cells, f"{result['all']:.1%}", f"{result['seconds']:.0f} s"]) + " |")
+    return "\n".join(rows)
+
+
+def plot(results: dict[str, dict], path: pathlib.Path, least: int = 20) -> None:
+    """Exact match against source length; bins with few lines are left out."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for name, result in results.items():
+        points = [(b + BIN / 2, rate) for b, rate, total in result["by_length"] if total >= least]
+        style = {"color": "black", "linewidth": 2.5} if name == "none" else {"marker": ".", "linewidth": 1.2}
+        axes.plot(*zip(*points, strict=True), label="no attention" if name == "none" else name, **style)
+    axes.set(xlabel="source length (characters)", ylabel="exact match", ylim=(-0.02, 1.02))
+    axes.grid(alpha=0.3)
+    axes.legend(title="attention")
+    FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
+
+
+def main() -> None:
+    """Trains all models one after another, and prints and draws the result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lines", type=int, default=100_000, help="training lines")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--units", type=int, default=128)
+    parser.add_argument("--only", nargs="*", choices=ATTENTIONS, default=ATTENTIONS)
+    parser.add_argument("--json", type=pathlib.Path, help="also write the figures here; figures there are kept")
+    arguments = parser.parse_args()
+    sizes = {"train": arguments.lines, "validation": 400, "test": 4000}
+    train_lines, validation, test = (lines(split, number) for split, number in sizes.items())
+    print(f"{len(train_lines):,} training lines x {arguments.epochs} epochs, {len(test):,} test lines", flush=True)
+    results = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    for attention in arguments.only:
+        if attention in results:
+            continue
+        translator, seconds = train(attention, train_lines, validation, arguments.epochs, arguments.units)
+        evaluation = evaluate(translator, test)
+        results[attention] = {
+            "all": evaluation.overall.rate,
+            "by_dates": {group: tally.rate for group, tally in evaluation.by_group.items()},
+            "by_length": [(length, tally.rate, tally.total) for length, tally in by_bin(evaluation).items()],
+            "seconds": seconds,
+        }
+        print(f"{attention}: {evaluation.overall.rate:.1%} in {seconds:.0f} s", flush=True)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(results, indent=1))
+    results = {name: results[name] for name in ATTENTIONS if name in results}
+    print("\n" + table(results))
+    plot(results, PLOT)
+    print(f"\nplot: {PLOT}")
+
+
+if __name__ == "__main__":
+    main()

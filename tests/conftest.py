@@ -1,0 +1,187 @@
+"""Fixtures of the whole suite. Keras is imported inside them, so that tests without it start at once."""
+
+import json
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def randomize():
+    """A function that gives a layer or model weights of which none is zero, biases included, and returns it."""
+
+    def randomize(layer, seed=0, scale=0.5):
+        random = np.random.default_rng(seed)
+        layer.set_weights([random.normal(0, scale, weight.shape).astype("float32") for weight in layer.weights])
+        return layer
+
+    return randomize
+
+
+@pytest.fixture(scope="session")
+def numpy_steps():
+    """One step of each recurrent cell in NumPy: `(x, states, kernel, recurrent_kernel, bias) -> states`."""
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    def gru(x, states, kernel, recurrent_kernel, bias):
+        (state,) = states
+        x_z, x_r, x_n = np.split(x @ kernel + bias[0], 3, axis=-1)
+        s_z, s_r, s_n = np.split(state @ recurrent_kernel + bias[1], 3, axis=-1)
+        update, reset = sigmoid(x_z + s_z), sigmoid(x_r + s_r)
+        return (update * state + (1 - update) * np.tanh(x_n + reset * s_n),)
+
+    def lstm(x, states, kernel, recurrent_kernel, bias):
+        hidden, carry = states
+        write, forget, candidate, read = np.split(x @ kernel + hidden @ recurrent_kernel + bias, 4, axis=-1)
+        carry = sigmoid(forget) * carry + sigmoid(write) * np.tanh(candidate)
+        return (sigmoid(read) * np.tanh(carry), carry)
+
+    return {"gru": gru, "lstm": lstm}
+
+
+@pytest.fixture(scope="session")
+def numpy_softmax():
+    """Softmax of scores over the last axis where the mask allows; zeros where it allows nothing."""
+
+    def softmax(scores, mask=True):
+        rows = []
+        mask = np.broadcast_to(mask, scores.shape).reshape(-1, scores.shape[-1])
+        for row, allowed in zip(scores.reshape(mask.shape).astype("float64"), mask, strict=True):
+            weights = np.zeros_like(row)
+            if allowed.any():
+                exponentials = np.exp(row[allowed] - row[allowed].max())
+                weights[allowed] = exponentials / exponentials.sum()
+            rows.append(weights)
+        return np.array(rows).reshape(scores.shape)
+
+    return softmax
+
+
+@pytest.fixture
+def layer_check(tmp_path):
+    """What every layer must do, as a function to call; see `check` below."""
+    import keras
+    import tensorflow as tf
+
+    def tensors(outputs):
+        return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+    def check(layer_class, arguments, inputs, weights, outputs, options=None):
+        """Configuration, building, symbolic and eager calls, saving, training and lower precision.
+
+        Args:
+            layer_class: the class.
+            arguments: its constructor's, all of them.
+            inputs: the call's tensors by name, as NumPy arrays or lists of them.
+            weights: the expected shape of each weight by its path inside the layer.
+            outputs: the expected shapes of the outputs.
+            options: further call arguments.
+        """
+        options = options or {}
+
+        def called(layer, inputs=inputs):
+            inputs = dict(inputs)
+            return tensors(layer(inputs.pop(next(iter(inputs))), **inputs, **options))
+
+        def symbolic_model(layer):
+            # Batch and lengths unknown, as in a model of one's own.
+            def make(array):
+                free = (None,) * (array.ndim - 1 - (array.dtype != bool))
+                return keras.Input((*free, *array.shape[1 + len(free) :]), dtype=str(array.dtype))
+
+            specs = keras.tree.map_structure(make, inputs)
+            return keras.Model(keras.tree.flatten(specs), called(layer, specs))
+
+        # The configuration makes the same layer again, also by way of JSON, and is left as it is.
+        layer = layer_class(**arguments)
+        config = layer.get_config()
+        assert arguments.keys() <= config.keys()
+        text = json.dumps(config, sort_keys=True)
+        assert json.dumps(layer_class.from_config(config).get_config(), sort_keys=True) == text
+        assert json.dumps(config, sort_keys=True) == text
+        serialized = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+        assert serialized["registered_name"] == f"zoo>{layer_class.__name__}"
+        assert keras.saving.deserialize_keras_object(serialized).get_config() == config
+
+        # The eager call builds what was said, takes masks without a warning and attaches none to what it returns.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            results = called(layer)
+        assert not any(hasattr(result, "_keras_mask") for result in results)
+        assert {w.path.removeprefix(f"{layer.name}/"): tuple(w.shape) for w in layer.weights} == weights
+        assert [tuple(result.shape) for result in results] == outputs
+
+        # The symbolic call promises the shapes and types that come.
+        model = symbolic_model(layer)
+        for promise, result in zip(model.outputs, results, strict=True):
+            assert len(promise.shape) == len(result.shape)
+            assert all(size in (None, real) for size, real in zip(promise.shape, result.shape, strict=True))
+            assert promise.shape[0] is None and promise.dtype == result.dtype.name
+        arrays = [tf.constant(array) for array in keras.tree.flatten(inputs)]
+        for promised, result in zip(tensors(model(arrays)), results, strict=True):
+            np.testing.assert_array_equal(promised, result)
+
+        # A saved model gives the same again.
+        model.save(tmp_path / "model.keras")
+        for reloaded, result in zip(
+            tensors(keras.models.load_model(tmp_path / "model.keras")(arrays)), results, strict=True
+        ):
+            np.testing.assert_array_equal(reloaded, result)
+
+        # A step of training in the graph, down the gradient, makes the loss smaller. The loss is a random linear form:
+        # each output counts, and weights of attention, which sum to one, do not cancel.
+        random = np.random.default_rng(1)
+        directions = [random.normal(size=result.shape).astype("float32") for result in results]
+        if layer.trainable_weights:
+            optimizer = keras.optimizers.SGD(1e-3)
+
+            @tf.function
+            def train_step():
+                with tf.GradientTape() as tape:
+                    loss = tf.add_n([tf.reduce_sum(o * d) for o, d in zip(called(layer), directions, strict=True)])
+                gradients = tape.gradient(loss, layer.trainable_weights)
+                assert all(gradient is not None for gradient in gradients)
+                optimizer.apply(gradients, layer.trainable_weights)
+                return loss
+
+            losses = [float(train_step()) for _ in range(3)]
+            assert losses[2] < losses[1] < losses[0]
+
+        # In lower precision the outputs have its type, but for those in float32 by promise, and nearly the same values.
+        full = called(layer)
+        for policy, tolerance in (("mixed_bfloat16", 2**-4), ("mixed_float16", 2**-7)):  # 16 x their rounding error
+            low = layer_class.from_config({**with_policy(config, policy), "name": f"{layer.name}_{policy}"})
+            model = symbolic_model(low)
+            low.set_weights(layer.get_weights())
+            for promise, result, precise in zip(model.outputs, called(low), full, strict=True):
+                assert promise.dtype == result.dtype.name
+                assert result.dtype.name in (low.compute_dtype, "float32")
+                scale = np.abs(precise).max()
+                np.testing.assert_allclose(tf.cast(result, "float32"), precise, rtol=0, atol=tolerance * scale)
+            assert model.outputs[0].dtype == low.compute_dtype
+        return layer
+
+    def with_policy(config, policy):
+        """The configuration with another precision, in the layers inside too."""
+        if isinstance(config, dict):
+            if config.get("class_name") == "DTypePolicy":
+                return {**config, "config": {"name": policy}}
+            return {key: with_policy(value, policy) for key, value in config.items()}
+        return config
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def arrays():
+    """A function that makes a namespace of random float32 arrays of the shapes given by name."""
+
+    def arrays(seed=0, **shapes):
+        random = np.random.default_rng(seed)
+        return SimpleNamespace(**{n: random.normal(size=shape).astype("float32") for n, shape in shapes.items()})
+
+    return arrays

@@ -1,0 +1,225 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.layers import AdditiveAttention, AttentionDecoder, DotProductAttention
+
+# B, T, S, and the widths of tokens, states and memory: all different.
+ROWS, LENGTH, SOURCE, WIDTH, UNITS, MEMORY = 3, 5, 4, 6, 7, 8
+MASK = np.array([[True, True, False, False], [True, True, True, True], [False] * 4])  # the last row has no memory
+
+
+def make_attention(name, dtype=None):
+    if name == "additive":
+        return AdditiveAttention(2, name="attention", dtype=dtype)
+    return None if name is None else DotProductAttention(name, name="attention", dtype=dtype)
+
+
+@pytest.fixture(params=["gru", "lstm"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=["additive", "general", None])
+def attention(request):
+    return request.param
+
+
+@pytest.fixture
+def x(kind, attention, arrays):
+    memory = (ROWS, SOURCE, MEMORY) if attention else (ROWS, MEMORY)
+    made = arrays(inputs=(ROWS, LENGTH, WIDTH), hidden=(ROWS, UNITS), carry=(ROWS, UNITS), memory=memory)
+    made.states = [made.hidden] if kind == "gru" else [made.hidden, made.carry]
+    return made
+
+
+@pytest.fixture
+def decoder(kind, attention, x, randomize):
+    decoder = AttentionDecoder(UNITS, attention=make_attention(attention), cell=kind)
+    decoder(x.inputs, x.states, x.memory, MASK)
+    return randomize(decoder)
+
+
+def scores(name, state, annotations, weights):
+    """The scores of one state against each annotation of a row, by the papers' equations."""
+    if name == "general":
+        return annotations @ weights[0] @ state
+    query_kernel, key_kernel, score_kernel = weights
+    return (np.tanh(query_kernel.T @ state + annotations @ key_kernel) @ score_kernel)[:, 0]
+
+
+def test_attends_with_the_previous_state_and_then_steps(decoder, kind, attention, x, numpy_steps, numpy_softmax):
+    cell = decoder.recurrent_cell.get_weights()
+    states, contexts = decoder(x.inputs, x.states, x.memory, MASK)
+    assert (states.shape, contexts.shape) == ((ROWS, LENGTH, UNITS), (ROWS, LENGTH, MEMORY))
+    for row in range(ROWS):
+        current = tuple(state[row] for state in x.states)
+        for i in range(LENGTH):
+            context = x.memory[row]
+            if attention:
+                weights = numpy_softmax(
+                    scores(attention, current[0], x.memory[row], decoder.attention.get_weights()), MASK[row]
+                )
+                context = weights @ x.memory[row]
+            current = numpy_steps[kind](np.concatenate([x.inputs[row, i], context]), current, *cell)
+            np.testing.assert_allclose(contexts[row, i], context, atol=2e-6)
+            np.testing.assert_allclose(states[row, i], current[0], atol=2e-6)
+
+
+def stepped(decoder, inputs, states, memory, mask=MASK):
+    """All steps of K hypotheses `(B, K, T, E)` one by one: states, contexts and weights, `(B, K, T, *)`."""
+    prepared = decoder.prepare(memory, mask)
+    outputs = []
+    for i in range(inputs.shape[2]):
+        states, context, weights = decoder.step(inputs[:, :, i], states, prepared)
+        outputs.append((states[0], context) if weights is None else (states[0], context, weights))
+    return [np.stack(each, 2) for each in zip(*outputs, strict=True)]
+
+
+def test_stepping_is_the_one_shot_call(decoder, attention, x):
+    expected = decoder(x.inputs, x.states, x.memory, MASK, return_attention_scores=attention is not None)
+    results = stepped(decoder, x.inputs[:, None], tuple(s[:, None] for s in x.states), x.memory)
+    for result, one_shot in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result[:, 0], one_shot, atol=1e-6)
+
+
+def test_hypotheses_of_one_source_row_do_not_meet(decoder, x, arrays):
+    hypotheses = 2
+    other = arrays(seed=1, inputs=x.inputs.shape, states=(len(x.states), ROWS, UNITS))
+    both = stepped(
+        decoder,
+        np.stack([x.inputs, other.inputs], 1),
+        tuple(np.stack(pair, 1) for pair in zip(x.states, other.states, strict=True)),
+        x.memory,
+    )
+    for k, (inputs, states) in enumerate([(x.inputs, x.states), (other.inputs, other.states)]):
+        alone = stepped(decoder, inputs[:, None], tuple(state[:, None] for state in states), x.memory)
+        for ours, theirs in zip(both, alone, strict=True):
+            assert ours.shape[:3] == (ROWS, hypotheses, LENGTH)
+            np.testing.assert_allclose(ours[:, k], theirs[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["additive", "general"])
+def test_the_weights_asked_for_make_the_contexts(decoder, x, attention):
+    states, contexts, weights = decoder(x.inputs, x.states, x.memory, MASK, return_attention_scores=True)
+    assert (weights.shape, weights.dtype) == ((ROWS, LENGTH, SOURCE), "float32")
+    np.testing.assert_allclose(weights @ x.memory, contexts, atol=1e-6)
+    np.testing.assert_array_equal(np.array(weights)[np.repeat(~MASK[:, None], LENGTH, 1)], 0)
+    np.testing.assert_allclose(np.sum(weights, -1), np.repeat(MASK.any(1)[:, None], LENGTH, 1), rtol=1e-6)
+    for ours, theirs in zip((states, contexts), decoder(x.inputs, x.states, x.memory, MASK), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["additive", "general"])
+def test_forbidden_memory_is_without_effect_and_without_gradient(decoder, x, attention):
+    expected = decoder(x.inputs, x.states, x.memory, MASK)
+    memory = tf.constant(np.where(MASK[:, :, None], x.memory, 100).astype("float32"))
+    with tf.GradientTape() as tape:
+        tape.watch(memory)
+        results = decoder(x.inputs, x.states, memory, MASK)
+        loss = tf.add_n([tf.reduce_sum(result**2) for result in results])
+    for ours, theirs in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(np.abs(tape.gradient(loss, memory)).max(-1) > 0, MASK)
+
+
+@pytest.mark.parametrize("attention", [None])
+def test_a_fixed_context_is_the_memory_at_every_step(decoder, x, attention):
+    _, contexts = decoder(x.inputs, x.states, x.memory)
+    np.testing.assert_array_equal(contexts, np.repeat(x.memory[:, None], LENGTH, 1))
+    with pytest.raises(ValueError, match="`return_attention_scores` needs attention; this decoder has a fixed context"):
+        decoder(x.inputs, x.states, x.memory, return_attention_scores=True)
+
+
+def test_no_weights_can_be_promised_without_attention():
+    import keras
+
+    inputs, state, memory = keras.Input((None, WIDTH)), keras.Input((UNITS,)), keras.Input((MEMORY,))
+    with pytest.raises(ValueError, match="`return_attention_scores` needs attention"):
+        AttentionDecoder(UNITS)(inputs, [state], memory, return_attention_scores=True)
+
+
+def test_a_dot_product_needs_a_memory_of_the_states_width(arrays):
+    x = arrays(inputs=(ROWS, LENGTH, WIDTH), state=(ROWS, UNITS), memory=(ROWS, SOURCE, MEMORY))
+    decoder = AttentionDecoder(UNITS, attention=DotProductAttention("dot"))
+    with pytest.raises(ValueError, match=r"one width.*Received: query width 7, key width 8$"):
+        decoder(x.inputs, [x.state], x.memory)
+
+
+CELL_SHAPES = {
+    "gru": {"kernel": (14, 21), "recurrent_kernel": (7, 21), "bias": (2, 21)},
+    "lstm": {"kernel": (14, 28), "recurrent_kernel": (7, 28), "bias": (28,)},
+}
+ATTENTION_SHAPES = {
+    "additive": {"query_kernel": (7, 2), "key_kernel": (8, 2), "score_kernel": (2, 1)},
+    "general": {"kernel": (8, 7)},
+    None: {},
+}
+
+
+def test_layer_check(layer_check, kind, attention, x):
+    weights = {f"cell/{name}": shape for name, shape in CELL_SHAPES[kind].items()}
+    weights |= {f"attention/{name}": shape for name, shape in ATTENTION_SHAPES[attention].items()}
+    outputs = [(ROWS, LENGTH, UNITS), (ROWS, LENGTH, MEMORY)]
+    layer_check(
+        AttentionDecoder,
+        {"units": UNITS, "attention": make_attention(attention), "cell": kind},
+        {"inputs": x.inputs, "initial_states": x.states, "memory": x.memory, "mask": MASK},
+        weights=weights,
+        outputs=[*outputs, (ROWS, LENGTH, SOURCE)] if attention else outputs,
+        options={"return_attention_scores": attention is not None},
+    )
+
+
+@pytest.mark.parametrize(
+    ("attention", "step", "tolerance"),
+    # Central differences are off by the square of the step and by the rounding over the step. The softmax rounds to
+    # float32, 6e-8, also in a layer of float64.
+    [(None, 1e-4, 1e-6), ("additive", 1e-2, 1e-3), ("general", 1e-2, 1e-3)],
+)
+def test_gradients_are_those_of_finite_differences(kind, attention, step, tolerance, x, randomize):
+    decoder = AttentionDecoder(UNITS, attention=make_attention(attention, "float64"), cell=kind, dtype="float64")
+    inputs = [tf.cast(array, "float64") for array in (x.inputs, x.memory, *x.states)]
+    decoder(inputs[0], inputs[2:], inputs[1], MASK)
+    randomize(decoder)
+    random = np.random.default_rng(3)
+    forms = [tf.constant(random.normal(size=(ROWS, LENGTH, width))) for width in (UNITS, MEMORY)]
+
+    @tf.function
+    def loss(inputs):
+        outputs = decoder(inputs[0], inputs[2:], inputs[1], MASK)
+        return tf.add_n([tf.reduce_sum(o * form) for o, form in zip(outputs, forms, strict=True)])
+
+    weights = [weight.value for weight in decoder.weights]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = loss(inputs)
+    gradients = tape.gradient(value, [*weights, *inputs])
+    for _ in range(3):
+        directions = [random.normal(size=tensor.shape) for tensor in (*weights, *inputs)]
+        norm = np.sqrt(sum(np.sum(direction**2) for direction in directions))
+        directions = [direction / norm for direction in directions]
+
+        def moved(distance, directions=directions):
+            for weight, direction in zip(weights, directions, strict=False):
+                weight.assign_add(distance * direction)
+            result = loss([x + distance * d for x, d in zip(inputs, directions[len(weights) :], strict=True)])
+            for weight, direction in zip(weights, directions, strict=False):
+                weight.assign_sub(distance * direction)
+            return float(result)
+
+        slope = (moved(step) - moved(-step)) / (2 * step)
+        expected = sum(np.sum(g * d) for g, d in zip(gradients, directions, strict=True))
+        np.testing.assert_allclose(slope, expected, rtol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"units": -1}, r"^`units` must be a positive integer\. Received: units=-1$"),
+        ({"units": 5, "cell": "rnn"}, r"^`cell` must be one of 'gru', 'lstm'\. Received: cell='rnn'$"),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        AttentionDecoder(**arguments)

@@ -1,0 +1,158 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.layers import BidirectionalEncoder
+
+# B, S, D, units: all different. Rows of all lengths from 0 to S.
+WIDTH, UNITS = 3, 5
+LENGTHS = np.array([4, 1, 0, 3, 2, 4])
+MASK = np.arange(4) < LENGTHS[:, None]
+STATES = {"gru": 1, "lstm": 2}
+
+
+@pytest.fixture(params=STATES)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def inputs(arrays):
+    return arrays(x=(6, 4, WIDTH)).x
+
+
+@pytest.fixture
+def encoder(kind, inputs, randomize):
+    encoder = BidirectionalEncoder(UNITS, cell=kind)
+    encoder(inputs, MASK)
+    return randomize(encoder)
+
+
+def read(step, row, weights):
+    """The hidden states of a cell that reads the row from zeros."""
+    states, hidden = (np.zeros(UNITS),) * 2, []
+    for x in row:
+        states = step(x, states, *weights)
+        hidden.append(states[0])
+    return np.array(hidden)
+
+
+def test_each_row_is_read_both_ways_within_its_length(encoder, kind, inputs, numpy_steps):
+    def step(x, states, *weights):
+        return numpy_steps[kind](x, states[: STATES[kind]], *weights)
+
+    weights = encoder.get_weights()
+    annotations, forward, backward = encoder(inputs, MASK)
+    for i, length in enumerate(LENGTHS):
+        ahead = read(step, inputs[i, :length], weights[:3])
+        back = read(step, inputs[i, :length][::-1], weights[3:])
+        expected = np.zeros((4, 2 * UNITS))
+        if length:
+            expected[:length] = np.concatenate([ahead, back[::-1]], axis=-1)
+            np.testing.assert_allclose(forward[i], ahead[-1], atol=1e-6)
+            np.testing.assert_allclose(backward[i], back[-1], atol=1e-6)
+        np.testing.assert_allclose(annotations[i], expected, atol=1e-6)
+
+
+def test_keras_bidirectional_with_the_same_weights_gives_the_same(encoder, kind, inputs):
+    # Keras carries states through padding, where ours are zero, so what it returns there is left out.
+    layer = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}[kind]
+    peer = keras.layers.Bidirectional(layer(UNITS, return_sequences=True, return_state=True, use_cudnn=False))
+    peer(inputs, mask=MASK)
+    peer.set_weights(encoder.get_weights())
+    expected, *states = peer(inputs, mask=MASK)
+    annotations, forward, backward = encoder(inputs, MASK)
+    np.testing.assert_allclose(annotations, np.where(MASK[:, :, None], expected, 0), atol=1e-6)
+    np.testing.assert_allclose(forward, states[0], atol=1e-6)
+    np.testing.assert_allclose(backward, states[STATES[kind]], atol=1e-6)
+
+
+def test_a_row_without_tokens_gives_zeros(encoder, inputs):
+    for output in encoder(inputs, MASK):
+        np.testing.assert_array_equal(output[2], np.zeros_like(output[2]))
+
+
+def test_padding_is_zero_and_longer_padding_changes_nothing(encoder, inputs):
+    annotations, *last = encoder(inputs, MASK)
+    longer = encoder(np.pad(inputs, [(0, 0), (0, 3), (0, 0)]), np.pad(MASK, [(0, 0), (0, 3)]))
+    np.testing.assert_array_equal(np.array(annotations)[~MASK], 0)
+    np.testing.assert_allclose(longer[0], np.pad(annotations, [(0, 0), (0, 3), (0, 0)]), atol=1e-6)
+    for ours, theirs in zip(longer[1:], last, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_garbage_at_padding_changes_nothing(encoder, inputs):
+    garbage = np.where(MASK[:, :, None], inputs, 1e4).astype("float32")
+    for ours, theirs in zip(encoder(garbage, MASK), encoder(inputs, MASK), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_no_gradient_reaches_padding_and_some_reaches_every_token(encoder, inputs):
+    inputs = tf.constant(inputs)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        loss = tf.add_n([tf.reduce_sum(output**2) for output in encoder(inputs, MASK)])
+    reached = np.abs(tape.gradient(loss, inputs)).max(-1) > 0
+    np.testing.assert_array_equal(reached, MASK)
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("gru", 3), ("lstm", 4)])
+def test_layer_check(layer_check, inputs, kind, gates):
+    bias = (2, gates * 5) if kind == "gru" else (gates * 5,)
+    shapes = {"kernel": (3, gates * 5), "recurrent_kernel": (5, gates * 5), "bias": bias}
+    layer_check(
+        BidirectionalEncoder,
+        {"units": UNITS, "cell": kind},
+        {"inputs": inputs, "mask": MASK},
+        weights={f"{way}_cell/{name}": shape for way in ("forward", "backward") for name, shape in shapes.items()},
+        outputs=[(6, 4, 10), (6, 5), (6, 5)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"units": "5"}, r"^`units` must be a positive integer\. Received: units='5'$"),
+        ({"units": 5, "cell": "GRU"}, r"^`cell` must be one of 'gru', 'lstm'\. Received: cell='GRU'$"),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        BidirectionalEncoder(**arguments)
+
+
+def torch_weights(kernel, recurrent_kernel, bias, kind):
+    """Keras' weights in PyTorch's order: transposed; GRU gates r, z, n for z, r, n; LSTM gates alike; two biases."""
+    if kind == "lstm":
+        return [kernel.T, recurrent_kernel.T, bias, np.zeros_like(bias)]
+
+    def reorder(array):
+        update, reset, candidate = np.split(array, 3, axis=-1)
+        return np.concatenate([reset, update, candidate], axis=-1)
+
+    return [reorder(kernel).T, reorder(recurrent_kernel).T, reorder(bias[0]), reorder(bias[1])]
+
+
+@pytest.mark.peers
+def test_torch_with_packed_sequences_and_the_same_weights_gives_the_same(encoder, kind, inputs):
+    import torch
+
+    some = LENGTHS > 0  # PyTorch packs no empty sequence
+    inputs, lengths, mask = inputs[some], LENGTHS[some], MASK[some]
+    weights = encoder.get_weights()
+    peer = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[kind](WIDTH, UNITS, batch_first=True, bidirectional=True)
+    with torch.no_grad():
+        copied = [*torch_weights(*weights[:3], kind), *torch_weights(*weights[3:], kind)]
+        for parameter, weight in zip(peer.parameters(), copied, strict=True):
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
+        packed = torch.nn.utils.rnn.pack_padded_sequence(
+            torch.from_numpy(inputs), torch.from_numpy(lengths), batch_first=True, enforce_sorted=False
+        )
+        outputs, states = peer(packed)
+        expected, _ = torch.nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
+    hidden = states if kind == "gru" else states[0]
+    annotations, forward, backward = encoder(inputs, mask)
+    np.testing.assert_allclose(annotations, expected.numpy(), atol=1e-6)
+    np.testing.assert_allclose(forward, hidden[0].numpy(), atol=1e-6)
+    np.testing.assert_allclose(backward, hidden[1].numpy(), atol=1e-6)

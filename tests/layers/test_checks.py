@@ -1,0 +1,33 @@
+import re
+
+import numpy as np
+import pytest
+
+from zoo.layers.checks import check_choice, check_positive, check_rate
+
+
+def test_good_values_pass_through():
+    assert check_positive("units", 1) == 1
+    assert check_choice("cell", "gru", ("gru", "lstm")) == "gru"
+    assert check_choice("attention", None, ("dot", None)) is None
+    assert [check_rate("dropout", rate) for rate in (0, 0.0, 0.999)] == [0, 0.0, 0.999]
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.0, "4", True, None])
+def test_sizes_must_be_positive_integers(value):
+    message = f"`units` must be a positive integer. Received: units={value!r}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        check_positive("units", value)
+
+
+def test_choices_are_listed():
+    message = "`score` must be one of 'dot', 'scaled', None. Received: score='dott'"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        check_choice("score", "dott", ("dot", "scaled", None))
+
+
+@pytest.mark.parametrize("value", [1, 1.0, -0.1, np.nan, "0.5", False, None])
+def test_rates_are_at_least_zero_and_below_one(value):
+    message = f"`dropout` must be at least 0 and below 1. Received: dropout={value!r}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        check_rate("dropout", value)

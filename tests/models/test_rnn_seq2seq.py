@@ -1,0 +1,405 @@
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.models import RNNSeq2Seq
+
+ATTENTIONS = ("additive", "dot", "scaled", "general", "concat", None)
+KINDS = list(itertools.product(ATTENTIONS, ("gru", "lstm")))
+
+# Vocabularies, widths and lengths that differ from each other; rows of all lengths, one without any token.
+SIZES = dict(source_vocabulary_size=11, target_vocabulary_size=9, units=6, embedding_dim=5, readout_units=4)
+SOURCE = np.array([[4, 5, 6, 7, 3], [8, 3, 0, 0, 0], [0, 0, 0, 0, 0], [10, 9, 3, 0, 0]], "int32")
+TARGET = np.array([[2, 4, 5], [2, 6, 7], [2, 4, 4], [2, 8, 0]], "int32")
+BATCH = {"source": SOURCE, "target": TARGET}
+
+
+def identify(kind):
+    return "-".join(str(part) for part in kind)
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=identify)
+def model(request, randomize):
+    """Of each kind one, with random weights. Tests leave it as it is."""
+    attention, cell = request.param
+    return randomize(RNNSeq2Seq(attention=attention, cell=cell, **SIZES))
+
+
+def step_through(model, source, target):
+    """The logits of single steps, side by side, and their attention weights."""
+    memory, cache = model.begin(source)
+    logits, weights = [], []
+    for i in range(target.shape[1]):
+        one, cache, attention = model.step(target[:, i : i + 1], i, memory, cache)
+        logits.append(one)
+        weights.append(attention)
+    return np.concatenate(logits, 1), weights
+
+
+# What it computes.
+
+
+def expected_logits(model, source, target, numpy_steps, numpy_softmax):
+    """The equations of the class, for one row: `(S,)` and `(T,)` -> `(T, V)`."""
+    w = {weight.path: weight.numpy().astype("float64") for weight in model.weights}
+    step, kept = numpy_steps[model.cell], {"gru": 1, "lstm": 2}[model.cell]
+
+    def cell(name):
+        return [w[f"{name}/{part}"] for part in ("kernel", "recurrent_kernel", "bias")]
+
+    def dense(x, name):
+        return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+
+    def read(tokens, name):
+        weights = cell(f"encoder/{name}_cell")
+        states, hidden = (np.zeros(len(weights[1])),) * kept, np.zeros((len(tokens), len(weights[1])))
+        for i, token in enumerate(tokens):
+            states = step(w["source_embedding/embeddings"][token], states, *weights)
+            hidden[i] = states[0]
+        return hidden, states[0]
+
+    def score(s, h):
+        part = {name.removeprefix("decoder/attention/"): weight for name, weight in w.items() if "attention" in name}
+        if model.attention == "additive":
+            return np.tanh(s @ part["query_kernel"] + h @ part["key_kernel"]) @ part["score_kernel"][:, 0]
+        if model.attention == "concat":
+            pairs = np.concatenate([np.tile(s, (len(h), 1)), h], -1)
+            return np.tanh(pairs @ part["kernel"]) @ part["score_kernel"][:, 0]
+        if model.attention == "general":
+            return h @ part["kernel"] @ s
+        return h @ s / (np.sqrt(len(s)) if model.attention == "scaled" else 1)
+
+    tokens = source[source != 0]
+    (forward, last), (backward, first) = read(tokens, "forward"), read(tokens[::-1], "backward")
+    annotations = np.concatenate([forward, backward[::-1]], -1)
+    thought = np.concatenate([last, first])
+    bridges = ("initial_hidden", "initial_carry")[:kept]
+    states = tuple(np.tanh(dense(first if model.attention else thought, bridge)) for bridge in bridges)
+    logits = []
+    for token in target:
+        embedded = w["target_embedding/embeddings"][token]
+        context = thought
+        if model.attention:
+            context = numpy_softmax(score(states[0], annotations)) @ annotations if len(tokens) else 0 * thought
+        states = step(np.concatenate([embedded, context]), states, *cell("decoder/cell"))
+        readout = dense(np.concatenate([states[0], embedded, context]), "readout/dense")
+        logits.append(dense(readout.reshape(-1, 2).max(-1), "logits"))
+    return np.array(logits)
+
+
+def test_computes_the_equations(model, numpy_steps, numpy_softmax):
+    logits = model(BATCH)
+    assert (logits.shape, logits.dtype) == ((4, 3, 9), "float32")
+    for row, source, target in zip(logits, SOURCE, TARGET, strict=True):
+        np.testing.assert_allclose(row, expected_logits(model, source, target, numpy_steps, numpy_softmax), atol=1e-5)
+
+
+def test_weights_have_the_sizes_asked_for():
+    model = RNNSeq2Seq(attention="additive", cell="gru", **SIZES)
+    encoder_cell = {"kernel": (5, 18), "recurrent_kernel": (6, 18), "bias": (2, 18)}
+    expected = {
+        "source_embedding/embeddings": (11, 5),
+        "target_embedding/embeddings": (9, 5),
+        **{f"encoder/forward_cell/{name}": shape for name, shape in encoder_cell.items()},
+        **{f"encoder/backward_cell/{name}": shape for name, shape in encoder_cell.items()},
+        "initial_hidden/kernel": (6, 6),
+        "initial_hidden/bias": (6,),
+        "decoder/attention/query_kernel": (6, 6),
+        "decoder/attention/key_kernel": (12, 6),
+        "decoder/attention/score_kernel": (6, 1),
+        "decoder/cell/kernel": (5 + 12, 18),
+        "decoder/cell/recurrent_kernel": (6, 18),
+        "decoder/cell/bias": (2, 18),
+        "readout/dense/kernel": (6 + 5 + 12, 8),
+        "readout/dense/bias": (8,),
+        "logits/kernel": (4, 9),
+        "logits/bias": (9,),
+    }
+    assert {weight.path: tuple(weight.shape) for weight in model.weights} == expected
+
+
+@pytest.mark.parametrize("attention", ["dot", "scaled"])
+def test_a_bare_product_gives_each_direction_half_the_units(attention):
+    model = RNNSeq2Seq(10, 10, attention=attention, cell="lstm", units=6)
+    shapes = {weight.path: tuple(weight.shape) for weight in model.weights}
+    assert shapes["encoder/backward_cell/recurrent_kernel"] == (3, 12)
+    assert shapes["initial_carry/kernel"] == (3, 6)
+    assert shapes["decoder/cell/kernel"] == (6 + 6, 24)
+
+
+def test_widths_not_given_follow_from_the_units():
+    model = RNNSeq2Seq(10, 12, units=7)
+    assert model.source_embedding.output_dim == model.target_embedding.output_dim == 7
+    assert model.readout.units == 3
+    assert RNNSeq2Seq(10, 12, units=1).readout.units == 1
+
+
+# What depends on what.
+
+
+def test_a_token_changes_what_follows_it_and_nothing_before(model):
+    before = np.array(model(BATCH))
+    target = TARGET.copy()
+    target[:, 1] = 3
+    after = np.array(model({"source": SOURCE, "target": target}))
+    np.testing.assert_array_equal(after[:, 0], before[:, 0])
+    assert (np.abs(after - before)[:, 1:].max(-1) > 1e-4).all()
+
+
+def test_padding_and_neighbours_change_nothing(model):
+    batched = model({"source": np.pad(SOURCE, [(0, 0), (0, 2)]), "target": TARGET})
+    for i, source in enumerate(SOURCE):
+        source = source[source != 0] if source.any() else source  # Keras' loop takes no source of no length
+        alone = model({"source": source[None], "target": TARGET[i : i + 1]})
+        np.testing.assert_allclose(batched[i], alone[0], atol=1e-5)
+
+
+def test_each_source_token_matters(model):
+    before = model(BATCH)
+    for position in range(5):
+        source = SOURCE.copy()
+        source[0, position] = 9
+        after = model({"source": source, "target": TARGET})
+        assert np.abs(after[0] - before[0]).max() > 1e-4
+        np.testing.assert_array_equal(after[1:], before[1:])
+
+
+def test_stepping_is_the_one_shot_pass(model):
+    logits, weights = step_through(model, SOURCE, TARGET)
+    np.testing.assert_allclose(logits, model(BATCH), atol=1e-5)
+    for attention in weights:
+        if model.attention is None:
+            assert attention is None
+        else:
+            np.testing.assert_array_equal(np.array(attention)[:, 0] > 0, SOURCE != 0)
+            np.testing.assert_allclose(np.sum(attention, -1)[:, 0], [1, 1, 0, 1], rtol=1e-6)
+
+
+def test_hypotheses_step_side_by_side(model):
+    memory, cache = model.begin(SOURCE)
+    tokens = np.array([[2, 4, 5], [2, 6, 7], [2, 8, 8], [3, 4, 5]])  # B = 4, K = 3
+    first, cache, _ = model.step(tokens, 0, memory, tuple(np.repeat(state, 3, axis=1) for state in cache))
+    second, _, _ = model.step(tokens[:, ::-1], 1, memory, cache)
+    assert second.shape == (4, 3, 9)
+    for k in range(3):
+        alone, _ = step_through(model, SOURCE, np.stack([tokens[:, k], tokens[:, 2 - k]], 1))
+        np.testing.assert_allclose(np.stack([first[:, k], second[:, k]], 1), alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_without_attention_only_the_two_last_states_reach_the_decoder(cell, randomize):
+    model = randomize(RNNSeq2Seq(attention=None, cell=cell, **SIZES))
+    memory, _ = model.begin(SOURCE)
+    _, forward, backward = model.encoder(model.source_embedding(SOURCE), SOURCE != 0)
+    assert {name: tuple(tensor.shape) for name, tensor in memory.items()} == {
+        "context": (4, 12),
+        "projected_context": (4, 18 if cell == "gru" else 24),
+    }
+    np.testing.assert_array_equal(memory["context"], np.concatenate([forward, backward], -1))
+
+
+def test_runs_in_a_graph_of_unknown_sizes(model):
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
+    def call(source, target):
+        return model({"source": source, "target": target})
+
+    np.testing.assert_allclose(call(SOURCE, TARGET), model(BATCH), atol=1e-6)
+    np.testing.assert_allclose(call(SOURCE[1:, :3], TARGET[1:, :1]), model(BATCH)[1:, :1], atol=1e-5)
+    assert call(SOURCE[:0], TARGET[:0]).shape == (0, 3, 9)
+
+
+def test_takes_source_and_target_in_a_list_too():
+    model = RNNSeq2Seq(**SIZES)
+    np.testing.assert_array_equal(model([SOURCE, TARGET]), model(BATCH))
+
+
+# Training.
+
+
+def test_gradients_reach_every_weight(model):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(BATCH) ** 2)
+    for weight, gradient in zip(model.weights, tape.gradient(loss, model.trainable_weights), strict=True):
+        assert gradient is not None, weight.path
+        gradient = np.array(tf.convert_to_tensor(gradient))
+        assert np.isfinite(gradient).all(), weight.path
+        assert np.abs(gradient).max() > 1e-4, weight.path
+
+
+def test_no_gradient_reaches_the_embedding_of_padding(model):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model({"source": SOURCE, "target": TARGET[:, :2]}) ** 2)
+    gradient = np.array(tf.convert_to_tensor(tape.gradient(loss, model.source_embedding.embeddings)))
+    np.testing.assert_array_equal(np.abs(gradient).max(-1) > 0, np.isin(range(11), SOURCE[SOURCE != 0]))
+
+
+def test_gradients_are_those_of_finite_differences(randomize):
+    # float64 but for the softmax and the logits: at a step of 1e-2 their rounding is some 1e-5 of the slope.
+    model = randomize(RNNSeq2Seq(attention="additive", dtype="float64", **SIZES))
+    random = np.random.default_rng(5)
+    form = random.normal(size=(4, 3, 9)).astype("float32")
+    weights = [weight.value for weight in model.weights]
+
+    @tf.function
+    def loss():
+        return tf.reduce_sum(model(BATCH) * form)
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(value, weights)]
+    for _ in range(3):
+        directions = [random.normal(size=weight.shape) for weight in weights]
+        norm = np.sqrt(sum(np.sum(direction**2) for direction in directions))
+
+        def moved(distance, directions=directions, norm=norm):
+            for weight, direction in zip(weights, directions, strict=True):
+                weight.assign_add(distance / norm * direction)
+            result = float(loss())
+            for weight, direction in zip(weights, directions, strict=True):
+                weight.assign_sub(distance / norm * direction)
+            return result
+
+        expected = sum(np.sum(g * d) for g, d in zip(gradients, directions, strict=True)) / norm
+        np.testing.assert_allclose((moved(1e-2) - moved(-1e-2)) / 2e-2, expected, rtol=1e-3)
+
+
+def copying_batches():
+    """Two batches that differ in rows and lengths: sources of tokens 4 to 7, whose targets are the same tokens."""
+    random = np.random.default_rng(0)
+
+    def batch(rows, length):
+        labels = random.integers(4, 8, (rows, length)).astype("int32")
+        target = np.concatenate([np.full((rows, 1), 2, "int32"), labels[:, :-1]], 1)
+        inputs = {"source": np.pad(labels, [(0, 0), (0, 1)]), "target": target}
+        return tf.data.Dataset.from_tensors((inputs, labels, np.ones(labels.shape, "float32")))
+
+    return batch(16, 3).concatenate(batch(12, 5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("attention", "cell", "jit_compile"),
+    # Under XLA the batch is of unknown size, too, inside the loop and in its gradient. It compiles slowly, so once.
+    [("additive", "gru", True), ("dot", "lstm", False), (None, "gru", False)],
+)
+def test_fit_learns_from_batches_of_two_shapes(attention, cell, jit_compile):
+    keras.utils.set_random_seed(0)
+    model = RNNSeq2Seq(8, 8, attention=attention, cell=cell, units=16, dropout=0.1)
+    model.compile(
+        keras.optimizers.Adam(0.03),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"),
+        jit_compile=jit_compile,
+    )
+    losses = model.fit(copying_batches().repeat(20), epochs=2, shuffle=False, verbose=0).history["loss"]
+    assert losses[1] < losses[0] / 2
+
+
+def test_dropout_falls_in_training_only():
+    model = RNNSeq2Seq(attention="general", dropout=0.5, **SIZES)
+    assert model.readout.dropout == 0.5
+    np.testing.assert_array_equal(model(BATCH), model(BATCH, training=False))
+    np.testing.assert_allclose(step_through(model, SOURCE, TARGET)[0], model(BATCH), atol=1e-6)
+    assert np.abs(model(BATCH, training=True) - model(BATCH)).max() > 0
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_dropout_falls_on_the_embeddings_of_both_sides(side, randomize):
+    model = randomize(RNNSeq2Seq(attention="general", dropout=0.5, **SIZES))
+    model.readout.dropout_layer.rate = 0.0
+    other = model.target_embedding if side == "source" else model.source_embedding
+    other.embeddings.assign(0 * other.embeddings)
+    assert np.abs(model(BATCH, training=True) - model(BATCH)).max() > 1e-2
+
+
+# Keeping and precision.
+
+
+def test_configuration_makes_the_model_again(model):
+    config = model.get_config()
+    for name, value in {**SIZES, "attention": model.attention, "cell": model.cell, "dropout": 0.0}.items():
+        assert config[name] == getattr(model, name) == value
+    again = RNNSeq2Seq.from_config(config)
+    assert again.get_config() == config == model.get_config()
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again(BATCH), model(BATCH))
+
+
+def test_saved_and_loaded_it_gives_the_same(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded) is RNNSeq2Seq
+    assert loaded.get_config() == model.get_config()
+    np.testing.assert_array_equal(loaded(BATCH), model(BATCH))
+    np.testing.assert_array_equal(step_through(loaded, SOURCE, TARGET)[0], step_through(model, SOURCE, TARGET)[0])
+
+
+def test_name_and_trainability_are_kept():
+    model = RNNSeq2Seq(10, 10, units=4, name="dates", trainable=False)
+    again = RNNSeq2Seq.from_config(model.get_config())
+    assert again.name == "dates"
+    assert again.trainable_weights == []
+
+
+@pytest.mark.parametrize(("policy", "precision"), [("mixed_bfloat16", 2**-8), ("mixed_float16", 2**-11)])
+def test_lower_precision(model, policy, precision, tmp_path):
+    arguments = {**model.get_config(), "dtype": policy}
+    low = RNNSeq2Seq(**arguments)
+    low.set_weights(model.get_weights())
+    logits = low(BATCH)
+    assert logits.dtype == "float32"
+    scale = np.abs(model(BATCH)).max()
+    np.testing.assert_allclose(logits, model(BATCH), rtol=0, atol=16 * precision * scale)
+    # Stepped, it computes in the same precision, and a loaded one too.
+    np.testing.assert_allclose(step_through(low, SOURCE, TARGET)[0], logits, rtol=0, atol=4 * precision * scale)
+    _, cache = low.begin(SOURCE)
+    assert {state.dtype.name for state in cache} == {low.compute_dtype} == {policy.removeprefix("mixed_")}
+    low.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.dtype_policy.name == loaded.encoder.dtype_policy.name == policy
+    np.testing.assert_array_equal(loaded(BATCH), logits)
+
+
+def test_follows_the_global_policy():
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = RNNSeq2Seq(**SIZES)
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert {layer.dtype_policy.name for layer in model.layers if layer.weights} == {"mixed_bfloat16"}
+    assert RNNSeq2Seq.from_config(model.get_config()).decoder.attention.compute_dtype == "bfloat16"
+
+
+# A user's mistakes.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"attention": "dot", "units": 7}, r"^attention='dot' needs an even `units`\. Received: units=7$"),
+        ({"attention": "scaled", "units": 1}, r"^attention='scaled' needs an even `units`\. Received: units=1$"),
+        (
+            {"attention": "luong"},
+            r"^`attention` must be one of 'additive', 'dot', 'scaled', 'general', 'concat', None\. "
+            r"Received: attention='luong'$",
+        ),
+        ({"cell": "rnn"}, r"^`cell` must be one of 'gru', 'lstm'\. Received: cell='rnn'$"),
+        ({"dropout": 1.0}, r"^`dropout` must be at least 0 and below 1\. Received: dropout=1\.0$"),
+        ({"units": 0}, r"^`units` must be a positive integer\. Received: units=0$"),
+        ({"embedding_dim": 0}, r"^`embedding_dim` must be a positive integer\. Received: embedding_dim=0$"),
+        ({"readout_units": 2.5}, r"^`readout_units` must be a positive integer\. Received: readout_units=2\.5$"),
+        ({"source_vocabulary_size": "9"}, r"^`source_vocabulary_size` must be a positive integer\."),
+        ({"target_vocabulary_size": None}, r"^`target_vocabulary_size` must be a positive integer\."),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RNNSeq2Seq(**{**SIZES, **arguments})
+
+
+def test_a_misspelt_argument_is_not_swallowed():
+    with pytest.raises(TypeError, match="unit"):
+        RNNSeq2Seq(10, 10, unit=8)

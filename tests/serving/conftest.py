@@ -1,0 +1,46 @@
+"""A tiny translator, exported once, for all tests of serving."""
+
+import numpy as np
+import pytest
+
+from zoo import Translator
+from zoo.models import RNNSeq2Seq
+from zoo.serving import Servable, export
+from zoo.text import CharacterTokenizer
+
+
+def build(attention="additive", cell="gru", dropout=0.0, seed=4):
+    """Random weights, large enough that different texts give different outputs, of which some end early."""
+    source, target = CharacterTokenizer("abcdé 1234😀"), CharacterTokenizer("zyxwü 987😀")
+    model = RNNSeq2Seq(source.size, target.size, attention=attention, cell=cell, units=8, dropout=dropout)
+    random = np.random.default_rng(seed)
+    model.set_weights([0.7 * random.normal(size=weight.shape) for weight in model.get_weights()])
+    return Translator(model, source, target, max_source_length=400, max_target_length=12)
+
+
+@pytest.fixture(scope="session")
+def build_translator():
+    return build
+
+
+@pytest.fixture(scope="session")
+def translator():
+    return build()
+
+
+@pytest.fixture(scope="session")
+def without_attention():
+    return build(attention=None, cell="lstm")
+
+
+@pytest.fixture(scope="session")
+def exported(translator, tmp_path_factory):
+    """The model's folder, with a version 1."""
+    folder = tmp_path_factory.mktemp("exported") / "tiny"
+    export(translator, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def servable(exported):
+    return Servable(exported)

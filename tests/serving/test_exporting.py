@@ -1,0 +1,175 @@
+"""Exporting: versions count up, appear whole or not at all, and leave nothing else behind."""
+
+import os
+import pathlib
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from zoo.serving import export, newest_version, versions
+
+SAVED_MODEL = {"saved_model.pb", "fingerprint.pb", "variables", "assets"}
+VARIABLES = {"variables.index", "variables.data-00000-of-00001"}
+
+
+def names(folder):
+    return {child.name for child in folder.iterdir()}
+
+
+@pytest.fixture
+def quick_save(monkeypatch):
+    """Instead of a SavedModel a file of its name, where only the folders matter."""
+
+    def save(_, folder, signatures):
+        os.makedirs(folder)
+        pathlib.Path(folder, "saved_model.pb").touch()
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+
+
+@pytest.mark.slow
+def test_the_layout_of_a_server_and_nothing_else(translator, tmp_path):
+    model = tmp_path / "new" / "folders" / "tiny"
+    assert export(translator, str(model)) == model / "1"
+    assert export(translator, model, {"README.md": "# é"}) == model / "2"
+    assert names(model) == {"1", "2"}
+    assert names(model.parent) == {"tiny"}
+    assert names(model / "1") == SAVED_MODEL
+    assert names(model / "2") == SAVED_MODEL | {"README.md"}
+    assert names(model / "1" / "variables") == VARIABLES
+    assert (model / "2" / "README.md").read_bytes() == "# é".encode()
+
+
+def test_weights_of_the_model_alone_are_exported(exported, translator):
+    """No optimizer, and no weight twice."""
+    listed = tf.train.list_variables(str(exported / "1" / "variables" / "variables"))
+    sizes = sorted(tuple(shape) for name, shape in listed if "OBJECT_GRAPH" not in name)
+    assert sizes == sorted(tuple(weight.shape) for weight in translator.model.weights)
+
+
+def test_a_version_can_be_read_by_another_user(exported):
+    version = exported / "1"
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in version.rglob("*"))
+    assert all(path.stat().st_mode & 0o055 == 0o055 for path in (version, version / "variables"))
+
+
+def test_the_next_version_follows_the_highest(translator, tmp_path, quick_save):
+    for name in ("3", "7", "9.old", ".hidden"):
+        (tmp_path / name).mkdir()
+    assert export(translator, tmp_path) == tmp_path / "8"
+
+
+def test_a_file_in_the_way_is_passed_over_and_kept(translator, tmp_path, quick_save):
+    (tmp_path / "1").write_text("mine")
+    assert export(translator, tmp_path) == tmp_path / "2"
+    assert (tmp_path / "1").read_text() == "mine"
+
+
+def test_a_path_that_is_a_file(translator, tmp_path):
+    (tmp_path / "tiny").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"tiny is a file; a model is exported into a folder\.$"):
+        export(translator, tmp_path / "tiny")
+    assert (tmp_path / "tiny").read_text() == "mine"
+
+
+def test_a_crash_in_the_middle_leaves_no_version_and_nothing_temporary(translator, tmp_path, monkeypatch):
+    def crash(_, folder, signatures):
+        os.makedirs(os.path.join(folder, "variables"))
+        pathlib.Path(folder, "saved_model.pb").write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    model = tmp_path / "tiny"
+    (model / "1").mkdir(parents=True)
+    (model / "1" / "saved_model.pb").write_bytes(b"whole")
+    monkeypatch.setattr(tf.saved_model, "save", crash)
+    with pytest.raises(OSError, match="no space left"):
+        export(translator, model)
+    assert names(tmp_path) == {"tiny"}
+    assert names(model) == {"1"}
+    assert (model / "1" / "saved_model.pb").read_bytes() == b"whole"
+
+
+def test_a_file_that_cannot_be_written_leaves_no_version(translator, tmp_path, quick_save):
+    with pytest.raises(OSError, match="no/such/folder"):
+        export(translator, tmp_path / "tiny", {"no/such/folder": ""})
+    assert names(tmp_path) == {"tiny"}
+    assert names(tmp_path / "tiny") == set()
+
+
+def test_a_version_that_another_export_has_just_taken_is_kept(translator, tmp_path, quick_save, monkeypatch):
+    rename = os.rename
+
+    def taken_meanwhile(source, target):
+        if versions(tmp_path) == []:
+            (tmp_path / "1").mkdir()
+            (tmp_path / "1" / "saved_model.pb").write_bytes(b"the other's")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", taken_meanwhile)
+    assert export(translator, tmp_path) == tmp_path / "2"
+    assert (tmp_path / "1" / "saved_model.pb").read_bytes() == b"the other's"
+    assert names(tmp_path) == {"1", "2"}
+
+
+def test_exports_at_the_same_time_all_land(translator, tmp_path, quick_save, monkeypatch):
+    """All compute their number before any of them takes it."""
+    exporters = 6
+    barrier, rename, first = threading.Barrier(exporters), os.rename, threading.local()
+
+    def together(source, target):
+        if not getattr(first, "over", False):
+            first.over = True
+            barrier.wait(timeout=20)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", together)
+    threads = [
+        threading.Thread(target=export, args=(translator, tmp_path, {"which": str(which)}))
+        for which in range(exporters)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert versions(tmp_path) == list(range(1, exporters + 1))
+    found = {(tmp_path / str(version) / "which").read_text() for version in versions(tmp_path)}
+    assert found == {str(which) for which in range(exporters)}
+
+
+def test_an_error_of_the_file_system_is_not_taken_for_a_race(translator, tmp_path, quick_save, monkeypatch):
+    def denied(*_):
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(os, "rename", denied)
+    with pytest.raises(PermissionError, match="not yours"):
+        export(translator, tmp_path / "tiny")
+
+
+@pytest.mark.slow
+def test_a_reader_never_sees_half_a_version(translator, tmp_path):
+    """A server polls the folder for the newest version, and loads it at once."""
+    files = {*SAVED_MODEL, "README.md"}
+    halves, seen, over = [], set(), threading.Event()
+
+    def poll():
+        while not over.is_set():
+            time.sleep(0.0005)  # or the export would hardly get on
+            for version in versions(tmp_path):
+                folder = tmp_path / str(version)
+                seen.add(version)
+                if names(folder) != files or names(folder / "variables") != VARIABLES:
+                    halves.append(sorted(path.name for path in folder.rglob("*")))
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    try:
+        for _ in range(2):
+            export(translator, tmp_path, {"README.md": "a card"})
+    finally:
+        over.set()
+        reader.join()
+    assert newest_version(tmp_path) == tmp_path / "2"
+    assert halves == []
+    assert 1 in seen

@@ -1,0 +1,34 @@
+"""Which folder is a version, and which version is the newest: as TensorFlow Serving sees it."""
+
+import pytest
+
+from zoo.serving import newest_version, versions
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder of versions 2, 10 and 9, of which 10 is empty, and of what is no version."""
+    for name in ("2", "9", ".tiny.tmp-3", "old", "11.bak", "-12", "1e3"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "saved_model.pb").touch()
+    (tmp_path / "10").mkdir()
+    (tmp_path / "13").touch()
+    return tmp_path
+
+
+def test_versions_are_the_folders_named_by_integers_in_ascending_order(model):
+    assert versions(model) == [2, 9, 10]
+
+
+def test_newest_version_is_the_highest_that_holds_a_saved_model(model):
+    assert newest_version(model) == model / "9"
+
+
+def test_a_version_is_its_own_newest(model):
+    assert newest_version(model / "2") == model / "2"
+
+
+@pytest.mark.parametrize("name", ["10", "13", "nowhere", "13/nowhere"])
+def test_what_holds_no_saved_model_has_no_version(model, name):
+    assert versions(model / name) == []
+    assert newest_version(model / name) is None

@@ -1,0 +1,107 @@
+"""An exported model, moved and loaded by TensorFlow alone: eagerly, and in a session as TensorFlow Serving does it."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+BATCHES = [
+    [b"cab", b"", "é 1".encode(), b"\xff\xfe", b"4321 abcd" * 9, b"a\0b", "😀".encode()],
+    [b"dd"],
+    [b"", b" "],
+    [],
+]
+# Neither Keras nor the zoo nor further ops can be imported here; -I keeps this folder and PYTHONPATH off the path.
+# (TensorFlow's own package imports Keras; what it has imported is taken away again.)
+PROGRAM = """
+import json, sys
+import tensorflow as tf
+
+def is_absent(name):
+    return name.partition(".")[0] in ("zoo", "training", "keras", "tf_keras", "tensorflow_text")
+
+class Absent:
+    def find_spec(self, name, *_):
+        if is_absent(name):
+            raise ModuleNotFoundError(name)
+
+for name in list(filter(is_absent, sys.modules)):
+    del sys.modules[name]
+sys.meta_path.insert(0, Absent())
+path, batches = sys.argv[1], [[bytes.fromhex(text) for text in batch] for batch in json.loads(sys.argv[2])]
+
+def listed(result):
+    return {name: [[v.hex() for v in row] if isinstance(row, list) and row and isinstance(row[0], bytes)
+                   else row.hex() if isinstance(row, bytes) else row for row in value.tolist()]
+            for name, value in result.items()}
+
+model = tf.saved_model.load(path)
+eager = {name: [listed({key: value.numpy() for key, value in
+                        signature(text=tf.constant(batch, tf.string, [len(batch)])).items()}) for batch in batches]
+         for name, signature in model.signatures.items()}
+
+session = {}
+with tf.compat.v1.Session(graph=tf.Graph()) as served:
+    graph = tf.compat.v1.saved_model.load(served, ["serve"], path)
+    for name in eager:
+        signature = graph.signature_def[name]
+        fetches = {key: tensor.name for key, tensor in signature.outputs.items()}
+        session[name] = [listed(served.run(fetches, {signature.inputs["text"].name: batch})) for batch in batches]
+
+print(json.dumps({"eager": eager, "session": session, "strangers": list(filter(is_absent, sys.modules))}))
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(exported, tmp_path_factory):
+    """What a new process gets from a copy of the model, in another place."""
+    place = tmp_path_factory.mktemp("elsewhere") / "moved"
+    shutil.copytree(exported, place / "before")
+    (place / "before").rename(place / "after")
+    batches = json.dumps([[text.hex() for text in batch] for batch in BATCHES])
+    command = [sys.executable, "-I", "-c", PROGRAM, str(place / "after" / "1"), batches]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=place, check=False)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module", params=["eager", "session"])
+def loaded(request, alone):
+    return alone[request.param]
+
+
+pytestmark = pytest.mark.slow
+
+
+def test_nothing_of_ours_is_imported(alone):
+    assert alone["strangers"] == []
+
+
+def test_signatures(alone):
+    assert set(alone["eager"]) == set(alone["session"]) == {"serving_default", "attention"}
+
+
+def test_texts_and_scores_are_the_translators(loaded, translator):
+    for batch, result in zip(BATCHES, loaded["serving_default"], strict=True):
+        wanted = translator._translate(tf.constant(batch, tf.string, [len(batch)]))
+        assert [bytes.fromhex(text) for text in result["text"]] == wanted["text"].numpy().tolist()
+        assert result["score"] == pytest.approx(wanted["score"].numpy().tolist(), abs=1e-6)
+
+
+def test_attention_is_the_translators(loaded, translator):
+    for batch, result in zip(BATCHES, loaded["attention"], strict=True):
+        wanted = translator._attend(tf.constant(batch, tf.string, [len(batch)]))
+        for side in ("source_tokens", "target_tokens"):
+            assert [[bytes.fromhex(t) for t in row] for row in result[side]] == wanted[side].numpy().tolist()
+        weights = np.reshape(result["weights"], wanted["weights"].shape)
+        np.testing.assert_allclose(weights, wanted["weights"], atol=1e-6)
+
+
+def test_the_texts_are_worth_comparing(loaded):
+    """Or equal answers would mean little."""
+    texts = {text for result in loaded["serving_default"] for text in result["text"]}
+    assert len(texts) >= 6

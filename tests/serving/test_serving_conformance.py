@@ -1,0 +1,192 @@
+"""What a stock TensorFlow Serving asks of a SavedModel: its signatures, its ops, and answers to whatever it is sent."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from zoo.serving import export
+
+FAMILIES = {
+    "additive gru": {},
+    "scaled lstm, dropout": {"attention": "scaled", "cell": "lstm", "dropout": 0.3},
+    "thought vector": {"attention": None},
+}
+# What clients send. The last is longer than the longest source.
+TEXTS = [
+    b"cab",
+    b"",
+    b"  \t\r\n ",
+    "e\u0301 1".encode(),
+    b"\xff\xfe\x80",
+    b"a\xc3",
+    b"\xed\xa0\x80 b",
+    b"a\0b\0",
+    b"\0",
+    "😀👩‍👩‍👧".encode(),
+    "\u202eשלום \u0661".encode(),
+    "\ufffd".encode(),
+    b"a line\nand another",
+    b"<script>&amp;\"'\\",
+    b"abcd 4321 " * 3,
+    b"cab " * 100,
+]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def meta_graph(request, build_translator, tmp_path_factory):
+    version = export(build_translator(**FAMILIES[request.param]), tmp_path_factory.mktemp("family"))
+    model = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
+    (graph,) = model.meta_graphs
+    return graph
+
+
+@pytest.fixture(scope="module")
+def serve(servable):
+    """The signature `serving_default`, from bytes to [(text, score)]."""
+    signature = tf.saved_model.load(str(servable.path)).signatures["serving_default"]
+
+    def serve(texts):
+        result = signature(text=tf.constant(texts, tf.string, [len(texts)]))
+        assert result["text"].shape == result["score"].shape == [len(texts)]
+        return list(zip(result["text"].numpy().tolist(), result["score"].numpy().tolist(), strict=True))
+
+    return serve
+
+
+def nodes(graph):
+    functions = (function.node_def for function in graph.graph_def.library.function)
+    return itertools.chain(graph.graph_def.node, *functions)
+
+
+def ranks(tensors):
+    return {name: len(tensor.tensor_shape.dim) for name, tensor in tensors.items()}
+
+
+@pytest.mark.slow
+class TestSignatures:
+    def test_tag_and_names(self, meta_graph, request):
+        assert list(meta_graph.meta_info_def.tags) == ["serve"]
+        signatures = {name for name in meta_graph.signature_def if not name.startswith("__")}
+        with_attention = "thought vector" not in request.node.name
+        assert signatures == ({"serving_default", "attention"} if with_attention else {"serving_default"})
+
+    def test_inputs_and_outputs(self, meta_graph):
+        default = meta_graph.signature_def["serving_default"]
+        assert default.method_name == "tensorflow/serving/predict"
+        assert ranks(default.inputs) == {"text": 1}
+        assert ranks(default.outputs) == {"text": 1, "score": 1}
+        if "attention" in meta_graph.signature_def:
+            attention = meta_graph.signature_def["attention"]
+            assert ranks(attention.inputs) == {"text": 1}
+            assert ranks(attention.outputs) == {"source_tokens": 2, "target_tokens": 2, "weights": 3}
+
+    def test_every_axis_is_of_unknown_size(self, meta_graph):
+        for name in {"serving_default", "attention"} & set(meta_graph.signature_def):
+            signature = meta_graph.signature_def[name]
+            for tensor in [*signature.inputs.values(), *signature.outputs.values()]:
+                assert not tensor.tensor_shape.unknown_rank
+                assert {axis.size for axis in tensor.tensor_shape.dim} == {-1}
+
+    def test_types(self, meta_graph):
+        for name in {"serving_default", "attention"} & set(meta_graph.signature_def):
+            signature = meta_graph.signature_def[name]
+            for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
+                wanted = tf.float32 if key in ("score", "weights") else tf.string
+                assert tensor.dtype == wanted.as_datatype_enum, key
+
+
+@pytest.mark.slow
+class TestGraph:
+    def test_no_python_and_no_kernel_of_a_gpu(self, meta_graph):
+        ops = {node.op for node in nodes(meta_graph)}
+        assert {"LookupTableFindV2", "UnicodeDecode"} <= ops, "this is not the whole graph"
+        assert [op for op in ops if "PyFunc" in op or "Cudnn" in op or "CudnnRNN" in op] == []
+
+    def test_ops_of_the_core_alone(self, meta_graph):
+        library = {function.signature.name for function in meta_graph.graph_def.library.function}
+        assert [node.op for node in nodes(meta_graph) if node.op not in library and not is_core(node.op)] == []
+
+    def test_nothing_is_compiled_by_xla(self, meta_graph):
+        functions = meta_graph.graph_def.library.function
+        attributes = [*(function.attr for function in functions), *(node.attr for node in nodes(meta_graph))]
+        assert not any(attribute["_XlaMustCompile"].b for attribute in attributes if "_XlaMustCompile" in attribute)
+
+    def test_nothing_is_drawn_by_chance(self, meta_graph):
+        assert [node.op for node in nodes(meta_graph) if "Random" in node.op] == []
+
+
+def is_core(op):
+    """Whether TensorFlow itself has this op: tensorflow-text's are called `Namespace>Name`, and are not in raw_ops."""
+    return op in dir(tf.raw_ops) or op in ("Placeholder", "Const", "NoOp", "StatefulPartitionedCall", "PartitionedCall")
+
+
+class TestRows:
+    def test_every_output_is_utf8(self, serve):
+        for text, score in serve(TEXTS):
+            text.decode()
+            assert score <= 0
+
+    @pytest.mark.parametrize("neighbours", ["none", "64 rows", "a row of 300 characters", "itself"])
+    def test_a_row_does_not_see_its_neighbours(self, serve, neighbours):
+        rows = {"none": [], "64 rows": TEXTS * 4, "a row of 300 characters": [b"4321 dcba " * 30], "itself": []}
+        for text in TEXTS[:-2]:  # the others are as long as the neighbours
+            alone = serve([text])[0]
+            among = serve([*rows[neighbours], text, *([text] if neighbours == "itself" else [])])[-1]
+            assert among[0] == alone[0]
+            assert among[1] == pytest.approx(alone[1], abs=1e-5)
+
+    def test_rows_keep_their_order(self, serve):
+        assert [text for text, _ in serve(TEXTS[::-1])] == [text for text, _ in serve(TEXTS)][::-1]
+        assert len({text for text, _ in serve(TEXTS)}) > 5, "the rows are hard to tell apart"
+
+    @pytest.mark.parametrize("text", [b"", b" ", b" \t\r\n\v\f "])
+    def test_of_nothing_comes_nothing(self, serve, text):
+        assert serve([text]) == [(b"", 0.0)]
+        assert serve([b"cab", text])[1] == (b"", 0.0)
+
+    def test_white_space_around_a_text_does_not_count(self, serve):
+        assert serve([b"\n cab\t "]) == serve([b"cab"])
+
+    def test_no_rows(self, serve, servable):
+        assert serve([]) == []
+        attention = servable._attend(tf.constant([], tf.string))
+        assert {name: len(tensor) for name, tensor in attention.items()} == dict.fromkeys(attention, 0)
+
+    def test_a_hundred_thousand_characters_are_read_up_to_the_limit(self, serve, translator):
+        kept = (b"abcd 1234 " * 100)[: translator.max_source_length - 1]
+        assert serve([b"abcd 1234 " * 10_000]) == [(serve([kept])[0][0], pytest.approx(serve([kept])[0][1], abs=1e-5))]
+
+    @pytest.mark.parametrize("wrong", [tf.constant([1]), tf.constant([1.5]), tf.constant("a"), tf.constant([["a"]])])
+    def test_after_what_it_cannot_read_it_goes_on(self, servable, serve, wrong):
+        before = serve([b"cab"])
+        with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError)):
+            servable._translate(wrong)
+        assert serve([b"cab"]) == before
+
+
+class TestAttention:
+    def test_weights_belong_to_the_tokens_and_are_zero_at_padding(self, servable):
+        texts = [b"cab", b"", b"4321 abcd", b"\xff"]
+        result = {name: tensor.numpy() for name, tensor in servable._attend(tf.constant(texts)).items()}
+        rows, targets, sources = result["weights"].shape
+        assert result["source_tokens"].shape == (rows, sources)
+        assert result["target_tokens"].shape == (rows, targets)
+        read = (result["source_tokens"] != b"")[:, None, :]
+        written = (result["target_tokens"] != b"")[:, :, None]
+        assert (result["weights"][~(read & written)] == 0).all()
+        np.testing.assert_allclose(result["weights"].sum(axis=2), written[:, :, 0], atol=1e-5)
+        assert written.sum(axis=1)[:, 0].tolist()[1] == 0
+
+    def test_a_row_does_not_see_its_neighbours(self, servable):
+        alone = servable.attend(["cab"])[0]
+        among = servable.attend(["cab", "4321 abcd" * 30])[0]
+        assert among.target_tokens == alone.target_tokens
+        np.testing.assert_allclose(among.weights, alone.weights, atol=1e-5)
+
+    def test_tokens_spell_the_texts(self, servable):
+        (alignment,) = servable.attend(["é?1"])
+        assert alignment.source_tokens == ["é", "<unk>", "1", "</s>"]
+        assert "".join(alignment.target_tokens).removesuffix("</s>") == servable(["é?1"])[0]

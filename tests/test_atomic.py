@@ -1,0 +1,109 @@
+"""Folders that appear whole or not at all."""
+
+import os
+
+import pytest
+
+from zoo.atomic import replaced_folder, temporary_sibling
+
+
+def tree(folder):
+    """Every file below a folder with its text."""
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def replace(path, text="new"):
+    with replaced_folder(path, marker="marker") as folder:
+        (folder / "marker").write_text(text)
+
+
+class TestReplacedFolder:
+    def test_a_new_folder_with_its_parents(self, tmp_path):
+        replace(tmp_path / "a" / "b" / "model")
+        assert tree(tmp_path) == {"a/b/model/marker": "new"}
+
+    def test_an_empty_folder_is_filled(self, tmp_path):
+        (tmp_path / "model").mkdir()
+        replace(tmp_path / "model")
+        assert tree(tmp_path) == {"model/marker": "new"}
+
+    def test_a_folder_with_the_marker_is_replaced_as_a_whole(self, tmp_path):
+        replace(tmp_path / "model", "old")
+        (tmp_path / "model" / "of the old one").touch()
+        replace(tmp_path / "model")
+        assert tree(tmp_path) == {"model/marker": "new"}
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+    @pytest.mark.parametrize("marker", ["other", "marker/other"], ids=["no marker", "a folder for a marker"])
+    def test_a_foreign_folder_is_kept(self, tmp_path, marker):
+        (tmp_path / "model" / marker).parent.mkdir(parents=True)
+        (tmp_path / "model" / marker).write_text("mine")
+        with pytest.raises(FileExistsError, match=r"model exists and holds something else \(no marker\); choose"):
+            replace(tmp_path / "model")
+        assert tree(tmp_path) == {f"model/{marker}": "mine"}
+
+    def test_a_file_is_kept(self, tmp_path):
+        (tmp_path / "model").write_text("mine")
+        with pytest.raises(FileExistsError, match="model exists and holds something else"):
+            replace(tmp_path / "model")
+        assert tree(tmp_path) == {"model": "mine"}
+
+    def test_until_the_end_the_old_folder_stands(self, tmp_path):
+        replace(tmp_path / "model", "old")
+        with replaced_folder(tmp_path / "model", marker="marker") as folder:
+            (folder / "marker").write_text("new")
+            assert tree(tmp_path / "model") == {"marker": "old"}
+
+    @pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
+    @pytest.mark.parametrize("before", [{}, {"model/marker": "old"}], ids=["new", "old"])
+    def test_after_an_error_all_is_as_before(self, tmp_path, stop, before):
+        if before:
+            replace(tmp_path / "model", "old")
+        with pytest.raises(stop), replaced_folder(tmp_path / "model", marker="marker") as folder:
+            (folder / "marker").write_text("half")
+            raise stop
+        assert tree(tmp_path) == before
+        assert len(list(tmp_path.iterdir())) == len(before)
+
+    def test_an_error_between_the_two_renames_brings_the_old_one_back(self, tmp_path, monkeypatch):
+        replace(tmp_path / "model", "old")
+        rename, calls = os.rename, []
+
+        def fails_the_second_time(source, target):
+            calls.append(target)
+            if len(calls) == 2:
+                raise OSError("the disk is gone")
+            rename(source, target)
+
+        monkeypatch.setattr(os, "rename", fails_the_second_time)
+        with pytest.raises(OSError, match="the disk is gone"):
+            replace(tmp_path / "model")
+        assert tree(tmp_path) == {"model/marker": "old"}
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+    def test_others_may_read_it(self, tmp_path):
+        replace(tmp_path / "model")
+        assert (tmp_path / "model").stat().st_mode & 0o777 == 0o755
+
+
+class TestTemporarySibling:
+    def test_lies_beside_and_is_removed_with_all_it_holds(self, tmp_path):
+        with temporary_sibling(tmp_path / "model" / "7") as folder:
+            assert folder.parent == tmp_path / "model"
+            (folder / "variables").mkdir()
+            (folder / "variables" / "0").touch()
+        assert list((tmp_path / "model").iterdir()) == []
+
+    def test_no_server_takes_its_name_for_a_version(self, tmp_path):
+        with temporary_sibling(tmp_path / "7") as folder:
+            assert folder.name.startswith(".7.tmp-")
+            assert not folder.name.isdecimal()
+
+    def test_two_at_once_differ(self, tmp_path):
+        with temporary_sibling(tmp_path / "7") as one, temporary_sibling(tmp_path / "7") as other:
+            assert one != other
+
+    def test_may_be_renamed_away(self, tmp_path):
+        with temporary_sibling(tmp_path / "model") as folder:
+            folder.rename(tmp_path / "model")
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -1,0 +1,89 @@
+"""`zoo.load`, and what importing the zoo costs."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import zoo
+from zoo import Translator
+from zoo.models import RNNSeq2Seq
+from zoo.serving import Servable, export
+from zoo.text import CharacterTokenizer
+
+
+@pytest.fixture(scope="module")
+def translator():
+    source, target = CharacterTokenizer("abc"), CharacterTokenizer("zyx")
+    return Translator(RNNSeq2Seq(source.size, target.size, units=4), source, target, max_target_length=5)
+
+
+@pytest.fixture(scope="module")
+def folder(translator, tmp_path_factory):
+    """Everything that can be loaded."""
+    folder = tmp_path_factory.mktemp("loading")
+    translator.save(folder / "run" / "translator")
+    export(translator, folder / "models" / "tiny")
+    shutil.copytree(folder / "models" / "tiny" / "1", folder / "models" / "tiny" / "2")
+    (folder / "models" / "tiny" / "3").mkdir()
+    (folder / "empty").mkdir()
+    (folder / "file").touch()
+    return folder
+
+
+def test_a_saved_translator(folder, translator):
+    loaded = zoo.load(str(folder / "run" / "translator"))
+    assert isinstance(loaded, Translator)
+    assert loaded.translate(["cab", "b"]) == translator.translate(["cab", "b"])
+
+
+@pytest.mark.parametrize(("name", "version"), [("tiny", "2"), ("tiny/1", "1"), ("tiny/2", "2")])
+def test_an_exported_model_or_a_version_of_it(folder, translator, name, version):
+    loaded = zoo.load(folder / "models" / name)
+    assert isinstance(loaded, Servable)
+    assert loaded.path == folder / "models" / "tiny" / version
+    assert loaded(["cab", "b"]) == translator(["cab", "b"])
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("nowhere", "does not exist"),
+        ("empty", "holds neither a saved Translator nor a SavedModel"),
+        ("file", "holds neither a saved Translator nor a SavedModel"),
+        ("models", "holds neither a saved Translator nor a SavedModel"),
+        ("models/tiny/3", "holds neither a saved Translator nor a SavedModel"),
+    ],
+)
+def test_what_is_neither(folder, name, fault):
+    with pytest.raises(FileNotFoundError, match=rf"{name} {fault}\.$"):
+        zoo.load(folder / name)
+
+
+@pytest.mark.parametrize("file", ["translator.json", "model.keras"])
+def test_half_a_translator(folder, tmp_path, file):
+    shutil.copytree(folder / "run" / "translator", tmp_path / "half")
+    (tmp_path / "half" / file).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"half is not a saved Translator: it has no {file}\.$"):
+        Translator.load(tmp_path / "half")
+
+
+class TestImporting:
+    def run(self, code):
+        code = f"import sys; heavy = {{'tensorflow', 'keras', 'matplotlib', 'babel'}}; {code}"
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+    def test_the_zoo_and_the_command_line_import_nothing_heavy(self):
+        self.run("import zoo, zoo.serving, zoo.serving.layout, training.cli; assert not heavy & set(sys.modules)")
+
+    def test_in_a_new_process_the_parts_are_attributes_and_a_saved_translator_loads(self, folder):
+        """Where nothing else has imported the parts, nor the model's class."""
+        path = str(folder / "run" / "translator")
+        self.run(f"import zoo; zoo.serving.versions; assert not heavy & set(sys.modules); zoo.load({path!r})(['cab'])")
+
+    @pytest.mark.parametrize("module", [zoo, zoo.serving])
+    def test_what_is_promised_is_there_and_nothing_else(self, module):
+        assert all(getattr(module, name) for name in module.__all__)
+        with pytest.raises(AttributeError, match=rf"module '{module.__name__}' has no attribute 'Translater'"):
+            _ = module.Translater

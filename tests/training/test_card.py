@@ -1,0 +1,83 @@
+"""The card of an exported model."""
+
+import pytest
+
+from training.card import card
+from training.recipe import read_recipe
+from zoo import Translator
+from zoo.models import RNNSeq2Seq
+from zoo.text import CharacterTokenizer
+
+METRICS = {
+    "exact_match": 0.98765,
+    "total": 12345,
+    "split": "test",
+    "parameters": 1234567,
+    "training_pairs": 130000,
+    "training_seconds": 98.6,
+    "command": "zoo train dates",
+    "tensorflow": "2.21.0",
+    "keras": "3.15.0",
+    "by_group": {},
+}
+
+
+def write(attention="additive", metrics=(), **changes):
+    tokenizers = CharacterTokenizer("abcdefg"), CharacterTokenizer("xyz")
+    model = RNNSeq2Seq(11, 7, attention=attention, units=4)
+    recipe = read_recipe("dates", [f"{key}={value}" for key, value in changes.items()])
+    return card("dates", recipe, Translator(model, *tokenizers), {**METRICS, **dict(metrics)})
+
+
+def scores(**rates):
+    return {"by_group": {group: {"exact_match": rate} for group, rate in rates.items()}}
+
+
+def test_tells_what_it_is_what_it_was_made_from_and_how_good_it_is():
+    text = write()
+    assert text.startswith("# dates\n\nDates as people write them, in 60 locales, to ISO 8601: ")
+    for row in (
+        "| model | `RNNSeq2Seq`, 1,234,567 parameters |",
+        "| attention | additive |",
+        "| corpus | `dates`, 130,000 training pairs |",
+        "| exact match | **98.77%** of 12,345 test pairs |",
+        "| training | 99 s |",
+        "| command | `zoo train dates` |",
+        "| made with | TensorFlow 2.21.0, Keras 3.15.0 |",
+    ):
+        assert f"\n{row}\n" in text
+
+
+def test_tells_its_limits():
+    text = write()
+    assert "longer than 100 tokens is cut off there; a result ends at 11 tokens" in text
+    assert "It knows the 7 characters of its training sources" in text
+
+
+@pytest.mark.parametrize(
+    ("description", "begins"),
+    [("words.", "# dates\n\nWords.\n\n| | |"), ("", "# dates\n\n| | |"), ("É a", "# dates\n\nÉ a.\n\n| | |")],
+)
+def test_the_description_is_a_sentence_if_there_is_one(description, begins):
+    assert write(description=description).startswith(begins)
+
+
+def test_signatures_are_those_that_are_exported():
+    assert "`attention` from `text` to `source_tokens`, `target_tokens` and `weights`" in write()
+    text = write(attention=None)
+    assert "| attention | none |" in text
+    assert "`attention` from" not in text
+    assert "`serving_default` from `text` to `text` and `score`" in text
+
+
+def test_the_weakest_groups_first_and_no_perfect_ones():
+    text = write(metrics=scores(a=0.5, b=1.0, c=0.25, d=0.999, e=0.6, f=0.7, g=0.8))
+    assert "- 7 groups, each scored in `metrics.json`. Weakest: c 25.0%, a 50.0%, e 60.0%, f 70.0%, g 80.0%.\n" in text
+
+
+def test_groups_without_a_mistake():
+    assert "- 2 groups, each scored in `metrics.json`. None has a mistake.\n" in write(metrics=scores(a=1.0, b=1.0))
+
+
+def test_no_groups():
+    assert " groups" not in write()

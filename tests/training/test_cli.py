@@ -1,0 +1,318 @@
+"""The command line: what it prints, where, and what it says of a mistake."""
+
+import itertools
+import json
+import os
+import pathlib
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+import zoo
+from training.cli import _chunks, _lines, _model_name, app
+
+MODEL = "saved_models/backwards"
+COMMANDS = ("train", "evaluate", "translate", "attend", "export", "list")
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+
+
+def succeeds(*arguments, stdin=None):
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refuses(*arguments, stdin=None):
+    """The one line on stderr, without the name of the command."""
+    result = run(*arguments, stdin=stdin)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert re.fullmatch(r"zoo: [^\n]+\n", result.stderr), result.stderr
+    return result.stderr.removeprefix("zoo: ").rstrip("\n")
+
+
+class TestHelp:
+    def test_lists_every_command(self):
+        assert set(re.findall(r"^│ (\w+) ", succeeds("--help"), re.MULTILINE)) >= set(COMMANDS)
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_of_a_command(self, command):
+        assert f"Usage: root {command} " in succeeds(command, "--help")
+
+    def test_without_a_command_help_is_shown(self):
+        result = run()
+        assert result.exit_code == 2
+        assert "Usage: root" in result.output
+
+
+class TestList:
+    def test_recipes_and_models(self, trained):
+        lines = succeeds("list").splitlines()
+        assert any(line.startswith("dates ") for line in lines)
+        (model,) = (line for line in lines if line.startswith(MODEL))
+        assert re.search(r" 1 +\d+\.\d\d% exact match on 110 test pairs", model)
+
+    def test_models_elsewhere(self, tmp_path):
+        assert f"no exported models in {tmp_path}" in succeeds("list", "--models", tmp_path).replace("\n", "")
+
+
+class TestTranslate:
+    def test_arguments(self, trained):
+        assert succeeds("translate", MODEL, "fade7", "b0") == "7EDAF\n0B\n"
+
+    @pytest.mark.parametrize("model", [f"{MODEL}/1", "runs/backwards/translator"])
+    def test_a_version_or_a_saved_translator(self, trained, model):
+        assert succeeds("translate", model, "fade7") == "7EDAF\n"
+
+    @pytest.mark.parametrize(
+        ("way", "end", "last"),
+        [("stdin", "\n", ""), ("stdin", "\r\n", "\r\n"), ("--file", "\r\n", ""), ("--file", "\n", "\n")],
+    )
+    def test_one_line_out_for_one_line_in(self, trained, tmp_path, end, last, way):
+        lines = ["fade7", "", "b0", "   ", "abcdef1", "b0", ""]
+        content = (end.join([*lines, "ccc3"]) + last).encode()
+        (tmp_path / "lines").write_bytes(content)
+        arguments, stdin = ([], content) if way == "stdin" else (["--file", tmp_path / "lines"], None)
+        out = succeeds("translate", MODEL, *arguments, "--batch-size", 2, stdin=stdin)
+        translated = out.removesuffix("\n").split("\n")
+        assert translated == zoo.load(MODEL)([*lines, "ccc3"])
+        assert translated[0] == "7EDAF"
+
+    def test_more_lines_than_are_read_at_once(self, trained):
+        words = [f"{'abc'[n % 3]}{n % 10}" for n in range(40)]
+        out = succeeds("translate", MODEL, "--batch-size", 1, stdin="\n".join(words))
+        assert out.splitlines() == [word[::-1].upper() for word in words]
+
+    def test_a_line_that_is_not_utf8_is_a_line(self, trained):
+        lines = succeeds("translate", MODEL, stdin=b"fade7\n\xff\xfe\nb0\n").splitlines()
+        assert (len(lines), lines[0], lines[2]) == (3, "7EDAF", "0B")
+
+    def test_other_line_ends_of_unicode_are_text(self, trained):
+        assert len(succeeds("translate", MODEL, stdin="a\u2028b\x0bc\n".encode()).splitlines()) == 1
+
+    @pytest.mark.parametrize(("stdin", "lines"), [("", 0), ("\n", 1), ("\n\n", 2)])
+    def test_empty_input(self, trained, stdin, lines):
+        assert succeeds("translate", MODEL, stdin=stdin) == "\n" * lines
+
+    def test_scores(self, trained):
+        lines = succeeds("translate", MODEL, "--scores", "fade7", "").split("\n")
+        wanted = zoo.load(MODEL).translate(["fade7"])[0]
+        assert lines == [f"{wanted.score:.4f}\t7EDAF", "0.0000\t", ""]
+        assert re.fullmatch(r"-0\.\d{4}\t7EDAF", lines[0])
+
+
+class TestAttend:
+    def test_a_page_of_all_texts(self, trained, tmp_path):
+        path = tmp_path / "new" / "page.html"
+        assert succeeds("attend", MODEL, "--out", path, "fade7", "ccc3") == f"{path}\n"
+        page = path.read_text(encoding="utf-8")
+        assert page.startswith("<!DOCTYPE html>")
+        assert "Attention of backwards" in page
+        assert page.count("<figure") == 2
+
+    def test_lines_and_the_usual_place(self, trained):
+        assert succeeds("attend", MODEL, stdin="fade7\n\n  \nb0\n") == "pictures/backwards.html\n"
+        assert pathlib.Path("pictures/backwards.html").read_text(encoding="utf-8").count("<figure") == 2
+
+    @pytest.mark.parametrize("suffix", ["svg", "png"])
+    def test_other_kinds_of_picture(self, trained, tmp_path, suffix):
+        succeeds("attend", MODEL, "fade7", "--out", tmp_path / f"picture.{suffix}")
+        start = {"svg": b"<svg", "png": b"\x89PNG"}[suffix]
+        assert (tmp_path / f"picture.{suffix}").read_bytes().startswith(start)
+
+
+class TestEvaluate:
+    def test_the_models_own_test(self, trained):
+        metrics = json.loads((trained / MODEL / "1" / "metrics.json").read_text(encoding="utf-8"))
+        lines = succeeds("evaluate", MODEL).splitlines()
+        assert lines[-1].split() == ["test", f"{metrics['exact_match']:.2%}", str(metrics["right"]), "of", "110"]
+        assert len(lines) == 1 + len(metrics["mistakes"])
+
+    def test_as_json(self, trained):
+        metrics = json.loads((trained / MODEL / "1" / "metrics.json").read_text(encoding="utf-8"))
+        result = json.loads(succeeds("evaluate", MODEL, "--json"))
+        assert result == {key: metrics[key] for key in result}
+        assert set(result) == {"exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
+
+    def test_a_saved_translator_on_another_split(self, trained):
+        result = json.loads(succeeds("evaluate", "runs/backwards/translator", "--split", "validation", "--json"))
+        assert result["total"] == 110
+        assert result["exact_match"] >= 0.9
+
+    def test_its_own_corpus_changed(self, trained):
+        result = json.loads(succeeds("evaluate", MODEL, "--set", "corpus.test_pairs=7", "--json"))
+        assert result["total"] == 7
+
+    def test_another_recipe_with_groups_and_mistakes(self, trained):
+        changes = ['corpus.locales=["fr", "de"]', "corpus.test_days=9", "corpus.validation_days=1"]
+        sets = [argument for change in changes for argument in ("--set", change)]
+        *groups, _ = lines = succeeds("evaluate", MODEL, "--recipe", "dates", *sets).splitlines()
+        assert [line.split() for line in groups[:2]] == [
+            ["de", "0.00%", "0", "of", "4"],
+            ["fr", "0.00%", "0", "of", "5"],
+        ]
+        assert len([line for line in lines if re.fullmatch(r"wrong: '.+' -> '.*', not '\d{4}-\d\d-\d\d'", line)]) == 9
+        assert lines[-1].split() == ["test", "0.00%", "0", "of", "9"]
+
+
+class TestExport:
+    def test_a_run_once_more(self, trained, tmp_path):
+        for version in "12":
+            out = succeeds("export", "runs/backwards", "--to", tmp_path / "again")
+            assert out == f"{tmp_path / 'again' / version}\n"
+        assert succeeds("translate", tmp_path / "again", "fade7") == "7EDAF\n"
+
+    def test_the_usual_place(self, trained, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert succeeds("export", trained / "runs" / "backwards") == "saved_models/backwards/1\n"
+
+
+def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recipe):
+    """Its recipe.json is a recipe; the model has the run's name; without test pairs it is scored on validation."""
+    changes = [
+        "model.units=4",
+        "training.epochs=1",
+        "training.batch_size=512",
+        "corpus.test_pairs=0",
+        "model.attention=none",
+    ]
+    sets = [argument for change in changes for argument in ("--set", change)]
+    result = run(
+        "train", "runs/backwards/recipe.json", *sets, "--out", tmp_path / "run", "--models", tmp_path / "models"
+    )
+    assert result.exit_code == 0, result.output
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert (metrics["name"], metrics["split"], metrics["total"]) == ("backwards", "validation", 110)
+    assert [path.name for path in (tmp_path / "models" / "backwards").iterdir()] == ["1"]
+    assert "110 validation pairs" in (tmp_path / "models" / "backwards" / "1" / "README.md").read_text(encoding="utf-8")
+    told = refuses("attend", tmp_path / "models" / "backwards", "fade7", "--out", tmp_path / "page.html")
+    assert told.endswith("backwards/1 has no signature 'attention': its model attends to nothing.")
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            (["train", "dtes"], "no recipe 'dtes' (did you mean 'dates'?); there are dates"),
+            (["train", "dates", "--set", "modl.units=3"], "recipe 'dates': unknown key 'modl' (did you mean 'model'?)"),
+            (["train", "dates", "--set", "model.units"], "--set 'model.units': expected KEY=VALUE"),
+            (["translate", "nowhere", "a"], "nowhere does not exist; `zoo list` shows the exported models"),
+            (["evaluate", "nowhere"], "nowhere does not exist"),
+            (["attend", "nowhere", "a"], "nowhere does not exist"),
+            (["export", "nowhere"], "nowhere is not the folder of a finished training run: it has no recipe.json"),
+            (["translate", ".", "a"], ". holds neither a saved Translator nor a SavedModel."),
+        ],
+    )
+    def test_of_names(self, tmp_path, monkeypatch, arguments, told):
+        monkeypatch.chdir(tmp_path)
+        assert refuses(*arguments).startswith(told)
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("split", ["train", "validation", "test"])
+    def test_a_corpus_that_is_not_there_is_told_before_the_training(self, workplace, tmp_path, split):
+        files = {each: str(workplace / "words.tsv") for each in ("train", "validation", "test")}
+        lines = [f"{each} = '{path}'" for each, path in {**files, split: "missing.tsv"}.items()]
+        (tmp_path / "mine.toml").write_text("\n".join(['[corpus]\nkind = "text"', *lines]))
+        told = refuses("train", tmp_path / "mine.toml", "--out", tmp_path / "run", "--models", tmp_path / "models")
+        assert told.startswith("missing.tsv: there is no such file in the working directory")
+
+    def test_a_recipe_that_does_not_fit_its_corpus(self, workplace, tmp_path, monkeypatch):
+        monkeypatch.chdir(workplace)
+        result = run("train", "backwards.toml", "--set", "lengths.max_source=1", "--out", tmp_path / "run")
+        assert result.exit_code == 2
+        assert (
+            result.stderr.splitlines()[-1]
+            == "zoo: lengths: All 1980 pairs are longer than max_source=1 or max_target=12."
+        )
+        assert "Traceback" not in result.output
+
+    @pytest.mark.parametrize("command", ["translate", "attend"])
+    def test_of_texts_and_files(self, trained, command, tmp_path):
+        assert refuses(command, MODEL, "fade7", "--file", "words.tsv").startswith("texts and --file were both given")
+        assert refuses(command, MODEL, "--file", "missing.txt") == "missing.txt: No such file or directory"
+        assert refuses(command, MODEL, "--file", tmp_path) == f"{tmp_path}: Is a directory"
+
+    @pytest.mark.parametrize("stdin", ["", "\n \n"])
+    def test_attending_to_nothing(self, trained, stdin):
+        assert refuses("attend", MODEL, stdin=stdin).startswith("no text to draw the attention of; give one as an arg")
+
+    def test_pictures_of_another_kind(self, trained, tmp_path):
+        told = refuses("attend", MODEL, "fade7", "--out", tmp_path / "page.gif")
+        assert told.startswith("Expected a path that ends in .html, .svg, .png")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_splits_and_corpora_of_an_evaluation(self, trained, tmp_path, monkeypatch):
+        assert refuses("evaluate", MODEL, "--split", "tset").endswith(
+            "no split 'tset'; it has train, validation, test."
+        )
+        assert refuses("evaluate", MODEL, "--set", "corpus.tain=x").endswith("test_pairs, seed")
+        monkeypatch.chdir(tmp_path)
+        assert refuses("evaluate", trained / MODEL).startswith(
+            "words.tsv: there is no such file in the working directory"
+        )
+
+    def test_a_model_that_does_not_say_what_it_was_trained_on(self, trained, tmp_path):
+        zoo.load("runs/backwards/translator").save(tmp_path / "mine")
+        assert refuses("evaluate", tmp_path / "mine") == (
+            f"{tmp_path} holds no recipe.json, so what it was trained on is not known"
+        )
+
+    def test_a_run_that_has_not_finished(self, trained, tmp_path):
+        (tmp_path / "recipe.json").write_bytes((trained / "runs" / "backwards" / "recipe.json").read_bytes())
+        assert refuses("export", tmp_path).endswith("not the folder of a finished training run: it has no metrics.json")
+
+    def test_places_that_cannot_be_written(self, trained, tmp_path):
+        (tmp_path / "file").touch()
+        assert refuses("export", "runs/backwards", "--to", tmp_path / "file").endswith(
+            "a model is exported into a folder."
+        )
+        assert "file" in refuses("train", "backwards.toml", "--out", tmp_path / "file")
+        assert "file" in refuses("attend", MODEL, "fade7", "--out", tmp_path / "file" / "page.html")
+
+    def test_of_options(self, trained):
+        result = run("translate", MODEL, "fade7", "--batch-size", "0")
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+
+
+class TestProcess:
+    """What only a process of its own shows: that TensorFlow is quiet, and where bytes come and go."""
+
+    def test_stdout_holds_results_and_stderr_nothing(self, trained, zoo_command):
+        finished = zoo_command("translate", MODEL, cwd=trained, input="fade7\n\nb0")
+        assert (finished.returncode, finished.stdout, finished.stderr) == (0, "7EDAF\n\n0B\n", "")
+
+    def test_a_mistake_is_one_line(self, trained, zoo_command):
+        finished = zoo_command("translate", MODEL, "--file", "missing.txt", cwd=trained)
+        assert (finished.returncode, finished.stdout) == (2, "")
+        assert finished.stderr == "zoo: missing.txt: No such file or directory\n"
+
+    def test_help_does_not_start_tensorflow(self, trained, zoo_command):
+        finished = zoo_command("--help", cwd=trained, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
+        assert finished.returncode == 0
+        assert "tensorflow" not in finished.stderr
+        assert "training.cli" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("saved_models/dates", "dates"), ("/a/dates/12", "dates"), ("runs/dates/translator", "dates"), ("1/2", None)],
+)
+def test_a_model_is_called_after_its_folder(tmp_path, monkeypatch, path, name):
+    monkeypatch.chdir(tmp_path)
+    assert _model_name(pathlib.Path(path)) == (name or tmp_path.name)
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "lines").write_bytes("\ufeffa\n\ufeffb\n".encode())
+    assert list(_lines(None, tmp_path / "lines")) == ["a", "\ufeffb"]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4, 7])
+def test_chunks_hold_every_line_once_in_order(number):
+    chunks = list(_chunks(iter(map(str, range(number))), 3))
+    assert [*itertools.chain(*chunks)] == [str(line) for line in range(number)]
+    assert all(len(chunk) == 3 for chunk in chunks[:-1])

@@ -1,0 +1,93 @@
+"""Exact match: counted by hand, by group and by length."""
+
+import random
+
+import pytest
+import tensorflow as tf
+
+from training.corpora import Pairs
+from training.evaluation import SHOWN_MISTAKES, Tally, evaluate
+from zoo.text_to_text import TextToText
+
+
+class Upper(TextToText):
+    """Turns text into capitals, and counts how often it was called."""
+
+    calls = 0
+
+    def _translate(self, texts):
+        self.calls += 1
+        return {"text": tf.strings.upper(texts), "score": tf.zeros(len(texts))}
+
+    _attend = None
+
+
+PAIRS = Pairs(
+    sources=["ab", "cd", "e", "fgh", "ij", "k"],
+    targets=["AB", "Cd", "E", "FGH", "IJ ", "k"],
+    groups=["x", "y", "x", "y", "x", "y"],
+)
+
+
+class TestTallies:
+    def test_by_hand(self):
+        assert evaluate(Upper(), PAIRS).to_json() == {
+            "exact_match": 0.5,
+            "right": 3,
+            "total": 6,
+            "by_group": {
+                "x": {"exact_match": 0.666667, "right": 2, "total": 3},
+                "y": {"exact_match": 0.333333, "right": 1, "total": 3},
+            },
+            "by_source_length": {
+                1: {"exact_match": 0.5, "right": 1, "total": 2},
+                2: {"exact_match": 0.333333, "right": 1, "total": 3},
+                3: {"exact_match": 1.0, "right": 1, "total": 1},
+            },
+            "mistakes": [
+                {"source": "k", "target": "k", "output": "K"},
+                {"source": "cd", "target": "Cd", "output": "CD"},
+                {"source": "ij", "target": "IJ ", "output": "IJ"},
+            ],
+        }
+
+    def test_without_groups(self):
+        result = evaluate(Upper(), Pairs(PAIRS.sources, PAIRS.targets)).to_json()
+        assert result["by_group"] == {}
+        assert (result["right"], result["total"]) == (3, 6)
+
+    @pytest.mark.parametrize("batch_size", [1, 4, 256])
+    def test_neither_order_nor_batches_matter(self, batch_size):
+        rows = list(zip(PAIRS.sources, PAIRS.targets, PAIRS.groups, strict=True))
+        random.Random(batch_size).shuffle(rows)
+        shuffled = Pairs(*(list(column) for column in zip(*rows, strict=True)))
+        found, wanted = (evaluate(Upper(), pairs, batch_size).to_json() for pairs in (shuffled, PAIRS))
+        for result in (found, wanted):
+            result["mistakes"].sort(key=lambda mistake: mistake["source"])
+        assert found == wanted
+
+    def test_groups_and_lengths_are_in_order(self):
+        result = evaluate(Upper(), Pairs(["ccc", "bb", "a"], ["", "", ""], ["z", "y", "x"])).to_json()
+        assert list(result["by_group"]) == ["x", "y", "z"]
+        assert list(result["by_source_length"]) == [1, 2, 3]
+
+    def test_not_more_mistakes_are_kept_than_anyone_reads(self):
+        number = SHOWN_MISTAKES + 10
+        result = evaluate(Upper(), Pairs(["a"] * number, ["b"] * number))
+        assert len(result.mistakes) == SHOWN_MISTAKES
+        assert (result.overall.right, result.overall.total) == (0, number)
+
+    def test_a_rate_of_nothing(self):
+        assert Tally().rate == 0.0
+
+
+class TestProgress:
+    def test_is_told_after_each_batch(self):
+        told = []
+        evaluate(Upper(), PAIRS, batch_size=4, advance=told.append)
+        assert told == [4, 2]
+
+    def test_a_batch_is_one_call_of_the_model(self):
+        model = Upper()
+        evaluate(model, PAIRS, batch_size=4)
+        assert model.calls == 2

@@ -1,0 +1,226 @@
+"""From pairs to batches: every pair where it belongs, in shapes that are few and an order that a seed sets."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.corpora import Pairs
+from training.pipeline import Batches, EncodedPairs, encode, make_buckets
+from zoo.text import CharacterTokenizer
+
+SOURCE, TARGET = CharacterTokenizer("abcdefgh"), CharacterTokenizer("zyxwvuts")
+
+
+def some_pairs(number=23, seed=0):
+    """Different sources of 1 to 9 characters; a target is as long as it likes."""
+    random = np.random.default_rng(seed)
+    sources = {"".join(random.choice(list("abcdefgh"), random.integers(1, 10))) for _ in range(10 * number)}
+    sources = sorted(sources)[::7][:number]
+    return Pairs(sources, ["".join(random.choice(list("zyxwvuts"), random.integers(1, 6))) for _ in sources])
+
+
+def encoded(pairs):
+    return encode(pairs, SOURCE, TARGET, 100, 100)
+
+
+def of_lengths(lengths):
+    """Pairs of these (source, target) lengths; ids count up through all pairs, so each is known by its first."""
+    source, target = np.transpose(lengths)
+    return EncodedPairs(
+        tf.RaggedTensor.from_row_lengths(np.arange(10, 10 + source.sum(), dtype="int32"), source),
+        tf.RaggedTensor.from_row_lengths(np.arange(10, 10 + target.sum(), dtype="int32"), target),
+        too_long=0,
+    )
+
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
+quick = settings(deadline=None, max_examples=60)
+
+
+class TestEncode:
+    def test_ids_end_with_the_end_token(self):
+        result = encoded(Pairs(["ab", "c"], ["z", "yxw"]))
+        assert result.sources.to_list() == [[4, 5, 3], [6, 3]]
+        assert result.targets.to_list() == [[4, 3], [5, 6, 7, 3]]
+        assert result.lengths.tolist() == [[3, 2], [2, 4]]
+        assert (len(result), result.too_long) == (2, 0)
+
+    def test_too_long_pairs_are_left_out_and_counted(self):
+        pairs = Pairs(["ab", "abc", "ab", "a", "abcd"], ["zy", "zy", "zyx", "z", "zyxw"])
+        result = encode(pairs, SOURCE, TARGET, max_source=3, max_target=3)
+        assert SOURCE.detokenize(result.sources.to_tensor()).numpy().tolist() == [b"ab", b"a"]
+        assert TARGET.detokenize(result.targets.to_tensor()).numpy().tolist() == [b"zy", b"z"]
+        assert (len(result), result.too_long) == (2, 3)
+
+    @pytest.mark.parametrize("limits", [(3, 100), (100, 3)])
+    def test_all_too_long(self, limits):
+        with pytest.raises(
+            ValueError, match=r"^All 2 pairs are longer than max_source={} or max_target={}\.$".format(*limits)
+        ):
+            encode(Pairs(["abc", "abcd"], ["zyx", "zyxw"]), SOURCE, TARGET, *limits)
+
+    def test_more_pairs_than_are_tokenised_at_once(self):
+        pairs = Pairs([f"a{'b' * (n % 5)}" for n in range(2500)], ["z"] * 2500)
+        lengths = encoded(pairs).lengths
+        assert lengths[:, 0].tolist() == [2 + n % 5 for n in range(2500)]
+        assert set(lengths[:, 1]) == {2}
+
+
+class TestBuckets:
+    @quick
+    @given(LENGTHS, st.integers(1, 8))
+    def test_every_pair_in_one_bucket_that_is_just_long_enough(self, lengths, number):
+        lengths = np.array(lengths)
+        buckets = make_buckets(lengths, number)
+        assert 1 <= len(buckets) <= number
+        assert sorted(itertools.chain(*(bucket.rows for bucket in buckets))) == list(range(len(lengths)))
+        for bucket in buckets:
+            assert (bucket.source_length, bucket.target_length) == tuple(lengths[bucket.rows].max(axis=0))
+
+    @quick
+    @given(LENGTHS, st.integers(1, 8))
+    def test_buckets_follow_one_another_in_length(self, lengths, number):
+        lengths = np.array(lengths)
+        buckets = make_buckets(lengths, number)
+        for shorter, longer in itertools.pairwise(buckets):
+            assert shorter.source_length < lengths[longer.rows, 0].min()
+
+    def test_as_many_pairs_in_each(self):
+        lengths = np.stack([np.arange(1, 101), np.ones(100, int)], axis=1)
+        assert [len(bucket.rows) for bucket in make_buckets(lengths, 4)] == [25, 25, 25, 25]
+
+    def test_a_bucket_that_cannot_fill_a_batch_joins_its_neighbour(self):
+        lengths = [(2, 9)] * 3 + [(4, 5)] * 8 + [(6, 5)] * 8 + [(9, 3)] * 2
+        assert len(make_buckets(np.array(lengths), 21)) == 4
+        batches = Batches(of_lengths(lengths), batch_size=4, buckets=21)
+        assert [len(bucket.rows) for bucket in batches.buckets] == [11, 10]
+        assert batches.shapes == [(4, 4, 9), (4, 9, 5)]
+
+    @quick
+    @given(LENGTHS, st.integers(1, 8), st.integers(1, 20))
+    def test_every_bucket_fills_a_batch_and_holds_what_fits(self, lengths, number, batch_size):
+        pairs = of_lengths(lengths)
+        batches = Batches(pairs, batch_size, number)
+        assert batches.batch_size == min(batch_size, len(lengths))
+        assert sorted(itertools.chain(*(bucket.rows for bucket in batches.buckets))) == list(range(len(lengths)))
+        for bucket in batches.buckets:
+            assert len(bucket.rows) >= batches.batch_size
+            assert (pairs.lengths[bucket.rows] <= [bucket.source_length, bucket.target_length]).all()
+
+
+class TestPlan:
+    @quick
+    @given(LENGTHS, st.integers(1, 4), st.integers(1, 9), st.integers(0, 3))
+    def test_an_epoch_holds_no_pair_twice_and_as_many_as_fill_batches(self, lengths, number, batch_size, epoch):
+        batches = Batches(of_lengths(lengths), batch_size, number)
+        plan = batches.plan(epoch)
+        rows = [row for _, batch in plan for row in batch]
+        assert len(rows) == len(set(rows)) == batches.steps * batches.batch_size
+        assert all(set(batch) <= set(bucket.rows) for bucket, batch in plan)
+        left_out = collections.Counter(len(bucket.rows) % batches.batch_size for bucket in batches.buckets)
+        assert len(rows) == len(lengths) - sum(rest * times for rest, times in left_out.items())
+
+    def plan(self, seed, epoch):
+        batches = Batches(encoded(some_pairs()), batch_size=4, buckets=3, seed=seed)
+        return [batch.tolist() for _, batch in batches.plan(epoch)]
+
+    def test_follows_from_seed_and_epoch(self):
+        assert self.plan(1, 5) == self.plan(1, 5)
+
+    @pytest.mark.parametrize(("seed", "epoch"), [(1, 6), (2, 5), (5, 1), (0, 0)])
+    def test_another_seed_or_epoch_is_another_order(self, seed, epoch):
+        assert self.plan(seed, epoch) != self.plan(1, 5)
+
+    def test_buckets_are_mixed(self):
+        batches = Batches(of_lengths([(2, 2)] * 40 + [(9, 9)] * 40), batch_size=4, buckets=2)
+        lengths = [bucket.source_length for bucket, _ in batches.plan(0)]
+        assert collections.Counter(lengths) == {2: 10, 9: 10}
+        assert lengths != sorted(lengths)
+
+    def test_in_time_every_pair_has_its_turn(self):
+        """What an epoch leaves out is another rest each time."""
+        batches = Batches(encoded(some_pairs()), batch_size=8, buckets=2)
+        assert batches.steps * 8 < 23
+        seen = {row for epoch in range(20) for _, batch in batches.plan(epoch) for row in batch}
+        assert seen == set(range(23))
+
+
+def by_hand(pairs, rows, source_length, target_length):
+    """A batch written out in plain Python."""
+
+    def ids(text, alphabet, length):
+        known = [4 + alphabet.index(character) for character in text] + [3]
+        return known + [0] * (length - len(known))
+
+    source = [ids(pairs.sources[row], "abcdefgh", source_length) for row in rows]
+    labels = [ids(pairs.targets[row], "zyxwvuts", target_length) for row in rows]
+    weights = [[float(label != 0) for label in row] for row in labels]
+    return source, [[2, *row[:-1]] for row in labels], labels, weights
+
+
+class TestTraining:
+    def test_batches_are_those_of_the_plan_epoch_after_epoch(self):
+        pairs = some_pairs()
+        batches = Batches(encoded(pairs), batch_size=4, buckets=3, seed=7)
+        assert batches.steps == sum(len(bucket.rows) // 4 for bucket in batches.buckets)
+        found = batches.training().take(2 * batches.steps).as_numpy_iterator()
+        for (bucket, rows), (inputs, labels, weights) in zip(batches.plan(0) + batches.plan(1), found, strict=True):
+            wanted = by_hand(pairs, rows, bucket.source_length, bucket.target_length)
+            for ours, theirs in zip((inputs["source"], inputs["target"], labels, weights), wanted, strict=True):
+                assert ours.tolist() == theirs
+
+    def test_every_bucket_has_one_shape(self):
+        batches = Batches(encoded(some_pairs(60)), batch_size=4, buckets=3)
+        found = {(*i["source"].shape, i["target"].shape[1]) for i, _, _ in batches.training().take(batches.steps)}
+        assert found == set(batches.shapes)
+        assert len(found) == len(batches.buckets) == 3
+
+    def test_what_the_dataset_says_of_itself(self):
+        batches = Batches(encoded(some_pairs()), batch_size=4)
+        inputs, labels, weights = batches.training().element_spec
+        ids = tf.TensorSpec([4, None], tf.int32)
+        assert (inputs, labels, weights) == ({"source": ids, "target": ids}, ids, tf.TensorSpec([4, None], tf.float32))
+        assert batches.training().cardinality() == tf.data.INFINITE_CARDINALITY
+
+    def test_fewer_pairs_than_a_batch(self):
+        batches = Batches(encoded(some_pairs(5)), batch_size=64, buckets=4)
+        assert (batches.batch_size, batches.steps, len(batches.shapes)) == (5, 1, 1)
+        (inputs, _, weights), *_ = batches.training().take(1)
+        assert inputs["source"].shape[0] == 5
+        assert int(tf.math.count_nonzero(weights[:, 0])) == 5
+
+
+class TestValidation:
+    @pytest.mark.parametrize(
+        ("number", "batch_size", "buckets"), [(23, 4, 3), (24, 4, 1), (5, 64, 4), (7, 6, 2), (1, 1, 1)]
+    )
+    def test_every_pair_counts_once(self, number, batch_size, buckets):
+        """Also where a bucket does not fill its last batch, which then repeats pairs without weight."""
+        pairs = some_pairs(number)
+        batches = Batches(encoded(pairs), batch_size, buckets)
+        dataset = batches.validation()
+        assert dataset.cardinality() == len(list(dataset))
+        counted = []
+        for inputs, labels, weights in dataset.as_numpy_iterator():
+            assert len(inputs["source"]) == batches.batch_size
+            texts = zip(SOURCE.detokenize(inputs["source"]).numpy(), TARGET.detokenize(labels).numpy(), strict=True)
+            for text, row, weight in zip(texts, labels, weights, strict=True):
+                assert weight.tolist() in ([float(label != 0) for label in row], [0.0] * len(row))
+                if weight.any():
+                    counted.append(tuple(side.decode() for side in text))
+        assert sorted(counted) == sorted(zip(pairs.sources, pairs.targets, strict=True))
+
+    def test_weights_add_up_to_the_target_tokens(self):
+        pairs = some_pairs()
+        total = sum(float(tf.reduce_sum(weights)) for _, _, weights in Batches(encoded(pairs), 4, 3).validation())
+        assert total == sum(len(target) + 1 for target in pairs.targets)
+
+    def test_a_second_reading_is_the_same(self):
+        dataset = Batches(encoded(some_pairs()), 4, 3).validation()
+        first, second = ([inputs["source"].tolist() for inputs, _, _ in dataset.as_numpy_iterator()] for _ in "ab")
+        assert first == second

@@ -1,0 +1,51 @@
+"""TensorFlow starts without its notes, and nothing else is held back."""
+
+import os
+import sys
+
+import pytest
+import tensorflow as tf
+
+from training.quiet import _filtered_stderr, import_tensorflow
+
+NOTES = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    "I0000 00:00:1795228940.987346   25897 port.cc:153] oneDNN custom operations are on.",
+    "W0000 00:00:1795228940.987346   25897 gpu_device.cc:2342] Cannot dlopen some GPU libraries.",
+    "E0000 00:00:1795228940.987346   25897 cuda_dnn.cc:8579] Unable to register cuDNN factory",
+    "To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow",
+]
+NEWS = [
+    "E0000 00:00:1795228940.987346   25897 port.cc:153] an error",
+    "F0000 00:00:1795228940.987346   25897 env.cc:1] a fatal error",
+    "UserWarning: something is deprecated",
+    "  I0000 only quoted: port.cc:153]",
+    "",
+]
+
+
+def test_notes_are_dropped_and_all_else_is_kept_in_order(capfd):
+    lines = [line for pair in zip(NOTES, NEWS, strict=True) for line in pair]
+    with _filtered_stderr():
+        for line in lines:
+            os.write(2, f"{line}\n".encode())
+    assert capfd.readouterr().err.splitlines() == NEWS
+
+
+def test_what_python_writes_is_kept_too(capfd):
+    with _filtered_stderr():
+        sys.stderr.write("before\n")
+    sys.stderr.write("after\n")
+    assert capfd.readouterr().err == "before\nafter\n"
+
+
+def test_after_an_error_what_was_written_is_shown(capfd):
+    with pytest.raises(ImportError), _filtered_stderr():
+        os.write(2, b"why it failed\n")
+        raise ImportError
+    os.write(2, b"I0000 later.cc:1] is no business of ours\n")
+    assert capfd.readouterr().err == "why it failed\nI0000 later.cc:1] is no business of ours\n"
+
+
+def test_a_second_import_is_the_first():
+    assert import_tensorflow() is tf

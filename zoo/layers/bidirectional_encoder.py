@@ -57,9 +57,9 @@ class BidirectionalEncoder(keras.layers.Layer):
 
     def call(self, inputs, mask):
         """Reads the inputs both ways; see the class."""
-        reverse = _reversal(mask, self.compute_dtype)
+        partners = _mirror(mask)
         forward = self.forward_cell.project(inputs) + self.forward_cell.input_bias
-        backward = self.backward_cell.project(ops.matmul(reverse, inputs)) + self.backward_cell.input_bias
+        backward = self.backward_cell.project(_reverse(inputs, partners)) + self.backward_cell.input_bias
         kept = len(self.forward_cell.states)
 
         def step(projected, states):
@@ -79,7 +79,7 @@ class BidirectionalEncoder(keras.layers.Layer):
         states = states * ops.cast(ops.expand_dims(mask, -1), states.dtype)
         forward, backward = ops.split(states, 2, axis=-1)
         last = _one_hot_last(mask, self.compute_dtype)  # (B, 1, S)
-        annotations = ops.concatenate([forward, ops.matmul(reverse, backward)], axis=-1)
+        annotations = ops.concatenate([forward, _reverse(backward, partners)], axis=-1)
         return annotations, ops.squeeze(ops.matmul(last, forward), 1), ops.squeeze(ops.matmul(last, backward), 1)
 
     def compute_mask(self, *args, **kwargs):
@@ -101,14 +101,26 @@ def _positions_and_lengths(mask):
     return ops.expand_dims(ops.arange(ops.shape(mask)[1]), 0), ops.sum(ops.cast(mask, "int32"), 1, keepdims=True)
 
 
-def _reversal(mask, dtype):
-    """The matrices `(B, S, S)` that reverse each row within its length and clear its padding.
-
-    A product rather than a gather: its gradient is a product too, where a gather's is a scatter, one row at a time.
-    """
+def _mirror(mask):
+    """For each position the one it changes places with when each row is reversed within its length, `(B, S, 1)`."""
     positions, lengths = _positions_and_lengths(mask)
-    partners = lengths - 1 - positions  # (B, S); negative at padding, which then matches nothing
-    return ops.cast(ops.expand_dims(partners, 2) == ops.expand_dims(positions, 1), dtype)
+    return ops.expand_dims(ops.where(positions < lengths, lengths - 1 - positions, positions), -1)
+
+
+def _reverse(tensor, partners):
+    """Each row `(B, S, D)` reversed within its length.
+
+    The gradient of a gather is a scatter, which is slow; the gradient of an exchange is the same exchange.
+    """
+
+    @ops.custom_gradient
+    def exchange(tensor):
+        def gradient(*args, upstream=None):
+            return ops.take_along_axis(args[0] if upstream is None else upstream, partners, axis=1)
+
+        return ops.take_along_axis(tensor, partners, axis=1), gradient
+
+    return exchange(tensor)
 
 
 def _one_hot_last(mask, dtype):

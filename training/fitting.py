@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import pathlib
 from collections.abc import Iterator, Sequence
 
 import keras
 
 from training.corpora import Pairs
-from training.pipeline import Batches, EncodedPairs, encode
+from training.pipeline import Batches, encode
 from training.recipe import CharactersConfig, Recipe, RecipeError, TrainingConfig
 from zoo.models import RNNSeq2Seq
 from zoo.text import CharacterTokenizer, Tokenizer
 from zoo.translator import Translator
+
+logger = logging.getLogger(__name__)
 
 
 def learn_tokenizers(recipe: Recipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
@@ -79,7 +82,8 @@ def fit(
         The translator and the history.
 
     Raises:
-        RecipeError: the recipe does not fit the pairs, as where all are longer than its lengths.
+        RecipeError: the recipe does not fit the pairs, as where all are longer than its lengths; or the training
+            diverged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _blamed_on("tokenizer"):
@@ -87,9 +91,11 @@ def fit(
     with _blamed_on("model"):
         model = build_model(recipe, *tokenizers)
     with _blamed_on("lengths"):
-        batches, checks = (_batches(recipe, pairs, tokenizers) for pairs in (train, validation))
+        batches = _batches(recipe, train, tokenizers, "train")
+        checks = _batches(recipe, validation, tokenizers, "validation")
     compile_model(model, recipe.training, recipe.training.epochs * batches.steps)
     best = folder / "best.weights.h5"
+    best.unlink(missing_ok=True)  # an earlier run's must not pass for this one's
     history = model.fit(
         batches.training(),
         steps_per_epoch=batches.steps,
@@ -103,6 +109,8 @@ def fit(
         shuffle=False,  # the batches come in an order of their own
         verbose=verbose,
     )
+    if not best.exists():
+        raise RecipeError("training: no epoch ended with a validation loss that is a number; lower learning_rate")
     model.load_weights(best)
     lengths = recipe.lengths
     return Translator(model, *tokenizers, lengths.max_source, lengths.max_target), history
@@ -117,6 +125,11 @@ def _blamed_on(table: str) -> Iterator[None]:
         raise RecipeError(f"{table}: {error}") from error
 
 
-def _batches(recipe: Recipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer]) -> Batches:
-    encoded: EncodedPairs = encode(pairs, *tokenizers, recipe.lengths.max_source, recipe.lengths.max_target)
+def _batches(recipe: Recipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer], split: str) -> Batches:
+    encoded = encode(pairs, *tokenizers, recipe.lengths.max_source, recipe.lengths.max_target)
+    if encoded.too_long:
+        logger.warning(
+            "%s: %d of %d pairs have more than lengths.max_source=%d or lengths.max_target=%d tokens and are left out",
+            *(split, encoded.too_long, len(pairs), recipe.lengths.max_source, recipe.lengths.max_target),
+        )
     return Batches(encoded, recipe.training.batch_size, recipe.training.buckets, recipe.seed)

@@ -24,6 +24,7 @@ from training.fitting import fit
 from training.progress import progress_bar, say
 from training.recipe import Recipe, read_recipe
 from training.run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, TRANSLATOR_FOLDER
+from zoo.atomic import write_whole
 from zoo.serving import export
 from zoo.text_to_text import TextToText
 from zoo.translator import Translator
@@ -84,8 +85,7 @@ def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> Run:
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
     train_pairs, validation_pairs = recipe.corpus.read("train"), recipe.corpus.read("validation")
     say(f"{len(train_pairs):,} pairs to train on, {len(validation_pairs):,} to validate with")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / RECIPE_FILE).write_text(_recipe_text(recipe), encoding="utf-8")
+    write_whole(folder / RECIPE_FILE, _recipe_text(recipe).encode())
     begin = time.monotonic()
     translator, _ = fit(recipe, train_pairs, validation_pairs, folder)
     seconds = time.monotonic() - begin
@@ -102,7 +102,7 @@ def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> Run:
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
     }
-    (folder / METRICS_FILE).write_text(to_json(metrics), encoding="utf-8")
+    write_whole(folder / METRICS_FILE, to_json(metrics).encode())
     return Run(name, recipe, translator, metrics)
 
 

@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,29 @@ import os
 import pathlib
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:
+    """Writes a file beside its place and renames it into place, so that no one sees half of it.
+
+    Args:
+        path: where to write; missing folders are made.
+        content: all that the file is to hold.
+
+    Returns:
+        The path written.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex[:8]}")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
 
 
 @contextlib.contextmanager

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
+from zoo.atomic import write_whole
 from zoo.pictures import Alignment, save, saving, to_html, to_svg
-from zoo.pictures.writing import write_whole
 
 
 def some(title=None):

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zoo.atomic import write_whole
 from zoo.pictures.alignment import Alignment, as_list, check_drawing
 from zoo.pictures.fonts import families_for
 from zoo.pictures.labels import label, readable, rise, turns, width
-from zoo.pictures.writing import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

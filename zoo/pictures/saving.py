@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from zoo.atomic import write_whole
 from zoo.pictures.alignment import Alignment, as_list
 from zoo.pictures.page import to_html
 from zoo.pictures.png import png_bytes
 from zoo.pictures.svg import to_svg
-from zoo.pictures.writing import write_whole
 
 SUFFIXES = (".html", ".svg", ".png")
 

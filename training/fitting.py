@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 import keras
+import numpy as np
 
 from training.corpora import Pairs
 from training.pipeline import Batches, encode
@@ -95,7 +96,6 @@ def fit(
         checks = _batches(recipe, validation, tokenizers, "validation")
     compile_model(model, recipe.training, recipe.training.epochs * batches.steps)
     best = folder / "best.weights.h5"
-    best.unlink(missing_ok=True)  # an earlier run's must not pass for this one's
     history = model.fit(
         batches.training(),
         steps_per_epoch=batches.steps,
@@ -109,7 +109,7 @@ def fit(
         shuffle=False,  # the batches come in an order of their own
         verbose=verbose,
     )
-    if not best.exists():
+    if not np.isfinite(history.history["val_loss"]).any():
         raise RecipeError("training: no epoch ended with a validation loss that is a number; lower learning_rate")
     model.load_weights(best)
     lengths = recipe.lengths

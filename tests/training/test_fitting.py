@@ -158,3 +158,21 @@ class TestFit:
     def test_a_recipe_that_does_not_fit_its_pairs(self, tmp_path, override, fault):
         with pytest.raises(RecipeError, match=fault):
             fit(tiny(override), TRAIN, CHECK, tmp_path, verbose=0)
+
+
+class TestTrouble:
+    def test_pairs_left_out_are_counted(self, tmp_path, caplog):
+        fit(tiny("lengths.max_source=3", "training.epochs=1"), TRAIN, CHECK, tmp_path, verbose=0)
+        # Of the eight texts that TRAIN repeats four times, two have three letters, and so four tokens with the end.
+        assert "train: 8 of 32 pairs have more than lengths.max_source=3 or lengths.max_target=11" in caplog.text
+        assert "validation:" not in caplog.text
+
+    def test_a_training_that_diverges_says_so_and_takes_no_older_weights(self, tmp_path):
+        (tmp_path / "best.weights.h5").write_bytes(b"an earlier run's")
+
+        class Diverge(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                self.model.set_weights([np.full_like(weight, np.nan) for weight in self.model.get_weights()])
+
+        with pytest.raises(RecipeError, match="no epoch ended with a validation loss that is a number"):
+            fit(tiny(), TRAIN, CHECK, tmp_path, callbacks=[Diverge()], verbose=0)

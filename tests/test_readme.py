@@ -10,6 +10,7 @@ from training.cli import app
 
 ROOT = pathlib.Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROSE = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
 PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -37,7 +38,7 @@ def test_command_exists(command):
     assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)]+)\)", README))))
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)]+)\)", PROSE))))
 def test_link_leads_somewhere(path):
     assert (ROOT / path).exists()
 

@@ -55,17 +55,31 @@ def test_each_row_is_read_both_ways_within_its_length(encoder, kind, inputs, num
         np.testing.assert_allclose(annotations[i], expected, atol=1e-6)
 
 
-def test_keras_bidirectional_with_the_same_weights_gives_the_same(encoder, kind, inputs):
-    # Keras carries states through padding, where ours are zero, so what it returns there is left out.
+def test_keras_bidirectional_with_the_same_weights_gives_the_same_and_its_gradients(encoder, kind, inputs):
     layer = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}[kind]
     peer = keras.layers.Bidirectional(layer(UNITS, return_sequences=True, return_state=True, use_cudnn=False))
     peer(inputs, mask=MASK)
     peer.set_weights(encoder.get_weights())
-    expected, *states = peer(inputs, mask=MASK)
-    annotations, forward, backward = encoder(inputs, MASK)
-    np.testing.assert_allclose(annotations, np.where(MASK[:, :, None], expected, 0), atol=1e-6)
-    np.testing.assert_allclose(forward, states[0], atol=1e-6)
-    np.testing.assert_allclose(backward, states[STATES[kind]], atol=1e-6)
+
+    def called_by_peer(inputs):
+        # Keras carries states through padding, where ours are zero, so what it returns there is left out.
+        expected, *states = peer(inputs, mask=MASK)
+        return tf.where(MASK[:, :, None], expected, 0.0), states[0], states[STATES[kind]]
+
+    def with_gradients(call, weights):
+        x = tf.constant(inputs)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = call(x)
+            # Each output's elements count differently, in either direction.
+            loss = tf.add_n(
+                [tf.reduce_sum(tf.sin(tf.range(1.0, tf.size(o) + 1)) * tf.reshape(o, [-1])) for o in outputs]
+            )
+        return [*outputs, *tape.gradient(loss, [x, *weights])]
+
+    ours = with_gradients(lambda x: encoder(x, MASK), encoder.weights)
+    for one, other in zip(ours, with_gradients(called_by_peer, peer.weights), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_a_row_without_tokens_gives_zeros(encoder, inputs):

@@ -144,7 +144,11 @@ results = {}
 for kind, config in json.loads(str(data["configs"])).items():
     model = RNNSeq2Seq(**config)
     model.set_weights([data[f"{kind} {i}"] for i in range(len(model.weights))])
-    results[kind] = keras.ops.convert_to_numpy(model({"source": source, "target": target}))
+    logits = model({"source": source, "target": target})
+    results[kind] = keras.ops.convert_to_numpy(logits)
+    (logits**2).sum().backward()
+    for i, weight in enumerate(model.weights):
+        results[f"{kind} gradient {i}"] = weight.value.grad.cpu().numpy()
     memory, cache = model.begin(source)
     steps = []
     for i in range(target.shape[1]):
@@ -156,7 +160,7 @@ np.savez(sys.argv[2], **results)
 
 
 @pytest.mark.peers
-def test_keras_on_torch_gives_the_same_logits(randomize, tmp_path):
+def test_keras_on_torch_gives_the_same_logits_and_gradients(randomize, tmp_path):
     source, target = (np.concatenate([ids, ids[:1] * 0]) for ids in (SOURCE, TARGET))  # and a row without any token
     configs, arrays, expected = {}, {}, {}
     for attention, cell in zip(
@@ -168,7 +172,12 @@ def test_keras_on_torch_gives_the_same_logits(randomize, tmp_path):
         configs[kind] = dict(attention=attention, cell=cell, **SIZES)
         model = randomize(RNNSeq2Seq(**configs[kind]))
         arrays |= {f"{kind} {i}": weight for i, weight in enumerate(model.get_weights())}
-        expected[kind] = model({"source": source, "target": target})
+        with tf.GradientTape() as tape:
+            logits = model({"source": source, "target": target})
+            loss = tf.reduce_sum(logits**2)
+        expected[kind] = expected[f"{kind} stepped"] = logits
+        for i, gradient in enumerate(tape.gradient(loss, model.weights)):
+            expected[f"{kind} gradient {i}"] = tf.convert_to_tensor(gradient)
     np.savez(tmp_path / "given.npz", source=source, target=target, configs=json.dumps(configs), **arrays)
     subprocess.run(
         [sys.executable, "-c", ON_TORCH, tmp_path / "given.npz", tmp_path / "results.npz"],
@@ -176,6 +185,7 @@ def test_keras_on_torch_gives_the_same_logits(randomize, tmp_path):
         check=True,
     )
     results = np.load(tmp_path / "results.npz")
-    for kind, logits in expected.items():
-        np.testing.assert_allclose(results[kind], logits, atol=1e-5, err_msg=kind)
-        np.testing.assert_allclose(results[f"{kind} stepped"], logits, atol=1e-5, err_msg=kind)
+    assert set(results) == set(expected)
+    for name, value in expected.items():
+        # Gradients of a sum over 108 logits go up to some hundred.
+        np.testing.assert_allclose(results[name], value, rtol=1e-4, atol=1e-4, err_msg=name)

@@ -306,9 +306,9 @@ def test_a_model_is_called_after_its_folder(tmp_path, monkeypatch, path, name):
     assert _model_name(pathlib.Path(path)) == (name or tmp_path.name)
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path):
-    (tmp_path / "lines").write_bytes("\ufeffa\n\ufeffb\n".encode())
-    assert list(_lines(None, tmp_path / "lines")) == ["a", "\ufeffb"]
+def test_lines_are_without_their_ends_and_the_first_without_a_byte_order_mark(tmp_path):
+    (tmp_path / "lines").write_bytes("\ufeffa\r\n\ufeffb\n\r\n c \r\nd".encode())
+    assert list(_lines(None, tmp_path / "lines")) == ["a", "\ufeffb", "", " c ", "d"]
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 4, 7])

@@ -194,9 +194,11 @@ def test_without_attention_only_the_two_last_states_reach_the_decoder(cell, rand
     model = randomize(RNNSeq2Seq(attention=None, cell=cell, **SIZES))
     memory, _ = model.begin(SOURCE)
     _, forward, backward = model.encoder(model.source_embedding(SOURCE), SOURCE != 0)
-    gates = 18 if cell == "gru" else 24
-    assert {name: tuple(tensor.shape) for name, tensor in memory.items()} == {"value": (4, 12 + gates)}
-    np.testing.assert_array_equal(memory["value"][:, :12], np.concatenate([forward, backward], -1))
+    assert {name: tuple(tensor.shape) for name, tensor in memory.items()} == {
+        "context": (4, 12),
+        "projected_context": (4, 18 if cell == "gru" else 24),
+    }
+    np.testing.assert_array_equal(memory["context"], np.concatenate([forward, backward], -1))
 
 
 def test_runs_in_a_graph_of_unknown_sizes(model):

@@ -17,8 +17,8 @@ class AttentionDecoder(keras.layers.Layer):
 
     Without attention c_i is the same vector at every step, the "thought vector" of Cho et al. 2014.
 
-    The cell's kernel is one weight over [token; context]. Both parts leave the loop: its token rows are applied to all
-    steps at once, its context rows to the memory (see `prepare`).
+    The cell's kernel is one weight over [token; context]. Its token rows are applied to all steps at once before
+    the loop; its context rows inside it, or before it too if the context is fixed.
 
     Axes: B batch, T target length, S source length, E embedding width, D memory width, K hypotheses of a source row.
 
@@ -61,9 +61,6 @@ class AttentionDecoder(keras.layers.Layer):
     def prepare(self, memory, mask=None):
         """What of the memory every step needs, computed once a sentence.
 
-        The context is a weighted sum of the memory, so its product with the cell's kernel is the same weighted sum of
-        products: the memory goes through the context rows here, and no step has that product to compute.
-
         Args:
             memory: as in the call.
             mask: as in the call.
@@ -71,10 +68,9 @@ class AttentionDecoder(keras.layers.Layer):
         Returns:
             A dict of tensors with leading axis B, for `step`.
         """
-        value = ops.concatenate([memory, self.recurrent_cell.project(memory, self._context_columns)], axis=-1)
         if self.attention is None:
-            return {"value": value}
-        return {"key": self.attention.project_key(memory), "value": value, "mask": mask}
+            return {"context": memory, "projected_context": self.recurrent_cell.project(memory, self._context_columns)}
+        return {"key": self.attention.project_key(memory), "value": memory, "mask": mask}
 
     def step(self, inputs, states, prepared):
         """One step of K hypotheses a source row; the memory is shared, not copied.
@@ -92,12 +88,14 @@ class AttentionDecoder(keras.layers.Layer):
         def flat(tensor):
             return ops.reshape(tensor, (-1, tensor.shape[-1]))
 
+        projected = self.recurrent_cell.project(flat(inputs), self._token_columns) + self.recurrent_cell.input_bias
+        weights = None
         if self.attention is None:
-            attended, weights = ops.repeat(ops.expand_dims(prepared["value"], 1), rows[1], axis=1), None
+            context = ops.repeat(ops.expand_dims(prepared["context"], 1), rows[1], axis=1)
+            projected = projected + ops.repeat(prepared["projected_context"], rows[1], axis=0)
         else:
-            attended, weights = self._attend(states[0], prepared)
-        context, projected_context = self._split(attended)
-        projected = flat(self._project_tokens(inputs) + projected_context)
+            context, weights = self.attention.attend(states[0], prepared["key"], prepared["value"], prepared["mask"])
+            projected = projected + self.recurrent_cell.project(flat(context), self._context_columns)
         new_states = self.recurrent_cell.step(projected, tuple(flat(state) for state in states))
         return tuple(ops.reshape(state, (*rows, self.units)) for state in new_states), context, weights
 
@@ -105,14 +103,17 @@ class AttentionDecoder(keras.layers.Layer):
         """Teacher forcing: all steps, given the right previous tokens; see the class."""
         self._check_scores(return_attention_scores)
         prepared = self.prepare(memory, mask)
-        projected = self._project_tokens(inputs)
+        projected = self.recurrent_cell.project(inputs, self._token_columns) + self.recurrent_cell.input_bias
         if self.attention is None:
-            return self._fixed_context(projected, initial_states, prepared)
+            return self._fixed_context(projected, initial_states, prepared, ops.shape(inputs)[1])
 
         def step(projected, states):
-            attended, weights = self._attend(ops.expand_dims(states[0], 1), prepared)
-            context, projected_context = self._split(ops.squeeze(attended, 1))
-            states = self.recurrent_cell.step(projected + projected_context, states)
+            context, weights = self.attention.attend(
+                ops.expand_dims(states[0], 1), prepared["key"], prepared["value"], prepared["mask"]
+            )
+            context = ops.squeeze(context, 1)
+            projected = projected + self.recurrent_cell.project(context, self._context_columns)
+            states = self.recurrent_cell.step(projected, states)
             outputs = [states[0], context]
             if return_attention_scores:
                 outputs.append(ops.cast(ops.squeeze(weights, 1), self.compute_dtype))
@@ -123,27 +124,16 @@ class AttentionDecoder(keras.layers.Layer):
         results = outputs[..., : self.units], outputs[..., self.units : width]
         return (*results, ops.cast(outputs[..., width:], "float32")) if return_attention_scores else results
 
-    def _fixed_context(self, projected, initial_states, prepared):
-        """All steps with the same context, which has no business in the loop."""
+    def _fixed_context(self, projected, initial_states, prepared, length):
+        """All steps with the same context, whose projection leaves the loop."""
 
         def step(projected, states):
             states = self.recurrent_cell.step(projected, states)
             return states[0], list(states)
 
-        context, projected_context = self._split(ops.expand_dims(prepared["value"], 1))
-        states = recur(step, projected + projected_context, initial_states, self.units, self.compute_dtype)
-        return states, ops.repeat(context, ops.shape(projected)[1], axis=1)
-
-    def _project_tokens(self, inputs):
-        return self.recurrent_cell.project(inputs, self._token_columns) + self.recurrent_cell.input_bias
-
-    def _attend(self, query, prepared):
-        return self.attention.attend(query, prepared["key"], prepared["value"], prepared["mask"])
-
-    def _split(self, attended):
-        """The context and its projection, from what was attended to `(..., D + G)`."""
-        width = attended.shape[-1] - self.recurrent_cell.recurrent_kernel.shape[-1]
-        return attended[..., :width], attended[..., width:]
+        projected = projected + ops.expand_dims(prepared["projected_context"], 1)
+        states = recur(step, projected, initial_states, self.units, self.compute_dtype)
+        return states, ops.repeat(ops.expand_dims(prepared["context"], 1), length, axis=1)
 
     def compute_mask(self, *args, **kwargs):
         """None: masks go to each layer that needs one as tensors, never attached to other tensors."""

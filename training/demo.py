@@ -8,6 +8,7 @@ import pathlib
 import sys
 import time
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow's notes on starting go to stderr whatever its log level; this keeps them, and only them, away.
 stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
 os.dup2(nowhere, 2)

@@ -87,7 +87,7 @@ def test_nothing_to_attend_to_gives_zeros_on_every_path(make, x, policy, scored,
     np.testing.assert_allclose(tf.cast(context[1], "float32"), np.tile(value, (3, 1)), rtol=1e-6)
     assert context.dtype == layer.compute_dtype
     if scored:
-        assert outputs[1].dtype == "float32"
+        assert outputs[1].dtype == ("float64" if policy == "float64" else "float32")
         np.testing.assert_array_equal(outputs[1], np.broadcast_to(mask[:, None], (2, 3, 4)))
 
 

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
-from zoo.layers.recurrence import recur
+from zoo.layers.functions.recurrence import recur
 from zoo.layers.recurrent_cells import make_cell
 
 

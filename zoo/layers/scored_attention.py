@@ -5,19 +5,27 @@ import abc
 import keras
 from keras import ops
 
-from zoo.layers.masking import masked_softmax
+from zoo.layers.functions.attention_axes import AttentionAxes
+from zoo.layers.functions.attention_mask import AttentionMask
+from zoo.layers.functions.masked_softmax import masked_softmax
+
+_AXES = AttentionAxes(3)
 
 
 class ScoredAttention(keras.layers.Layer, abc.ABC):
     """Attention by a score between each query and each key.
 
-    `weights = softmax(score(query, key))` over the keys that the mask allows, `context = weights value`.
+    `weights = softmax(score(query, key))` over the keys that the masks allow, `context = weights value`.
     A subclass says how keys are projected and how a query scores them. Projecting is a step of its own because a
     decoder asks many queries of the same keys: `project_key` once a sentence, `attend` once a step. Such calls go past
     `__call__`, where Keras casts weights to the compute dtype, so these methods cast for themselves.
 
     Axes: B batch, T queries, S keys, Q query width, K key width, P projected key width, D value width.
     """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
 
     @abc.abstractmethod
     def project_key(self, key):
@@ -45,34 +53,68 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         weights = masked_softmax(self.scores(query, projected_key), mask)
         return ops.matmul(ops.cast(weights, value.dtype), value), weights
 
-    def call(self, query, value, key=None, mask=None, return_attention_scores=False):
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        mask=None,
+        return_attention_scores=False,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+    ):
         """Attends from each query to the values.
 
         Args:
             query: `(B, T, Q)`.
             value: `(B, S, D)`.
             key: `(B, S, K)`; the values themselves if None.
-            mask: boolean `(B, S)` or `(B, T, S)`, True where a key may be attended to; None allows all.
+            mask: boolean `(B, S)` or `(B, T, S)`, True where a key may be attended to; None allows all. It holds
+                together with the next three.
             return_attention_scores: whether to return the attention weights too.
+            query_mask: boolean `(B, T)`; a masked query attends to nothing. This one and the next two are taken from
+                the tensors if they carry a Keras mask and none is given.
+            value_mask: boolean `(B, S)`.
+            key_mask: boolean `(B, S)`.
 
         Returns:
             The context `(B, T, D)`, and if asked for, the weights `(B, T, S)` in float32.
+
+        Raises:
+            ValueError: inputs or masks whose shapes do not fit each other.
         """
         key = value if key is None else key
-        context, weights = self.attend(query, self.project_key(key), value, mask)
+        _AXES.check_shapes(query.shape, value.shape, key.shape)
+        pairs = keys = None
+        if mask is not None and len(mask.shape) == 2:
+            keys = _AXES.fold_mask(mask, value)
+        else:
+            pairs = _AXES.fold_pairs(mask, query, key, name="mask")
+        for name, each in (("value_mask", value_mask), ("key_mask", key_mask)):
+            each = _AXES.fold_mask(each, value, name)
+            keys = each if keys is None else keys if each is None else ops.logical_and(keys, each)
+        queries = _AXES.fold_mask(query_mask, query, "query_mask")
+        allowed = AttentionMask(pairs, queries, keys).of_one_head(ops.shape(query)[1], ops.shape(key)[1])
+        context, weights = self.attend(query, self.project_key(key), value, allowed)
         return (context, weights) if return_attention_scores else context
 
-    def compute_mask(self, *args, **kwargs):
-        """None: masks go to each layer that needs one as tensors, never attached to other tensors."""
-        return None
+    def compute_mask(self, query, previous_mask):
+        """The query's implicit mask, for the context."""
+        # Not `previous_mask`, which is `mask` if one was given.
+        return getattr(query, "_keras_mask", None)
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         """The context's shape `(B, T, D)`."""
+        _AXES.check_shapes(query_shape, value_shape, value_shape if key_shape is None else key_shape)
         return (*query_shape[:-1], value_shape[-1])
 
-    def compute_output_spec(self, query, value, key=None, mask=None, return_attention_scores=False):
+    def compute_output_spec(self, query, value, key=None, mask=None, return_attention_scores=False, **masks):
         """The symbolic context, and the weights if asked for."""
-        context = keras.KerasTensor(self.compute_output_shape(query.shape, value.shape), dtype=self.compute_dtype)
+        key_shape = None if key is None else key.shape
+        shape = self.compute_output_shape(query.shape, value.shape, key_shape)
+        context = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return context
-        return context, keras.KerasTensor((*query.shape[:-1], value.shape[1]), dtype="float32")
+        dtype = "float64" if self.compute_dtype == "float64" else "float32"
+        return context, keras.KerasTensor((*query.shape[:-1], value.shape[1]), dtype=dtype)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.layers.recurrence import recur
+from zoo.layers.functions.recurrence import recur
 
 
 def add_up(inputs, states):

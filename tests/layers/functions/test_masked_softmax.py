@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.layers.masking import masked_softmax
+from zoo.layers.functions.masked_softmax import masked_softmax
 
 FORBIDDEN_ROW = [[True, True, False], [False, False, False]]
 

@@ -3,11 +3,12 @@ import re
 import numpy as np
 import pytest
 
-from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 
 
 def test_good_values_pass_through():
     assert check_positive("units", 1) == 1
+    assert [check_positive_number("max_wavelength", value) for value in (3, 0.5)] == [3, 0.5]
     assert check_choice("cell", "gru", ("gru", "lstm")) == "gru"
     assert check_choice("attention", None, ("dot", None)) is None
     assert [check_rate("dropout", rate) for rate in (0, 0.0, 0.999)] == [0, 0.0, 0.999]
@@ -31,3 +32,10 @@ def test_rates_are_at_least_zero_and_below_one(value):
     message = f"`dropout` must be at least 0 and below 1. Received: dropout={value!r}"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         check_rate("dropout", value)
+
+
+@pytest.mark.parametrize("value", [0, -1.5, np.inf, np.nan, "2", True, None])
+def test_numbers_must_be_positive(value):
+    message = f"`max_wavelength` must be a positive number. Received: max_wavelength={value!r}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        check_positive_number("max_wavelength", value)

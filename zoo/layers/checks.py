@@ -1,5 +1,7 @@
 """Checks of constructor arguments, worded the same everywhere."""
 
+import math
+
 
 def check_positive(name, value):
     """The value, if it is a positive integer.
@@ -32,4 +34,15 @@ def check_rate(name, value):
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={value!r}")
+    return value
+
+
+def check_positive_number(name, value):
+    """The value, if it is a positive, finite number.
+
+    Raises:
+        ValueError: it is not; the message names the argument.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
     return value

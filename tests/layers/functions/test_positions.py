@@ -1,0 +1,137 @@
+"""What all layers of positions have in common."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.layers.learned_positional_embedding import LearnedPositionalEmbedding
+from zoo.layers.rotary_embedding import RotaryEmbedding
+from zoo.layers.sinusoidal_positional_encoding import SinusoidalPositionalEncoding
+
+MAKERS = {
+    "sinusoidal": SinusoidalPositionalEncoding,
+    "learned": lambda **kwargs: LearnedPositionalEmbedding(9, **kwargs),
+    "halves": RotaryEmbedding,
+    "adjacent": lambda **kwargs: RotaryEmbedding(pairs="adjacent", rotary_dim=4, **kwargs),
+}
+SHAPE = (2, 5, 6)  # B, T, D
+ROWS = np.array([[0, 0, 0, 1, 2], [3, 8, 1, 0, 4]])  # the first as with padding on the left
+POSITIONS = {"none": None, "shared": ROWS[1], "one row": ROWS[1:], "rows": ROWS}
+
+
+@pytest.fixture(params=MAKERS)
+def make(request):
+    return MAKERS[request.param]
+
+
+@pytest.fixture
+def x(arrays):
+    return arrays(x=SHAPE).x
+
+
+def test_counts_from_zero_by_default(make, x):
+    layer = make()
+    np.testing.assert_array_equal(layer(x), layer(x, positions=np.arange(5)))
+    assert np.abs(layer(x) - x)[:, 1:].max() > 1e-3
+
+
+def test_positions_may_be_of_each_row(make, x):
+    layer = make()
+    outputs = layer(x, positions=ROWS)
+    for row in range(2):
+        np.testing.assert_allclose(outputs[row : row + 1], layer(x[row : row + 1], positions=ROWS[row]), atol=1e-6)
+    for shared in (ROWS[1:], np.tile(ROWS[1], (2, 1))):
+        np.testing.assert_allclose(layer(x, positions=ROWS[1]), layer(x, positions=shared), atol=1e-6)
+    assert np.abs(outputs - layer(x)).max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", list])
+def test_any_integers_are_positions(make, x, dtype):
+    layer = make()
+    positions = ROWS[1].tolist() if dtype is list else ROWS[1].astype(dtype)
+    np.testing.assert_array_equal(layer(x, positions=positions), layer(x, positions=ROWS[1]))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "XLA"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "float64"])
+def test_the_graph_computes_the_same_for_unknown_sizes(make, x, positions, compiled, policy):
+    layer, positions = make(dtype=policy), POSITIONS[positions]
+    expected = layer(x, positions=positions)
+
+    given = [] if positions is None else [tf.constant(positions)]
+    specs = [tf.TensorSpec((None, None, 6)), *(tf.TensorSpec((None,) * len(p.shape), p.dtype) for p in given)]
+
+    @tf.function(jit_compile=compiled, input_signature=specs)
+    def call(inputs, *positions):
+        return layer(inputs, *positions)
+
+    result = call(x, *given)
+    assert result.dtype == expected.dtype == layer.compute_dtype
+    # XLA multiplies and adds in one rounding.
+    tolerance = {"float32": 1e-6, "mixed_bfloat16": 2**-6, "float64": 1e-12}[policy]
+    np.testing.assert_allclose(tf.cast(result, "float64"), tf.cast(expected, "float64"), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("known", ["inputs", "positions"])
+def test_the_graph_may_know_the_sizes_of_one_alone(make, x, known):
+    layer = make()
+    shapes = {"inputs": (None, None, 6), "positions": (None, None)}
+    shapes[known] = {"inputs": SHAPE, "positions": ROWS.shape}[known]
+
+    @tf.function(input_signature=[tf.TensorSpec(shapes["inputs"]), tf.TensorSpec(shapes["positions"], tf.int32)])
+    def call(inputs, positions):
+        return layer(inputs, positions=positions)
+
+    np.testing.assert_allclose(call(x, ROWS.astype("int32")), layer(x, positions=ROWS), atol=1e-6)
+
+
+def test_a_mask_passes_through(make):
+    tokens = np.array([[0, 0, 3, 4], [1, 0, 2, 8], [5, 6, 7, 0]])
+    embedding = keras.layers.Embedding(9, 6, mask_zero=True)
+    layer = make()
+    model = keras.Sequential([embedding, layer, keras.layers.GlobalAveragePooling1D()])
+    outputs = np.array(layer(np.array(embedding(tokens))))
+    means = [row[real].mean(axis=0) for row, real in zip(outputs, tokens != 0, strict=True)]
+    np.testing.assert_allclose(model(tokens), means, atol=1e-6)
+    positions = np.maximum(np.cumsum(tokens != 0, axis=1) - 1, 0)
+    np.testing.assert_array_equal(layer(embedding(tokens), positions=positions)._keras_mask, tokens != 0)
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (4,), (1,), (2, 4), (2, 1), (3, 5), (5, 1), (2, 5, 1)], ids=lambda shape: str(shape)
+)
+def test_positions_that_do_not_fit(make, x, shape):
+    message = (
+        f"`positions` must be integers (T,) or (B, T) for inputs (B, T, ...). Received: positions {shape} of int64, "
+        f"inputs (2, 5, 6)"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()(x, positions=np.zeros(shape, "int64"))
+
+
+def test_neither_length_nor_batch_grow_with_the_positions(make, x):
+    for inputs, positions in ((x[:, :1], np.arange(5)), (x[:1], ROWS)):
+        with pytest.raises(ValueError, match=r"`positions` must be.*Received: positions .*, inputs \("):
+            make()(inputs, positions=positions)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"), [("float32", "float32"), ("float64", "float32"), ("bool", "bool")], ids=["32", "64", "bool"]
+)
+def test_positions_that_are_not_integers(make, x, dtype, name):
+    with pytest.raises(ValueError, match=rf"`positions` must be integers.*Received: positions \(5,\) of {name}"):
+        make()(x, positions=np.ones(5, dtype))
+
+
+def test_too_few_axes(make):
+    with pytest.raises(ValueError, match=r"expected (min_)?ndim=3, found ndim=2.*\(5, 6\)"):
+        make()(np.zeros((5, 6)))
+
+
+def test_unknown_width(make):
+    with pytest.raises(ValueError, match=r"width D.*Received: (inputs of shape \(None, None, None\)|D=None)"):
+        make()(keras.Input((None, None)))

@@ -1,0 +1,208 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.layers.rotary_embedding import RotaryEmbedding
+
+ROWS = np.array([[0, 0, 0, 1, 2], [7, 300, 5, 1, 0]])
+
+
+def rotated_by_the_paper(x, positions, pairs, width=None, max_wavelength=10_000):
+    """Su et al. 2021, equation 34, pair by pair; `positions (B, T)`."""
+    width = width or x.shape[-1]
+    outputs = x.astype("float64")
+    for b, t, *rest, i in np.ndindex(*x.shape[:-1], width // 2):
+        first, second = (2 * i, 2 * i + 1) if pairs == "adjacent" else (i, i + width // 2)
+        angle = positions[b, t] * max_wavelength ** (-2 * i / width)
+        rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        row = (b, t, *rest)
+        outputs[(*row, first)], outputs[(*row, second)] = rotation @ [x[(*row, first)], x[(*row, second)]]
+    return outputs
+
+
+def rotate(x, position, **kwargs):
+    """One vector at one position."""
+    return np.array(RotaryEmbedding(**kwargs)(np.reshape(x, (1, 1, -1)), positions=np.array([position])))[0, 0]
+
+
+def vectors(width):
+    # TensorFlow takes subnormal numbers for zero.
+    return st.lists(st.floats(-1, 1, width=32, allow_subnormal=False), min_size=width, max_size=width).map(np.array)
+
+
+def test_hand_computed():
+    inputs = np.array([[[1.0, 2, 3, 4]] * 2])  # B=1, T=2, D=4
+    # Angles at position 1: one, and a tenth.
+    cos, sin, cos_tenth, sin_tenth = 0.540302, 0.841471, 0.995004, 0.0998334
+    halves = [cos - 3 * sin, 2 * cos_tenth - 4 * sin_tenth, 3 * cos + sin, 4 * cos_tenth + 2 * sin_tenth]
+    adjacent = [cos - 2 * sin, 2 * cos + sin, 3 * cos_tenth - 4 * sin_tenth, 4 * cos_tenth + 3 * sin_tenth]
+    for layer, expected in (
+        (RotaryEmbedding(100), halves),
+        (RotaryEmbedding(100, pairs="halves"), halves),
+        (RotaryEmbedding(100, pairs="adjacent"), adjacent),
+        (RotaryEmbedding(100, rotary_dim=2), [*adjacent[:2], 3, 4]),
+    ):
+        np.testing.assert_allclose(layer(inputs), [[[1, 2, 3, 4], expected]], atol=1e-5)
+
+
+@pytest.mark.parametrize("pairs", ["halves", "adjacent"])
+@pytest.mark.parametrize("shape", [(2, 5, 8), (2, 5, 3, 8), (2, 5, 3, 4, 8)], ids=["B T D", "B T H D", "B T G H D"])
+@pytest.mark.parametrize("rotary_dim", [None, 6, 8])
+def test_computes_what_the_paper_says(arrays, pairs, shape, rotary_dim):
+    x = arrays(x=shape).x
+    layer = RotaryEmbedding(pairs=pairs, rotary_dim=rotary_dim)
+    expected = rotated_by_the_paper(x, np.tile(np.arange(5), (2, 1)), pairs, rotary_dim)
+    np.testing.assert_allclose(layer(x), expected, atol=1e-6)
+    for positions in (ROWS, ROWS[1:], ROWS[1]):
+        expected = rotated_by_the_paper(x, np.broadcast_to(positions, (2, 5)), pairs, rotary_dim)
+        np.testing.assert_allclose(layer(x, positions=positions), expected, atol=1e-4)
+
+
+def test_other_wavelengths(arrays):
+    x = arrays(x=(2, 5, 3, 8)).x
+    expected = rotated_by_the_paper(x, np.tile(np.arange(5), (2, 1)), "adjacent", max_wavelength=50)
+    np.testing.assert_allclose(RotaryEmbedding(50.0, "adjacent")(x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("pairs", "rotary_dim"), [("halves", None), ("adjacent", None), ("halves", 4)])
+@pytest.mark.parametrize("positions", [None, (5,), (2, 5)], ids=["counted", "shared", "rows"])
+def test_layer_check(layer_check, arrays, pairs, rotary_dim, positions):
+    given = {} if positions is None else {"positions": np.arange(np.prod(positions)).reshape(positions)}
+    layer_check(
+        RotaryEmbedding,
+        {"max_wavelength": 1000.0, "pairs": pairs, "rotary_dim": rotary_dim},
+        {"inputs": arrays(x=(2, 5, 3, 6)).x, **given},
+        weights={},
+        outputs=[(2, 5, 3, 6)],
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    query=vectors(8),
+    key=vectors(8),
+    place=st.tuples(st.integers(0, 500), st.integers(0, 500)),
+    shift=st.integers(-500, 500),
+    pairs=st.sampled_from(["halves", "adjacent"]),
+    rotary_dim=st.sampled_from([None, 4]),
+)
+def test_products_depend_on_the_distance_alone(query, key, place, shift, pairs, rotary_dim):
+    kwargs = {"pairs": pairs, "rotary_dim": rotary_dim}
+    here, there = (
+        rotate(query, place[0] + moved, **kwargs) @ rotate(key, place[1] + moved, **kwargs) for moved in (0, shift)
+    )
+    np.testing.assert_allclose(here, there, atol=2e-3)  # 8 products, with angles of an error below 1000 * 2^-23
+    distance = place[0] - place[1]
+    np.testing.assert_allclose(here, rotate(query, distance, **kwargs) @ key, atol=2e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(x=vectors(6), position=st.integers(-100_000, 100_000), pairs=st.sampled_from(["halves", "adjacent"]))
+def test_lengths_are_kept_and_position_zero_changes_nothing(x, position, pairs):
+    turned = rotate(x, position, pairs=pairs)
+    np.testing.assert_allclose(np.sum(turned**2), np.sum(x**2), rtol=1e-5, atol=1e-12)
+    np.testing.assert_array_equal(rotate(x, 0, pairs=pairs), x.astype("float32"))
+
+
+@settings(max_examples=30, deadline=None)
+@given(x=vectors(6), position=st.integers(0, 1000))
+def test_the_pairs_differ_in_the_order_of_the_features_alone(x, position):
+    order = [0, 2, 4, 1, 3, 5]  # first those that come first in their pair
+    halves = rotate(x[order], position, pairs="halves")
+    np.testing.assert_allclose(halves, rotate(x, position, pairs="adjacent")[order], atol=1e-6)
+
+
+@pytest.mark.parametrize("pairs", ["halves", "adjacent"])
+def test_features_beyond_rotary_dim_stay_and_the_others_turn_as_if_alone(arrays, pairs):
+    x = arrays(x=(2, 5, 3, 10)).x
+    x[0, 1, 2, 6:] = [np.inf, -0.0, np.nan, 1e-40]
+    outputs = np.array(RotaryEmbedding(pairs=pairs, rotary_dim=6)(x))
+    np.testing.assert_array_equal(outputs[..., 6:].view("int32"), x[..., 6:].view("int32"))
+    np.testing.assert_array_equal(outputs[..., :6], RotaryEmbedding(pairs=pairs)(x[..., :6]))
+
+
+@pytest.mark.parametrize("pairs", ["halves", "adjacent"])
+@pytest.mark.parametrize(("width", "tolerance"), [(64, 0), (6, 2**-21)])
+def test_longer_inputs_and_single_steps_get_the_same(arrays, pairs, width, tolerance):
+    # To the last bit where the features fill a CPU's vectors: sines of a remainder are computed by another algorithm.
+    layer, x = RotaryEmbedding(pairs=pairs), arrays(x=(2, 37, 3, width)).x
+    whole = layer(x)
+    np.testing.assert_allclose(layer(x[:, :20]), whole[:, :20], rtol=0, atol=tolerance)
+    for t in range(37):
+        step = layer(x[:, t : t + 1], positions=np.array([[t]]))
+        np.testing.assert_allclose(step, whole[:, t : t + 1], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("pairs", ["halves", "adjacent"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "XLA"])
+def test_gradients_turn_back(arrays, pairs, compiled):
+    layer, x = RotaryEmbedding(pairs=pairs, rotary_dim=6), arrays(x=(2, 5, 3, 8), outer=(2, 5, 3, 8))
+
+    @tf.function(jit_compile=True)
+    def gradient(inputs, outer):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs, positions=ROWS)
+        return tape.gradient(outputs, inputs, outer)
+
+    gradient = gradient if compiled else gradient.python_function
+    result = gradient(tf.constant(x.x), tf.constant(x.outer))
+    np.testing.assert_allclose(result, rotated_by_the_paper(x.outer, -ROWS, pairs, 6), atol=1e-4)
+
+
+def test_far_positions_are_as_good_as_promised(arrays):
+    random = np.random.default_rng(0)
+    positions = np.array([[*random.integers(0, 1000, 50), *random.integers(0, 100_000, 50), 100_000]])
+    x = arrays(x=(1, 101, 64)).x
+    expected = rotated_by_the_paper(x, positions, "halves")
+    error = np.abs(RotaryEmbedding()(x, positions=positions) - expected).max(axis=-1)
+    assert (error <= 2**-23 * (1 + positions) * 1.5 * np.abs(x).max(axis=-1)).all()  # turned by so little more
+    assert np.abs(RotaryEmbedding(dtype="float64")(x, positions=positions) - expected).max() < 1e-9
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(("pairs", "rotary_dim"), [("halves", None), ("adjacent", 6)])
+def test_lower_precision_rounds_the_outputs_alone(arrays, policy, pairs, rotary_dim):
+    low, full = (RotaryEmbedding(pairs=pairs, rotary_dim=rotary_dim, dtype=policy) for policy in (policy, "float32"))
+    positions = np.array([1, 257, 2049, 5000, 99_999])
+    x = tf.cast(arrays(x=(2, 5, 3, 8)).x, low.compute_dtype)
+    outputs = low(x, positions=positions)
+    assert outputs.dtype == low.compute_dtype
+    np.testing.assert_array_equal(outputs, tf.cast(full(x, positions=positions), low.compute_dtype))
+    x = tf.ones((1, 3000, 8), low.compute_dtype)
+    np.testing.assert_array_equal(low(x), tf.cast(full(x), low.compute_dtype))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_wavelength": -1}, r"^`max_wavelength` must be a positive number\. Received: max_wavelength=-1$"),
+        ({"pairs": "thirds"}, r"^`pairs` must be one of 'halves', 'adjacent'\. Received: pairs='thirds'$"),
+        ({"rotary_dim": 0}, r"^`rotary_dim` must be a positive integer\. Received: rotary_dim=0$"),
+        ({"rotary_dim": 5}, r"^`rotary_dim` must be even\. Received: rotary_dim=5$"),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RotaryEmbedding(**arguments)
+
+
+def test_refuses_widths():
+    odd = r"The width D must be even, to turn all features\. Received: D=7"
+    narrow = r"The width D must be at least `rotary_dim`\. Received: D=7, rotary_dim=8"
+    for layer, message in ((RotaryEmbedding(), odd), (RotaryEmbedding(rotary_dim=8), narrow)):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            layer.build((2, 5, 3, 7))
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            layer.compute_output_shape((2, 5, 3, 7))
+        with pytest.raises(ValueError, match=message):
+            layer(np.zeros((2, 5, 3, 7)))
+    # One layer serves inputs of several widths and ranks, and refuses one that does not fit after others too.
+    layer = RotaryEmbedding()
+    assert layer(np.zeros((2, 5, 3, 8))).shape == (2, 5, 3, 8)
+    assert layer(np.zeros((2, 4, 6))).shape == (2, 4, 6)
+    with pytest.raises(ValueError, match=odd):
+        layer(np.zeros((2, 5, 7)))
+    assert RotaryEmbedding(rotary_dim=4)(np.zeros((2, 5, 7))).shape == (2, 5, 7)

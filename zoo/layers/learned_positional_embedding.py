@@ -1,0 +1,95 @@
+"""Learned positional embedding: Gehring et al. 2017, section 3.1."""
+
+import keras
+from keras import ops
+
+from zoo.layers.checks import check_positive
+from zoo.layers.functions.positions import check_positions
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class LearnedPositionalEmbedding(keras.layers.Layer):
+    """Adds a learned vector for each position to the inputs, as GPT and BERT do.
+
+        output_t = inputs_t + P[position_t]
+
+    Axes: B batch, T length, D width.
+
+    Args:
+        max_length: how many positions there are vectors for; longer inputs are refused.
+        embeddings_initializer: initializer of P; by default that of `keras.layers.Embedding`.
+        **kwargs: the arguments of every Keras layer.
+
+    Call arguments:
+        inputs: `(B, T, D)`.
+        positions: integers below `max_length`, `(T,)`, or `(B, T)` for rows that differ, as with padding on the left;
+            None counts from 0. Negative ones count from the end of P, and what others beyond it give depends on the
+            backend.
+
+    Returns: `(B, T, D)`.
+
+    Raises:
+        ValueError: a length that is not positive, inputs of another rank or width, longer than `max_length` without
+            positions, or positions that do not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> embedding = LearnedPositionalEmbedding(max_length=8, embeddings_initializer="ones")
+        >>> np.array(embedding(np.zeros((1, 2, 3)))).tolist()
+        [[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]]
+
+    Reference: https://arxiv.org/abs/1705.03122
+    """
+
+    def __init__(self, max_length, embeddings_initializer="uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.max_length = check_positive("max_length", max_length)
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+
+    def build(self, inputs_shape, positions_shape=None):
+        """Creates P `(max_length, D)`."""
+        width = inputs_shape[-1]
+        if width is None:
+            raise ValueError(f"Inputs must have a known width D. Received: inputs of shape {tuple(inputs_shape)}")
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: width})
+        # Without autocasting, which would cast the table of all positions, not the rows in use.
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.max_length, width),
+            initializer=self.embeddings_initializer,
+            autocast=False,
+        )
+
+    def call(self, inputs, positions=None):
+        """Add the vector of each position."""
+        if positions is None:
+            self._check_length(inputs.shape)
+            # Unlike an index, it refuses a length that is too large and not known until run time.
+            rows = ops.slice(self.embeddings, (0, 0), (ops.shape(inputs)[1], inputs.shape[-1]))
+        else:
+            rows = ops.take(self.embeddings, ops.cast(check_positions(positions, inputs), "int32"), axis=0)
+        return inputs + ops.cast(rows, self.compute_dtype)
+
+    def _check_length(self, inputs_shape):
+        length = inputs_shape[1]
+        if length is not None and length > self.max_length:
+            raise ValueError(
+                f"Inputs must be no longer than `max_length`, unless positions are given. Received: inputs of length "
+                f"{length}, max_length={self.max_length}"
+            )
+
+    def compute_output_shape(self, inputs_shape, positions_shape=None):
+        """The inputs'."""
+        if positions_shape is None:
+            self._check_length(inputs_shape)
+        return inputs_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "max_length": self.max_length,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }

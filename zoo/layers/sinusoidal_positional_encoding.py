@@ -1,0 +1,72 @@
+"""Sinusoidal positional encoding: Vaswani et al. 2017, section 3.5."""
+
+import keras
+from keras import ops
+
+from zoo.layers.checks import check_positive_number
+from zoo.layers.functions.positions import frequencies, position_angles
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class SinusoidalPositionalEncoding(keras.layers.Layer):
+    """Adds waves of the position to the inputs, from wavelength 2 pi up to nearly `2 pi max_wavelength`.
+
+        PE(pos, 2i)     = sin(pos / max_wavelength^(2i/D))
+        PE(pos, 2i + 1) = cos(pos / max_wavelength^(2i/D))
+        output = inputs + PE
+
+    It has no weights and serves any length; the last feature of an odd width is a sine. The paper multiplies its
+    embeddings by the root of D before, which is theirs to do. Angles are float32 under lower precisions: their error,
+    and with it the encoding's, stays below `position * 2^-23`, so 0.012 at position 100,000.
+
+    Axes: B batch, T length, D width.
+
+    Args:
+        max_wavelength: 10,000 in the paper.
+        **kwargs: the arguments of every Keras layer.
+
+    Call arguments:
+        inputs: `(B, T, D)`.
+        positions: integers `(T,)`, or `(B, T)` for rows that differ, as with padding on the left; None counts from 0.
+
+    Returns: `(B, T, D)`.
+
+    Raises:
+        ValueError: a wavelength that is not positive, inputs of another rank or unknown width, positions that do not
+            fit.
+
+    Example:
+        >>> import numpy as np
+        >>> encoding = SinusoidalPositionalEncoding()
+        >>> np.array(encoding(np.zeros((1, 3, 2))), "float64").round(2).tolist()
+        [[[0.0, 1.0], [0.84, 0.54], [0.91, -0.42]]]
+
+    Reference: https://arxiv.org/abs/1706.03762
+    """
+
+    def __init__(self, max_wavelength=10_000.0, **kwargs):
+        super().__init__(**kwargs)
+        self.max_wavelength = check_positive_number("max_wavelength", max_wavelength)
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+
+    def build(self, inputs_shape, positions_shape=None):
+        """Checks that the width is known."""
+        if inputs_shape[-1] is None:
+            raise ValueError(f"Inputs must have a known width D. Received: inputs of shape {tuple(inputs_shape)}")
+
+    def call(self, inputs, positions=None):
+        """Add the encoding of each position."""
+        width = inputs.shape[-1]
+        angles = position_angles(positions, inputs, frequencies(width, self.max_wavelength))  # (T or B, T, D / 2)
+        waves = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
+        encoding = ops.reshape(waves, (*ops.shape(angles)[:-1], 2 * angles.shape[-1]))
+        return inputs + ops.cast(encoding[..., :width], self.compute_dtype)
+
+    def compute_output_shape(self, inputs_shape, positions_shape=None):
+        """The inputs'."""
+        return inputs_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}

@@ -1,0 +1,152 @@
+"""Attention along any axes of inputs of any rank, brought to the usual `(B, T, D)`."""
+
+import math
+
+from keras import ops
+
+
+class AttentionAxes:
+    """Folds the axes attended over into one and all others into the batch, and unfolds the results.
+
+    For an image `(B, rows, columns, D)`, axis 1 attends within each column, axis 2 within each row, (1, 2) from
+    every pixel to every pixel. Query and key may differ in the axes attended over, not in the others.
+
+    Args:
+        rank: of the inputs, with batch and features.
+        axes: those attended over, none of them the batch or the features; None for all others.
+
+    Raises:
+        ValueError: an axis that the inputs do not have, or that cannot be attended over.
+    """
+
+    def __init__(self, rank, axes=None):
+        axes = tuple(range(1, rank - 1)) if axes is None else axes
+        self.rank = rank
+        self.axes = tuple(axis if axis >= 0 else rank + axis for axis in axes)
+        if not all(0 < axis < rank - 1 for axis in self.axes) or len(set(self.axes)) < len(self.axes) or not self.axes:
+            raise ValueError(
+                f"`attention_axes` must be different axes between the first (batch) and the last (features) of inputs "
+                f"of rank {rank}. Received: attention_axes={tuple(axes)}"
+            )
+        self.others = tuple(axis for axis in range(rank - 1) if axis not in self.axes)
+        self.order = (*self.others, *self.axes)
+        self.trivial = rank == 3
+
+    def check_shapes(self, query_shape, value_shape, key_shape):
+        """Refuses inputs that do not fit each other.
+
+        Raises:
+            ValueError: other ranks, keys not as many as values, or a difference in an axis not attended over.
+        """
+        shapes = f"query {tuple(query_shape)}, value {tuple(value_shape)}, key {tuple(key_shape)}"
+        if not all(len(shape) == self.rank for shape in (query_shape, value_shape, key_shape)):
+            raise ValueError(f"Query, value and key must all be of rank {self.rank}. Received shapes: {shapes}")
+        if not _fit(value_shape[:-1], key_shape[:-1]):
+            raise ValueError(f"Value and key must have equal axes but for the last. Received shapes: {shapes}")
+        if not _fit([query_shape[axis] for axis in self.others], [value_shape[axis] for axis in self.others]):
+            raise ValueError(
+                f"Query and value must be equal in the axes {self.others}, which are not attended over. "
+                f"Received shapes: {shapes}"
+            )
+
+    def fold(self, tensor):
+        """`(B, ..., D)` -> `(B', T, D)`."""
+        return tensor if self.trivial else self._fold(tensor, ops.shape(tensor))
+
+    def fold_mask(self, mask, like, name="mask"):
+        """A mask of positions of an input, `(B, ...)` with any of its last axes left out -> `(B', T)`.
+
+        Args:
+            mask: boolean, or anything that is not zero where it is True; None stays None.
+            like: the input.
+            name: what the mask is called, for the message.
+
+        Raises:
+            ValueError: a mask that does not fit the input.
+        """
+        if mask is None:
+            return None
+        mask = ops.cast(mask, "bool")
+        if len(mask.shape) > self.rank - 1 or not _fit(mask.shape, like.shape[: len(mask.shape)]):
+            raise ValueError(
+                f"`{name}` must have the first axes of its input, {tuple(like.shape)[:-1]}. "
+                f"Received: {name} of shape {tuple(mask.shape)}"
+            )
+        if self.trivial and len(mask.shape) == 2:
+            return mask
+        while len(mask.shape) < self.rank - 1:
+            mask = ops.expand_dims(mask, -1)
+        return self._fold(ops.broadcast_to(mask, ops.shape(like)[:-1]), ops.shape(like)[:-1])
+
+    def _fold(self, tensor, sizes):
+        features = range(self.rank - 1, len(sizes))
+        batch, length = (math.prod(sizes[axis] for axis in axes) for axes in (self.others, self.axes))
+        tensor = ops.transpose(tensor, (*self.order, *features))
+        return ops.reshape(tensor, (batch, length, *(sizes[axis] for axis in features)))
+
+    def unfold(self, tensor, query):
+        """`(B', T, ...)` -> `(B, ..., ...)` with the axes of the query."""
+        if self.trivial:
+            return tensor
+        sizes = ops.shape(query)
+        tensor = ops.reshape(tensor, (*(sizes[axis] for axis in self.order), *ops.shape(tensor)[2:]))
+        back = sorted(range(self.rank - 1), key=self.order.__getitem__)
+        return ops.transpose(tensor, (*back, *range(self.rank - 1, len(tensor.shape))))
+
+    def fold_pairs(self, mask, query, key, name="attention_mask"):
+        """A mask of pairs, with any of its leading axes left out -> `(B', H, T, S)`, where axes may be 1.
+
+        Its last axes are those attended over, of the query and then of the key; before them may stand the heads, and
+        before those the axes that are folded into the batch.
+
+        Raises:
+            ValueError: a mask with fewer axes than that, or more, or of other sizes.
+        """
+        if mask is None:
+            return None
+        mask = ops.convert_to_tensor(mask)
+        count = len(self.axes)
+        highest = len(self.others) + 1 + 2 * count
+        if not 2 * count <= len(mask.shape) <= highest:
+            raise ValueError(
+                f"`{name}` must have {2 * count} to {highest} axes for {self}: the queries' and the keys', "
+                f"before them the heads, before them the batch. Received: {name} of shape {tuple(mask.shape)}"
+            )
+        mask = ops.cast(mask, "bool")
+        while len(mask.shape) < highest:
+            mask = ops.expand_dims(mask, -2 * count - 1)
+        expected = self.weights_shape(query.shape, key.shape, None)
+        if not all(size == 1 or _fit([size], [other]) for size, other in zip(mask.shape, expected, strict=True)):
+            raise ValueError(
+                f"`{name}` must fit (batch, heads, queries, keys), here {expected}, or have axes of 1. "
+                f"Received: {name} of shape {tuple(mask.shape)}"
+            )
+        if self.trivial:
+            return mask
+        of_query, of_key, shape = ops.shape(query), ops.shape(key), ops.shape(mask)
+        batch = [of_query[axis] for axis in self.others]
+        targets, sources = ([sizes[axis] for axis in self.axes] for sizes in (of_query, of_key))
+        heads = shape[len(self.others)]
+        mask = ops.broadcast_to(mask, (*batch, heads, *targets, *sources))
+        return ops.reshape(mask, (math.prod(batch), heads, math.prod(targets), math.prod(sources)))
+
+    def unfold_weights(self, weights, query, key):
+        """`(B', H, T, S)` -> `(B, ..., H, axes of the query, axes of the key)`."""
+        if self.trivial:
+            return weights
+        of_query, of_key = ops.shape(query), ops.shape(key)
+        return ops.reshape(weights, self.weights_shape(of_query, of_key, ops.shape(weights)[1]))
+
+    def weights_shape(self, query_shape, key_shape, heads):
+        """The shape of unfolded weights."""
+        batch = (query_shape[axis] for axis in self.others)
+        return (*batch, heads, *(query_shape[axis] for axis in self.axes), *(key_shape[axis] for axis in self.axes))
+
+    def __str__(self):
+        return f"attention over the axes {self.axes} of inputs of rank {self.rank}"
+
+
+def _fit(sizes, others):
+    """Whether shapes are equal as far as they are known."""
+    pairs = zip(sizes, others, strict=True)
+    return len(sizes) == len(others) and all(None in pair or pair[0] == pair[1] for pair in pairs)

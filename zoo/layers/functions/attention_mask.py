@@ -1,0 +1,166 @@
+"""Who may attend to whom, kept in its parts until it is needed whole or for one block."""
+
+import dataclasses
+from typing import Any
+
+from keras import ops
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionMask:
+    """A mask of attention: a query may attend to a key if every part allows it.
+
+    A causal mask of 32,768 tokens has a billion entries; kept as a rule, a block of it is made when it is needed, and
+    blocks that it forbids are known without looking. True means *may be attended to*.
+
+    Axes: B batch, H heads, T queries, S keys.
+
+    Args:
+        pairs: boolean `(B, H, T, S)`, where each axis may also be 1.
+        queries: boolean `(B, T)`; a query where it is False attends to nothing.
+        keys: boolean `(B, S)`.
+        causal: whether a query may attend only to keys at its own position and before.
+        window: a query may attend only to keys less than this many positions away from its own.
+        offset: the position of the first query among the keys, an integer or an integer scalar tensor: with a
+            cache, how many keys came before.
+
+    Example:
+        >>> import numpy as np
+        >>> mask = AttentionMask(keys=np.array([[True, True, False]]), causal=True)
+        >>> np.array(mask.dense(2, 3)).astype(int).tolist()
+        [[[[1, 0, 0], [1, 1, 0]]]]
+    """
+
+    pairs: Any = None
+    queries: Any = None
+    keys: Any = None
+    causal: bool = False
+    window: int | None = None
+    offset: Any = 0
+
+    def dense(self, length, memory_length):
+        """All of it but `queries`, `(B, H, T, S)` with axes of 1 where nothing varies; None if all is allowed.
+
+        Args:
+            length: T, a number or a scalar tensor.
+            memory_length: S, likewise.
+        """
+        return self._allowed(self.pairs, self.keys, ops.arange(length), ops.arange(memory_length))
+
+    def block(self, first_query, queries, first_key, keys):
+        """`dense` of a block of `queries` x `keys` pairs that starts at the pair given.
+
+        Args:
+            first_query: number of the first query, an integer scalar tensor.
+            queries: how many, a number.
+            first_key: number of the first key, an integer scalar tensor.
+            keys: how many, a number.
+        """
+        pairs, key_mask = self.pairs, self.keys
+        if pairs is not None:
+            pairs = _part(_part(pairs, 2, first_query, queries), 3, first_key, keys)
+        if key_mask is not None:
+            key_mask = _part(key_mask, 1, first_key, keys)
+        return self._allowed(pairs, key_mask, first_query + ops.arange(queries), first_key + ops.arange(keys))
+
+    def _allowed(self, pairs, keys, query_numbers, key_numbers):
+        parts = [] if pairs is None else [pairs]
+        if keys is not None:
+            parts.append(ops.reshape(keys, (-1, 1, 1, ops.shape(keys)[1])))
+        positions = ops.expand_dims(query_numbers + self._offset, 1)  # (T, 1), against (S,)
+        if self.causal:
+            parts.append((positions >= key_numbers)[None, None])
+        if self.window is not None:
+            parts.append((ops.abs(positions - key_numbers) < self.window)[None, None])
+        whole = parts[0] if parts else None
+        for part in parts[1:]:
+            whole = ops.logical_and(whole, part)
+        return whole
+
+    @property
+    def _offset(self):
+        return self.offset if isinstance(self.offset, int) else ops.cast(self.offset, "int32")
+
+    def rows(self, dense):
+        """Which queries may attend to anything: `(B, H, T, 1)` with axes of 1 where nothing varies; None for all.
+
+        Args:
+            dense: what `dense` gave.
+        """
+        rows = None
+        # A causal mask alone leaves everyone at least the first key.
+        if self.pairs is not None or self.keys is not None or self.window is not None:
+            rows = ops.any(dense, axis=-1, keepdims=True)
+        if self.queries is None:
+            return rows
+        queries = ops.reshape(self.queries, (-1, 1, ops.shape(self.queries)[1], 1))
+        return queries if rows is None else ops.logical_and(rows, queries)
+
+    def of_one_head(self, length, memory_length):
+        """All of it, `queries` too, for attention with one head: `(B, T, S)`, where axes may be 1; None allows all."""
+        dense = self.dense(length, memory_length)
+        if self.queries is not None:
+            queries = self.queries[:, None, :, None]
+            dense = queries if dense is None else ops.logical_and(dense, queries)
+        return None if dense is None else ops.squeeze(dense, 1)
+
+    def key_range(self, first_query, last_query, memory_length):
+        """The keys that the rules of position leave to a run of queries: the first, and one past the last."""
+        first, end = 0, memory_length
+        if self.window is not None:
+            first = ops.maximum(0, first_query + self._offset - self.window + 1)
+            end = ops.minimum(end, last_query + self._offset + self.window)
+        if self.causal:
+            end = ops.minimum(end, last_query + self._offset + 1)
+        return first, end
+
+    def query_range(self, first_key, last_key, length):
+        """The queries that the rules of position leave to a run of keys: the first, and one past the last."""
+        first, end = 0, length
+        if self.window is not None:
+            first = ops.maximum(0, first_key - self._offset - self.window + 1)
+            end = ops.minimum(end, last_key - self._offset + self.window)
+        if self.causal:
+            first = ops.maximum(0, first_key - self._offset)
+        return first, end
+
+    def padded(self, memory_length, extra_queries, extra_keys):
+        """The same with so many forbidden queries and keys at the end, for lengths that blocks do not divide.
+
+        `queries` comes out as a part of `pairs`.
+        """
+        pairs, keys = self.pairs, self.keys
+        if self.queries is not None:
+            # Among the pairs, so that a block alone says all.
+            queries = self.queries[:, None, :, None]
+            pairs = queries if pairs is None else ops.logical_and(pairs, queries)
+        if pairs is not None:
+            for axis, extra in ((2, extra_queries), (3, extra_keys)):
+                pairs = pairs if pairs.shape[axis] == 1 else _extended(pairs, axis, extra)
+        if not _is_zero(extra_keys):
+            keys = ops.ones((1, memory_length), "bool") if keys is None else keys
+            keys = _extended(keys, 1, extra_keys)
+        return dataclasses.replace(self, pairs=pairs, keys=keys, queries=None)
+
+
+def _part(tensor, axis, first, size):
+    """So many entries along the axis, unless it is an axis of 1, which serves for all."""
+    if tensor.shape[axis] == 1:
+        return tensor
+    start = [0] * len(tensor.shape)
+    shape = list(ops.shape(tensor))
+    start[axis], shape[axis] = first, size
+    return ops.slice(tensor, start, shape)
+
+
+def _is_zero(number):
+    return isinstance(number, int) and number == 0
+
+
+def _extended(tensor, axis, extra):
+    """So many times False at the end of the axis."""
+    if _is_zero(extra):
+        return tensor
+    shape = list(ops.shape(tensor))
+    shape[axis] = extra
+    return ops.concatenate([tensor, ops.zeros(shape, "bool")], axis=axis)

@@ -6,17 +6,39 @@ They import `keras` alone and run on any backend of it. In masks, True means *ma
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.attention_decoder import AttentionDecoder
 from zoo.layers.bidirectional_encoder import BidirectionalEncoder
+from zoo.layers.causal_self_attention import CausalSelfAttention
 from zoo.layers.concat_attention import ConcatAttention
 from zoo.layers.dot_product_attention import DotProductAttention
+from zoo.layers.feed_forward import FeedForward
+from zoo.layers.learned_positional_embedding import LearnedPositionalEmbedding
 from zoo.layers.maxout_readout import MaxoutReadout
+from zoo.layers.multi_head_attention import MultiHeadAttention
+from zoo.layers.rotary_embedding import RotaryEmbedding
 from zoo.layers.scored_attention import ScoredAttention
+from zoo.layers.self_attention import SelfAttention
+from zoo.layers.simple_self_attention import SimpleSelfAttention
+from zoo.layers.sinusoidal_positional_encoding import SinusoidalPositionalEncoding
+from zoo.layers.swap_attention import swap_attention
+from zoo.layers.transformer_decoder_layer import TransformerDecoderLayer
+from zoo.layers.transformer_encoder_layer import TransformerEncoderLayer
 
 __all__ = [
     "AdditiveAttention",
     "AttentionDecoder",
     "BidirectionalEncoder",
+    "CausalSelfAttention",
     "ConcatAttention",
     "DotProductAttention",
+    "FeedForward",
+    "LearnedPositionalEmbedding",
     "MaxoutReadout",
+    "MultiHeadAttention",
+    "RotaryEmbedding",
     "ScoredAttention",
+    "SelfAttention",
+    "SimpleSelfAttention",
+    "SinusoidalPositionalEncoding",
+    "TransformerDecoderLayer",
+    "TransformerEncoderLayer",
+    "swap_attention",
 ]

@@ -1,0 +1,74 @@
+"""Dense layers over any last axes, as attention needs them into heads and out again."""
+
+import math
+from string import ascii_lowercase, ascii_uppercase
+
+import keras
+from keras import ops
+
+
+class Projection(keras.layers.EinsumDense):
+    """A dense layer from some last axes to others: `(..., D)` -> `(..., H, X)`, or `(..., H, X)` -> `(..., D)`.
+
+    It is `keras.layers.EinsumDense`, with its weights, LoRA and quantisation, but for the product itself, which has
+    two axes a side: for three against two, TensorFlow multiplies row by row of the batch, and its gradient makes a
+    kernel's worth of numbers for each row before it adds them up.
+
+    Args:
+        contracted: how many last axes of the input the kernel takes in.
+        output_shape: the axes that it puts in their place.
+        use_bias: whether to add a bias to each of them.
+        kernel_initializer: an initializer; each projection draws its own numbers from it.
+        bias_initializer: likewise.
+        **kwargs: other arguments of `keras.layers.EinsumDense`.
+    """
+
+    def __init__(
+        self,
+        contracted,
+        output_shape,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        **kwargs,
+    ):
+        inner, outer = ascii_lowercase[:contracted], ascii_lowercase[contracted : contracted + len(output_shape)]
+        super().__init__(
+            f"...{inner},{inner}{outer}->...{outer}",
+            output_shape=output_shape,
+            bias_axes=outer if use_bias else None,
+            kernel_initializer=_fresh(kernel_initializer),
+            bias_initializer=_fresh(bias_initializer),
+            **kwargs,
+        )
+        self.supports_masking = True
+        self.contracted = contracted
+        self.produced_shape = tuple(output_shape)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        """Creates the kernel and the bias."""
+        # Written out, since Keras quantises no equation with an ellipsis.
+        free = len(input_shape) - self.contracted
+        self.equation = self.equation.replace("...", ascii_uppercase[:free])
+        self.partial_output_shape = (*(None,) * (free - 1), *self.produced_shape)
+        super().build(input_shape)
+
+    def call(self, inputs, training=None):
+        """The product, the bias and the activation."""
+        free, width = ops.shape(inputs)[: -self.contracted], math.prod(inputs.shape[-self.contracted :])
+        product = ops.matmul(ops.reshape(inputs, (-1, width)), ops.reshape(self.kernel, (width, -1)))
+        if self.bias is not None:
+            product = product + ops.reshape(self.bias, (-1,))
+        if self.activation is not None:
+            product = self.activation(product)
+        return ops.reshape(product, (*free, *self.produced_shape))
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        """As for `keras.layers.EinsumDense`, which refuses subclasses by the type check."""
+        super().quantize(mode, type_check=False, config=config)
+
+
+def _fresh(initializer):
+    """The initializer made anew: one instance would give several weights the same numbers."""
+    return keras.initializers.get(keras.initializers.serialize(keras.initializers.get(initializer)))

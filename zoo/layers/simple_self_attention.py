@@ -1,0 +1,97 @@
+"""Self-attention without weights, the first of four stages."""
+
+import keras
+from keras import ops
+
+from zoo.layers.functions.attention_axes import AttentionAxes
+from zoo.layers.functions.attention_mask import AttentionMask
+from zoo.layers.functions.masked_softmax import at_least_float32, masked_softmax
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class SimpleSelfAttention(keras.layers.Layer):
+    """Each token becomes an average of all tokens, weighted by how alike they are.
+
+        scores = x x^T,  weights = softmax(scores) over the tokens attended to,  context = weights x
+
+    No weights are learnt: a token attends most to those whose vectors point its own way, and usually to itself. It is
+    the idea of attention with nothing around it; `SelfAttention` is what a model takes.
+
+    Axes: B batch, T length, D width.
+
+    Args:
+        **kwargs: the arguments of every Keras layer.
+
+    Call arguments:
+        inputs: `(B, T, D)`.
+        mask: boolean `(B, T)`, True at real tokens: the others attend to nothing and are not attended to. Or
+            `(B, T, T)`, True where the first token may attend to the second. None allows all, or takes the mask that
+            Keras attached to the inputs.
+        return_attention_scores: whether to return the attention weights too.
+
+    Returns:
+        The context `(B, T, D)`, and if asked for, the weights `(B, T, T)` in float32. A token that may attend to
+        nothing gets zero weights and a zero context.
+
+    Raises:
+        ValueError: inputs or a mask of another shape.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.array([[[3.0, 0.0], [0.0, 3.0]]])
+        >>> context, weights = SimpleSelfAttention()(x, return_attention_scores=True)
+        >>> np.array(weights[0], "float64").round(4).tolist()
+        [[0.9999, 0.0001], [0.0001, 0.9999]]
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None, return_attention_scores=False):
+        """Attends from each token to all; see the class."""
+        scores = ops.matmul(at_least_float32(inputs), ops.swapaxes(at_least_float32(inputs), 1, 2))  # (B, T, T)
+        weights = masked_softmax(scores, pairs_mask(mask, inputs))
+        context = ops.matmul(ops.cast(weights, inputs.dtype), inputs)  # (B, T, D)
+        return (context, weights) if return_attention_scores else context
+
+    def compute_mask(self, inputs, previous_mask):
+        """The mask of the tokens, for the context."""
+        return tokens_mask(inputs, previous_mask)
+
+    def compute_output_shape(self, inputs_shape, mask_shape=None):
+        """The inputs' shape."""
+        return inputs_shape
+
+    def compute_output_spec(self, inputs, mask=None, return_attention_scores=False):
+        """The symbolic context, and the weights if asked for."""
+        context = keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
+        return (context, weights_spec(self, inputs)) if return_attention_scores else context
+
+
+def pairs_mask(mask, inputs, causal=False):
+    """Which token may attend to which, `(B, T, T)`; None for all. For the mask of the layers of self-attention.
+
+    Raises:
+        ValueError: inputs that are not `(B, T, D)`, or a mask that does not fit them.
+    """
+    axes = AttentionAxes(3)
+    axes.check_shapes(inputs.shape, inputs.shape, inputs.shape)
+    pairs = tokens = None
+    if mask is not None and len(mask.shape) == 2:
+        tokens = axes.fold_mask(mask, inputs)
+    else:
+        pairs = axes.fold_pairs(mask, inputs, inputs, name="mask")
+    length = ops.shape(inputs)[1]
+    return AttentionMask(pairs, queries=tokens, keys=tokens, causal=causal).of_one_head(length, length)
+
+
+def tokens_mask(inputs, mask):
+    """What of the mask goes on with the context: a mask of tokens does, one of pairs does not."""
+    return mask if mask is not None and len(mask.shape) == 2 else getattr(inputs, "_keras_mask", None)
+
+
+def weights_spec(layer, inputs):
+    """The symbolic weights `(B, T, T)` of a layer of self-attention."""
+    dtype = "float64" if layer.compute_dtype == "float64" else "float32"
+    return keras.KerasTensor((*inputs.shape[:-1], inputs.shape[1]), dtype=dtype)

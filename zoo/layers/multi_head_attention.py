@@ -58,7 +58,8 @@ class MultiHeadAttention(keras.layers.Layer):
         seed: of the dropout.
         num_key_value_heads: heads of keys and values, a divisor of H: fewer than H is grouped-query attention
             (https://arxiv.org/abs/2305.13245), 1 multi-query attention (https://arxiv.org/abs/1911.02150). None for H.
-        rotary_embedding: a `RotaryEmbedding` that turns queries and keys by their position; None for none.
+        rotary_embedding: a `RotaryEmbedding` that turns queries and keys by their position, in the precision of its own
+            dtype policy; None for none.
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
@@ -273,6 +274,8 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             Keys `(B, K, S, key_dim)` and values `(B, K, S, value_dim)`, where K is the number of key and value heads.
         """
+        if not self.built:
+            raise ValueError(f"{self.name} has no weights yet; call it once, or `build` it, before its parts.")
         keys = self._rotated(self._key_dense(value if key is None else key), positions)
         return heads_first(keys), heads_first(self._value_dense(value))
 

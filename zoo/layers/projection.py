@@ -41,7 +41,6 @@ class Projection(keras.layers.EinsumDense):
             bias_initializer=_fresh(bias_initializer),
             **kwargs,
         )
-        self.supports_masking = True
         self.contracted = contracted
         self.produced_shape = tuple(output_shape)
         self.supports_masking = True

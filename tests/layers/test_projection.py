@@ -1,0 +1,114 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.layers.projection import Projection
+
+# (contracted, output shape, input shape, the same as an equation)
+CASES = [
+    (1, (5, 6), (2, 3, 4), "abc,cde->abde", "de"),
+    (2, (7,), (2, 3, 5, 6), "abcd,cde->abe", "e"),
+    (2, (7, 8), (2, 3, 5, 6), "abcd,cdef->abef", "ef"),
+    (1, (5, 6), (2, 3, 9, 4), "abcd,def->abcef", "ef"),
+    (2, (7, 8, 9), (2, 3, 4, 5, 6), "abcde,defgh->abcfgh", "fgh"),
+]
+
+
+def pair(case, **arguments):
+    contracted, output_shape, input_shape, equation, bias_axes = case
+    ours = Projection(contracted, output_shape, **arguments)
+    use_bias = arguments.pop("use_bias", True)
+    free = len(input_shape) - contracted
+    theirs = keras.layers.EinsumDense(
+        equation, (*[None] * (free - 1), *output_shape), bias_axes=bias_axes if use_bias else None, **arguments
+    )
+    for layer in (ours, theirs):
+        layer.build(input_shape)
+    random = np.random.default_rng(0)
+    theirs.set_weights([random.normal(size=weight.shape) for weight in theirs.weights])
+    ours.set_weights(theirs.get_weights())
+    return ours, theirs, random.normal(size=input_shape).astype("float32")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"use_bias": False}, {"activation": "sigmoid"}], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[3])
+def test_computes_what_einsum_does(case, arguments):
+    ours, theirs, x = pair(case, **arguments)
+    assert [w.path.split("/", 1)[1] for w in ours.weights] == [w.path.split("/", 1)[1] for w in theirs.weights]
+    results = []
+    for layer in (ours, theirs):
+        inputs = tf.Variable(x)
+        with tf.GradientTape() as tape:
+            output = layer(inputs)
+            loss = tf.reduce_sum(output**2)
+        results.append([output, *tape.gradient(loss, [inputs, *layer.weights])])
+    for result, expected in zip(*results, strict=True):
+        assert result.shape == expected.shape
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    assert ours.compute_output_shape(x.shape) == theirs.compute_output_shape(x.shape)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[3])
+def test_unknown_sizes(case):
+    ours, _, x = pair(case)
+    free = x.ndim - case[0]
+    inputs = keras.Input((*[None] * (free - 1), *x.shape[free:]))
+    output = ours(inputs)
+    assert output.shape == (*[None] * free, *case[1])
+    np.testing.assert_array_equal(keras.Model(inputs, output)(x), ours(x))
+    graph = tf.function(ours, input_signature=[tf.TensorSpec([*[None] * free, *x.shape[free:]])])
+    np.testing.assert_array_equal(graph(x), ours(x))
+
+
+def test_same_initial_weights():
+    arguments = {"kernel_initializer": keras.initializers.HeNormal(seed=1), "bias_initializer": "ones"}
+    for case in CASES:
+        layers = Projection(case[0], case[1], **arguments), keras.layers.EinsumDense(
+            case[3], (*[None] * (len(case[2]) - case[0] - 1), *case[1]), bias_axes=case[4], **arguments
+        )  # fmt: skip
+        for layer in layers:
+            layer.build(case[2])
+        for weight, expected in zip(*(layer.get_weights() for layer in layers), strict=True):
+            np.testing.assert_array_equal(weight, expected)
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("case", CASES[:4], ids=lambda case: case[3])
+def test_quantised_as_einsum_is(case, mode):
+    ours, theirs, x = pair(case)
+    exact = ours(x)
+    for layer in (ours, theirs):
+        layer.quantize(mode)
+    for weight, expected in zip(ours.weights, theirs.weights, strict=True):
+        assert weight.dtype == expected.dtype
+        np.testing.assert_array_equal(weight, expected)
+    np.testing.assert_array_equal(ours(x), theirs(x))
+    assert np.abs(ours(x) - exact).max() > 1e-3
+
+
+def test_quantisation_takes_a_configuration():
+    ours, theirs, x = pair(CASES[0])
+    for layer in (ours, theirs):
+        layer.quantize("int8", config=keras.quantizers.Int8QuantizationConfig(activation_quantizer=None))
+    np.testing.assert_array_equal(ours(x), theirs(x))
+    other, _, _ = pair(CASES[0])
+    other.quantize("int8")
+    assert np.abs(other(x) - ours(x)).max() > 1e-4
+
+
+def test_the_mask_goes_with_the_output():
+    ours, _, x = pair(CASES[0])
+    mask = np.array([[True, True, False], [True, False, False]])
+    inputs = tf.constant(x)
+    inputs._keras_mask = tf.constant(mask)
+    np.testing.assert_array_equal(ours(inputs)._keras_mask, mask)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+def test_precision(policy):
+    ours, theirs, x = pair(CASES[0], dtype=policy)
+    assert ours(x).dtype == theirs(x).dtype == ours.compute_dtype
+    tolerance = {"mixed_bfloat16": 2**-7, "mixed_float16": 2**-10, "float64": 1e-12}[policy]
+    result, expected = (tf.cast(layer(x), "float64") for layer in (ours, theirs))
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())

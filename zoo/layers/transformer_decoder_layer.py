@@ -103,6 +103,7 @@ class TransformerDecoderLayer(TransformerLayer):
     ):
         """All parts, with all tokens at once; see the class."""
         self._check_memory(memory)
+        inputs, inputs_mask = self._without_mask(inputs, inputs_mask)
         options = dict(training=training, return_attention_scores=return_attention_scores)
 
         def attend(x):
@@ -161,6 +162,7 @@ class TransformerDecoderLayer(TransformerLayer):
             weights as in the call.
         """
         self._check_memory(prepared)
+        inputs = ops.cast(inputs, self.compute_dtype)
         shape = ops.shape(inputs)
 
         def attend(x):

@@ -63,6 +63,7 @@ class TransformerEncoderLayer(TransformerLayer):
 
     def call(self, inputs, mask=None, training=None, return_attention_scores=False):
         """Both parts; see the class."""
+        inputs, mask = self._without_mask(inputs, mask)
 
         def attend(x):
             output = self.self_attention(

@@ -1,12 +1,12 @@
 """What the layers of a transformer's encoder and decoder share."""
 
 import keras
+from keras import ops
 
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.multi_head_attention import MultiHeadAttention
-
-NORMALIZATIONS = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.RMSNormalization}
+from zoo.layers.normalization import NORMALIZATIONS, make_normalization
 
 
 class TransformerLayer(keras.layers.Layer):
@@ -101,9 +101,20 @@ class TransformerLayer(keras.layers.Layer):
         )
 
     def _norm(self, name, inputs_shape):
-        norm = NORMALIZATIONS[self.normalization](epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+        norm = make_normalization(self.normalization, self.epsilon, dtype=self.dtype_policy, name=name)
         norm.build(inputs_shape)
         return norm
+
+    @staticmethod
+    def _without_mask(inputs, mask):
+        """The inputs without the mask that Keras attached to them, and the mask to go by.
+
+        Left there, the attention would take it for the queries too, even if another mask was given.
+        """
+        attached = getattr(inputs, "_keras_mask", None)
+        if attached is None:
+            return inputs, mask
+        return ops.reshape(inputs, ops.shape(inputs)), attached if mask is None else mask
 
     def _residual(self, part, norm, inputs, training=None):
         """The inputs and what the part makes of them; the part may return more, which is passed on.
@@ -145,5 +156,5 @@ class TransformerLayer(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         """The layer that `get_config` describes, its rotary embedding included."""
-        rotary = keras.saving.deserialize_keras_object(config["rotary_embedding"])
+        rotary = keras.saving.deserialize_keras_object(config.get("rotary_embedding"))
         return cls(**{**config, "rotary_embedding": rotary})

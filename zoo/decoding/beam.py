@@ -1,0 +1,222 @@
+"""Beam search: the best of several hypotheses, found step by step."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from zoo.decoding.top_k import top_k
+from zoo.text.tokenizer import END, PADDING, START
+
+_NOTHING = float("-inf")
+
+
+class Beams(NamedTuple):
+    """The best hypotheses of each row. Axes: B batch, N hypotheses, T steps of the longest, S source length.
+
+    Attributes:
+        ids: int32 `(B, N, T)`, best first; each ends with the end token, unless its limit came first, and then padding.
+        scores: float32 `(B, N)`, the log-probability divided by the length penalty; -inf where there are fewer than N.
+        log_probabilities: float32 `(B, N)`, natural logarithm of the model's probability of the ids.
+        weights: float32 `(B, N, T, S)`, the attention of each step; 0 at padding. None unless asked for.
+    """
+
+    ids: tf.Tensor
+    scores: tf.Tensor
+    log_probabilities: tf.Tensor
+    weights: tf.Tensor | None
+
+
+class _Finished(NamedTuple):
+    """The best finished hypotheses of each row so far, `(B, K)` each, and where their path ends."""
+
+    scores: tf.Tensor
+    log_probabilities: tf.Tensor
+    steps: tf.Tensor  # the step of the last token
+    parents: tf.Tensor  # the open hypothesis that the last token was added to
+    tokens: tf.Tensor  # the last token
+
+
+def beam_search(model, source, limits, beam_size=4, length_penalty=0.6, n_best=1, return_weights=False):
+    """Follows the `beam_size` likeliest hypotheses of each source row until the best of them are known.
+
+    At each step all open hypotheses are continued by every token, and the `beam_size` likeliest results count: those
+    with an end token are finished, the likeliest others stay open. A row is done when `beam_size` hypotheses are
+    finished, or when no open one can become better than the worst finished one that is asked for. So a beam of 1 is
+    greedy decoding, and a beam as wide as the number of all texts an exhaustive search.
+
+    Finished hypotheses are compared by
+
+        score(y) = log P(y | x) / ((5 + |y|) / 6)^length_penalty         (Wu et al. 2016, equation 14, without coverage)
+
+    with the length in tokens, the end token counted. The loop is part of the graph. A row's result depends on that row
+    alone. Padding, the unknown and the start token are never produced.
+
+    Args:
+        model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) -> (logits,
+            cache, weights)`. What is in `memory` is shared by all hypotheses of a row; the tensors of `cache`,
+            `(B, K, ...)`, are reordered as hypotheses come and go.
+        source: ids `(B, S)`, or whatever the model's `begin` takes, with leading axis B.
+        limits: int32 `(B,)`, the most tokens each row may have, its end token counted; what is open then is taken as
+            finished. A row of limit 0 stays empty.
+        beam_size: K, how many hypotheses are followed.
+        length_penalty: 0 compares bare log-probabilities, which favours short texts; 1 nearly their mean a token.
+        n_best: N, how many hypotheses to return.
+        return_weights: whether to return the attention weights.
+
+    Returns:
+        `Beams`.
+
+    Raises:
+        ValueError: sizes that are not positive, `n_best` above `beam_size`, or weights asked for and the model has
+            none.
+
+    Reference: https://arxiv.org/abs/1609.08144
+    """
+    for name, size in (("beam_size", beam_size), ("n_best", n_best)):
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
+    if n_best > beam_size:
+        raise ValueError(f"`n_best` must be at most `beam_size`. Received: n_best={n_best}, beam_size={beam_size}")
+    search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights)
+    finished, paths = search.run(source)
+    return search.traced(finished, *paths)
+
+
+class _Search:
+    """One search: what stays the same in its loop."""
+
+    def __init__(self, model, limits, beam_size, length_penalty, n_best, return_weights):
+        self.model, self.limits, self.size = model, tf.cast(limits, tf.int32), beam_size
+        self.length_penalty, self.n_best, self.return_weights = length_penalty, n_best, return_weights
+        self.rows = tf.shape(self.limits)[0]
+
+    def penalty(self, length):
+        """What a log-probability of so many tokens is divided by."""
+        return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** self.length_penalty
+
+    def run(self, source):
+        """The finished hypotheses, and the tokens, parents and weights of each step to trace them by."""
+        memory, cache = self.model.begin(source)
+        cache = tf.nest.map_structure(lambda each: tf.repeat(each, self.size, axis=1), cache)
+
+        def body(position, open_rows, tokens, log_probabilities, cache, finished, paths):
+            logits, cache, weights = self.model.step(tokens, position, memory, cache)
+            if self.return_weights and weights is None:
+                raise ValueError("`return_weights` needs a model with attention; this one returns no weights.")
+            totals, parents, tokens = self.candidates(logits, log_probabilities)
+            finished = self.finish(finished, position, open_rows, totals, parents, tokens)
+            # Of twice as many candidates as hypotheses at most half end here, so enough stay open.
+            log_probabilities, kept = tf.math.top_k(tf.where(tokens == END, _NOTHING, totals), self.size)
+            tokens, parents = (tf.gather(each, kept, batch_dims=1) for each in (tokens, parents))
+            cache = tf.nest.map_structure(lambda each: tf.gather(each, parents, batch_dims=1), cache)
+            written = (tokens, parents, weights)[: len(paths)]
+            paths = tuple(array.write(position, each) for array, each in zip(paths, written, strict=True))
+            position += 1
+            open_rows &= self.undecided(position, log_probabilities[:, 0], finished)
+            return position, open_rows, tokens, log_probabilities, cache, finished, paths
+
+        def unfinished(position, open_rows, *_):
+            # At least one step, also for an empty batch, so that the arrays know the shape of what they stack.
+            return (position < 1) | tf.reduce_any(open_rows)
+
+        def array(dtype):
+            return tf.TensorArray(dtype, size=1, dynamic_size=True)
+
+        shape = [self.rows, self.size]
+        start = (
+            tf.constant(0),
+            self.limits > 0,
+            tf.fill(shape, START),
+            # All hypotheses are the same before the first step; one of them counts.
+            tf.tile(tf.constant([[0.0] + [_NOTHING] * (self.size - 1)]), [self.rows, 1]),
+            cache,
+            _Finished(tf.fill(shape, _NOTHING), tf.fill(shape, _NOTHING), *(tf.zeros(shape, tf.int32) for _ in "123")),
+            (array(tf.int32), array(tf.int32), *([array(tf.float32)] if self.return_weights else [])),
+        )
+        invariants = tf.nest.map_structure(_loose_shape, start[:-1])
+        paths = tuple(tf.TensorShape(None) for _ in start[-1])
+        *_, finished, paths = tf.while_loop(unfinished, body, start, shape_invariants=(*invariants, paths))
+        return finished, tuple(each.stack() for each in paths)
+
+    def candidates(self, logits, log_probabilities):
+        """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
+        # The end token is the first of the ids that may be produced.
+        allowed = logits[:, :, END:]
+        each = min(2 * self.size, allowed.shape[-1])
+        values, tokens = top_k(allowed, each)
+        # Written out, since `reduce_logsumexp` asks first whether the maximum is finite.
+        highest = tf.reduce_max(logits, axis=-1, keepdims=True)
+        log_sum = highest + tf.math.log(tf.reduce_sum(tf.exp(logits - highest), axis=-1, keepdims=True))
+        totals = tf.reshape(values - log_sum + log_probabilities[:, :, None], [-1, self.size * each])
+        number = min(2 * self.size, self.size * each)
+        totals, places = tf.math.top_k(totals, number)
+        tokens = tf.gather(tf.reshape(tokens, [-1, self.size * each]), places, batch_dims=1) + END
+        if number < 2 * self.size:
+            # A vocabulary so small that one hypothesis has but one continuation.
+            extra = [[0, 0], [0, 2 * self.size - number]]
+            totals = tf.pad(totals, extra, constant_values=_NOTHING)
+            places, tokens = tf.pad(places, extra), tf.pad(tokens, extra, constant_values=END)
+        return totals, places // each, tokens
+
+    def finish(self, finished, position, open_rows, totals, parents, tokens):
+        """The finished hypotheses, with those among the K likeliest candidates that end here."""
+        totals, parents, tokens = (each[:, : self.size] for each in (totals, parents, tokens))
+        ended = (tokens == END) | (position + 1 >= self.limits)[:, None]
+        log_probabilities = tf.where(ended & open_rows[:, None], totals, _NOTHING)
+        new = _Finished(
+            log_probabilities / self.penalty(position + 1),
+            log_probabilities,
+            tf.fill(tf.shape(tokens), position),
+            parents,
+            tokens,
+        )
+        both = [tf.concat(each, axis=1) for each in zip(finished, new, strict=True)]
+        _, best = tf.math.top_k(both[0], self.size)
+        return _Finished(*(tf.gather(each, best, batch_dims=1) for each in both))
+
+    def undecided(self, position, highest, finished):
+        """Which rows an open hypothesis may still change, given the log-probability of the likeliest one."""
+        # It can only become less likely; its penalty is at most that of the limit, and at least that of the next step.
+        bounds = highest / self.penalty(self.limits), highest / self.penalty(position + 1)
+        may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
+        full = finished.scores[:, -1] > _NOTHING
+        return may_win & ~full & (position < self.limits)
+
+    def traced(self, finished, tokens, parents, weights=None):
+        """The hypotheses in full, followed back from their last tokens; tokens and parents `(T, B, K)`."""
+        finished = _Finished(*(each[:, : self.n_best] for each in finished))
+        exists = finished.scores > _NOTHING
+        steps = tf.shape(tokens)[0]
+
+        def back(position, beams, ids, attention):
+            last = position == finished.steps
+            inside = exists & (position < finished.steps)
+            beams = tf.where(last, 0, beams)
+            token = tf.where(last & exists, finished.tokens, PADDING)
+            token = tf.where(inside, tf.gather(tokens[position], beams, batch_dims=1), token)
+            # From the hypothesis after this step to the one before it.
+            beams = tf.where(last, finished.parents, tf.gather(parents[position], beams, batch_dims=1))
+            ids = ids.write(position, token)
+            if weights is not None:
+                of_token = tf.gather(weights[position], beams, batch_dims=1)
+                attention = attention.write(position, tf.where((last & exists | inside)[:, :, None], of_token, 0.0))
+            return position - 1, beams, ids, attention
+
+        ids = tf.TensorArray(tf.int32, size=steps)
+        attention = () if weights is None else tf.TensorArray(tf.float32, size=steps)
+        start = steps - 1, tf.zeros_like(finished.steps), ids, attention
+        _, _, ids, attention = tf.while_loop(lambda position, *_: position >= 0, back, start)
+        longest = tf.reduce_max(tf.where(exists, finished.steps, 0)) + 1
+        return Beams(
+            ids=tf.transpose(ids.stack(), [1, 2, 0])[:, :, :longest],
+            scores=finished.scores,
+            log_probabilities=finished.log_probabilities,
+            weights=None if weights is None else tf.transpose(attention.stack(), [1, 2, 0, 3])[:, :, :longest],
+        )
+
+
+def _loose_shape(tensor):
+    """A loop variable's shape with all axes but the last free: a cache may grow."""
+    if tensor.shape.rank in (None, 0, 1):
+        return tensor.shape
+    return tf.TensorShape([None] * (tensor.shape.rank - 1) + [tensor.shape[-1]])

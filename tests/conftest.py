@@ -1,11 +1,28 @@
 """Fixtures of the whole suite. Keras is imported inside them, so that tests without it start at once."""
 
 import json
+import re
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+
+def pytest_generate_tests(metafunc):
+    """For tests of a page in Markdown, at the path `PAGE` of their module.
+
+    An argument `block` is each of its Python blocks in turn, an argument `link` each path that its text links to.
+    """
+    for argument in {"block", "link"} & set(metafunc.fixturenames):
+        page = metafunc.module.PAGE.read_text(encoding="utf-8")
+        if argument == "block":
+            blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+            metafunc.parametrize("block", blocks, ids=range(len(blocks)))
+        else:
+            prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+            links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", prose) if "://" not in link}
+            metafunc.parametrize("link", sorted(links - {""}))
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +87,7 @@ def layer_check(tmp_path):
     def tensors(outputs):
         return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
-    def check(layer_class, arguments, inputs, weights, outputs, options=None):
+    def check(layer_class, arguments, inputs, weights, outputs, options=None, mask_goes_on=False):
         """Configuration, building, symbolic and eager calls, saving, training and lower precision.
 
         Args:
@@ -80,6 +97,7 @@ def layer_check(tmp_path):
             weights: the expected shape of each weight by its path inside the layer.
             outputs: the expected shapes of the outputs.
             options: further call arguments.
+            mask_goes_on: whether the input called `mask` is attached to the first output, for the layers after.
         """
         options = options or {}
 
@@ -111,7 +129,8 @@ def layer_check(tmp_path):
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             results = called(layer)
-        assert not any(hasattr(result, "_keras_mask") for result in results)
+        carrying = [getattr(result, "_keras_mask", None) is not None for result in results]
+        assert carrying == [mask_goes_on, *(False for _ in results[1:])]
         assert {w.path.removeprefix(f"{layer.name}/"): tuple(w.shape) for w in layer.weights} == weights
         assert [tuple(result.shape) for result in results] == outputs
 

@@ -9,17 +9,15 @@ from typer.testing import CliRunner
 from training.cli import app
 
 ROOT = pathlib.Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PROSE = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
-PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PAGE = ROOT / "README.md"
+README = PAGE.read_text(encoding="utf-8")
 
 
 def test_there_are_blocks_to_run():
-    assert len(PYTHON_BLOCKS) >= 4
+    assert README.count("```python\n") >= 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=range(len(PYTHON_BLOCKS)))
 def test_python_block_runs(block, monkeypatch):
     monkeypatch.chdir(ROOT)
     exec(compile(block, "README.md", "exec"), {})
@@ -38,9 +36,8 @@ def test_command_exists(command):
     assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)]+)\)", PROSE))))
-def test_link_leads_somewhere(path):
-    assert (ROOT / path).exists()
+def test_link_leads_somewhere(link):
+    assert (ROOT / link).exists()
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"^make (\w+)", README, re.MULTILINE))))

@@ -2,12 +2,13 @@
 #   make demo         train dates in a few minutes, export, translate, draw
 #   make test         lint and tests
 #   make test-peers   tests against PyTorch and other peers
+#   make test-torch   tests of the layers with Keras on PyTorch in the place of TensorFlow
 #   make bench        the benchmarks
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-peers lint format bench clean
+.PHONY: demo test test-peers test-torch lint format bench clean
 .DELETE_ON_ERROR:
 
 demo: .venv/ready
@@ -23,6 +24,9 @@ test: .venv/ready-test lint
 test-peers: .venv/ready-peers
 	$(BIN)/python -m pytest -m peers
 
+test-torch: .venv/ready-peers
+	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/layers/test_any_backend.py
+
 lint: .venv/ready-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -32,6 +36,8 @@ format: .venv/ready-test
 	$(BIN)/ruff format
 
 bench: .venv/ready-peers
+	$(BIN)/python benchmarks/attention.py
+	$(BIN)/python benchmarks/long_attention.py
 	$(BIN)/python benchmarks/rnn_training.py
 	$(BIN)/python benchmarks/thought_vector.py
 

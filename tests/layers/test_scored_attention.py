@@ -118,3 +118,134 @@ def test_names_and_sizes_of_a_symbolic_call_without_weights(make):
     query, value = keras.Input((None, 5)), keras.Input((None, 5))
     context = make()(query, value)
     assert (context.shape, context.dtype) == ((None, None, 5), "float32")
+
+
+# Masks of queries and keys, such as Keras attaches to tensors: with the pairs they leave some of each.
+PAIRS = np.random.default_rng(4).random((2, 3, 4)) > 0.3
+QUERIES = np.array([[True, True, False], [False, True, True]])
+VALUES = np.array([[True, True, True, False], [True, False, True, True]])
+KEYS = np.array([[False, True, True, True], [True, True, True, False]])
+
+
+@pytest.mark.parametrize("mask", [None, MASK, PAIRS, PAIRS[:1]], ids=["no mask", "keys", "pairs", "pairs of all rows"])
+@pytest.mark.parametrize("queries", [None, QUERIES], ids=["", "query_mask"])
+@pytest.mark.parametrize("values", [None, VALUES], ids=["", "value_mask"])
+@pytest.mark.parametrize("keys", [None, KEYS], ids=["", "key_mask"])
+def test_all_masks_hold_together(x, randomize, mask, queries, values, keys):
+    layer = DotProductAttention("general")
+    layer.build((2, 3, 5), (2, 4, 7), (2, 4, 5))
+    randomize(layer)
+    allowed = np.ones((2, 3, 4), bool)
+    for b, i, j in np.ndindex(2, 3, 4):
+        told = [each[b, j] for each in (values, keys) if each is not None]
+        told += [] if queries is None else [queries[b, i]]
+        told += [] if mask is None else [mask[b, j] if mask.ndim == 2 else mask[b % len(mask), i, j]]
+        allowed[b, i, j] = all(told)
+    options = dict(mask=mask, query_mask=queries, value_mask=values, key_mask=keys, return_attention_scores=True)
+    results = layer(x.query, x.value, x.key, **options)
+    expected = layer.attend(x.query, layer.project_key(x.key), x.value, allowed)
+    for result, each in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, each, atol=1e-6)
+    np.testing.assert_array_equal(np.array(results[1]) > 0, allowed)
+
+
+@pytest.mark.parametrize("compiled", ["eager", "graph", "XLA"])
+def test_every_attention_takes_every_mask(attention, x, called, numpy_softmax, compiled):
+    def call(*inputs):
+        options = dict(mask=MASK, query_mask=QUERIES, value_mask=VALUES, key_mask=KEYS)
+        return attention(*inputs, **options, return_attention_scores=True)
+
+    context, weights = called(compiled, call, x.query, x.value, x.key)
+    scores = np.array(attention.scores(x.query, attention.project_key(x.key)))
+    expected = numpy_softmax(scores, (MASK & VALUES & KEYS)[:, None] & QUERIES[:, :, None])
+    np.testing.assert_allclose(weights, expected, atol=1e-5)
+    np.testing.assert_allclose(context, expected @ x.value, atol=1e-5)
+
+
+def test_masks_of_numbers_are_masks_of_what_is_not_zero(attention, x):
+    expected = attention(x.query, x.value, x.key, mask=MASK, query_mask=QUERIES)
+    numbers = attention(x.query, x.value, x.key, mask=3.0 * MASK, query_mask=QUERIES.astype("int32"))
+    np.testing.assert_array_equal(numbers, expected)
+
+
+def embedded(width, ids):
+    return keras.layers.Embedding(9, width, mask_zero=True)(np.array(ids))
+
+
+@pytest.mark.parametrize("with_key", [True, False], ids=["key", "no key"])
+def test_masks_of_embeddings_are_taken_and_the_querys_goes_on(make, with_key):
+    # Values of the queries' width, for the products; the key has a mask of its own.
+    tensors = [embedded(5, QUERIES * [1, 2, 3]), embedded(5, VALUES * [4, 5, 6, 7])]
+    tensors += [embedded(5, KEYS * [8, 7, 6, 5])] if with_key else []
+    attention, plain = make(), [np.array(each) for each in tensors]
+    results = attention(*tensors, return_attention_scores=True)
+    given = dict(query_mask=QUERIES, value_mask=VALUES, **({"key_mask": KEYS} if with_key else {}))
+    for result, each in zip(results, attention(*plain, **given, return_attention_scores=True), strict=True):
+        np.testing.assert_array_equal(result, each)
+    np.testing.assert_array_equal(results[0]._keras_mask, QUERIES)
+    assert not hasattr(results[1], "_keras_mask")
+    # Those that are given are preferred, and `mask` holds besides.
+    others = {name: ~mask for name, mask in given.items()}
+    results = attention(*tensors, mask=PAIRS, **others, return_attention_scores=True)
+    for result, each in zip(
+        results, attention(*plain, mask=PAIRS, **others, return_attention_scores=True), strict=True
+    ):
+        np.testing.assert_array_equal(result, each)
+    np.testing.assert_array_equal(results[0]._keras_mask, QUERIES)
+    # A mask that is given is no mask of the context.
+    assert not hasattr(attention(*plain, mask=PAIRS, **given), "_keras_mask")
+
+
+def test_masks_of_embeddings_are_taken_in_a_compiled_model(make):
+    source, target = keras.Input((None,)), keras.Input((None,))
+    memory = keras.layers.Embedding(9, 5, mask_zero=True)(source)
+    context = make()(keras.layers.Embedding(9, 5, mask_zero=True)(target), memory)
+    model = keras.Model([source, target], keras.layers.Dense(2)(context))
+    ids = [VALUES * [4, 5, 6, 7], QUERIES * [1, 2, 3]]
+    before = model(ids)
+    longer = model([np.pad(ids[0], [(0, 0), (0, 2)]), np.pad(ids[1], [(0, 0), (2, 0)])])
+    np.testing.assert_allclose(np.array(longer[:, 2:])[QUERIES], np.array(before)[QUERIES], atol=1e-6)
+    np.testing.assert_array_equal(before._keras_mask, QUERIES)
+    model.compile("sgd", "mse")
+    model.fit(ids, np.ones((2, 3, 2)), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"query": (3, 5)}, r"must all be of rank 3.*query \(3, 5\), value \(2, 4, 7\), key \(2, 4, 5\)"),
+        ({"value": (2, 4, 1, 7)}, r"must all be of rank 3.*value \(2, 4, 1, 7\)"),
+        ({"key": (2, 6, 5)}, r"Value and key must have equal axes but for the last.*key \(2, 6, 5\)"),
+        ({"query": (3, 3, 5)}, r"Query and value must be equal in the axes \(0,\).*query \(3, 3, 5\)"),
+        (
+            {"mask": (2, 3)},
+            r"`mask` must have the first axes of its input, \(2, 4\)\. Received: mask of shape \(2, 3\)",
+        ),
+        ({"mask": (2, 4, 4)}, r"`mask` must fit .*Received: mask of shape \(2, 1, 4, 4\)"),
+        ({"mask": (4,)}, r"`mask` must have 2 to 3 axes.*Received: mask of shape \(4,\)"),
+        ({"query_mask": (2, 4)}, r"`query_mask` must have the first axes of its input, \(2, 3\)\."),
+        ({"value_mask": (2, 3)}, r"`value_mask` must have the first axes of its input, \(2, 4\)\."),
+        ({"key_mask": (1, 4)}, r"`key_mask` must have the first axes of its input, \(2, 4\)\."),
+    ],
+    ids=str,
+)
+def test_refuses_shapes_that_do_not_fit(attention, shapes, message):
+    inputs = [np.zeros(shapes.get(name, SHAPES[name])) for name in ("query", "value", "key")]
+    masks = {name: np.ones(shape, bool) for name, shape in shapes.items() if "mask" in name}
+    with pytest.raises(ValueError, match=message):
+        attention(*inputs, **masks)
+
+
+def test_refuses_shapes_that_do_not_fit_in_a_symbolic_call_too(make):
+    with pytest.raises(ValueError, match="Value and key must have equal axes but for the last"):
+        make()(keras.Input((3, 5)), keras.Input((4, 7)), keras.Input((6, 5)))
+    with pytest.raises(ValueError, match=r"rank 3"):
+        make()(keras.Input((3, 5)), keras.Input((4, 2, 5)))
+
+
+def test_a_mask_with_an_axis_of_heads_is_refused(attention, x):
+    message = (
+        r"`mask` must have 2 to 3 axes .*: the queries' and the keys', before them the batch\. Received: .*2, 6, 3"
+    )
+    with pytest.raises(ValueError, match=message):
+        attention(x.query, x.value, x.key, mask=np.ones((2, 6, 3, 4), bool))

@@ -51,8 +51,9 @@ class CausalSelfAttention(SelfAttention):
         super().__init__(units, use_bias, kernel_initializer, **kwargs)
         self.dropout = check_rate("dropout", dropout)
         self.seed = seed
-        # In float32, as the weights are.
-        self._dropout_layer = keras.layers.Dropout(dropout, seed=seed, dtype="float32")
+        # In the precision of the weights, whatever the layer's.
+        dtype = "float64" if self.compute_dtype == "float64" else "float32"
+        self._dropout_layer = keras.layers.Dropout(dropout, seed=seed, dtype=dtype)
 
     def _dropped(self, weights, training):
         return self._dropout_layer(weights, training=training) if self.dropout else weights

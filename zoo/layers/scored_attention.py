@@ -90,7 +90,7 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         if mask is not None and len(mask.shape) == 2:
             keys = _AXES.fold_mask(mask, value)
         else:
-            pairs = _AXES.fold_pairs(mask, query, key, name="mask")
+            pairs = _AXES.fold_pairs(mask, query, key, name="mask", heads=False)
         for name, each in (("value_mask", value_mask), ("key_mask", key_mask)):
             each = _AXES.fold_mask(each, value, name)
             keys = each if keys is None else keys if each is None else ops.logical_and(keys, each)

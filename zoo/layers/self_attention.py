@@ -56,6 +56,7 @@ class SelfAttention(keras.layers.Layer):
     def __init__(self, units, use_bias=False, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.units = check_positive("units", units)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -47,6 +47,7 @@ class SimpleSelfAttention(keras.layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def call(self, inputs, mask=None, return_attention_scores=False):
         """Attends from each token to all; see the class."""
@@ -73,15 +74,14 @@ def pairs_mask(mask, inputs, causal=False):
     """Which token may attend to which, `(B, T, T)`; None for all. For the mask of the layers of self-attention.
 
     Raises:
-        ValueError: inputs that are not `(B, T, D)`, or a mask that does not fit them.
+        ValueError: a mask that does not fit the inputs `(B, T, D)`.
     """
     axes = AttentionAxes(3)
-    axes.check_shapes(inputs.shape, inputs.shape, inputs.shape)
     pairs = tokens = None
     if mask is not None and len(mask.shape) == 2:
         tokens = axes.fold_mask(mask, inputs)
     else:
-        pairs = axes.fold_pairs(mask, inputs, inputs, name="mask")
+        pairs = axes.fold_pairs(mask, inputs, inputs, name="mask", heads=False)
     length = ops.shape(inputs)[1]
     return AttentionMask(pairs, queries=tokens, keys=tokens, causal=causal).of_one_head(length, length)
 

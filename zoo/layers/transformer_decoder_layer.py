@@ -82,7 +82,7 @@ class TransformerDecoderLayer(TransformerLayer):
         self._check_memory(memory_shape)
         super().build(inputs_shape)
         if self.cross_attention:
-            self.memory_attention = self._attention("memory_attention", inputs_shape[-1])
+            self.memory_attention = self._attention("memory_attention", inputs_shape[-1], seed=self._seed(3))
             self.memory_attention.build(inputs_shape, memory_shape)
             self.memory_attention_norm = self._norm("memory_attention_norm", inputs_shape)
 

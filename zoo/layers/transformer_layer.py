@@ -38,6 +38,7 @@ class TransformerLayer(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.num_heads = check_positive("num_heads", num_heads)
         self.feed_forward_units = check_positive("feed_forward_units", feed_forward_units)
         self.dropout = check_rate("dropout", dropout)
@@ -61,7 +62,7 @@ class TransformerLayer(keras.layers.Layer):
             feed_forward_dropout,
             use_bias,
             self.kernel_initializer,
-            seed,
+            self._seed(1),
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -71,6 +72,7 @@ class TransformerLayer(keras.layers.Layer):
         self.self_attention = self._attention(
             "self_attention",
             inputs_shape[-1],
+            seed=self._seed(2),
             rotary_embedding=self.rotary_embedding,
             sliding_window=self.sliding_window,
         )
@@ -79,6 +81,10 @@ class TransformerLayer(keras.layers.Layer):
         self.feed_forward.build(inputs_shape)
         self.feed_forward_norm = self._norm("feed_forward_norm", inputs_shape)
         self._dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+
+    def _seed(self, number):
+        """A seed of its own for each part, since equal ones would draw the same noise; None for None."""
+        return None if self.seed is None else self.seed + number
 
     def _attention(self, name, width, **options):
         if self.key_dim is None and width % self.num_heads:
@@ -93,7 +99,6 @@ class TransformerLayer(keras.layers.Layer):
             use_bias=self.use_bias,
             flash_attention=self.flash_attention,
             kernel_initializer=self.kernel_initializer,
-            seed=self.seed,
             num_key_value_heads=self.num_key_value_heads,
             dtype=self.dtype_policy,
             name=name,

@@ -93,11 +93,18 @@ class AttentionAxes:
         back = sorted(range(self.rank - 1), key=self.order.__getitem__)
         return ops.transpose(tensor, (*back, *range(self.rank - 1, len(tensor.shape))))
 
-    def fold_pairs(self, mask, query, key, name="attention_mask"):
-        """A mask of pairs, with any of its leading axes left out -> `(B', H, T, S)`, where axes may be 1.
+    def fold_pairs(self, mask, query, key, name="attention_mask", heads=True):
+        """A mask of pairs -> `(B', H, T, S)`, where axes may be 1.
 
-        Its last axes are those attended over, of the query and then of the key; before them may stand the heads, and
-        before those the axes that are folded into the batch.
+        Its last axes are those attended over, of the query and then of the key. Before them stand the axes that are
+        folded into the batch and then the heads; of these any may be left out, the last ones first.
+
+        Args:
+            mask: boolean, or anything that is not zero where it is True; None stays None.
+            query: the query.
+            key: the key.
+            name: what the mask is called, for the message.
+            heads: whether it may have an axis of heads.
 
         Raises:
             ValueError: a mask with fewer axes than that, or more, or of other sizes.
@@ -107,10 +114,12 @@ class AttentionAxes:
         mask = ops.convert_to_tensor(mask)
         count = len(self.axes)
         highest = len(self.others) + 1 + 2 * count
-        if not 2 * count <= len(mask.shape) <= highest:
+        most = highest if heads else highest - 1
+        if not 2 * count <= len(mask.shape) <= most:
             raise ValueError(
-                f"`{name}` must have {2 * count} to {highest} axes for {self}: the queries' and the keys', "
-                f"before them the heads, before them the batch. Received: {name} of shape {tuple(mask.shape)}"
+                f"`{name}` must have {2 * count} to {most} axes for {self}: the queries' and the keys', "
+                f"before them {'the heads, before them ' if heads else ''}the batch. "
+                f"Received: {name} of shape {tuple(mask.shape)}"
             )
         mask = ops.cast(mask, "bool")
         while len(mask.shape) < highest:

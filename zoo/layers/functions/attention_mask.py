@@ -125,8 +125,9 @@ class AttentionMask:
         return first, end
 
     def padded(self, memory_length, extra_queries, extra_keys):
-        """The same with so many forbidden queries and keys at the end, for lengths that blocks do not divide.
+        """The same with so many more queries and keys at the end, for lengths that blocks do not divide.
 
+        The keys among them are forbidden; what the queries may do does not matter, as their contexts are cut off.
         `queries` comes out as a part of `pairs`.
         """
         pairs, keys = self.pairs, self.keys

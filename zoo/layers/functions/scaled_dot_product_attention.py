@@ -75,8 +75,9 @@ def _attend(large, mask, noise, query, key, value):
         context, kept = forward(*inputs)
 
         def gradient(*args, upstream=None):
-            changes = backward(*inputs, context, kept, args[0] if upstream is None else upstream)
-            return tuple(once_differentiable(change) for change in changes)
+            upstream = args[0] if upstream is None else upstream
+            changes = backward(*inputs, context, kept, ops.stop_gradient(upstream))
+            return tuple(once_differentiable(change, query, key, value, upstream) for change in changes)
 
         return context, gradient
 

@@ -1,0 +1,99 @@
+"""How fast is multi-head attention, against Keras' layer and PyTorch's?
+
+Self-attention of `(batch, tokens, width)` with so many heads, float32, without dropout: the forward pass, and a
+training step (forward, and the gradients of the inputs and of all weights). Ours and Keras' run as a TensorFlow graph
+and compiled by XLA; PyTorch's is `nn.MultiheadAttention` as its users call it, without asking for weights.
+
+    python benchmarks/attention.py               # needs the 'peers' extra
+    python benchmarks/attention.py --causal      # the same behind a causal mask
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+
+from harness import Contestant, machine, race
+
+SIZES = [(32, 128, 256, 8), (8, 512, 512, 8), (1, 2048, 512, 8)]
+
+
+def keras_step(module: str, size: tuple, training: bool, causal: bool, jit_compile: bool):
+    """A call of the layer of that name in the module, or of its gradients."""
+    import importlib
+
+    import numpy as np
+    import tensorflow as tf
+
+    batch, tokens, width, heads = size
+    layer = importlib.import_module(module).MultiHeadAttention(heads, width // heads)
+    inputs = tf.constant(np.random.default_rng(0).normal(size=(batch, tokens, width)).astype("float32"))
+    layer.build(inputs.shape, inputs.shape)
+    weights = [weight.value for weight in layer.trainable_weights]
+
+    @tf.function(jit_compile=jit_compile)
+    def run(x):
+        if not training:
+            return layer(x, x, use_causal_mask=causal)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(layer(x, x, use_causal_mask=causal) ** 2)
+        return tape.gradient(loss, [x, *weights])
+
+    def step():
+        results = run(inputs)
+        (results[0] if training else results).numpy()
+
+    return step
+
+
+def torch_step(size: tuple, training: bool, causal: bool):
+    """The same in PyTorch."""
+    import torch
+
+    batch, tokens, width, heads = size
+    layer = torch.nn.MultiheadAttention(width, heads, batch_first=True).train(training)
+    inputs = torch.randn(batch, tokens, width, requires_grad=training)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(tokens) if causal else None
+
+    def step():
+        with torch.set_grad_enabled(training):
+            output = layer(inputs, inputs, inputs, need_weights=False, attn_mask=mask, is_causal=causal)[0]
+        if training:
+            torch.autograd.grad((output**2).sum(), [inputs, *layer.parameters()])
+
+    return step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10, help="turns each contestant takes (default 10)")
+    parser.add_argument("--causal", action="store_true", help="behind a causal mask")
+    arguments = parser.parse_args()
+    print(machine("tensorflow", "keras", "torch"), flush=True)
+    print("\n| batch, tokens, width, heads | | | ours, ms | Keras / ours | range | PyTorch / ours |")
+    print("|---|---|---|---|---|---|---|")
+    of_keras = []
+    for size in SIZES:
+        for training in (False, True):
+            contestants = [
+                Contestant(f"{module} {jit}", keras_step, (module, size, training, arguments.causal, jit))
+                for jit in (False, True)
+                for module in ("zoo.layers", "keras.layers")
+            ]
+            contestants.append(Contestant("torch", torch_step, (size, training, arguments.causal)))
+            *timings, torch = race(contestants, arguments.rounds)
+            for mode, ours, keras in zip(("graph", "XLA"), timings[::2], timings[1::2], strict=True):
+                ratios = sorted(a / b for a, b in zip(keras.rounds, ours.rounds, strict=True))
+                of_keras.append(statistics.median(ratios))
+                print(
+                    f"| {', '.join(map(str, size))} | {'training step' if training else 'forward'} | {mode} "
+                    f"| {ours.median * 1e3:.1f} | {of_keras[-1]:.2f}x | {ratios[0]:.2f}x - {ratios[-1]:.2f}x "
+                    f"| {torch.median / ours.median:.2f}x |",
+                    flush=True,
+                )
+    print(f"\nGeometric mean of Keras / ours: {statistics.geometric_mean(of_keras):.2f}x")
+
+
+if __name__ == "__main__":
+    main()

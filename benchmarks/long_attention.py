@@ -1,0 +1,141 @@
+"""What does attention to a long text take, in memory and time?
+
+Causal self-attention of 8,192 tokens, 4 heads of 64, float32, forward and backward: in blocks (`blockwise=True`),
+against the whole matrix of scores (with our own gradient, and as TensorFlow derives it, which is what Keras' layer
+does) and PyTorch's `scaled_dot_product_attention`. Memory is the peak of a process of its own above what it held before
+the first step; time is measured in turns. Then a step of `fit` of a model with one `MultiHeadAttention` and 32,768
+tokens: the peak of the whole process.
+
+    python benchmarks/long_attention.py          # needs the 'peers' extra and about 6 GB of memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import multiprocessing
+import os
+import resource
+import statistics
+
+from harness import Contestant, machine, race
+
+HEADS, WIDTH = 4, 64
+WAYS = {"blocks": True, "whole matrix, own gradient": None, "whole matrix, derived gradient": False}
+
+
+def inputs(tokens: int):
+    """Query, key, value and the gradient of the output, each `(1, tokens, HEADS, WIDTH)`."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    return [random.normal(size=(1, tokens, HEADS, WIDTH)).astype("float32") for _ in range(4)]
+
+
+def attention_step(tokens: int, blockwise: bool | None, jit_compile: bool):
+    """A call of attention and its gradients; it returns the output and the three gradients."""
+    import tensorflow as tf
+
+    from zoo.layers.functions import AttentionMask, scaled_dot_product_attention
+
+    if blockwise is None:  # always the whole matrix: what would happen if nobody decided by size
+        importlib.import_module("zoo.layers.functions.scaled_dot_product_attention").LARGE = float("inf")
+    query, key, value, direction = (tf.constant(array) for array in inputs(tokens))
+
+    @tf.function(jit_compile=jit_compile)
+    def run(query, key, value):
+        with tf.GradientTape() as tape:
+            tape.watch((query, key, value))
+            output = scaled_dot_product_attention(query, key, value, AttentionMask(causal=True), blockwise=blockwise)
+            loss = tf.reduce_sum(output * direction)
+        return output, *tape.gradient(loss, (query, key, value))
+
+    return lambda: [result.numpy() for result in run(query, key, value)]
+
+
+def torch_step(tokens: int):
+    """The same in PyTorch."""
+    import torch
+
+    query, key, value, direction = (torch.tensor(array).swapaxes(1, 2) for array in inputs(tokens))
+    for each in (query, key, value):
+        each.requires_grad_()
+
+    def step():
+        output = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        gradients = torch.autograd.grad((output * direction).sum(), (query, key, value))
+        return [each.detach().swapaxes(1, 2).numpy() for each in (output, *gradients)]
+
+    return step
+
+
+def model_step(tokens: int, jit_compile: bool):
+    """A step of `fit` of a model with one layer of causal self-attention, which decides by itself to use blocks."""
+    import keras
+    import numpy as np
+
+    from zoo.layers import MultiHeadAttention
+
+    x = keras.Input((tokens, HEADS * WIDTH))
+    model = keras.Model(x, MultiHeadAttention(HEADS, WIDTH)(x, x, use_causal_mask=True))
+    model.compile("adam", "mse", jit_compile=jit_compile)
+    x = np.random.default_rng(0).normal(size=(1, tokens, HEADS * WIDTH)).astype("float32")
+    return lambda: model.fit(x, x, batch_size=1, verbose=0)
+
+
+def _measured(pipe, build, arguments):
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    step = build(*arguments)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    results = step()
+    step()
+    pipe.send(
+        (before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, results if isinstance(results, list) else [])
+    )
+
+
+def peak(build, *arguments):
+    """Peak memory in MB in a process of its own, before the first step and after two, and the step's results."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_measured, args=(theirs, build, arguments))
+    process.start()
+    before, after, results = ours.recv()
+    process.join()
+    return before / 1024, after / 1024, results  # ru_maxrss is in KiB on Linux
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=8, help="turns each contestant takes (default 8)")
+    parser.add_argument("--tokens", type=int, default=8192, help="length for the comparison (default 8,192)")
+    parser.add_argument("--long", type=int, default=32_768, help="length for the training step (default 32,768)")
+    arguments = parser.parse_args()
+    print(machine("tensorflow", "keras", "torch"), flush=True)
+    for jit in (False, True):
+        print(f"\n{'XLA' if jit else 'Graph'}, {arguments.tokens:,} tokens:\n")
+        print("| | peak, MB | blocks' / its | time, s | blocks' / its | range | largest difference |")
+        print("|---|---|---|---|---|---|---|")
+        tries = {name: (attention_step, (arguments.tokens, blockwise, jit)) for name, blockwise in WAYS.items()}
+        tries["PyTorch"] = torch_step, (arguments.tokens,)
+        memory, results = [], []
+        for build, values in tries.values():
+            before, after, result = peak(build, *values)
+            memory.append(after - before)
+            results.append(result)
+        contestants = [Contestant(name, *each) for name, each in tries.items()]
+        timings = race(contestants, arguments.rounds, steps=1, warm_up=2)
+        for timing, megabytes, result in zip(timings, memory, results, strict=True):
+            ratios = sorted(ours / theirs for ours, theirs in zip(timings[0].rounds, timing.rounds, strict=True))
+            apart = max(abs(a - b).max() for a, b in zip(results[0], result, strict=True))
+            print(
+                f"| {timing.name} | {megabytes:,.0f} | 1/{megabytes / memory[0]:.1f} | {timing.median:.2f} "
+                f"| {statistics.median(ratios):.2f}x | {ratios[0]:.2f}x - {ratios[-1]:.2f}x | {apart:.0e} |",
+                flush=True,
+            )
+        _, after, _ = peak(model_step, arguments.long, jit)
+        print(f"\nA training step of {arguments.long:,} tokens: {after:,.0f} MB, the whole process.", flush=True)
+
+
+if __name__ == "__main__":
+    main()

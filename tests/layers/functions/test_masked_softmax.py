@@ -76,4 +76,14 @@ def test_agrees_with_numpy_for_any_mask(numpy_softmax):
     random = np.random.default_rng(0)
     scores, mask = random.normal(0, 5, (3, 4, 5)), random.random((3, 4, 5)) < 0.3
     assert (~mask.any(-1)).any()  # some rows may attend to nothing
-    np.testing.assert_allclose(masked_softmax(scores, mask), numpy_softmax(scores, mask), rtol=1e-5)
+    np.testing.assert_allclose(masked_softmax(scores.astype("float32"), mask), numpy_softmax(scores, mask), rtol=1e-5)
+
+
+def test_scores_in_float64_stay_in_it(numpy_softmax):
+    random = np.random.default_rng(0)
+    scores, mask = random.normal(0, 5, (3, 4, 5)), random.random((3, 4, 5)) < 0.3
+    for allowed in (None, mask):
+        weights = masked_softmax(scores, allowed)
+        assert weights.dtype == "float64"
+        expected = numpy_softmax(scores, True if allowed is None else allowed)
+        np.testing.assert_allclose(weights, expected, rtol=1e-13)

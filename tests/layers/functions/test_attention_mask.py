@@ -1,0 +1,185 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.layers.functions.attention_mask import AttentionMask
+
+SHAPE = (2, 3, 5, 7)  # B, H, T, S
+RANDOM = np.random.default_rng(0)
+
+
+def bools(*shape):
+    return RANDOM.random(shape) < 0.6
+
+
+PAIRS, QUERIES, KEYS = bools(*SHAPE), bools(2, 5), bools(2, 7)
+PARTS = {
+    "pairs": (dict(pairs=PAIRS), SHAPE),
+    "pairs for all": (dict(pairs=PAIRS[:1]), (1, 3, 5, 7)),
+    "pairs for all heads": (dict(pairs=PAIRS[:, :1]), (2, 1, 5, 7)),
+    "pairs for all queries": (dict(pairs=PAIRS[:, :, :1]), (2, 3, 1, 7)),
+    "pairs for all keys": (dict(pairs=PAIRS[..., :1]), (2, 3, 5, 1)),
+    "keys": (dict(keys=KEYS), (2, 1, 1, 7)),
+    "causal": (dict(causal=True), (1, 1, 5, 7)),
+    "causal with a cache": (dict(causal=True, offset=2), (1, 1, 5, 7)),
+    "window": (dict(window=2), (1, 1, 5, 7)),
+    "window of one": (dict(window=1, offset=1), (1, 1, 5, 7)),
+    "causal window with a cache": (dict(causal=True, window=3, offset=4), (1, 1, 5, 7)),
+    "keys and causal": (dict(keys=KEYS, causal=True), (2, 1, 5, 7)),
+    "all": (dict(pairs=PAIRS[:1], keys=KEYS, causal=True, window=4, offset=1), SHAPE),
+}
+
+
+@pytest.fixture(params=PARTS)
+def case(request):
+    return PARTS[request.param]
+
+
+@st.composite
+def runs(draw):
+    """A rule of position, and the first and the last of a run of queries or keys."""
+    causal, window, offset = draw(st.tuples(st.booleans(), st.none() | st.integers(1, 9), st.integers(0, 9)))
+    first = draw(st.integers(0, 11))
+    return AttentionMask(causal=causal, window=window, offset=offset), first, draw(st.integers(first, 11))
+
+
+def test_a_causal_mask_looks_at_itself_and_back():
+    dense = AttentionMask(causal=True).dense(3, 4)
+    assert np.array(dense).astype(int).tolist() == [[[[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]]]
+
+
+def test_a_window_of_two_is_oneself_and_a_neighbour_on_either_side():
+    dense = AttentionMask(window=2).dense(4, 3)
+    assert np.array(dense).astype(int).tolist() == [[[[1, 1, 0], [1, 1, 1], [0, 1, 1], [0, 0, 1]]]]
+
+
+def test_after_a_cache_the_first_query_stands_behind_it():
+    dense = AttentionMask(causal=True, window=3, offset=3).dense(2, 6)
+    assert np.array(dense).astype(int).tolist() == [[[[0, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 0]]]]
+
+
+def test_dense_is_what_every_part_allows_and_no_larger_than_it_varies(case, numpy_allowed):
+    parts, shape = case
+    dense = AttentionMask(**parts).dense(5, 7)
+    assert (dense.shape, dense.dtype) == (shape, "bool")
+    np.testing.assert_array_equal(np.broadcast_to(dense, SHAPE), numpy_allowed(SHAPE, **parts))
+
+
+def test_nothing_forbidden_is_no_mask():
+    mask = AttentionMask(offset=3)
+    assert mask.dense(5, 7) is mask.rows(None) is mask.of_one_head(5, 7) is None
+    assert AttentionMask(queries=QUERIES).dense(5, 7) is None
+
+
+@pytest.mark.parametrize("queries", [None, QUERIES], ids=["all queries", "masked queries"])
+def test_rows_are_the_queries_that_may_attend_to_anything(case, queries, numpy_allowed):
+    parts, _ = case
+    mask = AttentionMask(**parts, queries=queries)
+    rows = mask.rows(mask.dense(5, 7))
+    expected = numpy_allowed(SHAPE, **parts, **({} if queries is None else {"queries": queries}))
+    expected = expected.any(axis=-1, keepdims=True)
+    if rows is None:
+        assert expected.all()
+    else:
+        np.testing.assert_array_equal(np.broadcast_to(rows, expected.shape), expected)
+
+
+def test_a_causal_mask_alone_needs_no_look_at_rows():
+    mask = AttentionMask(causal=True, offset=1)
+    assert mask.rows(mask.dense(5, 7)) is None
+    rows = AttentionMask(queries=QUERIES, causal=True).rows(mask.dense(5, 7))
+    np.testing.assert_array_equal(rows, QUERIES[:, None, :, None])
+
+
+@pytest.mark.parametrize("name", ["pairs for all heads", "keys", "keys and causal", "window"])
+@pytest.mark.parametrize("queries", [None, QUERIES], ids=["all queries", "masked queries"])
+def test_for_one_head_queries_are_in_it_and_no_axis_of_heads(name, queries, numpy_allowed):
+    parts = {**PARTS[name][0], **({} if queries is None else {"queries": queries})}
+    allowed = AttentionMask(**parts).of_one_head(5, 7)
+    assert len(allowed.shape) == 3
+    np.testing.assert_array_equal(np.broadcast_to(allowed, (2, 5, 7)), numpy_allowed((2, 1, 5, 7), **parts)[:, 0])
+
+
+def test_for_one_head_queries_alone():
+    np.testing.assert_array_equal(AttentionMask(queries=QUERIES).of_one_head(5, 7), QUERIES[:, :, None])
+
+
+@pytest.mark.parametrize("queries", [None, QUERIES], ids=["all queries", "masked queries"])
+@pytest.mark.parametrize("extra", [(0, 0), (1, 0), (0, 2), (3, 4)])
+def test_blocks_of_the_padded_mask_are_cut_out_of_the_whole(case, queries, extra, numpy_allowed):
+    parts = {**case[0], **({} if queries is None else {"queries": queries})}
+    expected = np.zeros((2, 3, 5, 7 + extra[1]), bool)
+    expected[..., :7] = numpy_allowed(SHAPE, **parts)
+    mask = AttentionMask(**parts).padded(7, *extra)
+    assert mask.queries is None
+    for first_query, count in ((0, 5 + extra[0]), (2, 3), (1 + extra[0], 4)):
+        for first_key, key_count in ((0, 7 + extra[1]), (3, 4), (1 + extra[1], 6)):
+            block = mask.block(tf.constant(first_query), count, tf.constant(first_key), key_count)
+            block = np.broadcast_to(True if block is None else block, (2, 3, count, key_count))
+            part = expected[:, :, first_query : first_query + count, first_key : first_key + key_count]
+            np.testing.assert_array_equal(block[:, :, : part.shape[2]], part)  # the others are padding
+
+
+def test_without_padding_nothing_is_made_up():
+    mask = AttentionMask(causal=True, window=4, offset=2)
+    assert mask.padded(7, 0, 0) == mask
+    assert AttentionMask().padded(7, 0, 0).block(0, 5, 0, 7) is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(runs(), st.integers(1, 14))
+def test_the_range_of_keys_is_what_position_leaves_to_the_queries(run, length):
+    mask, first_query, last_query = run
+    first, end = mask.key_range(first_query, last_query, length)
+    keys = range(max(0, int(first)), min(length, int(end)))
+    positions = np.arange(first_query, last_query + 1)[:, None] + mask.offset
+    allowed = (not mask.causal) | (np.arange(length) <= positions)
+    if mask.window is not None:
+        allowed = allowed & (abs(np.arange(length) - positions) < mask.window)
+    allowed = np.broadcast_to(allowed, (len(positions), length))
+    assert list(keys) == np.flatnonzero(allowed.any(axis=0)).tolist()
+    assert first >= 0 and end <= length
+
+
+@settings(max_examples=150, deadline=None)
+@given(runs(), st.integers(1, 14))
+def test_the_range_of_queries_is_what_position_leaves_to_the_keys(run, length):
+    mask, first_key, last_key = run
+    first, end = mask.query_range(first_key, last_key, length)
+    queries = range(max(0, int(first)), min(length, int(end)))
+    positions = np.arange(length)[:, None] + mask.offset
+    keys = np.arange(first_key, last_key + 1)
+    allowed = (not mask.causal) | (keys <= positions)
+    if mask.window is not None:
+        allowed = allowed & (abs(keys - positions) < mask.window)
+    allowed = np.broadcast_to(allowed, (length, len(keys)))
+    assert list(queries) == np.flatnonzero(allowed.any(axis=1)).tolist()
+    assert first >= 0 and end <= length
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_the_offset_may_be_a_tensor(dtype):
+    mask = AttentionMask(causal=True, window=3, offset=2)
+    lazy = AttentionMask(causal=True, window=3, offset=tf.constant(2, dtype))
+    np.testing.assert_array_equal(lazy.dense(5, 7), mask.dense(5, 7))
+    np.testing.assert_array_equal(lazy.block(1, 3, 2, 4), mask.block(1, 3, 2, 4))
+    one = tf.constant(1)
+    assert [int(each) for each in lazy.key_range(one, one + 1, 7)] == [1, 5]
+    assert [int(each) for each in lazy.query_range(one + 3, one + 4, 5)] == [2, 5]
+
+
+def test_lengths_may_be_unknown_in_a_graph(case):
+    @tf.function(input_signature=[tf.TensorSpec((), tf.int32)] * 4)
+    def call(length, memory_length, extra_queries, extra_keys):
+        mask = AttentionMask(**case[0], queries=QUERIES)
+        dense = mask.dense(length, memory_length)
+        padded = mask.padded(memory_length, extra_queries, extra_keys)
+        return dense, mask.rows(dense), padded.block(length - 2, 3, memory_length - 3, 5)
+
+    mask = AttentionMask(**case[0], queries=QUERIES)
+    dense = mask.dense(5, 7)
+    expected = dense, mask.rows(dense), mask.padded(7, 1, 2).block(3, 3, 4, 5)
+    for result, before in zip(call(5, 7, 1, 2), expected, strict=True):
+        np.testing.assert_array_equal(result, before)

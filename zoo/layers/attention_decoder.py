@@ -6,6 +6,7 @@ from keras import ops
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.recurrent_cells import make_cell
+from zoo.layers.scored_attention import ScoredAttention
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -40,12 +41,20 @@ class AttentionDecoder(keras.layers.Layer):
         contexts: c_i `(B, T, D)`.
         If asked for, the attention weights `(B, T, S)` in float32.
 
+    Raises:
+        ValueError: `units` is not a positive integer, `attention` is not such a layer, or there is no such cell.
+
     References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1406.1078
     """
 
     def __init__(self, units, attention=None, cell="gru", **kwargs):
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
+        if attention is not None and not isinstance(attention, ScoredAttention):
+            raise ValueError(
+                "`attention` must be a layer such as AdditiveAttention(units), or None. Received: "
+                f"attention={attention!r}"
+            )
         self.attention = attention
         self.cell = cell
         self.recurrent_cell = make_cell(cell, units, dtype=self.dtype_policy, name="cell")

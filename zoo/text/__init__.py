@@ -1,7 +1,8 @@
 """Tokenizers that run in the graph: strings in, ids out, and back."""
 
+from zoo.text.byte_pair import BytePairTokenizer
 from zoo.text.characters import CharacterTokenizer
 from zoo.text.normalization import Composition
 from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer
 
-__all__ = ["END", "PADDING", "START", "UNKNOWN", "CharacterTokenizer", "Composition", "Tokenizer"]
+__all__ = ["END", "PADDING", "START", "UNKNOWN", "BytePairTokenizer", "CharacterTokenizer", "Composition", "Tokenizer"]

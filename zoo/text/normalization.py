@@ -46,8 +46,8 @@ class Composition(tf.Module):
         self._passes = tables.passes
         self._watched = _code_point_table(dict.fromkeys(tables.watched, 1))
         self._classes = _code_point_table(tables.classes)
-        self._expansions = _Expansion(tables.expansions) if tables.expansions else None
-        self._spellings = _Expansion(tables.spellings) if tables.spellings else None
+        self._expansions = Expansion(tables.expansions) if tables.expansions else None
+        self._spellings = Expansion(tables.spellings) if tables.spellings else None
         self._pairs = _table(
             [_pair_key(ord(base), ord(mark)) for base, mark in tables.pairs],
             [ord(composed) for composed in tables.pairs.values()],
@@ -105,7 +105,7 @@ class Composition(tf.Module):
         return tuple(tf.boolean_mask(each, ~taken) for each in (values, classes, rows))
 
 
-class _Expansion(tf.Module):
+class Expansion(tf.Module):
     """Replaces single code points by sequences."""
 
     def __init__(self, sequences: Mapping[str, str]):
@@ -117,6 +117,7 @@ class _Expansion(tf.Module):
             row[: len(sequence)] = [ord(piece) for piece in sequence]
 
     def __call__(self, values: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Replaces code points, and gives each one of a sequence the row of what it stands for; shapes `[N]`."""
         choices = self._choices.lookup(values)
         pieces = tf.gather(tf.constant(self._pieces), choices)  # [values, the longest sequence]
         first = tf.where(choices == 0, values, pieces[:, 0])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from zoo.text.byte_pair import BytePairTokenizer
 from zoo.text.characters import CharacterTokenizer
 from zoo.text.tokenizer import Tokenizer
 
-_CLASSES = {cls.__name__: cls for cls in (CharacterTokenizer,)}
+_CLASSES = {cls.__name__: cls for cls in (BytePairTokenizer, CharacterTokenizer)}
 
 
 def tokenizer_to_config(tokenizer: Tokenizer) -> dict[str, Any]:

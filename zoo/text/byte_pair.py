@@ -1,0 +1,267 @@
+"""A tokenizer whose tokens are pieces of words, down to single bytes."""
+
+import collections
+import itertools
+import json
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+import tokenizers
+
+from zoo.text.merging import Merging
+from zoo.text.pretokens import Lowercase, split_into_words
+from zoo.text.tokenizer import REPLACEMENT, SPECIAL_PIECES, Tokenizer
+
+_FIRST = len(SPECIAL_PIECES)
+_BYTES = 256
+
+
+def _byte_alphabet() -> list[str]:
+    """Returns the printable character for each byte: itself in Latin-1, or one from U+0100 on."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = itertools.count(_BYTES)
+    return [chr(byte if byte in printable else next(others)) for byte in range(_BYTES)]
+
+
+_ALPHABET = _byte_alphabet()
+_BYTE_OF = {character: byte for byte, character in enumerate(_ALPHABET)}
+
+
+class BytePairTokenizer(Tokenizer):
+    r"""Splits texts into pieces of words by byte-level byte-pair encoding, as GPT-2 does (Sennrich et al. 2016).
+
+    A text is cut into words, a word into its bytes, and pairs of neighbours are merged as learnt: frequent words become
+    one piece, and any text can be written. The vocabulary is learnt with the `tokenizers` library; the ids in the graph
+    are those that the library gives, for every text. `detokenize` is the exact inverse of `tokenize`, but for
+    `lowercase`.
+
+    Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`. This is so for an
+    imported vocabulary, too: what has the id i in GPT-2 has the id `i + 4` here, and row i of its embedding belongs
+    into row `i + 4`. GPT-2 itself has one special token, `<|endoftext|>`, for start and end; no text is ever tokenized
+    to it, so its row may serve as that of our start and end. No text gives the unknown id.
+
+    Each broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`, and so is each that
+    `detokenize` comes upon, for pieces may end inside a character.
+
+    `tokens` shows a space as `▁`, what cannot be printed as in `\n` or `\u200d`, and bytes that are no characters by
+    themselves as in `\xe2`.
+
+    Pieces are written in GPT-2's alphabet of 256 printable characters for 256 bytes, in which `Ġ` is the space.
+
+    Axes: B batch, T length.
+
+    Example:
+        >>> tokenizer = BytePairTokenizer.learn(["low lower lowest"] * 2, size=268)
+        >>> ids = tokenizer.tokenize(["lower slow"])
+        >>> [piece.decode() for piece in tokenizer.tokens(ids).numpy()[0]]
+        ['lowe', 'r', '▁', 's', 'low']
+
+    Args:
+        vocabulary: The pieces in the order of their ids, all single bytes among them.
+        merges: Pairs of pieces with a space between, in the order in which they are merged: the lines of GPT-2's
+            `merges.txt`. Both pieces and what they make are in the vocabulary.
+        lowercase: Whether texts are turned into lower case, character by character.
+
+    Raises:
+        ValueError: If a piece is empty, not of the alphabet or not the only one of its kind, if a byte is missing, or
+            if a merge is not as described or comes twice.
+    """
+
+    def __init__(self, vocabulary: Iterable[str], merges: Iterable[str], lowercase: bool = False):
+        vocabulary, merges = list(vocabulary), list(merges)
+        _check_vocabulary(vocabulary)
+        pairs = _checked_pairs(merges, vocabulary)
+        contents = [_content(piece) for piece in vocabulary]
+        super().__init__([_visible(content) for content in contents])
+        # As JSON, which the tracking of tf.Module does not wrap, nor look through.
+        self._arguments = json.dumps({"vocabulary": vocabulary, "merges": merges, "lowercase": lowercase})
+        self.lowercase = lowercase
+        self._lowercase = Lowercase() if lowercase else None
+        # What `_join` writes for each id. The special ones but the unknown never come there.
+        self._contents = np.array([REPLACEMENT.encode()] * _FIRST + contents, dtype=object)
+        ids = {piece: i for i, piece in enumerate(vocabulary, start=_FIRST)}
+        triples = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
+        self._merging = Merging([ids[character] for character in _ALPHABET], triples, self.size)
+        # Most words are one piece, which a table tells faster than merging.
+        whole = _whole_words(vocabulary, pairs)
+        words = tf.lookup.KeyValueTensorInitializer(
+            tf.constant([_content(piece) for piece in whole]), tf.constant([ids[piece] for piece in whole], tf.int32)
+        )
+        self._words = tf.lookup.StaticHashTable(words, default_value=-1)
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], size: int, minimum_frequency: int = 2, lowercase: bool = False) -> Self:
+        """Learns the pieces from texts: the same from the same texts.
+
+        For one vocabulary on both sides of a translator, learn from the texts of both sides and use the tokenizer
+        twice. Lone surrogates, which have no UTF-8, count as they are read: as U+FFFD.
+
+        Args:
+            texts: Any number of strings, read once.
+            size: The largest `size` of the tokenizer, the four special ids and the 256 bytes included. It is smaller
+                if no pair is left that is frequent enough.
+            minimum_frequency: How often a pair must occur to be merged.
+            lowercase: Whether texts are turned into lower case, these and those that the tokenizer gets.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            ValueError: If `size` leaves no room for the bytes, if `minimum_frequency` is below 1, or if `texts` is one
+                string or holds anything but strings.
+        """
+        if size < _FIRST + _BYTES:
+            raise ValueError(
+                f"size: expected at least {_FIRST + _BYTES}, for {_FIRST} special ids and {_BYTES} bytes. "
+                f"Received {size}"
+            )
+        if minimum_frequency < 1:
+            raise ValueError(f"minimum_frequency: expected at least 1. Received {minimum_frequency}")
+        if isinstance(texts, str | bytes):
+            raise ValueError(f"texts: expected an iterable of strings. Received one {type(texts).__name__}")
+        learner = tokenizers.Tokenizer(tokenizers.models.BPE())
+        learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        if lowercase:
+            learner.normalizer = tokenizers.normalizers.Lowercase()
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=size - _FIRST,
+            min_frequency=minimum_frequency,
+            initial_alphabet=_ALPHABET,
+            show_progress=False,
+        )
+        learner.train_from_iterator(_readable(texts), trainer)
+        model = json.loads(learner.to_str())["model"]
+        vocabulary = sorted(model["vocab"], key=model["vocab"].get)
+        return cls(vocabulary, [" ".join(pair) for pair in model["merges"]], lowercase=lowercase)
+
+    @classmethod
+    def from_files(
+        cls, vocab_json: str | pathlib.Path, merges_txt: str | pathlib.Path, lowercase: bool = False
+    ) -> Self:
+        """Reads a byte-level vocabulary in the two files of GPT-2.
+
+        Args:
+            vocab_json: Pieces and their ids, which are 0, 1, 2 and so on; ours are greater by 4.
+            merges_txt: A merge a line, with a space between the pieces; lines that begin with `#version` are none.
+            lowercase: Whether texts are turned into lower case.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            ValueError: If the ids are not 0, 1, 2 and so on, or for what the constructor refuses.
+        """
+        ids = json.loads(pathlib.Path(vocab_json).read_text(encoding="utf-8"))
+        vocabulary = sorted(ids, key=ids.get)
+        if [ids[piece] for piece in vocabulary] != list(range(len(ids))):
+            raise ValueError(f"vocab_json: expected the ids 0 to {len(ids) - 1}, each once, in {vocab_json}")
+        # Not by splitlines, which knows ends of lines in the alphabet's own characters.
+        lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").split("\n")
+        if not lines[-1]:
+            lines.pop()
+        return cls(vocabulary, [line for line in lines if not line.startswith("#version")], lowercase=lowercase)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, fit for JSON."""
+        return json.loads(self._arguments)
+
+    def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        if self._lowercase is None:
+            readable = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        else:
+            readable = self._lowercase(texts)
+        words, rows = split_into_words(readable)
+        ids = self._words.lookup(words)
+        ids, rows = tf.cond(
+            tf.reduce_all(ids >= 0), lambda: (ids, rows), lambda: self._with_rare_words(words, ids, rows)
+        )
+        return tf.RaggedTensor.from_value_rowids(ids, rows, tf.size(texts, tf.int64), validate=False)
+
+    def _with_rare_words(self, words: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Puts the pieces of the words whose id is -1, of which there are some, into their places."""
+        is_rare = ids < 0
+        rare = tf.unique(tf.boolean_mask(words, is_rare), tf.int64)
+        pieces = self._merging(rare.y)
+        # One list of rows to choose from: each word's own id, and below them the pieces of rare words.
+        count = tf.size(words, tf.int64)
+        splits = tf.concat([tf.range(count), count + pieces.row_splits], axis=0)
+        choices = tf.RaggedTensor.from_row_splits(tf.concat([ids, pieces.values], axis=0), splits, validate=False)
+        which = tf.maximum(tf.cumsum(tf.cast(is_rare, tf.int32)) - 1, 0)
+        chosen = tf.gather(choices, tf.where(is_rare, count + tf.gather(rare.idx, which), tf.range(count)))
+        return chosen.values, tf.repeat(rows, chosen.row_lengths())
+
+    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        contents = tf.gather(tf.constant(self._contents, tf.string), ids.values)
+        texts = tf.strings.unsorted_segment_join(contents, ids.value_rowids(), ids.nrows())
+        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+
+def _content(piece: str) -> bytes:
+    """Returns the bytes that a piece is written for."""
+    return bytes(_BYTE_OF[character] for character in piece)
+
+
+def _visible(content: bytes) -> str:
+    """Returns bytes as pictures show them."""
+    return "".join(map(_visible_character, content.decode("utf-8", "backslashreplace")))
+
+
+def _visible_character(character: str) -> str:
+    if character == " ":
+        return "▁"
+    if character.isprintable():
+        return character
+    # Beyond ASCII, where "\x85" would be taken for a byte, all digits.
+    return ascii(character)[1:-1] if character.isascii() else f"\\u{ord(character):04x}"
+
+
+def _whole_words(vocabulary: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Returns the pieces that a word of the same bytes becomes; merging may pass others by."""
+    model = tokenizers.models.BPE({piece: i for i, piece in enumerate(vocabulary)}, list(pairs))
+    return [piece for i, piece in enumerate(vocabulary) if [token.id for token in model.tokenize(piece)] == [i]]
+
+
+def _readable(texts: Iterable[str]) -> Iterator[str]:
+    """Passes strings on, with surrogates replaced."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"texts: expected strings. Received {text!r} of type {type(text).__name__}")
+        yield text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def _check_vocabulary(vocabulary: list[Any]) -> None:
+    """Raises `ValueError` unless the pieces can be a vocabulary."""
+    alphabet = frozenset(_ALPHABET)
+    for piece in vocabulary:
+        if not isinstance(piece, str) or not piece or not alphabet.issuperset(piece):
+            raise ValueError(
+                "vocabulary: expected strings of the characters that GPT-2 writes for bytes, such as Ġ for a space. "
+                f"Received {piece!a}"
+            )
+    repeated = [piece for piece, count in collections.Counter(vocabulary).items() if count > 1]
+    if repeated:
+        raise ValueError(f"vocabulary: expected each piece once. Received more than once: {repeated}")
+    missing = alphabet.difference(vocabulary)
+    if missing:
+        raise ValueError(f"vocabulary: expected all single bytes. Received none for {sorted(missing)}")
+
+
+def _checked_pairs(merges: list[Any], vocabulary: list[str]) -> list[tuple[str, str]]:
+    """Returns the left and the right piece of each merge, or raises `ValueError`."""
+    pieces = frozenset(vocabulary)
+    pairs = []
+    for merge in merges:
+        pair = tuple(merge.split(" ")) if isinstance(merge, str) else ()
+        if len(pair) != 2 or not pieces.issuperset((*pair, "".join(pair))):
+            raise ValueError(
+                "merges: expected two pieces with a space between, which are in the vocabulary as is what they make. "
+                f"Received {merge!a}"
+            )
+        pairs.append(pair)
+    repeated = [merge for merge, count in collections.Counter(merges).items() if count > 1]
+    if repeated:
+        raise ValueError(f"merges: expected each pair once. Received more than once: {repeated}")
+    return pairs

@@ -57,7 +57,7 @@ class BytePairTokenizer(Tokenizer):
         >>> tokenizer = BytePairTokenizer.learn(["low lower lowest"] * 2, size=268)
         >>> ids = tokenizer.tokenize(["lower slow"])
         >>> [piece.decode() for piece in tokenizer.tokens(ids).numpy()[0]]
-        ['lowe', 'r', '▁', 's', 'low']
+        ['low', 'e', 'r', '▁', 's', 'low']
 
     Args:
         vocabulary: The pieces in the order of their ids, all single bytes among them.

@@ -1,12 +1,13 @@
-"""How often the whole output is right: by group, by source length, and where it goes wrong."""
+"""How good the outputs are: how often they are right, where they go wrong, and for sentences BLEU."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
 
+from training import bleu
 from training.corpora import Pairs
 from zoo.text_to_text import TextToText, Translation
 
@@ -32,23 +33,27 @@ class Tally:
 
 @dataclasses.dataclass
 class Evaluation:
-    """The result of translating a split and comparing each text, whole, with its target.
+    """The result of translating a split and comparing each text with its target.
 
     Attributes:
         overall: all pairs.
         by_group: by the corpus' groups, such as the locale; empty where it has none.
         by_length: by source length in characters.
-        mistakes: the first wrong ones: source, target and what came out.
+        mistakes: the first ones that differ: source, target and what came out.
+        sentences: what `training.bleu.scores` says, if the texts are sentences.
     """
 
     overall: Tally
     by_group: dict[str, Tally]
     by_length: dict[int, Tally]
     mistakes: list[dict[str, str]]
+    sentences: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For `metrics.json`."""
         return {
+            "metric": "exact_match" if self.sentences is None else "bleu",
+            **(self.sentences or {}),
             **self.overall.to_json(),
             "by_group": {group: tally.to_json() for group, tally in sorted(self.by_group.items())},
             "by_source_length": {length: tally.to_json() for length, tally in sorted(self.by_length.items())},
@@ -57,28 +62,41 @@ class Evaluation:
 
 
 def evaluate(
-    model: TextToText, pairs: Pairs, batch_size: int = 256, advance: Callable[[int], None] | None = None
+    model: TextToText,
+    pairs: Pairs,
+    batch_size: int = 256,
+    advance: Callable[[int], None] | None = None,
+    metric: Literal["bleu", "exact_match"] = "exact_match",
+    language: str | None = None,
 ) -> Evaluation:
-    """Translates all sources and counts the exact matches.
+    """Translates all sources and compares what comes out with the targets.
 
     Args:
         model: a `Translator` or an exported `Servable`.
         pairs: what to translate, and what should come out.
         batch_size: how many to translate at once.
         advance: called with the number of pairs done, for a progress bar.
+        metric: what the task is judged by; with 'bleu' the result has BLEU beside the exact matches.
+        language: the language of the targets, where it is known.
     """
     groups = pairs.groups or [None] * len(pairs)
-    rows = sorted(zip(pairs.sources, pairs.targets, groups, strict=True), key=lambda row: len(row[0]))
+    order = sorted(range(len(pairs)), key=lambda row: len(pairs.sources[row]))
+    outputs = [""] * len(pairs)
 
-    def translated() -> Iterable[tuple[Translation, str, str | None]]:
-        for begin in range(0, len(rows), batch_size):
-            batch = rows[begin : begin + batch_size]
-            sources, targets, names = zip(*batch, strict=True)
-            yield from zip(model.translate(sources, batch_size), targets, names, strict=True)
+    def translated() -> Iterator[tuple[Translation, str, str | None]]:
+        for begin in range(0, len(order), batch_size):
+            rows = order[begin : begin + batch_size]
+            translations = model.translate([pairs.sources[row] for row in rows], batch_size)
+            for row, translation in zip(rows, translations, strict=True):
+                outputs[row] = translation.text
+                yield translation, pairs.targets[row], groups[row]
             if advance:
-                advance(len(batch))
+                advance(len(rows))
 
-    return tally(translated())
+    evaluation = tally(translated())
+    if metric == "bleu":
+        evaluation.sentences = bleu.scores(pairs.sources, outputs, pairs.targets, language)
+    return evaluation
 
 
 def tally(results: Iterable[tuple[Translation, str, str | None]]) -> Evaluation:

@@ -8,6 +8,7 @@ import pathlib
 from rich.console import Console
 from rich.table import Table
 
+from training.headline import headline
 from training.recipe import read_recipe, recipe_names
 from training.run_files import METRICS_FILE
 from zoo.serving.layout import newest_version, versions
@@ -47,6 +48,6 @@ def _score(model: pathlib.Path) -> str:
         return "no version holds a SavedModel"
     try:
         metrics = json.loads((version / METRICS_FILE).read_text(encoding="utf-8"))
-        return f"{metrics['exact_match']:.2%} exact match on {metrics['total']:,} {metrics['split']} pairs"
+        return headline(metrics)
     except (OSError, ValueError, KeyError, TypeError):
         return f"no {METRICS_FILE}"

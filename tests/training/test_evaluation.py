@@ -1,25 +1,24 @@
-"""Exact match: counted by hand, by group and by length."""
+"""Exact match counted by hand, by group and by length; BLEU of what came out in the order of the pairs."""
 
 import random
 
 import pytest
-import tensorflow as tf
 
+from training.bleu import scores
 from training.corpora import Pairs
 from training.evaluation import SHOWN_MISTAKES, Tally, evaluate
-from zoo.text_to_text import TextToText
+from zoo.text_to_text import Translation
 
 
-class Upper(TextToText):
-    """Turns text into capitals, and counts how often it was called."""
+class Upper:
+    """Turns text into capitals, but for those beyond ASCII, and counts how often it was called."""
 
     calls = 0
 
-    def _translate(self, texts):
+    def translate(self, texts, batch_size):
+        assert 0 < len(texts) <= batch_size
         self.calls += 1
-        return {"text": tf.strings.upper(texts), "score": tf.zeros(len(texts))}
-
-    _attend = None
+        return [Translation(text, text.encode().upper().decode(), 0.0) for text in texts]
 
 
 PAIRS = Pairs(
@@ -32,6 +31,7 @@ PAIRS = Pairs(
 class TestTallies:
     def test_by_hand(self):
         assert evaluate(Upper(), PAIRS).to_json() == {
+            "metric": "exact_match",
             "exact_match": 0.5,
             "right": 3,
             "total": 6,
@@ -79,6 +79,40 @@ class TestTallies:
 
     def test_a_rate_of_nothing(self):
         assert Tally().rate == 0.0
+
+
+class TestSentences:
+    """Each target is its source in capitals, but for the third, of which half is."""
+
+    SOURCES = ("one two three four five six", "seven eight nine ten", "eins zwei drei vier fünf sechs sieben acht")
+    TARGETS = ("ONE TWO THREE FOUR FIVE SIX", "SEVEN EIGHT NINE TEN", "EINS ZWEI DREI VIER Five Six Seven Eight")
+
+    def evaluate(self, **options):
+        pairs = Pairs(list(self.SOURCES), list(self.TARGETS))
+        return evaluate(Upper(), pairs, batch_size=2, **options).to_json()
+
+    def test_bleu_beside_the_exact_matches(self):
+        result = self.evaluate(metric="bleu", language="en")
+        assert result["metric"] == "bleu"
+        outputs = [text.upper().replace("Ü", "ü") for text in self.SOURCES]
+        wanted = scores(self.SOURCES, outputs, self.TARGETS, "en")
+        assert {key: result[key] for key in wanted} == wanted
+        assert (result["exact_match"], result["right"], result["total"]) == (0.666667, 2, 3)
+        # 14 of 18 words, 11 of 15 pairs, 8 of 12 triples, 5 of 9 quadruples
+        assert wanted["bleu"]["score"] == pytest.approx(
+            100 * (14 / 18 * 11 / 15 * 8 / 12 * 5 / 9) ** (1 / 4), abs=0.005
+        )
+
+    def test_without_a_language(self):
+        result = self.evaluate(metric="bleu")
+        assert "bleu_published_style" not in result
+        assert result["bleu"] == self.evaluate(metric="bleu", language="en")["bleu"]
+
+    def test_only_where_asked_for(self):
+        exact, both = self.evaluate(language="en"), self.evaluate(metric="bleu", language="en")
+        assert exact["metric"] == "exact_match"
+        assert set(both) - set(exact) == {"bleu", "bleu_published_style", "chrf", "bleu_by_source_words"}
+        assert {key: both[key] for key in exact if key != "metric"} == {k: exact[k] for k in exact if k != "metric"}
 
 
 class TestProgress:

@@ -15,7 +15,7 @@ def wide_terminal(monkeypatch):
 
 @pytest.fixture
 def models(tmp_path):
-    """Four models: scored, without metrics, with metrics of another kind, and without a whole version."""
+    """Models: scored, in both ways; without metrics, with metrics of another kind, and without a whole version."""
 
     def version(name, metrics=None):
         (tmp_path / name).mkdir(parents=True)
@@ -25,6 +25,11 @@ def models(tmp_path):
 
     version("scored/1", {"exact_match": 0.1, "total": 9, "split": "test"})
     version("scored/2", {"exact_match": 0.98765, "total": 12345, "split": "validation"})
+    version(
+        "sentences/1",
+        {"bleu": {"score": 41.016, "low": 39.62, "high": 42.4}, "exact_match": 0.1, "total": 1000, "split": "test"},
+    )
+    version("halves/1", {"bleu": 3, "exact_match": 0.1, "total": 1000, "split": "test"})
     version("bare/7")
     version("strange/1", ["no metrics of ours"])
     version("older/1", {"exact_match": None, "total": 9, "split": "test"})
@@ -49,7 +54,9 @@ def test_every_model_with_the_score_of_its_newest_version(models, capsys):
         "bare": "7 no metrics.json",
         "broken": "3 no version holds a SavedModel",
         "older": "1 no metrics.json",
+        "halves": "1 no metrics.json",
         "scored": "1, 2 98.77% exact match on 12,345 validation pairs",
+        "sentences": "1 41.02 [39.6, 42.4] BLEU on 1,000 test pairs",
         "strange": "1 no metrics.json",
     }
 

@@ -8,8 +8,11 @@ import logging
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import Literal
 
 import pydantic
+
+from training.bleu import are_sentences
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +47,8 @@ class Pairs:
 class Corpus(pydantic.BaseModel, abc.ABC):
     """Text pairs by split: the fields are what a recipe's `[corpus]` table may say.
 
-    A subclass names its `kind`, its `splits` and how a split is `_read`; normalisation, the dropping of unusable
-    pairs and the `tf.data.Dataset` are done here, once for all.
+    A subclass names its `kind`, its `splits` and how a split is `_read`, and what else it knows of its texts;
+    normalisation, the dropping of unusable pairs and the `tf.data.Dataset` are done here, once for all.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -59,6 +62,20 @@ class Corpus(pydantic.BaseModel, abc.ABC):
     @abc.abstractmethod
     def splits(self) -> tuple[str, ...]:
         """The names of the splits that can be read, 'train' first."""
+
+    @property
+    def language(self) -> str | None:
+        """The language of the targets, such as 'de', where it is known."""
+        return None
+
+    def metric(self, split: str) -> Literal["bleu", "exact_match"]:
+        """What a model is scored by on a split: 'bleu' if most of its targets are sentences, else 'exact_match'."""
+        return "bleu" if are_sentences(self.read(split).targets, self.language) else "exact_match"
+
+    @property
+    def licence(self) -> str | None:
+        """A sentence on what the texts may be used for, where that is known to be restricted."""
+        return None
 
     @abc.abstractmethod
     def _read(self, split: str) -> Iterator[tuple[str, str] | tuple[str, str, str]]:

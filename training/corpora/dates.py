@@ -87,6 +87,10 @@ class Dates(Corpus):
         """'train', 'validation' and 'test'."""
         return ("train", "validation", "test")
 
+    def metric(self, split: str) -> Literal["exact_match"]:
+        """What a model is scored by: a date that is wrong in a digit is wrong."""
+        return "exact_match"
+
     @property
     def scripts(self) -> tuple[str, ...]:
         """The ISO 15924 codes of the locales' scripts, in alphabetical order."""

@@ -54,6 +54,11 @@ class TextPairs(Corpus):
     source_column: int | str = Field(default=1, description="source column of a TSV: its number from 1, or its header")
     target_column: int | str = Field(default=2, description="target column of a TSV: its number from 1, or its header")
     header: bool = Field(default=False, description="whether the first line of a TSV names its columns")
+    target_language: str | None = Field(
+        default=None,
+        pattern="^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$",
+        description="the language of the targets, such as de: sentences are then scored as published figures are, too",
+    )
     validation_pairs: pydantic.NonNegativeInt | None = Field(
         default=None,
         description="how many pairs of `train` to hold out for validation; 0: there is no such split; "
@@ -100,6 +105,11 @@ class TextPairs(Corpus):
     def splits(self) -> tuple[str, ...]:
         """The names of the splits: 'train', and those given as files or held out of it."""
         return ("train", *(s for s in ("validation", "test") if getattr(self, s) or getattr(self, f"{s}_pairs") != 0))
+
+    @property
+    def language(self) -> str | None:
+        """The language of the targets, where it was given."""
+        return self.target_language
 
     def _read(self, split: str) -> Iterator[tuple[str, str]]:
         files = getattr(self, split)

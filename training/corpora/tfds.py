@@ -74,6 +74,15 @@ class TfdsPairs(Corpus):
         """The names of the splits; the corpus is prepared if it is not yet, since only then they are known."""
         return tuple(self._expressions)
 
+    @property
+    def language(self) -> str | None:
+        """The language of the targets, where the corpus calls its texts by their languages."""
+        import tensorflow_datasets as tfds
+
+        features = self._builder.info.features
+        name = self._features[1]
+        return name if isinstance(features, tfds.features.Translation) and name in features.languages else None
+
     @cached_property
     def _expressions(self) -> dict[str, str]:
         """The TFDS split expression of each split."""

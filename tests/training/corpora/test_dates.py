@@ -131,6 +131,11 @@ def test_some_texts_are_in_another_letter_case():
     assert sum(word.istitle() or word[0].isupper() for word in words) / len(words) == pytest.approx(2 / 30, abs=0.02)
 
 
+def test_a_date_that_is_wrong_in_a_digit_is_wrong(corpus):
+    assert {corpus.metric(split) for split in corpus.splits} == {"exact_match"}
+    assert (corpus.language, corpus.licence) == (None, None)
+
+
 def test_no_day_is_in_two_splits(corpus):
     train, validation, test = (set(corpus.read(split).targets) for split in corpus.splits)
     assert not train & validation and not train & test and not validation & test

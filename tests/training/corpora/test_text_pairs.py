@@ -36,6 +36,31 @@ def numbered(count: int) -> str:
     return "".join(f"source {n}\ttarget {n}\n" for n in range(count))
 
 
+class TestScoring:
+    @pytest.mark.parametrize(
+        ("targets", "fields", "metric"),
+        [
+            (["one word or four", "and another four words", "one"], {}, "bleu"),
+            (["one word or four", "2026-11-21", "Ada Lovelace"], {}, "exact_match"),
+            (["我今天去学校", "他也去学校"], {}, "exact_match"),
+            (["我今天去学校", "他也去学校"], {"target_language": "zh"}, "bleu"),
+        ],
+    )
+    def test_the_targets_say_what_they_are_judged_by(self, write, targets, fields, metric):
+        path = write("p.tsv", "".join(f"a source of many words {n}\t{text}\n" for n, text in enumerate(targets)))
+        assert TextPairs(train=path, **NO_HOLD_OUT, **fields).metric("train") == metric
+
+    def test_each_split_by_its_own(self, write):
+        path, test = write("p.tsv", "a\tone two three four\n"), write("t.tsv", "a\tone\n")
+        corpus = TextPairs(train=path, test=test, validation_pairs=0)
+        assert (corpus.metric("train"), corpus.metric("test")) == ("bleu", "exact_match")
+
+    @pytest.mark.parametrize("language", [None, "de", "pt_BR", "zh-Hant-TW", "hin"])
+    def test_the_language_is_what_was_given(self, language):
+        corpus = TextPairs(train="a", target_language=language)
+        assert (corpus.language, corpus.licence) == (language, None)
+
+
 class TestTable:
     def test_more_columns_than_two_are_ignored(self, write):
         assert read(write("p.tsv", "a\tb\tCC-BY\nc\td\n")) == [("a", "b"), ("c", "d")]
@@ -323,6 +348,8 @@ class TestFields:
             ({"train": "a", "target_column": True}, "got True"),
             ({"train": "a", "target_column": ""}, "got ''"),
             ({"train": "a", "source_column": "Eng"}, "source_column = 'Eng' is a header's name: set header = true"),
+            ({"train": "a", "target_language": "german"}, "String should match pattern"),
+            ({"train": "a", "target_language": ""}, "String should match pattern"),
             ({"train": "a", "source_column": 2}, "source_column and target_column are the same, 2"),
             ({"train": ["a", "b"], "header": True, "source_column": 3}, "source_column, header: of use for a TSV only"),
             ({"train": "a", "test": "b", "test_pairs": 3}, "either test .a file. or test_pairs .* got both"),

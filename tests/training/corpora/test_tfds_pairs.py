@@ -142,6 +142,20 @@ class TestFeatures:
         found = corpus(prepared, config, **fields).read("test")
         assert set(pairs_of(found)) == expected(builders, config, "test", source, target)
 
+    @pytest.mark.parametrize(
+        ("config", "fields", "language"),
+        [
+            ("supervised", {}, "de"),
+            ("supervised", {"target": "en"}, "en"),
+            ("three", {"source": "de", "target": "fr"}, "fr"),
+            ("nested", {"source": "both/de", "target": "both/en"}, None),
+            ("nested", {"source": "both/de", "target": "id"}, None),
+            ("plain", {"source": "question", "target": "answer"}, None),
+        ],
+    )
+    def test_the_language_of_the_targets_where_features_are_called_by_it(self, prepared, config, fields, language):
+        assert corpus(prepared, config, **fields).language == language
+
     def test_nested(self, prepared):
         found = corpus(prepared, "nested", source="both/en", target="id").read("test")
         assert set(pairs_of(found)) == {(f"en ü test {n}", f"id ü test {n}") for n in range(3)}

@@ -1,0 +1,256 @@
+"""Multi30k: the public files and no others, from a folder or from the public repository."""
+
+import gzip
+import hashlib
+import http.server
+import logging
+import re
+import threading
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from training.corpora import multi30k
+from training.corpora.corpus import CorpusError
+from training.corpora.multi30k import Multi30k
+
+DATA = Path(__file__).parents[4] / "shared" / "data" / "multi30k"
+NAMES = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
+SAID = {"en": ["One.", "Two\u2028too."], "de": ["Eins.", "Zwei."]}
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def public(monkeypatch):
+    """The content of small files by name, which take the place of the public ones."""
+    files = {
+        f"{name}.{language}.gz": gzip.compress("".join(f"{name} {line}\n" for line in lines).encode())
+        for name in NAMES.values()
+        for language, lines in SAID.items()
+    }
+    monkeypatch.setattr(multi30k, "_CHECKSUMS", {name: sha256(content) for name, content in files.items()})
+    return files
+
+
+@pytest.fixture
+def server(public, monkeypatch):
+    """A server in the public repository's place; it has `files` to change, and keeps what it was `asked` for."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            server.asked.append(self.path)
+            content = server.files.get(self.path.removeprefix("/raw/"))
+            self.send_response(404 if content is None else 200)
+            self.send_header("Content-Length", str(len(content or b"") + server.lost))
+            self.end_headers()
+            self.wfile.write(content or b"")
+
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.files, server.asked, server.lost = dict(public), [], 0
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(multi30k, "_ADDRESS", f"http://127.0.0.1:{server.server_port}/raw")
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Whoever opens an address fails, as without a network."""
+
+    def fail(url, timeout):
+        asked.append(url)
+        raise multi30k.urllib.error.URLError(OSError(-2, "Name or service not known"))
+
+    asked = []
+    monkeypatch.setattr(multi30k.urllib.request, "urlopen", fail)
+    return asked
+
+
+def fill(folder, files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class TestFolder:
+    @pytest.mark.parametrize("split", NAMES)
+    def test_a_full_one_is_read_and_left_as_it_is(self, public, no_network, tmp_path, split, caplog):
+        folder = fill(tmp_path / "data", public)
+        folder.chmod(0o555)
+        pairs = Multi30k(folder=folder).read(split)
+        folder.chmod(0o755)
+        assert pairs.sources == [f"{NAMES[split]} {line}" for line in SAID["en"]]
+        assert pairs.targets == [f"{NAMES[split]} {line}" for line in SAID["de"]]
+        assert contents(folder) == public
+        assert (no_network, caplog.text) == ([], "")
+
+    def test_the_other_way(self, public, no_network, tmp_path):
+        pairs = Multi30k(source="de", target="en", folder=fill(tmp_path, public)).read("test")
+        assert (pairs.sources[0], pairs.targets[0]) == ("test_2016_flickr Eins.", "test_2016_flickr One.")
+
+    def test_the_home_folder(self, public, no_network, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        fill(tmp_path / "captions", public)
+        assert len(Multi30k(folder="~/captions").read("train")) == 2
+
+    @pytest.mark.parametrize(
+        ("cache", "where"),
+        [
+            ("{}/cache", "cache/attention-zoo/multi30k"),
+            ("", ".cache/attention-zoo/multi30k"),
+            ("relative/cache", ".cache/attention-zoo/multi30k"),
+            (None, ".cache/attention-zoo/multi30k"),
+        ],
+    )
+    def test_by_default_it_is_in_the_users_cache(self, public, no_network, tmp_path, monkeypatch, cache, where):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        if cache is None:
+            monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        else:
+            monkeypatch.setenv("XDG_CACHE_HOME", cache.format(tmp_path))
+        fill(tmp_path / where, public)
+        assert len(Multi30k().read("train")) == 2
+
+    def test_only_the_files_of_the_split_are_needed(self, public, no_network, tmp_path):
+        fill(tmp_path, {name: content for name, content in public.items() if name.startswith("val.")})
+        assert len(Multi30k(folder=tmp_path).read("validation")) == 2
+
+    def test_another_file_of_that_name_is_told_and_kept(self, public, server, tmp_path):
+        other = gzip.compress(b"Something else.\n")
+        fill(tmp_path, public | {"val.de.gz": other})
+        told = (
+            f"{tmp_path / 'val.de.gz'} is not the public file: its SHA-256 is {sha256(other)}, and should be "
+            f"{sha256(public['val.de.gz'])}. It was left as it is; move it away"
+        )
+        with pytest.raises(CorpusError, match=f"^{re.escape(told)}"):
+            Multi30k(folder=tmp_path).read("validation")
+        assert contents(tmp_path) == public | {"val.de.gz": other}
+        assert server.asked == []
+
+    def test_a_folder_in_a_files_place(self, public, server, tmp_path):
+        (tmp_path / "val.en.gz").mkdir()
+        with pytest.raises(CorpusError, match=r"val\.en\.gz: cannot be read: Is a directory\.$"):
+            Multi30k(folder=tmp_path).read("validation")
+
+
+class TestDownload:
+    def test_missing_files_are_put_into_the_folder_and_it_is_said(self, public, server, tmp_path, caplog):
+        folder = fill(tmp_path / "deep" / "er", {"train.en.gz": public["train.en.gz"]})
+        corpus = Multi30k(folder=folder)
+        with caplog.at_level(logging.WARNING):
+            for split in corpus.splits:
+                assert len(corpus.read(split)) == 2
+        assert contents(folder) == public
+        assert sorted(server.asked) == sorted(f"/raw/{name}" for name in public if name != "train.en.gz")
+        assert len(caplog.messages) == 5
+        for message in caplog.messages:
+            assert message.startswith("multi30k: downloading http://")
+            assert message.endswith(f" into {folder}; for research and education only")
+
+    def test_what_was_downloaded_is_not_downloaded_again(self, server, tmp_path):
+        for _ in range(2):
+            Multi30k(folder=tmp_path / "new").read("test")
+        assert len(server.asked) == 2
+
+    def test_without_a_network(self, public, no_network, tmp_path):
+        fill(tmp_path, {"val.en.gz": public["val.en.gz"]})
+        url = f"{multi30k._ADDRESS}/val.de.gz"
+        told = (
+            f"{tmp_path / 'val.de.gz'} is missing, and {url} cannot be downloaded: [Errno -2] Name or service not "
+            f"known. Download it where there is a network, and put it into {tmp_path}; or set corpus.folder to"
+        )
+        with pytest.raises(CorpusError, match=f"^{re.escape(told)}"):
+            Multi30k(folder=tmp_path).read("validation")
+        assert no_network == [url]
+        assert [path.name for path in tmp_path.iterdir()] == ["val.en.gz"]
+
+    def test_a_file_that_is_gone(self, server, tmp_path):
+        del server.files["val.en.gz"]
+        with pytest.raises(
+            CorpusError, match=r"val\.en\.gz cannot be downloaded: HTTP Error 404: Not Found\. Download"
+        ):
+            Multi30k(folder=tmp_path).read("validation")
+
+    def test_a_connection_that_breaks_leaves_nothing(self, server, tmp_path):
+        server.lost = 10
+        with pytest.raises(CorpusError, match=r"cannot be downloaded: IncompleteRead"):
+            Multi30k(folder=tmp_path).read("validation")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_another_file_behind_the_address_leaves_nothing(self, public, server, tmp_path):
+        server.files["val.en.gz"] = other = b"<html>"
+        told = f"its SHA-256 is {sha256(other)}, and should be {sha256(public['val.en.gz'])}. Nothing was written to"
+        with pytest.raises(CorpusError, match=re.escape(told)):
+            Multi30k(folder=tmp_path).read("validation")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_folder_that_cannot_be_made(self, server, tmp_path):
+        (tmp_path / "file").touch()
+        with pytest.raises(CorpusError, match=r"file/val\.en\.gz: cannot be (read|written): Not a directory"):
+            Multi30k(folder=tmp_path / "file").read("validation")
+
+
+def test_scored_as_sentences_of_the_target_language(public, no_network):
+    assert (Multi30k().language, Multi30k(source="de", target="en").language) == ("de", "en")
+    assert Multi30k().metric("test") == "bleu"  # of what kind the texts are is known without reading them
+    assert Multi30k().licence == "The texts of Multi30k are for research and education only."
+
+
+def test_the_addresses_never_change_what_they_lead_to():
+    assert re.fullmatch(
+        r"https://raw\.githubusercontent\.com/multi30k/dataset/[0-9a-f]{40}/data/task1/raw", multi30k._ADDRESS
+    )
+
+
+def test_every_file_of_every_language_has_a_checksum():
+    assert set(multi30k._CHECKSUMS) == {f"{name}.{language}.gz" for name in NAMES.values() for language in SAID}
+    assert len(set(multi30k._CHECKSUMS.values())) == 6
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"source": "de"}, "source and target are the same language, 'de'"),
+        ({"target": "en"}, "source and target are the same language, 'en'"),
+        ({"source": "german"}, "Input should be 'en' or 'de'"),
+        ({"split": "train"}, "Extra inputs are not permitted"),
+    ],
+)
+def test_what_it_cannot_be(fields, told):
+    with pytest.raises(pydantic.ValidationError, match=told):
+        Multi30k(**fields)
+
+
+def test_no_other_split(public, no_network, tmp_path):
+    with pytest.raises(CorpusError, match=r"no split 'val'; it has train, validation, test\.$"):
+        Multi30k(folder=fill(tmp_path, public)).read("val")
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
+def test_the_public_files(no_network):
+    corpus = Multi30k(folder=DATA)
+    splits = {split: corpus.read(split) for split in corpus.splits}
+    assert {split: len(pairs) for split, pairs in splits.items()} == {
+        "train": 29_000,
+        "validation": 1_014,
+        "test": 1_000,
+    }
+    assert all((pairs.empty, pairs.too_long) == (0, 0) for pairs in splits.values())
+    test = splits["test"]
+    assert (test.sources[0], test.targets[0]) == (
+        "A man in an orange hat starring at something.",
+        "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
+    )

@@ -1,0 +1,151 @@
+"""BLEU (Papineni et al. 2002): on texts as they are, and on texts prepared as for published figures."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# Languages that are written without spaces between words, and how sacrebleu cuts them up.
+_UNSPACED = {"zh": "zh", "yue": "char", "ja": "char", "th": "char", "lo": "char", "km": "char", "my": "char"}
+_ORDER = 4  # BLEU counts sequences of one to four words
+_BUCKET = 5  # words
+# Resamples that an interval is estimated from, and how many pairs they may hold together: all are in memory at once.
+_RESAMPLES, _FEWEST_RESAMPLES, _MOST_RESAMPLED = 1000, 100, 5_000_000
+
+
+def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> float:
+    """BLEU of texts as they are, from 0 to 100, by sacrebleu: a number to compare epochs by.
+
+    Args:
+        hypotheses: what came out.
+        references: what should have, as many.
+        language: the language of both, where it is known, such as `de`.
+    """
+    return _metric("BLEU", tokenize=_tokenizer(language), force=True).corpus_score(hypotheses, [references]).score
+
+
+def scores(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str | None = None
+) -> dict[str, Any]:
+    """All that is told of the translations of a test set, as `metrics.json` holds it.
+
+    A score is `{"score", "low", "high", "signature"}`: from 0 to 100, its 95% interval by the bootstrap, and the
+    signature by which sacrebleu says how it was computed.
+
+    Args:
+        sources: what was translated.
+        hypotheses: what came out.
+        references: what should have.
+        language: the language of the references, where it is known, such as `de`.
+
+    Returns:
+        `bleu` and `chrf` of the texts as they are; `bleu_published_style`, BLEU of `published_style`, if the language
+        is known and Moses knows it; and `bleu_by_source_words`, for each range of source lengths, such as `6-10` words,
+        the number of `pairs` and the same kinds of BLEU.
+    """
+    styles = {"bleu": (_metric("BLEU", tokenize=_tokenizer(language), force=True), [*hypotheses], [*references])}
+    if has_published_style(language):
+        prepared = (published_style(texts, language) for texts in (hypotheses, references))
+        # As multi-bleu.perl, which published figures are computed by.
+        styles["bleu_published_style"] = (_metric("BLEU", tokenize="none", smooth_method="none", force=True), *prepared)
+    result = {name: _score(*style) for name, style in styles.items()}
+    result["chrf"] = _score(_metric("CHRF"), [*hypotheses], [*references])
+    buckets: dict[int, list[int]] = {}
+    for row, source in enumerate(sources):
+        buckets.setdefault(max(0, len(source.split()) - 1) // _BUCKET, []).append(row)
+    result["bleu_by_source_words"] = {
+        f"{number * _BUCKET + 1}-{(number + 1) * _BUCKET}": {"pairs": len(rows)}
+        | {name: _part(style, rows) for name, style in styles.items()}
+        for number, rows in sorted(buckets.items())
+    }
+    return result
+
+
+def published_style(texts: Sequence[str], language: str) -> list[str]:
+    """Texts in lower case, with punctuation normalised, and cut into tokens by the rules of Moses.
+
+    It does what lowercase.perl, normalize-punctuation.perl and tokenizer.perl do one after another, which is how the
+    public files `*.lc.norm.tok.*` of Multi30k were made that published figures are computed on.
+
+    Args:
+        texts: plain texts, in the case and with the punctuation that they came with.
+        language: their language, such as `de`.
+
+    Returns:
+        For each text its tokens with a space between them; some characters are escaped, as `&apos;` for `'`.
+
+    Raises:
+        ValueError: Moses has no rules for the language.
+
+    Example:
+        >>> published_style(["Don't “walk”, run (fast)!"], "en")
+        ['don &apos;t &quot; walk , &quot; run ( fast ) !']
+    """
+    if not has_published_style(language):
+        raise ValueError(f"expected a language that Moses has rules for, such as de, got {language!r}")
+    normalize, tokenize = _moses(_base(language))
+    # With its end, as the scripts read a line: one of their rules, on quotes, looks at what follows.
+    return [tokenize(normalize(f"{text.lower()}\n"), return_str=True) for text in texts]
+
+
+def has_published_style(language: str | None) -> bool:
+    """Whether the language is known, and Moses has rules for it."""
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    if language is None or _base(language) in _UNSPACED:
+        return False
+    return _base(language) in NonbreakingPrefixes().available_langs.values()
+
+
+def are_sentences(texts: Sequence[str], language: str | None = None) -> bool:
+    """Whether at least half of the texts have the four words or more that BLEU needs to say something of them."""
+    spaced = language is None or _base(language) not in _UNSPACED
+    long = sum(len(text.split() if spaced else text) >= _ORDER for text in texts)
+    return 2 * long >= len(texts)
+
+
+def _metric(kind: str, **options: Any) -> Any:
+    import sacrebleu
+
+    return getattr(sacrebleu, kind)(**options)
+
+
+def _tokenizer(language: str | None) -> str:
+    return _UNSPACED.get(_base(language or ""), "13a")
+
+
+def _base(language: str) -> str:
+    """The language without its region: `pt` for `pt_BR`."""
+    return re.split("[-_]", language)[0].lower()
+
+
+@functools.cache
+def _moses(language: str) -> tuple[Callable[[str], str], Callable[..., str]]:
+    """The punctuation normaliser and the tokenizer of a language."""
+    import sacremoses
+
+    return (
+        sacremoses.MosesPunctNormalizer(language, perl_parity=True).normalize,
+        sacremoses.MosesTokenizer(language).tokenize,
+    )
+
+
+def _score(metric: Any, hypotheses: list[str], references: list[str]) -> dict[str, Any]:
+    """A score with its interval."""
+    resamples = min(_RESAMPLES, max(_FEWEST_RESAMPLES, _MOST_RESAMPLED // len(hypotheses)))
+    score = metric.corpus_score(hypotheses, [references], n_bootstrap=resamples)
+    low, high = max(0.0, score._mean - score._ci), min(100.0, score._mean + score._ci)
+    return {
+        **{name: round(float(value), 2) for name, value in (("score", score.score), ("low", low), ("high", high))},
+        "signature": str(metric.get_signature()),
+    }
+
+
+def _part(style: tuple[Any, list[str], list[str]], rows: list[int]) -> dict[str, float]:
+    """The score of some of the pairs, whose signature is that of all."""
+    metric, *texts = style
+    part = _score(metric, *([side[row] for row in rows] for side in texts))
+    del part["signature"]
+    return part

@@ -1,0 +1,26 @@
+"""What `metrics.json` says of a model, in a line each: the score that its task is judged by first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NAMES = {"bleu": "BLEU", "bleu_published_style": "BLEU, published style", "chrf": "chrF"}
+
+
+def headlines(metrics: dict[str, Any]) -> dict[str, str]:
+    """The scores by their names, ready to be printed, the most important first.
+
+    Sentences have BLEU with its 95% interval, as `41.02 [39.6, 42.4]`, and everything has exact match.
+    """
+    by_name = {name: _interval(metrics[key]) for key, name in _NAMES.items() if key in metrics}
+    return by_name | {"exact match": f"{metrics['exact_match']:.2%}"}
+
+
+def headline(metrics: dict[str, Any]) -> str:
+    """The most important score and what it is of, as `99.99% exact match on 10,000 test pairs`."""
+    name, value = next(iter(headlines(metrics).items()))
+    return f"{value} {name} on {metrics['total']:,} {metrics['split']} pairs"
+
+
+def _interval(score: dict[str, Any]) -> str:
+    return f"{score['score']:.2f} [{score['low']:.1f}, {score['high']:.1f}]"

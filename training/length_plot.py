@@ -1,0 +1,128 @@
+"""BLEU by source length, several models in one picture: figure 2 of Bahdanau et al. (2014)."""
+
+from __future__ import annotations
+
+import io
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from training.run_files import METRICS_FILE
+from zoo.atomic import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf")
+_KINDS = {"bleu_published_style": "BLEU (lowercased, tokenised)", "bleu": "BLEU"}
+_LINES, _MARKERS = ("-", "--", "-.", ":"), "osD^vP"  # which tell the models apart without colours, too
+
+
+def read_scores(folder: pathlib.Path) -> dict[str, Any]:
+    """The scores of a run or of an exported model, whose newest version counts.
+
+    Raises:
+        ValueError: the folder holds none, or none by source length.
+    """
+    from zoo.serving.layout import newest_version
+
+    file = (newest_version(folder) or folder) / METRICS_FILE
+    try:
+        metrics = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ValueError(
+            f"{folder}: expected the folder of a finished run or of an exported model, with a {METRICS_FILE}"
+        ) from None
+    if not isinstance(metrics, dict) or not metrics.get("bleu_by_source_words"):
+        raise ValueError(f"{file} has no BLEU by source length; what was scored by exact match alone has none")
+    return metrics
+
+
+def draw(models: dict[str, dict[str, Any]], least: int = 10) -> Figure:
+    """Draws a line a model, with its 95% intervals as a band, and below how many pairs each length has.
+
+    It is BLEU in the style of published figures if all models have that, else of the texts as they are.
+
+    Args:
+        models: what `metrics.json` holds, by the name of each model in the legend.
+        least: a range of lengths with fewer pairs is left out.
+
+    Raises:
+        ValueError: the models were scored on different pairs, or no range of lengths has enough of them.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    counts = _common_counts(models)
+    kept = [bucket for bucket, pairs in counts.items() if pairs >= least]
+    if not kept:
+        raise ValueError(f"expected at least {least} pairs of some length, got {sum(counts.values())} pairs in all")
+    middles = [sum(map(int, bucket.split("-"))) / 2 for bucket in kept]
+    tables = {name: metrics["bleu_by_source_words"] for name, metrics in models.items()}
+    kind = next(kind for kind in _KINDS if all(kind in table[kept[0]] for table in tables.values()))
+    figure = Figure(figsize=(7, 4.6), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    axes, below = figure.subplots(2, sharex=True, height_ratios=(6, 1))
+    for number, (name, table) in enumerate(tables.items()):
+        scores = {key: [table[bucket][kind][key] for bucket in kept] for key in ("score", "low", "high")}
+        style = {"linestyle": _LINES[number % len(_LINES)], "marker": _MARKERS[number % len(_MARKERS)]}
+        (line,) = axes.plot(middles, scores["score"], label=name, linewidth=1.6, markersize=5, **style)
+        axes.fill_between(middles, scores["low"], scores["high"], color=line.get_color(), alpha=0.12, linewidth=0)
+    axes.set(ylabel=_KINDS[kind])
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    for text in axes.legend().get_texts():
+        text.set_parse_math(False)
+    bars = below.bar(middles, [counts[bucket] for bucket in kept], width=3.6, color="0.75")
+    below.bar_label(bars, [f"{counts[bucket]:,}" for bucket in kept], fontsize=8, padding=1)
+    below.set(xlabel="source length (words)", ylabel="pairs", yticks=[])
+    below.set_xticks(middles, [bucket.replace("-", "–") for bucket in kept])
+    below.margins(y=0.45)
+    for spine in ("top", "right", "left"):
+        below.spines[spine].set_visible(False)
+    return figure
+
+
+def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
+    """Reads the scores of runs or exported models, and draws them into a file.
+
+    Args:
+        folders: of runs or exported models; a line each, called by its model's name.
+        path: a .png, .svg or .pdf file, which appears whole or not at all.
+
+    Raises:
+        ValueError: the file's suffix is another, a folder has no such scores, or they cannot be compared.
+    """
+    import matplotlib
+
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"expected a path that ends in {', '.join(SUFFIXES)}, got {str(path)!r}")
+    scores = [read_scores(folder) for folder in folders]
+    names = [str(each.get("name", folder)) for each, folder in zip(scores, folders, strict=True)]
+    # Models of one name, such as versions, are called by their folders.
+    labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
+    if repeated := sorted({label for label in labels if labels.count(label) > 1}):
+        raise ValueError(f"expected each model once, got {', '.join(repeated)} again")
+    figure, content, suffix = draw(dict(zip(labels, scores, strict=True))), io.BytesIO(), path.suffix.lower()[1:]
+    # Without dates and random ids the same scores give the same file.
+    metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[suffix]
+    with matplotlib.rc_context({"svg.hashsalt": "zoo"}):
+        figure.savefig(content, format=suffix, dpi=200, metadata=metadata)
+    return write_whole(path, content.getvalue())
+
+
+def _common_counts(models: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """How many pairs each range of lengths has, the same for all models."""
+    found = {
+        name: {bucket: each["pairs"] for bucket, each in metrics["bleu_by_source_words"].items()}
+        for name, metrics in models.items()
+    }
+    (first, counts), *others = found.items()
+    for name, each in others:
+        if each != counts:
+            raise ValueError(
+                f"{first} and {name} were scored on different pairs ({sum(counts.values()):,} and "
+                f"{sum(each.values()):,}), so they cannot be compared"
+            )
+    return counts

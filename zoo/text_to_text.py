@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.pictures import Alignment
+from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
+
+Function = Callable[[tf.Tensor], dict[str, tf.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,54 +22,87 @@ class Translation:
         source: the text that was given.
         text: the text that came out.
         score: the natural logarithm of the model's probability of `text`, its end included; at most 0.
+        alternatives: the next best translations of the same text, best first, where more than one was asked for. Which
+            is best the length penalty decides as well, so an alternative may have the higher score; and two of them
+            may be one text, spelt by different tokens.
     """
 
     source: str
     text: str
     score: float
+    alternatives: tuple[Translation, ...] = ()
 
 
 class TextToText(abc.ABC):
     """Translates texts, and shows what it attended to.
 
-    A subclass gives two functions of a `(B,)` string tensor. All else, lists of any length, their batches and their
-    order, is here.
+    A subclass gives functions of a `(B,)` string tensor. All else, lists of any length, their batches and their order,
+    is here.
     """
 
     @abc.abstractmethod
-    def _translate(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`text` `(B,)` and `score` `(B,)` of each text."""
+    def _search(self, beam_size: int | None, length_penalty: float | None, n_best: int) -> Function:
+        """A function that gives `text` `(B, N)` and `score` `(B, N)` of each text, -inf where there are fewer."""
 
     @abc.abstractmethod
     def _attend(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """`source_tokens` `(B, S)`, `target_tokens` `(B, T)` and `weights` `(B, T, S)` of each text."""
 
-    def __call__(self, texts: Sequence[str], batch_size: int = 64) -> list[str]:
+    @abc.abstractmethod
+    def _attend_by_head(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """As `_attend`, with `weights` `(B, M, H, T, S)`, and `source_weights` `(B, N, H, S, S)`."""
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        batch_size: int = 64,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+    ) -> list[str]:
         """Translates texts.
 
         Args:
             texts: a list of strings, of any length.
             batch_size: how many are translated at once.
+            beam_size: how many hypotheses are followed; 1 is greedy. None for the model's own.
+            length_penalty: how much longer translations are favoured, see `zoo.decoding.beam_search`; without effect
+                on a beam of 1. None for the model's own.
 
         Returns:
             The translations, in the same order.
 
         Raises:
-            ValueError: `texts` is not a list of strings.
+            ValueError: `texts` is not a list of strings, a number is out of its range, or the beam of what was exported
+                was to be changed.
         """
-        return [translation.text for translation in self.translate(texts, batch_size)]
+        return [each.text for each in self.translate(texts, batch_size, beam_size, length_penalty)]
 
-    def translate(self, texts: Sequence[str], batch_size: int = 64) -> list[Translation]:
-        """As a call, with the score of each text."""
+    def translate(
+        self,
+        texts: Sequence[str],
+        batch_size: int = 64,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+    ) -> list[Translation]:
+        """As a call, with the score of each text, and the `n_best` best translations of it, at most `beam_size`."""
         texts = _checked(texts)
+        search = self._search(beam_size, length_penalty, n_best)
         translations: list[Translation | None] = [None] * len(texts)
-        for rows, result in self._batches(self._translate, texts, batch_size):
-            for row, text, score in zip(rows, result["text"], result["score"], strict=True):
-                translations[row] = Translation(texts[row], text.decode(), float(score))
+        for rows, result in self._batches(search, texts, batch_size):
+            for row, found, scores in zip(rows, result["text"], result["score"], strict=True):
+                best, *others = (
+                    Translation(texts[row], text.decode(), float(score))
+                    for text, score in zip(found, scores, strict=True)
+                    if score != float("-inf")
+                )
+                translations[row] = dataclasses.replace(best, alternatives=tuple(others))
         return translations
 
     def attend(self, texts: Sequence[str], batch_size: int = 64) -> list[Alignment]:
         """What each output token attended to, for `zoo.pictures`.
+
+        Where a model has several layers and heads, this is the mean of the last layer's heads.
 
         Args:
             texts: a list of strings.
@@ -79,22 +114,47 @@ class TextToText(abc.ABC):
         Raises:
             ValueError: `texts` is not a list of strings, or the model has no attention.
         """
+
+        def alignment(text, source, target, weights):
+            return Alignment(source, target, weights[: len(target), : len(source)], source_text=text)
+
+        return self._drawn(self._attend, texts, batch_size, ("weights",), alignment)
+
+    def attend_by_head(self, texts: Sequence[str], batch_size: int = 64) -> list[AttentionGrid]:
+        """What each head of each layer attended to, for `zoo.pictures`.
+
+        Args:
+            texts: a list of strings.
+            batch_size: how many are translated at once.
+
+        Returns:
+            A grid a text: the attention to the source, then the encoder's self-attention, without padding. Its
+            `choose` leaves some of them.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, or the model has no attention, or but one.
+        """
+
+        def grid(text, source, target, weights, source_weights):
+            s, t = len(source), len(target)
+            to_source = AttentionMaps("Attention to the source", source, target, weights[:, :, :t, :s])
+            within = AttentionMaps("Self-attention of the encoder", source, source, source_weights[:, :, :s, :s])
+            return AttentionGrid(to_source, within, source_text=text)
+
+        return self._drawn(self._attend_by_head, texts, batch_size, ("weights", "source_weights"), grid)
+
+    def _drawn(self, function: Function, texts: Sequence[str], batch_size: int, names: Sequence[str], make) -> list:
+        """What is made of each text, its source and target tokens and its rows of the named results."""
         texts = _checked(texts)
-        alignments: list[Alignment | None] = [None] * len(texts)
-        for rows, result in self._batches(self._attend, texts, batch_size):
-            columns = (result["source_tokens"], result["target_tokens"], result["weights"])
-            for row, source, target, weights in zip(rows, *columns, strict=True):
-                source, target = _unpadded(source), _unpadded(target)
-                alignments[row] = Alignment(
-                    source_tokens=source,
-                    target_tokens=target,
-                    weights=weights[: len(target), : len(source)],
-                    source_text=texts[row],
-                )
-        return alignments
+        drawn = [None] * len(texts)
+        for rows, result in self._batches(function, texts, batch_size):
+            columns = (result[name] for name in ("source_tokens", "target_tokens", *names))
+            for row, source, target, *weights in zip(rows, *columns, strict=True):
+                drawn[row] = make(texts[row], _unpadded(source), _unpadded(target), *weights)
+        return drawn
 
     @staticmethod
-    def _batches(function, texts: list[str], batch_size: int) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    def _batches(function: Function, texts: list[str], batch_size: int) -> Iterator[tuple[np.ndarray, dict]]:
         """Runs the function on texts of similar length together, which saves padding."""
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")

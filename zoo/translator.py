@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -11,13 +12,15 @@ import tensorflow as tf
 
 import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
 from zoo.atomic import replaced_folder
-from zoo.decoding import greedy
-from zoo.text import Tokenizer
+from zoo.decoding import beam_search, check_beam, greedy
+from zoo.layers.functions.inference import inference
+from zoo.text import PADDING, START, Tokenizer
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_to_text import TextToText
 
 CONFIG_FILE = "translator.json"
 MODEL_FILE = "model.keras"
+_TEXT = tf.TensorSpec([None], tf.string, name="text")
 
 
 class Translator(TextToText, tf.Module):
@@ -26,6 +29,7 @@ class Translator(TextToText, tf.Module):
     ```python
     translator = Translator(model, source_tokenizer, target_tokenizer)
     translator(["21 novembre 2026"])          # ["2026-11-21"]
+    translator.translate(["21 novembre 2026"], beam_size=5, n_best=3)[0].alternatives
     translator.attend(["21 novembre 2026"])   # what attended to what
     translator.save("runs/dates/translator")
     ```
@@ -33,14 +37,18 @@ class Translator(TextToText, tf.Module):
     Axes: B batch, S source length, T target length.
 
     Args:
-        model: a model of ids with `begin` and `step`, such as `zoo.models.RNNSeq2Seq`.
+        model: a model of ids with `begin` and `step`, such as those of `zoo.models`.
         source_tokenizer: the tokenizer of the source side.
         target_tokenizer: the tokenizer of the target side.
         max_source_length: source tokens a text may have, its end token included; what is longer is cut off.
         max_target_length: tokens a result may have, its end token included; a longer one is cut off.
+        beam_size: how many hypotheses are followed where a call does not say; 1 is greedy. What is exported always
+            decodes with this one.
+        length_penalty: how much longer translations are favoured, likewise; see `zoo.decoding.beam_search`.
 
     Raises:
-        ValueError: a source length below 2 or a target length below 1, or a tokenizer with more ids than the model.
+        ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, or a
+            tokenizer with more ids than the model.
     """
 
     def __init__(
@@ -50,6 +58,8 @@ class Translator(TextToText, tf.Module):
         target_tokenizer: Tokenizer,
         max_source_length: int = 1000,
         max_target_length: int = 200,
+        beam_size: int = 1,
+        length_penalty: float = 0.6,
     ):
         super().__init__()
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
@@ -66,42 +76,118 @@ class Translator(TextToText, tf.Module):
         ):
             if length < least:
                 raise ValueError(f"`{name}` must be at least {least}. Received: {name}={length}")
+        check_beam(beam_size)
+        _check_penalty(length_penalty)
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
         self.max_target_length = max_target_length
+        self.beam_size = beam_size
+        self.length_penalty = float(length_penalty)
 
     @property
     def has_attention(self) -> bool:
         """Whether the model gives attention weights."""
-        return getattr(self.model, "attention", None) is not None
+        return getattr(self.model, "has_attention", False)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
+    @property
+    def has_heads(self) -> bool:
+        """Whether the model gives the weights of several layers and heads."""
+        return hasattr(self.model, "attention_maps")
+
+    @tf.function(input_signature=[_TEXT], autograph=False)
     def _translate(self, texts):
-        hypotheses = self._decode(self._source_ids(texts))
-        return {"text": self.target_tokenizer.detokenize(hypotheses.ids), "score": hypotheses.scores}
+        """`text` `(B,)` and `score` `(B,)`, by the translator's own beam."""
+        ids, scores = self._decode(self._source_ids(texts), tf.constant(self.length_penalty), self.beam_size, 1)
+        return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
+    @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend(self, texts):
+        self._check_attention()
+        source = self._source_ids(texts)
+        if self.has_heads:
+            ids, maps, _ = self._maps(source)
+            weights = tf.reduce_mean(maps[:, -1], axis=1)
+        else:
+            ids, _, weights = self._decode(source, tf.constant(self.length_penalty), self.beam_size, 1, True)
+            ids, weights = ids[:, 0], weights[:, 0]
+        return {**self._tokens(source, ids), "weights": weights}
+
+    @tf.function(input_signature=[_TEXT], autograph=False)
+    def _attend_by_head(self, texts):
+        self._check_attention()
+        if not self.has_heads:
+            raise ValueError("This model has one attention, without layers and heads to choose from.")
+        source = self._source_ids(texts)
+        ids, maps, source_maps = self._maps(source)
+        return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
+
+    def _check_attention(self):
         if not self.has_attention:
             raise ValueError("This model has no attention to show: it was built with attention=None.")
-        source = self._source_ids(texts)
-        hypotheses = self._decode(source, return_weights=True)
+
+    def _tokens(self, source, ids):
         return {
             "source_tokens": self.source_tokenizer.tokens(source),
-            "target_tokens": self.target_tokenizer.tokens(hypotheses.ids),
-            "weights": hypotheses.weights,
+            "target_tokens": self.target_tokenizer.tokens(ids),
         }
 
+    def _search(self, beam_size, length_penalty, n_best):
+        beam_size = self.beam_size if beam_size is None else beam_size
+        length_penalty = self.length_penalty if length_penalty is None else length_penalty
+        check_beam(beam_size, n_best)
+        _check_penalty(length_penalty)
+        penalty = tf.constant(length_penalty, tf.float32)
+        return lambda texts: self._n_best(texts, penalty, beam_size, n_best)
+
+    def _n_best(self, texts, length_penalty, beam_size, n_best):
+        # Traced once for texts of any number, and again for another beam_size or n_best alone.
+        function = self._n_best_function.get_concrete_function(
+            _TEXT, tf.TensorSpec([], tf.float32), beam_size=beam_size, n_best=n_best
+        )
+        return function(texts, length_penalty)
+
+    @tf.function(autograph=False)
+    def _n_best_function(self, texts, length_penalty, beam_size, n_best):
+        ids, scores = self._decode(self._source_ids(texts), length_penalty, beam_size, n_best)
+        shape = tf.shape(ids)
+        found = self.target_tokenizer.detokenize(tf.reshape(ids, [shape[0] * n_best, shape[2]]))
+        return {"text": tf.reshape(found, [-1, n_best]), "score": scores}
+
+    # This one, the loop and the maps are functions of their own, which all signatures of an export share.
+    @tf.function(input_signature=[_TEXT], autograph=False)
     def _source_ids(self, texts):
         return self.source_tokenizer.tokenize(tf.strings.strip(texts), add_end=True, max_length=self.max_source_length)
 
-    def _decode(self, source, return_weights=False):
+    @tf.function(autograph=False)
+    def _decode(self, source, length_penalty, beam_size, n_best, return_weights=False):
+        """Ids `(B, N, T)` and log-probabilities `(B, N)`, and the weights `(B, N, T, S)` if asked for."""
         # Of an empty text nothing is left but the end token; nothing is what it is translated to.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
         limits = tf.where(empty, 0, self.max_target_length)
-        return greedy(self.model, source, limits, return_weights)
+        with inference(max(self.max_source_length, self.max_target_length)):
+            if beam_size == 1:
+                found = greedy(self.model, source, limits, return_weights)
+                ids, scores = found.ids[:, None], found.scores[:, None]
+                weights = found.weights[:, None] if return_weights else None
+            else:
+                ids, _, scores, weights = beam_search(
+                    self.model, source, limits, beam_size, length_penalty, n_best, return_weights
+                )
+                nothing = tf.constant([[0.0] + [float("-inf")] * (n_best - 1)])
+                scores = tf.where(empty[:, None], nothing, scores)
+        return (ids, scores, weights) if return_weights else (ids, scores)
+
+    @tf.function(autograph=False)
+    def _maps(self, source):
+        """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
+        ids, _ = self._decode(source, tf.constant(self.length_penalty), self.beam_size, 1)
+        ids = ids[:, 0]
+        previous = tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=START)
+        with inference(max(self.max_source_length, self.max_target_length)):
+            maps, source_maps = self.model.attention_maps(source, previous)
+        return ids, _zeroed(maps, ids), _zeroed(source_maps, source)
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes the model and its tokenizers as a folder, which `zoo.load` reads.
@@ -122,6 +208,8 @@ class Translator(TextToText, tf.Module):
                 "target_tokenizer": tokenizer_to_config(self.target_tokenizer),
                 "max_source_length": self.max_source_length,
                 "max_target_length": self.max_target_length,
+                "beam_size": self.beam_size,
+                "length_penalty": self.length_penalty,
             }
             text = json.dumps(config, ensure_ascii=False, indent=1)
             (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
@@ -145,3 +233,15 @@ class Translator(TextToText, tf.Module):
             tokenizer_from_config(config.pop("target_tokenizer")),
             **config,
         )
+
+
+def _check_penalty(length_penalty):
+    if isinstance(length_penalty, bool) or not isinstance(length_penalty, (int, float)):
+        raise ValueError(f"`length_penalty` must be a number. Received: length_penalty={length_penalty!r}")
+    if not 0 <= length_penalty < math.inf:
+        raise ValueError(f"`length_penalty` must be 0 or more. Received: length_penalty={length_penalty}")
+
+
+def _zeroed(maps, ids):
+    """Weights `(B, layers, H, T, S)` without the rows where ids `(B, T)` are padding."""
+    return tf.where((ids != PADDING)[:, None, None, :, None], tf.cast(maps, tf.float32), 0.0)

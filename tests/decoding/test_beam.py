@@ -158,6 +158,14 @@ def test_runs_in_a_graph_of_unknown_sizes(model):
     assert run(SOURCE[:0], limits(0, 6)).ids.shape[:2] == (0, 2)
 
 
+def test_runs_in_a_graph_where_the_number_of_limits_alone_is_known(model):
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def run(source):
+        return beam_search(model, source, tf.constant([4]), 3).scores
+
+    np.testing.assert_allclose(run(SOURCE[:1]), beam_search(model, SOURCE[:1], [4], 3).scores, atol=1e-5)
+
+
 def test_a_row_of_limit_zero_stays_empty(model):
     beams = beam_search(model, SOURCE, tf.constant([0, 4, 0]), 2, return_weights=True)
     assert not np.any(beams.ids[0]) and not np.any(beams.ids[2]) and np.any(beams.ids[1])
@@ -199,6 +207,7 @@ def test_fewer_texts_than_asked_for_leave_the_rest_empty():
     ("arguments", "message"),
     [
         ({"beam_size": 0}, r"^`beam_size` must be a positive integer\. Received: beam_size=0$"),
+        ({"beam_size": True}, r"^`beam_size` must be a positive integer\. Received: beam_size=True$"),
         ({"n_best": 1.5}, r"^`n_best` must be a positive integer\. Received: n_best=1\.5$"),
         ({"beam_size": 2, "n_best": 3}, r"^`n_best` must be at most `beam_size`\. Received: n_best=3, beam_size=2$"),
     ],

@@ -219,7 +219,7 @@ def test_gradients_are_those_of_finite_differences(kind, attention, step, tolera
         ({"units": -1}, r"^`units` must be a positive integer\. Received: units=-1$"),
         (
             {"units": 5, "attention": "additive"},
-            r"^`attention` must be a layer such as AdditiveAttention\(units\), or None\. Received: attention='additive'$",
+            r"^`attention` must be a layer such as AdditiveAttention\(units\), or None\. Received: attention='add",
         ),
         ({"units": 5, "cell": "rnn"}, r"^`cell` must be one of 'gru', 'lstm'\. Received: cell='rnn'$"),
     ],

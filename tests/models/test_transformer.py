@@ -311,3 +311,65 @@ def test_lower_precision(model, policy, precision):
 def test_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
         Transformer(**{**SIZES, **arguments})
+
+
+# What it attends to.
+
+
+def test_attention_maps_are_what_the_layers_return(model):
+    """Each layer called by itself, with what the one before has given."""
+    maps, source_maps = model.attention_maps(SOURCE, TARGET)
+    sizes = (model.decoder_layers, model.num_heads, TARGET.shape[1], SOURCE.shape[1])
+    assert tuple(maps.shape) == (len(SOURCE), *sizes)
+    assert tuple(source_maps.shape) == (len(SOURCE), model.encoder_layers, model.num_heads, *2 * sizes[-1:])
+    assert maps.dtype == source_maps.dtype == "float32"
+    mask = SOURCE != 0
+    # The functional graph knows what each layer is given.
+    names = [f"encoder_layer_{n + 1}" for n in range(model.encoder_layers)]
+    names += [f"decoder_layer_{n + 1}" for n in range(model.decoder_layers)]
+    given = {name: model.get_layer(name).input for name in names}
+    values = keras.Model({each.name: each for each in model.inputs}, given)(BATCH)
+    for number in range(model.encoder_layers):
+        name = f"encoder_layer_{number + 1}"
+        inputs = keras.tree.flatten(values[name])[0]
+        _, weights = model.get_layer(name)(inputs, mask=mask, return_attention_scores=True)
+        np.testing.assert_allclose(source_maps[:, number], weights, atol=1e-6)
+    for number in range(model.decoder_layers):
+        name = f"decoder_layer_{number + 1}"
+        inputs, memory = keras.tree.flatten(values[name])[:2]
+        *_, weights = model.get_layer(name)(inputs, memory, memory_mask=mask, return_attention_scores=True)
+        np.testing.assert_allclose(maps[:, number], weights, atol=1e-6)
+
+
+def test_attention_maps_are_weights_on_what_is_no_padding(model):
+    maps, source_maps = model.attention_maps(SOURCE, TARGET)
+    for each in (np.array(maps), np.array(source_maps)):
+        real = (SOURCE != 0)[:, None, None, None, :]
+        assert not np.any(each * ~real)
+        # The third row has no token: nothing to attend to.
+        total = np.array([1, 1, 0, 1])[:, None, None, None]
+        np.testing.assert_allclose(each.sum(-1), np.broadcast_to(total, each.shape[:-1]), atol=1e-5)
+    assert np.ptp(maps, axis=(1, 2)).max() > 0.05, "heads and layers that are all alike would hide a mistake"
+
+
+def test_attention_maps_agree_with_the_steps(model):
+    maps, _ = model.attention_maps(SOURCE, TARGET)
+    _, stepped = step_through(model, SOURCE, TARGET)
+    real = (TARGET != 0)[:, :, None]  # what a row of padding attends to means nothing
+    of_last_layer = np.mean(maps, axis=2)[:, -1]
+    np.testing.assert_allclose(of_last_layer * real, np.concatenate(stepped, 1) * real, atol=1e-5)
+
+
+def test_attention_maps_of_a_padded_source_are_those_of_the_source_alone(model):
+    maps, source_maps = model.attention_maps(SOURCE[1:2], TARGET[1:2])
+    alone, source_alone = model.attention_maps(SOURCE[1:2, :2], TARGET[1:2])
+    np.testing.assert_allclose(maps[..., :2], alone, atol=1e-5)
+    np.testing.assert_allclose(source_maps[..., :2, :2], source_alone, atol=1e-5)
+
+
+def test_attention_maps_do_not_look_ahead(model):
+    changed = TARGET.copy()
+    changed[:, 2] = 7
+    maps, _ = model.attention_maps(SOURCE, TARGET)
+    others, _ = model.attention_maps(SOURCE, changed)
+    np.testing.assert_array_equal(maps[..., :2, :], others[..., :2, :])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zoo.pictures import Alignment
-from zoo.pictures.alignment import as_list
+from zoo.pictures.drawable import as_list
 
 WEIGHTS = np.array([[0.7, 0.2, 0.1], [0.0, 0.0, 0.0]])  # T = 2, S = 3
 

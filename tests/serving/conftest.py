@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zoo import Translator
-from zoo.models import RNNSeq2Seq
+from zoo.models import RNNSeq2Seq, Transformer
 from zoo.serving import Servable, export
 from zoo.text import CharacterTokenizer
 
@@ -18,9 +18,36 @@ def build(attention="additive", cell="gru", dropout=0.0, seed=4):
     return Translator(model, source, target, max_source_length=400, max_target_length=12)
 
 
+def build_transformer(seed=28, **arguments):
+    """Likewise a transformer, of two decoder layers and one encoder layer."""
+    source, target = CharacterTokenizer("abcdé 1234😀"), CharacterTokenizer("zyxwü 987😀")
+    sizes = dict(units=8, num_heads=2, feed_forward_units=12, encoder_layers=1, decoder_layers=2, dropout=0.3)
+    model = Transformer(source.size, target.size, **sizes, tied_embeddings="none")
+    random = np.random.default_rng(seed)
+    ones = [weight.path.endswith("gamma") for weight in model.weights]
+    model.set_weights(
+        [
+            np.ones(w.shape) if one else 0.7 * random.normal(size=w.shape)
+            for w, one in zip(model.weights, ones, strict=True)
+        ]
+    )
+    return Translator(model, source, target, **{"max_source_length": 400, "max_target_length": 12, **arguments})
+
+
 @pytest.fixture(scope="session")
 def build_translator():
     return build
+
+
+@pytest.fixture(scope="session")
+def transformer():
+    return build_transformer(beam_size=3)
+
+
+@pytest.fixture(scope="session")
+def exported_transformer(transformer, tmp_path_factory):
+    """The folder of its version 1."""
+    return export(transformer, tmp_path_factory.mktemp("transformer") / "tiny")
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ def names(folder):
 def quick_save(monkeypatch):
     """Instead of a SavedModel a file of its name, where only the folders matter."""
 
-    def save(_, folder, signatures):
+    def save(_, folder, signatures, options):
         os.makedirs(folder)
         pathlib.Path(folder, "saved_model.pb").touch()
 
@@ -75,7 +75,7 @@ def test_a_path_that_is_a_file(translator, tmp_path):
 
 
 def test_a_crash_in_the_middle_leaves_no_version_and_nothing_temporary(translator, tmp_path, monkeypatch):
-    def crash(_, folder, signatures):
+    def crash(_, folder, signatures, options):
         os.makedirs(os.path.join(folder, "variables"))
         pathlib.Path(folder, "saved_model.pb").write_bytes(b"half")
         raise OSError("no space left on device")

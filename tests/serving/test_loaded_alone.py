@@ -4,10 +4,13 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
+
+from zoo.serving import newest_version
 
 BATCHES = [
     [b"cab", b"", "é 1".encode(), b"\xff\xfe", b"4321 abcd" * 9, b"a\0b", "😀".encode()],
@@ -105,3 +108,18 @@ def test_the_texts_are_worth_comparing(loaded):
     """Or equal answers would mean little."""
     texts = {text for result in loaded["serving_default"] for text in result["text"]}
     assert len(texts) >= 6
+
+
+@pytest.mark.parametrize("family", ["exported", "exported_transformer"])
+def test_it_loads_without_a_word(request, family):
+    """No warning of gradients that were not saved, nor of anything else, but for TensorFlow's notes on starting."""
+    path = newest_version(request.getfixturevalue(family))
+    program = (
+        "import os, sys, tensorflow as tf; tf.config.list_logical_devices(); sys.stderr.flush()\n"
+        "log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT); os.dup2(log, 2); os.dup2(log, 1)\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "for signature in model.signatures.values(): signature(text=tf.constant(['cab']))"
+    )
+    with tempfile.NamedTemporaryFile() as said:
+        subprocess.run([sys.executable, "-c", program, path, said.name], check=True, timeout=120, capture_output=True)
+        assert said.read().decode() == ""

@@ -64,3 +64,31 @@ def test_a_saved_model_of_another_kind(tmp_path, given, gives):
     tf.saved_model.save(other, str(tmp_path / "2"))
     with pytest.raises(ValueError, match=r"2 has no signature 'serving_default' from `text` to `text`\.$"):
         Servable(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_transformer_decodes_with_its_beam_and_shows_its_heads(exported_transformer, transformer):
+    servable = Servable(exported_transformer)
+    assert transformer.beam_size == 3
+    for ours, theirs in zip(servable.translate(TEXTS), transformer.translate(TEXTS), strict=True):
+        assert (ours.text, ours.alternatives) == (theirs.text, ())
+        assert ours.score == pytest.approx(theirs.score, abs=1e-5)
+    assert servable(TEXTS) != transformer(TEXTS, beam_size=1), "a beam that changes nothing"
+    texts = ["cab", "4321 abcd"]
+    for ours, theirs in zip(servable.attend_by_head(texts), transformer.attend_by_head(texts), strict=True):
+        assert (ours.source_text, ours.target_text) == (theirs.source_text, theirs.target_text)
+        for kind, wanted in zip(ours.kinds, theirs.kinds, strict=True):
+            np.testing.assert_allclose(kind.weights, wanted.weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", [{"beam_size": 3}, {"length_penalty": 0.6}, {"n_best": 2}, {"beam_size": 1}])
+def test_its_beam_is_fixed(servable, change):
+    with pytest.raises(
+        ValueError, match=r"/1 decodes with the beam that it was exported with, .* a saved Translator\.$"
+    ):
+        servable.translate(TEXTS, **change)
+
+
+def test_one_attention_has_no_heads(servable):
+    with pytest.raises(ValueError, match=r"/1 has no signature 'attention_by_head': its model has no layers and heads"):
+        servable.attend_by_head(["a"])

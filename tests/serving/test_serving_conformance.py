@@ -13,7 +13,11 @@ FAMILIES = {
     "additive gru": {},
     "scaled lstm, dropout": {"attention": "scaled", "cell": "lstm", "dropout": 0.3},
     "thought vector": {"attention": None},
+    "transformer, beam": None,
 }
+# Where a signature's output has axes of known sizes: the layers and the heads.
+KNOWN = {"attention_by_head": {"weights": {1: 2, 2: 2}, "source_weights": {1: 1, 2: 2}}}
+SIGNATURES = {"serving_default", "attention", "attention_by_head"}
 # What clients send. The last is longer than the longest source.
 TEXTS = [
     b"cab",
@@ -37,7 +41,10 @@ TEXTS = [
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def meta_graph(request, build_translator, tmp_path_factory):
-    version = export(build_translator(**FAMILIES[request.param]), tmp_path_factory.mktemp("family"))
+    if FAMILIES[request.param] is None:
+        version = request.getfixturevalue("exported_transformer")
+    else:
+        version = export(build_translator(**FAMILIES[request.param]), tmp_path_factory.mktemp("family"))
     model = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
     (graph,) = model.meta_graphs
     return graph
@@ -70,8 +77,12 @@ class TestSignatures:
     def test_tag_and_names(self, meta_graph, request):
         assert list(meta_graph.meta_info_def.tags) == ["serve"]
         signatures = {name for name in meta_graph.signature_def if not name.startswith("__")}
-        with_attention = "thought vector" not in request.node.name
-        assert signatures == ({"serving_default", "attention"} if with_attention else {"serving_default"})
+        wanted = {"serving_default"}
+        if "thought vector" not in request.node.name:
+            wanted.add("attention")
+        if "transformer" in request.node.name:
+            wanted.add("attention_by_head")
+        assert signatures == wanted
 
     def test_inputs_and_outputs(self, meta_graph):
         default = meta_graph.signature_def["serving_default"]
@@ -82,19 +93,25 @@ class TestSignatures:
             attention = meta_graph.signature_def["attention"]
             assert ranks(attention.inputs) == {"text": 1}
             assert ranks(attention.outputs) == {"source_tokens": 2, "target_tokens": 2, "weights": 3}
+        if "attention_by_head" in meta_graph.signature_def:
+            by_head = meta_graph.signature_def["attention_by_head"]
+            assert ranks(by_head.inputs) == {"text": 1}
+            tokens = {"source_tokens": 2, "target_tokens": 2}
+            assert ranks(by_head.outputs) == {**tokens, "weights": 5, "source_weights": 5}
 
-    def test_every_axis_is_of_unknown_size(self, meta_graph):
-        for name in {"serving_default", "attention"} & set(meta_graph.signature_def):
-            signature = meta_graph.signature_def[name]
-            for tensor in [*signature.inputs.values(), *signature.outputs.values()]:
-                assert not tensor.tensor_shape.unknown_rank
-                assert {axis.size for axis in tensor.tensor_shape.dim} == {-1}
-
-    def test_types(self, meta_graph):
-        for name in {"serving_default", "attention"} & set(meta_graph.signature_def):
+    def test_every_axis_is_of_unknown_size_but_layers_and_heads(self, meta_graph):
+        for name in SIGNATURES & set(meta_graph.signature_def):
             signature = meta_graph.signature_def[name]
             for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
-                wanted = tf.float32 if key in ("score", "weights") else tf.string
+                assert not tensor.tensor_shape.unknown_rank
+                sizes = enumerate(axis.size for axis in tensor.tensor_shape.dim)
+                assert {axis: size for axis, size in sizes if size != -1} == KNOWN.get(name, {}).get(key, {})
+
+    def test_types(self, meta_graph):
+        for name in SIGNATURES & set(meta_graph.signature_def):
+            signature = meta_graph.signature_def[name]
+            for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
+                wanted = tf.float32 if key in ("score", "weights", "source_weights") else tf.string
                 assert tensor.dtype == wanted.as_datatype_enum, key
 
 
@@ -113,6 +130,17 @@ class TestGraph:
         functions = meta_graph.graph_def.library.function
         attributes = [*(function.attr for function in functions), *(node.attr for node in nodes(meta_graph))]
         assert not any(attribute["_XlaMustCompile"].b for attribute in attributes if "_XlaMustCompile" in attribute)
+
+    def test_nothing_asks_for_a_gradient(self, meta_graph):
+        """A loader warns of functions whose own gradients were not saved, and nobody trains here."""
+        assert [node.name for node in nodes(meta_graph) if "_gradient_op_type" in node.attr] == []
+
+    def test_signatures_share_the_tokenizer_and_the_loop(self, meta_graph, request):
+        loops = [node for node in nodes(meta_graph) if node.op in ("While", "StatelessWhile")]
+        pieces = [node for node in nodes(meta_graph) if node.op == "UnicodeDecode"]
+        assert len(pieces) == 1
+        if "transformer" in request.node.name:
+            assert len(loops) == 2, "a search and the way back; sources of at most 400 tokens are not cut into blocks"
 
     def test_nothing_is_drawn_by_chance(self, meta_graph):
         assert [node.op for node in nodes(meta_graph) if "Random" in node.op] == []
@@ -165,6 +193,26 @@ class TestRows:
         with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError)):
             servable._translate(wrong)
         assert serve([b"cab"]) == before
+
+
+class TestAttentionByHead:
+    def test_weights_belong_to_the_tokens_and_are_zero_at_padding(self, exported_transformer, transformer):
+        signature = tf.saved_model.load(str(exported_transformer)).signatures["attention_by_head"]
+        texts = tf.constant([b"cab", b"", b"4321 abcd", b"\xff"])
+        result = {name: tensor.numpy() for name, tensor in signature(text=texts).items()}
+        read = result["source_tokens"] != b""
+        written = result["target_tokens"] != b""
+        assert result["weights"].shape == (4, 2, 2, written.shape[1], read.shape[1])
+        assert result["source_weights"].shape == (4, 1, 2, read.shape[1], read.shape[1])
+        for weights, rows in ((result["weights"], written), (result["source_weights"], read)):
+            inside = rows[:, None, None, :, None] & read[:, None, None, None, :]
+            assert not np.any(weights * ~inside)
+            sums = np.broadcast_to(rows[:, None, None], weights.shape[:-1])
+            np.testing.assert_allclose(weights.sum(-1), sums, atol=1e-5)
+        mean = result["weights"][:, -1].mean(1)
+        np.testing.assert_allclose(mean, transformer._attend(texts)["weights"], atol=1e-5)
+        empty = signature(text=tf.constant([], tf.string))
+        assert {name: len(tensor) for name, tensor in empty.items()} == dict.fromkeys(result, 0)
 
 
 class TestAttention:

@@ -3,7 +3,7 @@
 They drive any model through `begin` and `step` (see the models) and know nothing of its family.
 """
 
-from zoo.decoding.beam import Beams, beam_search
+from zoo.decoding.beam import Beams, beam_search, check_beam
 from zoo.decoding.greedy import Hypotheses, greedy
 
-__all__ = ["Beams", "Hypotheses", "beam_search", "greedy"]
+__all__ = ["Beams", "Hypotheses", "beam_search", "check_beam", "greedy"]

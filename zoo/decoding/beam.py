@@ -72,14 +72,23 @@ def beam_search(model, source, limits, beam_size=4, length_penalty=0.6, n_best=1
 
     Reference: https://arxiv.org/abs/1609.08144
     """
-    for name, size in (("beam_size", beam_size), ("n_best", n_best)):
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
-    if n_best > beam_size:
-        raise ValueError(f"`n_best` must be at most `beam_size`. Received: n_best={n_best}, beam_size={beam_size}")
+    check_beam(beam_size, n_best)
     search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights)
     finished, paths = search.run(source)
     return search.traced(finished, *paths)
+
+
+def check_beam(beam_size, n_best=1):
+    """Checks the sizes of a beam.
+
+    Raises:
+        ValueError: sizes that are not positive, or `n_best` above `beam_size`.
+    """
+    for name, size in (("beam_size", beam_size), ("n_best", n_best)):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
+    if n_best > beam_size:
+        raise ValueError(f"`n_best` must be at most `beam_size`. Received: n_best={n_best}, beam_size={beam_size}")
 
 
 class _Search:
@@ -217,6 +226,8 @@ class _Search:
 
 def _loose_shape(tensor):
     """A loop variable's shape with all axes but the last free: a cache may grow."""
-    if tensor.shape.rank in (None, 0, 1):
+    if tensor.shape.rank in (None, 0):
         return tensor.shape
+    if tensor.shape.rank == 1:
+        return tf.TensorShape([None])
     return tf.TensorShape([None] * (tensor.shape.rank - 1) + [tensor.shape[-1]])

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
+from zoo.layers.functions.inference import is_inference
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.recurrent_cells import make_cell
 
@@ -112,6 +113,8 @@ def _reverse(tensor, partners):
 
     The gradient of a gather is a scatter, which is slow; the gradient of an exchange is the same exchange.
     """
+    if is_inference():
+        return ops.take_along_axis(tensor, partners, axis=1)
 
     @ops.custom_gradient
     def exchange(tensor):

@@ -14,6 +14,7 @@ from zoo.layers import (
 from zoo.layers.checks import check_choice, check_positive, check_rate
 
 ATTENTIONS = ("additive", "dot", "scaled", "general", "concat", None)
+TIES = ("none", "target", "all")
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -45,7 +46,11 @@ class RNNSeq2Seq(keras.Model):
         units: width of the decoder's state, of each encoder direction, and of the attention's hidden layer.
         embedding_dim: width of the embeddings; `units` if None.
         readout_units: width of the maxout layer; `units / 2`, the paper's proportion, if None.
-        dropout: rate, on the embeddings and on the maxout layer.
+        dropout: rate, on the embeddings, and on the maxout layer if `readout_dropout` does not say else.
+        annotation_dropout: rate, on the encoder's annotations as they are attended to, or on the thought vector.
+        readout_dropout: rate, on the maxout layer; `dropout` if None.
+        tied_embeddings: "none"; "target", where E is W_o too, which then has no bias (Press and Wolf 2017); or "all",
+            where the source embedding is the same as well, which needs one vocabulary for both sides.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.
         trainable: whether training changes the weights.
@@ -58,8 +63,8 @@ class RNNSeq2Seq(keras.Model):
         logits `(B, T, V)` in float32.
 
     Raises:
-        ValueError: an unknown attention or cell, a size that is not a positive integer, or an odd `units` with
-            "dot" or "scaled".
+        ValueError: an unknown attention or cell, a size that is not a positive integer, an odd `units` with "dot" or
+            "scaled", or widths or vocabularies that cannot be tied.
 
     Example:
         >>> import numpy as np
@@ -80,6 +85,9 @@ class RNNSeq2Seq(keras.Model):
         embedding_dim=None,
         readout_units=None,
         dropout=0.0,
+        annotation_dropout=0.0,
+        readout_dropout=None,
+        tied_embeddings="none",
         dtype=None,
         name=None,
         trainable=True,
@@ -98,17 +106,25 @@ class RNNSeq2Seq(keras.Model):
             embedding_dim=None if embedding_dim is None else check_positive("embedding_dim", embedding_dim),
             readout_units=None if readout_units is None else check_positive("readout_units", readout_units),
             dropout=check_rate("dropout", dropout),
+            annotation_dropout=check_rate("annotation_dropout", annotation_dropout),
+            readout_dropout=None if readout_dropout is None else check_rate("readout_dropout", readout_dropout),
+            tied_embeddings=check_choice("tied_embeddings", tied_embeddings, TIES),
         )
         dtype = keras.dtype_policies.get(dtype)
         embedding_dim = embedding_dim or units
+        readout_units = readout_units or max(1, units // 2)
+        readout_dropout = dropout if readout_dropout is None else readout_dropout
+        _check_ties(tied_embeddings, source_vocabulary_size, target_vocabulary_size, embedding_dim, readout_units)
 
         # The layers.
-        source_embedding = keras.layers.Embedding(
-            source_vocabulary_size, embedding_dim, dtype=dtype, name="source_embedding"
-        )
-        target_embedding = keras.layers.Embedding(
-            target_vocabulary_size, embedding_dim, dtype=dtype, name="target_embedding"
-        )
+        tied = tied_embeddings != "none"
+        embedding = keras.layers.ReversibleEmbedding if tied else keras.layers.Embedding
+        target_embedding = embedding(target_vocabulary_size, embedding_dim, dtype=dtype, name="target_embedding")
+        source_embedding = target_embedding
+        if tied_embeddings != "all":
+            source_embedding = keras.layers.Embedding(
+                source_vocabulary_size, embedding_dim, dtype=dtype, name="source_embedding"
+            )
         embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="embedding_dropout")
         encoder = BidirectionalEncoder(units // 2 if bare_product else units, cell=cell, dtype=dtype, name="encoder")
         bridges = [
@@ -118,8 +134,8 @@ class RNNSeq2Seq(keras.Model):
         decoder = AttentionDecoder(
             units, attention=_make_attention(attention, units, dtype), cell=cell, dtype=dtype, name="decoder"
         )
-        readout = MaxoutReadout(readout_units or max(1, units // 2), dropout=dropout, dtype=dtype, name="readout")
-        output = keras.layers.Dense(target_vocabulary_size, dtype=dtype, name="logits")
+        readout = MaxoutReadout(readout_units, dropout=readout_dropout, dtype=dtype, name="readout")
+        output = None if tied else keras.layers.Dense(target_vocabulary_size, dtype=dtype, name="logits")
 
         # The graph.
         source = keras.Input((None,), dtype="int32", name="source")
@@ -130,10 +146,13 @@ class RNNSeq2Seq(keras.Model):
             memory = summary = ops.concatenate([forward, backward], axis=-1)
         else:
             memory, summary = annotations, backward
+        memory = keras.layers.Dropout(annotation_dropout, dtype=dtype, name="annotation_dropout")(memory)
         initial_states = [bridge(summary) for bridge in bridges]
         embedded = embedding_dropout(target_embedding(target))
         states, contexts = decoder(embedded, initial_states, memory, mask)
-        logits = ops.cast(output(readout([states, embedded, contexts])), "float32")
+        hidden = readout([states, embedded, contexts])
+        logits = output(hidden) if output else target_embedding(hidden, reverse=True)
+        logits = ops.cast(logits, "float32")
         super().__init__(inputs={"source": source, "target": target}, outputs=logits, name=name, trainable=trainable)
         self.dtype_policy = dtype
 
@@ -144,6 +163,27 @@ class RNNSeq2Seq(keras.Model):
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.bridges, self.decoder = encoder, bridges, decoder
         self.readout, self.output_layer = readout, output
+        self._hidden = hidden
+
+    @property
+    def has_attention(self):
+        """Whether `step` returns attention weights."""
+        return self.attention is not None
+
+    def without_logits(self):
+        """The model but for its last product, with the same weights: what a loss that never holds all logits needs.
+
+        Returns:
+            A model of the same inputs; its outputs are the rows `(B, T, D)` that `output_weights` are multiplied with.
+        """
+        inputs = {each.name: each for each in self.inputs}
+        return keras.Model(inputs, self._hidden, name=f"{self.name}_without_logits")
+
+    def output_weights(self):
+        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
+        if self.output_layer is None:
+            return self.target_embedding.embeddings, None
+        return ops.transpose(self.output_layer.kernel), self.output_layer.bias
 
     def begin(self, source):
         """Reads the source once.
@@ -179,7 +219,9 @@ class RNNSeq2Seq(keras.Model):
         """
         embedded = self.target_embedding(tokens)
         cache, context, weights = self.decoder.step(embedded, cache, memory)
-        logits = self.output_layer(self.readout([cache[0], embedded, context]))
+        hidden = self.readout([cache[0], embedded, context])
+        tied = self.output_layer is None
+        logits = self.target_embedding(hidden, reverse=True) if tied else self.output_layer(hidden)
         return ops.cast(logits, "float32"), cache, weights
 
     def get_config(self):
@@ -192,6 +234,20 @@ class RNNSeq2Seq(keras.Model):
     def from_config(cls, config, custom_objects=None):
         """The model that `get_config` describes, with new weights."""
         return cls(**config)
+
+
+def _check_ties(ties, source_size, target_size, embedding_dim, readout_units):
+    """Raises `ValueError` if these sizes cannot share the weights that are to be tied."""
+    if ties != "none" and embedding_dim != readout_units:
+        raise ValueError(
+            f"`tied_embeddings={ties!r}` needs `embedding_dim` and `readout_units` to be the same. Received: "
+            f"embedding_dim={embedding_dim}, readout_units={readout_units}"
+        )
+    if ties == "all" and source_size != target_size:
+        raise ValueError(
+            "`tied_embeddings='all'` needs one vocabulary for both sides. Received: "
+            f"source_vocabulary_size={source_size}, target_vocabulary_size={target_size}"
+        )
 
 
 def _make_attention(attention, units, dtype):

@@ -184,6 +184,7 @@ class Transformer(keras.Model):
         for layer in parts.decoder:
             # Padding stands at the end, where causality hides it from every real token.
             hidden = layer(hidden, memory, memory_mask=mask)
+        hidden = parts.normalized("decoder", hidden)
         logits = parts.logits(hidden)
         super().__init__(inputs={"source": source, "target": target}, outputs=logits, name=name, trainable=trainable)
         self.dtype_policy = dtype
@@ -193,6 +194,25 @@ class Transformer(keras.Model):
             setattr(self, key, value)
         self._config_names = tuple(config)
         self._parts = parts
+        self._hidden = hidden
+
+    @property
+    def has_attention(self):
+        """Whether `step` returns attention weights: always."""
+        return True
+
+    def without_logits(self):
+        """The model but for its last product, with the same weights: what a loss that never holds all logits needs.
+
+        Returns:
+            A model of the same inputs; its outputs are the rows `(B, T, D)` that `output_weights` are multiplied with.
+        """
+        inputs = {each.name: each for each in self.inputs}
+        return keras.Model(inputs, self._hidden, name=f"{self.name}_without_logits")
+
+    def output_weights(self):
+        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
+        return self._parts.output_weights()
 
     def begin(self, source):
         """Reads the source once.
@@ -236,9 +256,29 @@ class Transformer(keras.Model):
                 hidden, flat, prepared, memory_mask=memory["mask"], positions=positions, return_attention_scores=True
             )
             new_cache.append(tuple(ops.reshape(each, (batch, hypotheses, *ops.shape(each)[1:])) for each in flat))
-        logits = ops.reshape(self._parts.logits(hidden), (batch, hypotheses, self.target_vocabulary_size))
+        logits = self._parts.logits(self._parts.normalized("decoder", hidden))
+        logits = ops.reshape(logits, (batch, hypotheses, self.target_vocabulary_size))
         weights = ops.mean(weights[:, :, 0], axis=1)  # (B K, S)
         return logits, tuple(new_cache), ops.reshape(weights, (batch, hypotheses, ops.shape(weights)[1]))
+
+    def attention_maps(self, source, target):
+        """What every head of every layer attends to, with all tokens at once.
+
+        Args:
+            source: ids `(B, S)`.
+            target: ids of the previous tokens `(B, T)`, as in the call; what row i attends to predicts token i + 1.
+
+        Returns:
+            Weights in float32: of the decoder's attention to the source `(B, M, H, T, S)`, and of the encoder's
+            self-attention `(B, N, H, S, S)`. Rows of padding hold weights as well, which mean nothing.
+        """
+        encoder_maps, decoder_maps = [], []
+        memory, mask = self._parts.encode(source, encoder_maps)
+        hidden = self._parts.embed("target", target)
+        for layer in self._parts.decoder:
+            hidden, _, weights = layer(hidden, memory, memory_mask=mask, return_attention_scores=True)
+            decoder_maps.append(weights)
+        return ops.stack(decoder_maps, axis=1), ops.stack(encoder_maps, axis=1)
 
     def get_config(self):
         """The constructor's arguments."""
@@ -272,20 +312,33 @@ class _Parts:
             embedded = self.positions[side](embedded, positions=positions)
         return self.dropout(embedded)
 
-    def encode(self, source):
-        """Ids `(B, S)` -> what they are encoded as `(B, S, D)`, and the mask `(B, S)`."""
+    def encode(self, source, maps=None):
+        """Ids `(B, S)` -> what they are encoded as `(B, S, D)`, and the mask `(B, S)`.
+
+        A list given as `maps` is filled with the attention weights `(B, H, S, S)` of each layer.
+        """
         mask = ops.not_equal(source, 0)
         hidden = self.embed("source", source)
         for layer in self.encoder:
-            hidden = layer(hidden, mask=mask)
-        return self._normalized("encoder", hidden), mask
+            if maps is None:
+                hidden = layer(hidden, mask=mask)
+            else:
+                hidden, weights = layer(hidden, mask=mask, return_attention_scores=True)
+                maps.append(weights)
+        return self.normalized("encoder", hidden), mask
+
+    def output_weights(self):
+        """The weights `(V, D)` of the last product, and its bias or None."""
+        if self.output is not None:
+            return ops.transpose(self.output.kernel), self.output.bias
+        return self.embeddings["target"].embeddings, None
 
     def logits(self, hidden):
-        """`(B, T, D)` -> logits `(B, T, V)` in float32."""
-        hidden = self._normalized("decoder", hidden)
+        """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
         if self.output is not None:
             return ops.cast(self.output(hidden), "float32")
         return ops.cast(self.embeddings["target"](hidden, reverse=True), "float32")
 
-    def _normalized(self, side, hidden):
+    def normalized(self, side, hidden):
+        """What leaves a stack, normalised if nothing has normalised its sum."""
         return hidden if self.norms[side] is None else self.norms[side](hidden)

@@ -3,6 +3,8 @@
 `to_html` draws for reading: the browser chooses the fonts and shapes the text. `figure` and `to_png` draw for papers,
 with Matplotlib. `save` chooses by the file's suffix. Only the last needs Matplotlib, and only for a `.png`.
 
+`AttentionGrid` is many small ones: every layer and head of a model at once.
+
 ```python
 from zoo.pictures import Alignment, save
 
@@ -11,9 +13,10 @@ save(Alignment(source_tokens, target_tokens, weights), "pictures/date.html")
 """
 
 from zoo.pictures.alignment import Alignment
+from zoo.pictures.grid import AttentionGrid, AttentionMaps
 from zoo.pictures.page import to_html
 from zoo.pictures.png import figure, to_png
 from zoo.pictures.saving import save
 from zoo.pictures.svg import to_svg
 
-__all__ = ["Alignment", "figure", "save", "to_html", "to_png", "to_svg"]
+__all__ = ["Alignment", "AttentionGrid", "AttentionMaps", "figure", "save", "to_html", "to_png", "to_svg"]

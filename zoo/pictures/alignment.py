@@ -67,23 +67,6 @@ def running_text(tokens: Sequence[str]) -> str:
     return "".join(token for token in tokens if token not in SPECIAL_TOKENS).replace("▁", " ").strip()
 
 
-def as_list(alignments: Alignment | Iterable[Alignment]) -> list[Alignment]:
-    """Returns one or several alignments as a list.
-
-    Raises:
-        ValueError: If there are none, or one of them is something else.
-    """
-    if isinstance(alignments, Alignment):
-        return [alignments]
-    alignments = list(alignments)
-    if not alignments:
-        raise ValueError("Expected at least one Alignment to draw, received an empty list.")
-    for alignment in alignments:
-        if not isinstance(alignment, Alignment):
-            raise ValueError(f"Expected Alignment objects to draw, received {type(alignment).__name__}.")
-    return alignments
-
-
 def check_drawing(columns: int, vmax: float) -> None:
     """Checks the two arguments that every picture shares.
 

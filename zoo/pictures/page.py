@@ -3,9 +3,12 @@
 import html
 from collections.abc import Iterable
 
-from zoo.pictures.alignment import Alignment, as_list, check_drawing
+from zoo.pictures.alignment import Alignment, check_drawing
+from zoo.pictures.drawable import Drawable, as_list
+from zoo.pictures.grid_svg import grid_svg
 from zoo.pictures.labels import is_right_to_left, readable
-from zoo.pictures.svg import STYLE, legend, svg
+from zoo.pictures.svg import svg
+from zoo.pictures.svg_parts import STYLE, legend
 
 _PAGE_STYLE = """\
 body { margin: 0; padding: 2rem clamp(1rem, 4vw, 3rem) 4rem; background: var(--paper); color: var(--text);
@@ -31,6 +34,10 @@ _HOW_TO_READ = (
     "A row is an output token, a column a source token; the more a cell stands out, the larger its attention weight. "
     "Point at a cell or a label for details."
 )
+_HOW_TO_READ_A_GRID = (
+    "Each map is one head of one layer. A row is a token that attends, a column a token that is attended to; the more "
+    "a cell stands out, the larger its attention weight."
+)
 _RIGHT_TO_LEFT = (
     "The source is written from right to left. Its columns keep the order in which the model reads it: "
     "the first character is the leftmost column."
@@ -38,16 +45,19 @@ _RIGHT_TO_LEFT = (
 
 
 def to_html(
-    alignments: Alignment | Iterable[Alignment], title: str = "Attention", columns: int = 1, vmax: float = 1.0
+    alignments: Drawable | Iterable[Drawable],
+    title: str = "Attention",
+    columns: int = 1,
+    vmax: float = 1.0,
 ) -> str:
-    """Draws alignments as a page that needs nothing but itself, in light and in dark mode.
+    """Draws alignments, or grids of many heads, as a page that needs nothing but itself, in light and in dark mode.
 
     Above each heat map stand the whole source and output as running text, which the browser shapes and directs; the
     map labels single tokens. If all alignments share their texts, as the heads of a model do, these stand once above
     them all. Cells below half a percent of full ink are left out.
 
     Args:
-        alignments: One or several, each with weights of shape [T, S].
+        alignments: One or several, each with weights of shape [T, S], or grids.
         title: The heading of the page.
         columns: How many pictures stand side by side, for the layers and heads of a model. With one, every picture
             has its full size and scrolls if it is too wide; with more, pictures shrink to fit.
@@ -69,6 +79,7 @@ def to_html(
         layout += "\n.map svg { max-width: 100%; height: auto; }"
     # The heads of a model share their texts, which then stand once, above them all.
     shared = len({(alignment.source_text, alignment.target_text) for alignment in alignments}) == 1
+    how_to_read = _HOW_TO_READ if isinstance(alignments[0], Alignment) else _HOW_TO_READ_A_GRID
     figures = "\n".join(_figure(alignment, vmax, with_texts=not shared) for alignment in alignments)
     return f"""\
 <!DOCTYPE html>
@@ -86,7 +97,7 @@ def to_html(
 <body>
 <header>
 <h1 dir="auto">{_escape(title)}</h1>
-<p class="quiet">{_HOW_TO_READ}</p>
+<p class="quiet">{how_to_read}</p>
 <svg class="alignment" role="img" aria-label="Scale of the attention weights" width="320" height="20">\
 {legend(vmax, 2)}</svg>
 </header>
@@ -99,7 +110,7 @@ def to_html(
 """
 
 
-def _texts(alignment: Alignment) -> str:
+def _texts(alignment: Drawable) -> str:
     # lang="" says that the language is unknown: the page's English must not choose the glyphs of Chinese or Japanese.
     return f"""\
 <dl>
@@ -108,7 +119,8 @@ def _texts(alignment: Alignment) -> str:
 </dl>"""
 
 
-def _figure(alignment: Alignment, vmax: float, with_texts: bool) -> str:
+def _figure(alignment: Drawable, vmax: float, with_texts: bool) -> str:
+    draw = svg if isinstance(alignment, Alignment) else grid_svg
     heading = f'<h2 dir="auto" lang="">{_escape(alignment.title)}</h2>\n' if alignment.title else ""
     notes = "".join(
         f'<p class="quiet" dir="auto">{_escape(note)}</p>\n'
@@ -119,7 +131,7 @@ def _figure(alignment: Alignment, vmax: float, with_texts: bool) -> str:
 <figure>
 {heading}{_texts(alignment) if with_texts else ""}
 <div class="map" tabindex="0" role="group" aria-label="Heat map">
-{svg(alignment, vmax, alone=False)}
+{draw(alignment, vmax, alone=False)}
 </div>
 <figcaption>{notes}</figcaption>
 </figure>"""

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.atomic import write_whole
-from zoo.pictures.alignment import Alignment, as_list, check_drawing
+from zoo.pictures.alignment import Alignment, check_drawing
+from zoo.pictures.drawable import Drawable, as_list
 from zoo.pictures.fonts import families_for
+from zoo.pictures.grid_png import grid_figure
 from zoo.pictures.labels import label, readable, rise, turns, width
 
 if TYPE_CHECKING:
@@ -27,12 +29,13 @@ _PAD = 5  # points between the labels and the map: marks below the line need the
 
 
 def figure(
-    alignments: Alignment | Iterable[Alignment], columns: int = 1, vmax: float = 1.0, fonts: Sequence[str] = ()
+    alignments: Drawable | Iterable[Drawable], columns: int = 1, vmax: float = 1.0, fonts: Sequence[str] = ()
 ) -> "Figure":
     """Draws alignments as a Matplotlib figure, without touching the state of `pyplot`.
 
     Args:
         alignments: One or several, each with weights of shape [T, S]; each becomes one `Axes`, in order.
+            Or grids, whose maps do.
         columns: How many pictures stand side by side.
         vmax: The weight drawn in black, above 0 and at most 1; anything above it looks the same.
         fonts: Font families to try first, for example `["Noto Sans CJK SC"]` for the Chinese shapes of characters.
@@ -51,6 +54,8 @@ def figure(
 
     alignments = as_list(alignments)
     check_drawing(columns, vmax)
+    if not isinstance(alignments[0], Alignment):
+        return grid_figure(alignments, vmax, fonts)
     families = families_for((text for alignment in alignments for text in _texts(alignment)), fonts)
     places, size = _places(alignments, columns)
     drawing = Figure(figsize=size, facecolor="white")
@@ -62,7 +67,7 @@ def figure(
 
 
 def to_png(
-    alignments: Alignment | Iterable[Alignment],
+    alignments: Drawable | Iterable[Drawable],
     path: str | os.PathLike[str],
     columns: int = 1,
     vmax: float = 1.0,
@@ -72,7 +77,7 @@ def to_png(
     """Draws alignments into a PNG file, whole or not at all; the folder is made if need be.
 
     Args:
-        alignments: One or several, each with weights of shape [T, S].
+        alignments: One or several, each with weights of shape [T, S], or grids.
         path: Where to write.
         columns: How many pictures stand side by side.
         vmax: The weight drawn in black, above 0 and at most 1.
@@ -89,7 +94,7 @@ def to_png(
 
 
 def png_bytes(
-    alignments: Alignment | Iterable[Alignment],
+    alignments: Drawable | Iterable[Drawable],
     columns: int = 1,
     vmax: float = 1.0,
     fonts: Sequence[str] = (),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zoo.atomic import write_whole
-from zoo.pictures.alignment import Alignment, as_list
+from zoo.pictures.drawable import Drawable, as_list
 from zoo.pictures.page import to_html
 from zoo.pictures.png import png_bytes
 from zoo.pictures.svg import to_svg
@@ -14,7 +14,7 @@ SUFFIXES = (".html", ".svg", ".png")
 
 
 def save(
-    alignments: Alignment | Iterable[Alignment],
+    alignments: Drawable | Iterable[Drawable],
     path: str | os.PathLike[str],
     title: str | None = None,
     columns: int = 1,
@@ -27,10 +27,10 @@ def save(
     appears at once and whole: if drawing fails, an older file of that name stays as it was.
 
     Args:
-        alignments: One or several, each with weights of shape [T, S].
+        alignments: One or several, each with weights of shape [T, S], or grids of heads.
         path: Where to write; the suffix is one of `.html`, `.svg` and `.png`.
         title: The heading of a page; the other kinds have none beside the titles of the alignments.
-        columns: How many pictures stand side by side, in a page or a PNG.
+        columns: How many alignments stand side by side, in a page or a PNG; grids stand one below the other.
         vmax: The weight drawn in full ink, above 0 and at most 1.
 
     Returns:
@@ -47,7 +47,8 @@ def save(
         content = to_html(alignments, path.stem if title is None else title, columns, vmax).encode()
     elif suffix == ".svg":
         if len(alignments) > 1:
-            raise ValueError(f"Expected one Alignment for an .svg, received {len(alignments)}; save them as .html.")
+            kind = type(alignments[0]).__name__
+            raise ValueError(f"Expected one {kind} for an .svg, received {len(alignments)}; save them as .html.")
         content = to_svg(alignments[0], vmax).encode()
     elif suffix == ".png":
         content = png_bytes(alignments, columns, vmax)

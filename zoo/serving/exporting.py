@@ -21,7 +21,12 @@ def export(translator: Translator, path: str | pathlib.Path, files: dict[str, st
 
     - `serving_default` gives `text` `[None]`, valid UTF-8, and `score` `[None]`, the log-probability of that text;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and
-      `weights` `[None, T, S]`, zero at padding. Only where the model has attention.
+      `weights` `[None, T, S]`, zero at padding. Only where the model has attention;
+    - `attention_by_head` gives the same tokens, `weights` `[None, M, H, T, S]` of all M layers and H heads, and
+      `source_weights` `[None, N, H, S, S]` of the encoder's self-attention. Only where there are several. It is a
+      signature of its own since a client cannot refuse a part of an answer, and this one is long.
+
+    All decode with the translator's beam.
 
     Args:
         translator: what to export.
@@ -38,9 +43,11 @@ def export(translator: Translator, path: str | pathlib.Path, files: dict[str, st
     if path.is_file():
         raise FileExistsError(f"{path} is a file; a model is exported into a folder.")
     path.mkdir(parents=True, exist_ok=True)
+    # Nobody trains a served model: without their gradients, hand-written functions take a fraction of the space.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with temporary_sibling(path) as aside:
         folder = aside / "version"
-        tf.saved_model.save(_bare_module(translator), str(folder), signatures=_signatures(translator))
+        tf.saved_model.save(_bare_module(translator), str(folder), signatures=_signatures(translator), options=options)
         for name, text in (files or {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         return _rename_to_next_version(folder, path)
@@ -50,6 +57,8 @@ def _signatures(translator: Translator) -> dict:
     signatures = {"serving_default": translator._translate}
     if translator.has_attention:
         signatures["attention"] = translator._attend
+        if translator.has_heads:
+            signatures["attention_by_head"] = translator._attend_by_head
     return signatures
 
 

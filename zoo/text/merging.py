@@ -27,8 +27,9 @@ class Merging(tf.Module):
         self._products = np.append(products, 0).astype(np.int32)  # a last one for the rank of what is no pair
         self._none = len(merges)
         self._everywhere = np.append(_everywhere(left, right, products, size), True)
-        ranks = tf.range(self._none, dtype=tf.int32)
-        pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(left * size + right, tf.int64), ranks)
+        # The key -1 is for what is no pair. It also makes a table of no merges possible.
+        keys = tf.constant(np.append(left * size + right, -1), tf.int64)
+        pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.range(len(merges) + 1, dtype=tf.int32))
         self._ranks = tf.lookup.StaticHashTable(pairs, default_value=self._none)
 
     def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:

@@ -6,6 +6,7 @@ from zoo.layers.functions import blockwise_attention, whole_attention
 from zoo.layers.functions.attention_mask import AttentionMask
 from zoo.layers.functions.blockwise_attention import BLOCK
 from zoo.layers.functions.gradients import once_differentiable
+from zoo.layers.functions.inference import at_most, is_inference
 from zoo.layers.functions.masked_softmax import at_least_float32
 from zoo.layers.functions.whole_attention import attention_with_weights, heads_first
 
@@ -67,6 +68,8 @@ def _attend(large, mask, noise, query, key, value):
         forward, backward = _IN_BLOCKS if large else _WHOLE
     else:
         forward, backward = _undecided(large)
+    if is_inference():
+        return forward(query, key, value, mask, noise)[0]
 
     @ops.custom_gradient
     def attend(query, key, value):
@@ -113,7 +116,7 @@ def _undecided(large):
 def _is_large(query, key):
     """Whether blocks pay: True or False where the sizes are known, else a boolean scalar tensor."""
     (batch, length, heads, _), memory_length = query.shape, key.shape[1]
-    if any(size is not None and size <= BLOCK for size in (length, memory_length)):
+    if at_most(BLOCK) or any(size is not None and size <= BLOCK for size in (length, memory_length)):
         return False  # scores no bigger than the rest of what a model keeps for such lengths
     if None not in (batch, length, memory_length):
         return batch * heads * length * memory_length > LARGE

@@ -1,0 +1,138 @@
+"""The command line's beam, and its pictures of layers and heads."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+import zoo
+from training.cli import app
+from zoo import Translator
+from zoo.models import Transformer
+from zoo.text import CharacterTokenizer
+
+MODEL, SAVED = "saved_models/backwards", "runs/backwards/translator"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def succeeds(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refuses(*arguments):
+    """The one line on stderr, without the name of the command."""
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert re.fullmatch(r"zoo: [^\n]+\n", result.stderr), result.stderr
+    return result.stderr.removeprefix("zoo: ").rstrip("\n")
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory):
+    """The folder of a transformer that has learnt nothing, of two decoder layers and three encoder layers."""
+    tokenizer = CharacterTokenizer("abc123 ")
+    model = Transformer(tokenizer.size, tokenizer.size, 8, 2, 12, encoder_layers=3, decoder_layers=2)
+    return Translator(model, tokenizer, tokenizer, max_target_length=5).save(tmp_path_factory.mktemp("saved") / "mine")
+
+
+class TestBeam:
+    def test_n_best_with_an_empty_line_after_each_text(self, trained):
+        wanted = zoo.load(SAVED).translate(["fade7", "", "b0"], beam_size=4, length_penalty=0.2, n_best=3)
+        options = ("--beam", 4, "--length-penalty", 0.2, "--n-best", 3)
+        lines = succeeds("translate", SAVED, *options, "--scores", "fade7", "", "b0").split("\n")
+        every = [
+            *(f"{each.score:.4f}\t{each.text}" for each in (wanted[0], *wanted[0].alternatives)),
+            "",
+            "0.0000\t",
+            "",
+            *(f"{each.score:.4f}\t{each.text}" for each in (wanted[2], *wanted[2].alternatives)),
+            "",
+            "",
+        ]
+        assert lines == every
+        assert len(wanted[0].alternatives) == 2 and wanted[0].text == "7EDAF"
+
+    def test_a_beam_alone_keeps_one_line_a_text(self, trained):
+        assert succeeds("translate", SAVED, "--beam", 3, "fade7", "b0") == "7EDAF\n0B\n"
+
+    @pytest.mark.parametrize("options", [("--beam", 4), ("--length-penalty", 0), ("--n-best", 2)])
+    def test_an_exported_models_beam_is_fixed(self, trained, options):
+        told = refuses("translate", MODEL, "fade7", *options)
+        assert "backwards/1 decodes with the beam that it was exported with" in told
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (("--n-best", 2), "`n_best` must be at most `beam_size`. Received: n_best=2, beam_size=1"),
+            (("--n-best", 4, "--beam", 3), "`n_best` must be at most `beam_size`. Received: n_best=4, beam_size=3"),
+        ],
+    )
+    def test_more_results_than_hypotheses(self, trained, options, told):
+        assert refuses("translate", SAVED, "fade7", *options) == told
+
+    @pytest.mark.parametrize(("option", "value"), [("--beam", 0), ("--n-best", 0), ("--length-penalty", -1)])
+    def test_out_of_range(self, trained, option, value):
+        result = run("translate", SAVED, "fade7", option, value)
+        assert result.exit_code == 2 and option in result.stderr
+
+
+class TestHeads:
+    @pytest.mark.parametrize(
+        ("options", "titles"),
+        [
+            (("--layers", "all"), ["layer 1, mean of 2 heads", "layer 2, mean of 2 heads"]),
+            (("--heads", "all"), ["layer 2, head 1", "layer 2, head 2"]),
+            (("--layers", 1, "--heads", 2), ["layer 1, head 2"]),
+            (("--encoder",), ["layer 2, mean of 2 heads", "layer 3, mean of 2 heads"]),
+            (("--layers", "last", "--heads", "mean"), ["layer 2, mean of 2 heads"]),
+        ],
+    )
+    def test_chosen_maps(self, transformer, tmp_path, options, titles):
+        path = tmp_path / "page.html"
+        assert succeeds("attend", transformer, "cab1", *options, "--out", path) == f"{path}\n"
+        page = path.read_text(encoding="utf-8")
+        assert re.findall(r">(layer [^<]+)<", page) == titles
+        assert ("Self-attention of the encoder" in page) == ("--encoder" in options)
+
+    def test_of_several_texts_and_without_options_the_one_map(self, transformer, tmp_path):
+        page, plain = tmp_path / "page.html", tmp_path / "plain.html"
+        succeeds("attend", transformer, "cab1", "b", "--layers", "all", "--heads", "all", "--encoder", "--out", page)
+        text = page.read_text(encoding="utf-8")
+        assert (text.count("<figure"), text.count(">layer ")) == (2, 2 * (2 * 2 + 3 * 2))
+        succeeds("attend", transformer, "cab1", "b", "--out", plain)
+        text = plain.read_text(encoding="utf-8")
+        assert (text.count("<figure"), text.count("layer")) == (2, 0)
+
+    @pytest.mark.parametrize("suffix", ["svg", "png"])
+    def test_other_kinds_of_picture(self, transformer, tmp_path, suffix):
+        succeeds("attend", transformer, "cab1", "--heads", "all", "--encoder", "--out", tmp_path / f"a.{suffix}")
+        start = {"svg": b"<svg", "png": b"\x89PNG"}[suffix]
+        assert (tmp_path / f"a.{suffix}").read_bytes().startswith(start)
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (
+                ("--layers", 3),
+                "Expected `layers` to be 'all', 'last' or a number from 1 to 2 (attention to the source)",
+            ),
+            (("--heads", 3), "Expected `heads` to be 'all', 'mean' or a number from 1 to 2 (attention to the source)"),
+            (("--layers", "mean"), "--layers must be all, last or a number counted from 1, received 'mean'"),
+            (("--heads", "-1"), "--heads must be all, mean or a number counted from 1, received '-1'"),
+        ],
+    )
+    def test_what_is_not_there(self, transformer, tmp_path, options, told):
+        assert refuses("attend", transformer, "cab1", *options, "--out", tmp_path / "a.html").startswith(told)
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("options", [("--layers", "all"), ("--heads", 1), ("--encoder",)])
+    def test_one_attention_has_neither(self, trained, tmp_path, options):
+        out = ("--out", tmp_path / "a.html")
+        told = refuses("attend", SAVED, "fade7", *options, *out)
+        assert told == "This model has one attention, without layers and heads to choose from."
+        assert "has no signature 'attention_by_head'" in refuses("attend", MODEL, "fade7", *options, *out)

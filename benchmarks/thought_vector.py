@@ -66,7 +66,7 @@ def train(attention: str, pairs: Pairs, validation: Pairs, epochs: int, units: i
     )
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        translator, _ = fit(recipe, pairs, validation, pathlib.Path(folder), verbose=2)
+        translator = fit(recipe, pairs, validation, pathlib.Path(folder)).translator
     return translator, time.monotonic() - begin
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from training.headline import headlines
 from training.recipe import Recipe
+from zoo.text import CharacterTokenizer, Tokenizer
 from zoo.translator import Translator
 
 
@@ -18,12 +20,14 @@ def card(name: str, recipe: Recipe, translator: Translator, metrics: dict[str, A
         "| | |",
         "|---|---|",
         f"| model | `{type(translator.model).__name__}`, {metrics['parameters']:,} parameters |",
-        f"| attention | {getattr(translator.model, 'attention', None) or 'none'} |",
+        f"| attention | {_attention(translator)} |",
+        f"| decoding | {_decoding(translator)} |",
         f"| corpus | `{recipe.corpus.kind}`, {metrics['training_pairs']:,} training pairs |",
-        f"| exact match | **{metrics['exact_match']:.2%}** of {metrics['total']:,} {metrics['split']} pairs |",
+        *_scores(metrics),
         f"| training | {metrics['training_seconds']:.0f} s |",
         f"| command | `{metrics['command']}` |",
         f"| made with | TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']} |",
+        *_how_scored(metrics),
         "",
         "## Use",
         "",
@@ -42,8 +46,9 @@ def card(name: str, recipe: Recipe, translator: Translator, metrics: dict[str, A
         "",
         f"- A source longer than {lengths.max_source} tokens is cut off there; a result ends at {lengths.max_target}"
         " tokens at the latest. An empty text gives an empty text.",
-        f"- It knows the {translator.source_tokenizer.size - 4:,} characters of its training sources; any other is"
-        " unknown to it. It gives an answer to whatever it is given, also to what is not its task: look at the score.",
+        f"- {_vocabulary(translator.source_tokenizer)} It gives an answer to whatever it is given, also to what is not"
+        " its task: look at the score.",
+        *([f"- {recipe.corpus.licence}"] if recipe.corpus.licence else []),
         *_weakest(metrics),
         "",
     ]
@@ -55,11 +60,52 @@ def _sentence(description: str) -> list[str]:
     return [f"{description[:1].upper()}{description[1:].removesuffix('.')}.", ""] if description else []
 
 
+def _scores(metrics: dict[str, Any]) -> list[str]:
+    """A row of the table for each score, the most important in bold."""
+    (first, value), *others = headlines(metrics).items()
+    rows = [f"| {first} | **{value}** of {metrics['total']:,} {metrics['split']} pairs |"]
+    return rows + [f"| {name} | {value} |" for name, value in others]
+
+
+def _how_scored(metrics: dict[str, Any]) -> list[str]:
+    """A paragraph on how BLEU was computed, if it was."""
+    if "bleu" not in metrics:
+        return []
+    lines = [
+        "",
+        f"BLEU and chrF are sacrebleu's, on the texts as they are; in brackets 95% intervals by the bootstrap."
+        f" BLEU: `{metrics['bleu']['signature']}`; chrF: `{metrics['chrf']['signature']}`.",
+    ]
+    if style := metrics.get("bleu_published_style"):
+        lines[-1] += (
+            " Published style: both sides in lower case, with punctuation normalised and cut into tokens by the rules"
+            f" of Moses, as many published figures are: `{style['signature']}`."
+        )
+    return lines
+
+
+def _vocabulary(tokenizer: Tokenizer) -> str:
+    if isinstance(tokenizer, CharacterTokenizer):
+        return f"It knows the {tokenizer.size - 4:,} characters of its training sources; any other is unknown to it."
+    return f"It reads texts as {tokenizer.size - 4:,} pieces of words, in which any text can be written."
+
+
 def _signatures(translator: Translator) -> str:
-    texts = "`serving_default` from `text` to `text` and `score` (natural logarithm of the probability)"
-    if not translator.has_attention:
-        return texts
-    return f"{texts}; `attention` from `text` to `source_tokens`, `target_tokens` and `weights`"
+    told = "`serving_default` from `text` to `text` and `score` (natural logarithm of the probability)"
+    if translator.has_attention:
+        told += "; `attention` from `text` to `source_tokens`, `target_tokens` and `weights`"
+    if translator.has_heads:
+        told += (
+            "; `attention_by_head` from `text` to the same tokens, the `weights` of each layer and head, and the"
+            " encoder's `source_weights`"
+        )
+    return told
+
+
+def _decoding(translator: Translator) -> str:
+    if translator.beam_size == 1:
+        return "greedy"
+    return f"beam of {translator.beam_size}, length penalty {translator.length_penalty:g}"
 
 
 def _weakest(metrics: dict[str, Any], shown: int = 5) -> list[str]:
@@ -71,3 +117,8 @@ def _weakest(metrics: dict[str, Any], shown: int = 5) -> list[str]:
     listed = ", ".join(f"{group} {rate:.1%}" for rate, group in weak)
     judged = f"Weakest: {listed}." if weak else "None has a mistake."
     return [f"- {len(groups)} groups, each scored in `metrics.json`. {judged}"]
+
+
+def _attention(translator: Translator) -> str:
+    model = translator.model
+    return getattr(model, "attention", f"{getattr(model, 'num_heads', '')} heads") or "none"

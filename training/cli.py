@@ -57,8 +57,12 @@ def train(
     overrides: Overrides = None,
     out: Annotated[pathlib.Path | None, typer.Option(help="Folder of the run; default runs/RECIPE.")] = None,
     models: Annotated[pathlib.Path, typer.Option(help="The model is exported to MODELS/RECIPE/<version>.")] = MODELS,
+    restart: Annotated[bool, typer.Option("--restart", help="Begin anew, even if a stopped run could go on.")] = False,
 ) -> None:
-    """Train a recipe's model, score it on the test split, and export it."""
+    """Train a recipe's model, score it on the test split, and export it.
+
+    The same command goes on with a run that was stopped, from the end of its last epoch.
+    """
     with user_errors():
         from training.recipe import RecipeError, name_of, read_recipe
 
@@ -72,13 +76,17 @@ def train(
             parsed.corpus.read(split)
     import_tensorflow()
     import training.run
+    from training.checkpoint import CheckpointError
+    from training.headline import headlines
     from training.progress import say
 
-    with user_errors((RecipeError, OSError)):  # any other error of a training is ours, and shows where it is from
-        run = training.run.train(name, parsed, folder, _command_line())
+    # Any other error of a training is ours, and shows where it is from.
+    with user_errors((RecipeError, CheckpointError, OSError)):
+        run = training.run.train(name, parsed, folder, _command_line(), restart)
     with user_errors():
         version = run.export(models / name)
-    say(f"exact match on {run.metrics['total']:,} {run.metrics['split']} pairs: {run.metrics['exact_match']:.2%}")
+    for score, value in headlines(run.metrics).items():
+        say(f"{score} on {run.metrics['total']:,} {run.metrics['split']} pairs: {value}")
     say(f"run: {folder}   exported: {version}")
 
 
@@ -90,7 +98,7 @@ def evaluate(
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Score a model on a split of its corpus: how often the whole output is right."""
+    """Score a model on a split of its corpus: BLEU if it is of sentences, and how often the whole output is right."""
     with user_errors():
         from training.recipe import read_recipe
 
@@ -99,8 +107,8 @@ def evaluate(
 
         changes = overrides or ()
         parsed = read_recipe(recipe, changes) if recipe else run.read_back(_recipe_folder(model), changes)
-        pairs = parsed.corpus.read(split)
-    result = run.score(translator, pairs, f"Scoring {split}")
+        parsed.corpus.read(split)
+    result = run.score(translator, parsed.corpus, split)
     if as_json:
         typer.echo(run.to_json(result), nl=False)
     else:
@@ -113,6 +121,16 @@ def translate(
     texts: Texts = None,
     file: TextFile = None,
     scores: Annotated[bool, typer.Option(help="Put the log-probability before each result, and a tab.")] = False,
+    beam: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Hypotheses to follow; 1 is greedy. Default: the model's own."),
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(min=0, metavar="X", help="How much longer results are favoured; 0 for not at all.")
+    ] = None,
+    n_best: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Print the N best results of each text, with an empty line after.")
+    ] = 1,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts to translate at once.")] = 64,
 ) -> None:
     """Translate texts, one result a line; an empty line stays empty."""
@@ -121,9 +139,12 @@ def translate(
         translator = _load(model)
         at_once = 1 if not texts and file is None and sys.stdin.isatty() else 16 * batch_size
         for chunk in _chunks(lines, at_once):
-            for result in translator.translate(chunk, batch_size):
-                line = result.text.replace("\n", " ")  # one line in, one line out
-                typer.echo(f"{result.score:.4f}\t{line}" if scores else line)
+            for best in translator.translate(chunk, batch_size, beam, length_penalty, n_best):
+                for result in (best, *best.alternatives):
+                    line = result.text.replace("\n", " ")  # one line in, one line out
+                    typer.echo(f"{result.score:.4f}\t{line}" if scores else line)
+                if n_best > 1:
+                    typer.echo()
 
 
 @app.command()
@@ -134,6 +155,13 @@ def attend(
     out: Annotated[
         pathlib.Path | None, typer.Option(help="A .html, .svg or .png file; default pictures/MODEL.html.")
     ] = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="all|last|N", help="Which layers of a transformer; default last.")
+    ] = None,
+    heads: Annotated[
+        str | None, typer.Option(metavar="all|mean|N", help="Which heads of them, or their mean; default mean.")
+    ] = None,
+    encoder: Annotated[bool, typer.Option("--encoder", help="Draw the encoder's self-attention below.")] = False,
 ) -> None:
     """Draw what each output token attends to in the source."""
     with user_errors():
@@ -142,9 +170,33 @@ def attend(
         lines = [line for line in _lines(texts, file) if line.strip()]
         if not lines:
             raise ValueError("no text to draw the attention of; give one as an argument, by --file or on stdin")
+        chosen = (
+            _number_or_word("--layers", layers or "last", "last"),
+            _number_or_word("--heads", heads or "mean", "mean"),
+        )
         name = _model_name(model)
-        path = pictures.save(_load(model).attend(lines), out or PICTURES / f"{name}.html", title=f"Attention of {name}")
+        translator = _load(model)
+        if layers or heads or encoder:
+            kinds = None if encoder else [0]
+            drawn = [grid.choose(*chosen, kinds) for grid in translator.attend_by_head(lines)]
+        else:
+            drawn = translator.attend(lines)
+        path = pictures.save(drawn, out or PICTURES / f"{name}.html", title=f"Attention of {name}")
     typer.echo(path)
+
+
+@app.command("compare-lengths")
+def compare_lengths(
+    models: Annotated[
+        list[pathlib.Path], typer.Argument(metavar="MODEL...", help="Runs' or exported models' folders, a line each.")
+    ],
+    out: Annotated[pathlib.Path, typer.Option(help="A .png, .svg or .pdf file.")] = PICTURES / "lengths.png",
+) -> None:
+    """Draw BLEU by source length, of several models in one picture, from the scores that they were saved with."""
+    with user_errors():
+        from training import length_plot
+
+        typer.echo(length_plot.save(models, out))
 
 
 @app.command()
@@ -193,6 +245,14 @@ def _model_name(model: pathlib.Path) -> str:
     return parts[-1]
 
 
+def _number_or_word(option: str, value: str, word: str) -> str | int:
+    if value in ("all", word):
+        return value
+    if not value.isdecimal():
+        raise ValueError(f"{option} must be all, {word} or a number counted from 1, received {value!r}")
+    return int(value)
+
+
 def _lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[str]:
     """The texts given as arguments, or the lines of a file or of stdin as they come; broken UTF-8 becomes U+FFFD."""
     if texts and file:
@@ -220,10 +280,15 @@ def _chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
 
 
 def _print_scores(result: dict, split: str) -> None:
+    from training.headline import headlines
+
     for group, score in result["by_group"].items():
         typer.echo(f"{group:<12} {score['exact_match']:>8.2%}  {score['right']:>6,} of {score['total']:,}")
+    what = "wrong" if result["metric"] == "exact_match" else "differs"  # there is more than one good translation
     for mistake in result["mistakes"]:
-        typer.echo(f"wrong: {mistake['source']!r} -> {mistake['output']!r}, not {mistake['target']!r}")
+        typer.echo(f"{what}: {mistake['source']!r} -> {mistake['output']!r}, not {mistake['target']!r}")
+    for name, value in list(headlines(result).items())[:-1]:
+        typer.echo(f"{split:<12} {name} {value}")
     typer.echo(f"{split:<12} {result['exact_match']:>8.2%}  {result['right']:>6,} of {result['total']:,}")
 
 

@@ -3,62 +3,71 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import pathlib
 from collections.abc import Iterator, Sequence
 
 import keras
-import numpy as np
 
+from training.averaging import WeightAverage
+from training.bleu import corpus_bleu
+from training.checkpoint import CHECKPOINT_FILE, Checkpoint
 from training.corpora import Pairs
+from training.optimization import make_optimizer
 from training.pipeline import Batches, encode
-from training.recipe import CharactersConfig, Recipe, RecipeError, TrainingConfig
-from zoo.models import RNNSeq2Seq
-from zoo.text import CharacterTokenizer, Tokenizer
+from training.progress import say
+from training.recipe import RecipeError
+from training.recipe_tables import BytePairConfig, CharactersConfig, Recipe
+from training.token_prediction import TokenPrediction
+from training.training_progress import TrainingProgress
+from training.validation import Divergence, Validation
+from zoo.models import RNNSeq2Seq, Transformer
+from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
 from zoo.translator import Translator
 
 logger = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """What came of a training.
+
+    Attributes:
+        translator: the model with its best weights, and its tokenizers.
+        history: the logs of each epoch.
+        seconds: the time that fitting took, over all its stops.
+    """
+
+    translator: Translator
+    history: list[dict[str, float]]
+    seconds: float
+
+
 def learn_tokenizers(recipe: Recipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of both sides, learnt from the training pairs."""
+    """The tokenizers of both sides, learnt from the training pairs; one and the same where they are joint."""
+    config = recipe.tokenizer
+    if config.joint:
+        joint = _learn(config.joint, [*pairs.sources, *pairs.targets])
+        return joint, joint
+    return _learn(config.source, pairs.sources), _learn(config.target, pairs.targets)
 
-    def learn(config: CharactersConfig, texts: list[str]) -> Tokenizer:
-        return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)
 
-    return learn(recipe.tokenizer.source, pairs.sources), learn(recipe.tokenizer.target, pairs.targets)
+def _learn(config: CharactersConfig | BytePairConfig, texts: list[str]) -> Tokenizer:
+    if isinstance(config, BytePairConfig):
+        return BytePairTokenizer.learn(texts, config.size, config.minimum_frequency, config.lowercase)
+    return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)
 
 
 def build_model(recipe: Recipe, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> keras.Model:
     """The recipe's model, with the initial values of its seed."""
     keras.utils.set_random_seed(recipe.seed)
     arguments = recipe.model.model_dump(exclude={"family"})
-    if arguments["attention"] == "none":  # TOML has no null
+    if arguments.get("attention") == "none":  # TOML has no null
         arguments["attention"] = None
-    return RNNSeq2Seq(source_tokenizer.size, target_tokenizer.size, **arguments, name=recipe.model.family)
-
-
-def compile_model(model: keras.Model, config: TrainingConfig, total_steps: int) -> None:
-    """Sets the optimizer, the loss per token and the token accuracy."""
-    model.compile(
-        optimizer=keras.optimizers.Adam(_learning_rate(config, total_steps), global_clipnorm=config.clip_norm),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"),
-        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="token_accuracy")],
-        jit_compile=config.jit_compile,
-    )
-
-
-def _learning_rate(config: TrainingConfig, total_steps: int):
-    if config.schedule == "constant" and not config.warmup_steps:
-        return config.learning_rate
-    warmup = min(config.warmup_steps, total_steps - 1)
-    return keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=0.0 if warmup else config.learning_rate,
-        decay_steps=max(1, total_steps - warmup),
-        warmup_target=config.learning_rate if warmup else None,
-        warmup_steps=warmup,
-        alpha=1.0 if config.schedule == "constant" else 0.0,
-    )
+    family = {"rnn_seq2seq": RNNSeq2Seq, "transformer": Transformer}[recipe.model.family]
+    sizes = source_tokenizer.size, target_tokenizer.size
+    return family(*sizes, **arguments, dtype=recipe.training.precision, name=recipe.model.family)
 
 
 def fit(
@@ -67,26 +76,29 @@ def fit(
     validation: Pairs,
     folder: pathlib.Path,
     callbacks: Sequence[keras.callbacks.Callback] = (),
-    verbose: int = 1,
-) -> tuple[Translator, keras.callbacks.History]:
-    """Learns the tokenizers, builds the model and fits it; the weights of the best validation loss are kept.
+) -> Fitted:
+    """Learns the tokenizers, builds the model and fits it; the weights that validation likes best are kept.
+
+    If the folder holds a checkpoint of the same recipe, the training goes on from there, and ends with the very weights
+    that it would have ended with undisturbed.
 
     Args:
         recipe: what to train.
         train: pairs to fit.
         validation: pairs to choose the best epoch by.
-        folder: where the best weights (`best.weights.h5`) and the log (`history.csv`) are written as it goes.
-        callbacks: further Keras callbacks.
-        verbose: as in `model.fit`.
+        folder: where the best weights (`best.weights.h5`), the checkpoint and the log (`history.csv`) are written.
+        callbacks: further Keras callbacks, called before those of the training itself.
 
     Returns:
-        The translator and the history.
+        The translator, the logs of all epochs, and the time it took.
 
     Raises:
         RecipeError: the recipe does not fit the pairs, as where all are longer than its lengths; or the training
             diverged.
+        CheckpointError: there is a checkpoint that it cannot go on from.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    config = recipe.training
     with _blamed_on("tokenizer"):
         tokenizers = learn_tokenizers(recipe, train)
     with _blamed_on("model"):
@@ -94,26 +106,52 @@ def fit(
     with _blamed_on("lengths"):
         batches = _batches(recipe, train, tokenizers, "train")
         checks = _batches(recipe, validation, tokenizers, "validation")
-    compile_model(model, recipe.training, recipe.training.epochs * batches.steps)
-    best = folder / "best.weights.h5"
-    history = model.fit(
-        batches.training(),
-        steps_per_epoch=batches.steps,
-        epochs=recipe.training.epochs,
-        validation_data=checks.validation(),
-        callbacks=[
-            keras.callbacks.ModelCheckpoint(best, monitor="val_loss", save_best_only=True, save_weights_only=True),
-            keras.callbacks.CSVLogger(folder / "history.csv"),
-            *callbacks,
-        ],
-        shuffle=False,  # the batches come in an order of their own
-        verbose=verbose,
+    steps = config.steps_per_epoch or batches.steps
+    fitted = TokenPrediction(model, config.label_smoothing)
+    fitted.compile(
+        make_optimizer(config, max(1, config.epochs * steps // config.accumulate)), jit_compile=config.jit_compile
     )
-    if not np.isfinite(history.history["val_loss"]).any():
+    fitted.optimizer.build(fitted.trainable_variables)  # in the first step it would have that step traced twice
+    best = folder / "best.weights.h5"
+    average = WeightAverage(config)
+    translator = Translator(model, *tokenizers, recipe.lengths.max_source, recipe.lengths.max_target)
+    bleu = None
+    if config.monitor == "bleu":
+
+        def bleu() -> float:
+            outputs = translator(validation.sources, batch_size=128)
+            return corpus_bleu(outputs, validation.targets, recipe.corpus.language)
+
+    judge = Validation(config, config.epochs, checks.validation(), bleu, average, best)
+    checkpoint = Checkpoint(folder, recipe, average, judge)
+    if checkpoint.restore(fitted):
+        say(f"going on after epoch {checkpoint.epoch} of {config.epochs}")
+    else:
+        best.unlink(missing_ok=True)
+    if checkpoint.epoch < config.epochs and not checkpoint.finished:
+        tokens = batches.tokens * steps / batches.steps
+        logs = [keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)] if config.tensorboard else []
+        fitted.fit(
+            batches.training(checkpoint.epoch * steps),
+            steps_per_epoch=steps,
+            initial_epoch=checkpoint.epoch,
+            epochs=config.epochs,
+            callbacks=[
+                *callbacks,
+                Divergence(),
+                *(average, judge, checkpoint, *logs),
+                TrainingProgress(config.epochs, steps, tokens),
+            ],
+            shuffle=False,  # the batches come in an order of their own
+            verbose=0,
+        )
+    if judge.best_score is None:
+        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # it leads nowhere, and another recipe may have its place
         raise RecipeError("training: no epoch ended with a validation loss that is a number; lower learning_rate")
     model.load_weights(best)
-    lengths = recipe.lengths
-    return Translator(model, *tokenizers, lengths.max_source, lengths.max_target), history
+    decoding = recipe.decoding.model_dump()
+    translator = Translator(model, *tokenizers, recipe.lengths.max_source, recipe.lengths.max_target, **decoding)
+    return Fitted(translator, checkpoint.history, checkpoint.seconds)
 
 
 @contextlib.contextmanager
@@ -132,4 +170,5 @@ def _batches(recipe: Recipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenize
             "%s: %d of %d pairs have more than lengths.max_source=%d or lengths.max_target=%d tokens and are left out",
             *(split, encoded.too_long, len(pairs), recipe.lengths.max_source, recipe.lengths.max_target),
         )
-    return Batches(encoded, recipe.training.batch_size, recipe.training.buckets, recipe.seed)
+    config = recipe.training
+    return Batches(encoded, config.batch_size, config.buckets, recipe.seed, config.batch_tokens)

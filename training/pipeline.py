@@ -82,33 +82,57 @@ class Bucket:
         rows: numbers of the pairs, int `(n,)`.
         source_length: what their sources are padded to.
         target_length: what their targets are padded to.
+        batch_size: pairs a batch; 0 before that is decided.
     """
 
     rows: np.ndarray
     source_length: int
     target_length: int
+    batch_size: int = 0
 
 
 def make_buckets(lengths: np.ndarray, number: int) -> list[Bucket]:
-    """Divides pairs by source length into buckets that cost about the same padding.
+    """Divides pairs by the length of their longer side into the buckets that need the least padding.
 
     Args:
         lengths: int `(N, 2)`.
         number: how many buckets at most; fewer where lengths repeat.
 
     Returns:
-        Buckets of about the same number of pairs, short ones first.
+        The buckets, short ones first.
     """
-    # Equal lengths must fall together, so the quantiles are bounds of length, not of rank.
-    bounds = np.unique(np.quantile(lengths[:, 0], np.arange(1, number + 1) / number, method="inverted_cdf"))
-    assigned = np.searchsorted(bounds, lengths[:, 0])
-    buckets = []
-    for index in range(len(bounds)):
-        rows = np.flatnonzero(assigned == index)
-        if len(rows):
-            source_length, target_length = lengths[rows].max(axis=0)
-            buckets.append(Bucket(rows, int(source_length), int(target_length)))
-    return buckets
+    longer = lengths.max(axis=1)
+    bounds = _best_bounds(*np.unique(longer, return_counts=True), number)
+    assigned = np.searchsorted(bounds, longer)
+    groups = [np.flatnonzero(assigned == index) for index in range(len(bounds))]
+    return [Bucket(rows, *map(int, lengths[rows].max(axis=0))) for rows in groups]
+
+
+def _best_bounds(values: np.ndarray, counts: np.ndarray, number: int) -> np.ndarray:
+    """The upper bounds of at most `number` ranges that together hold the least padding.
+
+    By dynamic programming: the least cost of the first j values in k ranges follows from those in k - 1.
+
+    Args:
+        values: lengths, ascending.
+        counts: how many there are of each.
+        number: how many ranges.
+    """
+    total = np.concatenate([[0], np.cumsum(counts)])
+    # Row i, column j: what one range from value i to value j costs, all padded to value j.
+    one = np.where(
+        np.tri(len(values), k=-1), np.inf, (total[None, 1:] - total[:-1, None]) * values[None, :].astype(float)
+    )
+    cost, starts = one[0], []
+    for _ in range(min(number, len(values)) - 1):
+        together = np.concatenate([[np.inf], cost[:-1]])[:, None] + one
+        starts.append(together.argmin(axis=0))
+        cost = together.min(axis=0)
+    bounds, last = [], len(values) - 1
+    for each in reversed(starts):
+        bounds.append(last)
+        last = each[last] - 1
+    return values[[last, *reversed(bounds)]]
 
 
 class Batches:
@@ -120,34 +144,50 @@ class Batches:
             batch is left out of that epoch, a different rest each time.
         buckets: how many lengths to pad to.
         seed: what the order follows from.
+        batch_tokens: tokens a batch, padding counted, of the side that has more of them. It takes the place of
+            `batch_size`: the shorter the pairs, the more are in a batch.
     """
 
-    def __init__(self, pairs: EncodedPairs, batch_size: int, buckets: int = 4, seed: int = 0):
+    def __init__(
+        self, pairs: EncodedPairs, batch_size: int, buckets: int = 4, seed: int = 0, batch_tokens: int | None = None
+    ):
         self.pairs = pairs
         self.seed = seed
-        self.batch_size = min(batch_size, len(pairs))
-        self.buckets = self._filled(make_buckets(pairs.lengths, buckets))
+        self.buckets = self._filled(make_buckets(pairs.lengths, buckets), batch_size, batch_tokens)
+        sizes = {bucket.batch_size for bucket in self.buckets}
+        self._rows = sizes.pop() if len(sizes) == 1 else None  # a static shape where it can be had
 
-    def _filled(self, buckets: list[Bucket]) -> list[Bucket]:
-        """Merges buckets that could not fill a batch into the next longer, and the last into the one before."""
+    def _filled(self, buckets: list[Bucket], batch_size: int, batch_tokens: int | None) -> list[Bucket]:
+        """Buckets with their batch sizes; one that cannot fill a batch is merged into a neighbour."""
+
+        def sized(bucket: Bucket) -> Bucket:
+            longer = max(bucket.source_length, bucket.target_length)
+            size = max(1, batch_tokens // longer) if batch_tokens else batch_size
+            return dataclasses.replace(bucket, batch_size=min(size, len(self.pairs)))
+
         filled: list[Bucket] = []
-        for bucket in buckets:
-            if filled and len(filled[-1].rows) < self.batch_size:
-                bucket = _merged(filled.pop(), bucket)
+        for bucket in map(sized, buckets):
+            if filled and len(filled[-1].rows) < filled[-1].batch_size:
+                bucket = sized(_merged(filled.pop(), bucket))
             filled.append(bucket)
-        if len(filled) > 1 and len(filled[-1].rows) < self.batch_size:
-            filled.append(_merged(filled.pop(), filled.pop()))
+        if len(filled) > 1 and len(filled[-1].rows) < filled[-1].batch_size:
+            filled.append(sized(_merged(filled.pop(), filled.pop())))
         return filled
 
     @property
     def steps(self) -> int:
         """Batches of an epoch."""
-        return sum(len(bucket.rows) // self.batch_size for bucket in self.buckets)
+        return sum(len(bucket.rows) // bucket.batch_size for bucket in self.buckets)
+
+    @property
+    def tokens(self) -> int:
+        """Target tokens of an epoch, end tokens counted and padding not; a little less, for what fills no batch."""
+        return int(self.pairs.lengths[:, 1].sum())
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
         """(batch size, source length, target length) of every bucket."""
-        return [(self.batch_size, bucket.source_length, bucket.target_length) for bucket in self.buckets]
+        return [(bucket.batch_size, bucket.source_length, bucket.target_length) for bucket in self.buckets]
 
     def plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
         """The batches of an epoch, in order: each its bucket and the numbers of its pairs."""
@@ -155,29 +195,34 @@ class Batches:
         batches = []
         for bucket in self.buckets:
             rows = random.permutation(bucket.rows)
-            whole = len(rows) // self.batch_size * self.batch_size
-            batches += [(bucket, batch) for batch in rows[:whole].reshape(-1, self.batch_size)]
+            whole = len(rows) // bucket.batch_size * bucket.batch_size
+            batches += [(bucket, batch) for batch in rows[:whole].reshape(-1, bucket.batch_size)]
         return [batches[index] for index in random.permutation(len(batches))]
 
-    def training(self) -> tf.data.Dataset:
-        """An endless stream of epochs for `model.fit`: ({source, target}, labels, weights)."""
+    def training(self, first_step: int = 0) -> tf.data.Dataset:
+        """An endless stream of epochs for `model.fit`: ({source, target}, labels, weights).
+
+        Args:
+            first_step: how many batches have been had before; the stream goes on after them.
+        """
 
         def endless():
-            for epoch in itertools.count():
-                for bucket, rows in self.plan(epoch):
-                    yield bucket, rows, self.batch_size
+            first_epoch, done = divmod(first_step, self.steps)
+            for epoch in itertools.count(first_epoch):
+                for bucket, rows in self.plan(epoch)[done if epoch == first_epoch else 0 :]:
+                    yield bucket, rows, bucket.batch_size
 
         return self._dataset(endless, tf.data.INFINITE_CARDINALITY)
 
     def validation(self) -> tf.data.Dataset:
         """Every pair once, bucket by bucket; the last batch of a bucket repeats pairs with weight zero."""
-        return self._dataset(self._once, sum(-(-len(bucket.rows) // self.batch_size) for bucket in self.buckets))
+        return self._dataset(self._once, sum(-(-len(bucket.rows) // bucket.batch_size) for bucket in self.buckets))
 
     def _once(self) -> Iterator[tuple[Bucket, np.ndarray, int]]:
         for bucket in self.buckets:
-            for begin in range(0, len(bucket.rows), self.batch_size):
-                rows = bucket.rows[begin : begin + self.batch_size]
-                filled = np.resize(rows, self.batch_size)
+            for begin in range(0, len(bucket.rows), bucket.batch_size):
+                rows = bucket.rows[begin : begin + bucket.batch_size]
+                filled = np.resize(rows, bucket.batch_size)
                 yield bucket, filled, len(rows)
 
     def _dataset(self, plan: Callable[[], Iterator[tuple[Bucket, np.ndarray, int]]], number: int) -> tf.data.Dataset:
@@ -186,23 +231,24 @@ class Batches:
                 yield rows.astype("int32"), counted, bucket.source_length, bucket.target_length
 
         scalar = tf.TensorSpec([], tf.int32)
-        signature = (tf.TensorSpec([self.batch_size], tf.int32), scalar, scalar, scalar)
+        signature = (tf.TensorSpec([self._rows], tf.int32), scalar, scalar, scalar)
         dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))  # Keras asks how long it is
         return dataset.map(self._batch).prefetch(tf.data.AUTOTUNE)
 
     def _batch(self, rows, counted, source_length, target_length):
         """Gathers and pads the pairs of a batch, of which the first `counted` have a weight."""
-        present = tf.range(self.batch_size) < counted
+        size = tf.size(rows)
+        present = tf.range(size) < counted
 
         def padded(side, length):
-            ids = tf.gather(side, rows).to_tensor(shape=[self.batch_size, None])
+            ids = tf.gather(side, rows).to_tensor(shape=[self._rows, None])
             ids = tf.pad(ids, [[0, 0], [0, length - tf.shape(ids)[1]]])
-            return tf.ensure_shape(ids, [self.batch_size, None])
+            return tf.ensure_shape(ids, [self._rows, None])
 
         source = padded(self.pairs.sources, source_length)
         labels = padded(self.pairs.targets, target_length)
-        start = tf.fill([self.batch_size, 1], Tokenizer.start)
+        start = tf.fill([size, 1], Tokenizer.start)
         weights = tf.cast((labels != Tokenizer.padding) & present[:, None], tf.float32)
         return {"source": source, "target": tf.concat([start, labels[:, :-1]], axis=1)}, labels, weights
 

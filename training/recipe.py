@@ -12,83 +12,16 @@ import pathlib
 import tomllib
 from collections.abc import Iterable
 from importlib import resources
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 
 import pydantic
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from training.corpora import CORPORA
+from training.recipe_tables import MODELS, TOKENIZERS, Recipe
 
 
 class RecipeError(ValueError):
     """A recipe that cannot be used; the message says which key, and what is valid there."""
-
-
-class _Table(pydantic.BaseModel):
-    """A table of a recipe: unknown keys are errors, and nothing changes after reading."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-
-
-class CharactersConfig(_Table):
-    """A vocabulary of the characters that occur in training."""
-
-    kind: Literal["characters"] = "characters"
-    minimum_count: PositiveInt = Field(1, description="rarer characters are unknown")
-    maximum_size: PositiveInt | None = Field(None, description="how many characters to keep, the commonest first")
-
-
-class TokenizersConfig(_Table):
-    """The tokenizers of both sides."""
-
-    source: CharactersConfig = CharactersConfig()
-    target: CharactersConfig = CharactersConfig()
-
-
-class RNNSeq2SeqConfig(_Table):
-    """The arguments of `zoo.models.RNNSeq2Seq`."""
-
-    family: Literal["rnn_seq2seq"] = "rnn_seq2seq"
-    attention: Literal["additive", "dot", "scaled", "general", "concat", "none"] = Field(
-        "additive", description="how the decoder scores the source; 'none' is the thought vector"
-    )
-    cell: Literal["gru", "lstm"] = Field("gru", description="the recurrent cell")
-    units: PositiveInt = Field(256, description="width of the states")
-    embedding_dim: PositiveInt | None = Field(None, description="width of the embeddings; as `units` if not given")
-    readout_units: PositiveInt | None = Field(None, description="width of the maxout layer; `units / 2` if not given")
-    dropout: float = Field(0.0, ge=0, lt=1, description="rate, on embeddings and readout")
-
-
-class TrainingConfig(_Table):
-    """How the model is fitted."""
-
-    batch_size: PositiveInt = Field(64, description="pairs a step")
-    epochs: PositiveInt = Field(10, description="passes over the training pairs")
-    learning_rate: PositiveFloat = Field(1e-3, description="Adam's highest learning rate")
-    warmup_steps: NonNegativeInt = Field(0, description="steps over which the learning rate rises from zero")
-    schedule: Literal["constant", "cosine"] = Field("cosine", description="after the warm-up; cosine falls to zero")
-    clip_norm: PositiveFloat | None = Field(1.0, description="largest norm of all gradients together")
-    buckets: PositiveInt = Field(4, description="how many lengths batches are padded to")
-    jit_compile: bool = Field(True, description="whether XLA compiles the step, once a bucket")
-
-
-class LengthsConfig(_Table):
-    """How long texts may be, in tokens with the end token. What is longer is left out of training."""
-
-    max_source: PositiveInt = Field(200, description="source tokens; in use, longer texts are cut off here")
-    max_target: PositiveInt = Field(200, description="target tokens; in use, results end here at the latest")
-
-
-class Recipe(_Table):
-    """A training run as data: `zoo train NAME` runs it."""
-
-    description: str = Field("", description="one line for `zoo list`")
-    seed: int = Field(0, ge=0, lt=2**32, description="of the weights' initial values and of the order of the pairs")
-    corpus: Annotated[CORPORA, Field(discriminator="kind")]
-    tokenizer: TokenizersConfig = TokenizersConfig()
-    model: RNNSeq2SeqConfig = RNNSeq2SeqConfig()
-    training: TrainingConfig = TrainingConfig()
-    lengths: LengthsConfig = LengthsConfig()
 
 
 def recipe_names() -> list[str]:
@@ -161,39 +94,45 @@ def _override(tables: dict[str, Any], override: str) -> None:
 
 def _explain(fault: dict[str, Any]) -> str:
     """One fault of a recipe in one sentence."""
-    path = [str(part) for part in fault["loc"]]
-    model = _model_at(path[:-1])
-    if path[:1] == ["corpus"] and len(path) > 1:
-        path = [path[0], *path[2:]]  # pydantic puts the corpus' kind into the path; the recipe does not
+    path, table = _place(fault["loc"])
     key = ".".join(path)
     if fault["type"] == "extra_forbidden":
-        known = [] if model is None else list(model.model_fields)
+        known = [] if table is None else list(table.model_fields)
         return f"unknown key {key!r}{_nearest(path[-1], known)}; valid here: {', '.join(known)}"
     if fault["type"] == "missing":
         return f"{key!r} is missing"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        given = fault["input"].get("kind") if isinstance(fault["input"], dict) else None
-        kinds = [corpus.model_fields["kind"].default for corpus in _corpus_classes()]
-        return f"'corpus.kind' must be one of {', '.join(kinds)}{_nearest(str(given), kinds)}, received {given!r}"
+        name, kinds = _KINDS[tuple(path)]
+        given = fault["input"].get(name) if isinstance(fault["input"], dict) else None
+        known = list(kinds)
+        return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
     message = fault["msg"].removeprefix("Value error, ")
     return f"{key!r}: {message[0].lower()}{message[1:]} (received {fault['input']!r})"
 
 
-def _corpus_classes() -> tuple[type[pydantic.BaseModel], ...]:
-    return get_args(CORPORA)
+# The tables that come in several kinds: the key that says which, and the kinds.
+_KINDS = {
+    ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(CORPORA)}),
+    ("model",): ("family", MODELS),
+    **{("tokenizer", side): ("kind", TOKENIZERS) for side in ("source", "target", "joint")},
+}
 
 
-def _model_at(path: list[str]) -> type[pydantic.BaseModel] | None:
-    """The pydantic model whose keys stand at a path of a recipe."""
-    if path[:1] == ["corpus"] and len(path) == 2:
-        return {corpus.model_fields["kind"].default: corpus for corpus in _corpus_classes()}.get(path[1])
-    model: Any = Recipe
-    for part in path:
-        field = model.model_fields.get(part)
-        model = field and field.annotation
-        if not (isinstance(model, type) and issubclass(model, pydantic.BaseModel)):
-            return None
-    return model
+def _place(location: tuple[Any, ...]) -> tuple[list[str], type[pydantic.BaseModel] | None]:
+    """The keys that lead to a place in a recipe, and the table that the last of them stands in."""
+    path: list[str] = []
+    within: Any = None
+    table: Any = Recipe
+    for part in map(str, location):
+        if tuple(path) in _KINDS and table is None:
+            table = _KINDS[tuple(path)][1].get(part)  # pydantic puts the kind into the path; the recipe does not
+            continue
+        path.append(part)
+        field = table and table.model_fields.get(part)
+        within, table = table, field and field.annotation
+        if not (isinstance(table, type) and issubclass(table, pydantic.BaseModel)):
+            table = None
+    return path, within
 
 
 def _nearest(word: str, known: list[str]) -> str:

@@ -1,7 +1,7 @@
 """A training run from its recipe to its export, and the folder it leaves behind.
 
 `FOLDER/recipe.json` is what was run, overrides and defaults included, and `zoo train` takes it as it takes a TOML file;
-`history.csv` and `best.weights.h5` come from the fitting;
+`history.csv` and `best.weights.h5` come from the fitting, as does `checkpoint.npz`, which is there until all is done;
 `translator/` is what `zoo.load` reads; `metrics.json` is the score on the test split.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +17,8 @@ import keras
 import tensorflow as tf
 
 from training.card import card
-from training.corpora import Pairs
+from training.checkpoint import CHECKPOINT_FILE
+from training.corpora import Corpus
 from training.evaluation import evaluate
 from training.fitting import fit
 from training.progress import progress_bar, say
@@ -69,47 +69,54 @@ class Run:
         return export(self.translator, path, files)
 
 
-def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> Run:
+def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart: bool = False) -> Run:
     """Trains what the recipe says, scores it on the test split, and saves both.
+
+    A training that was stopped goes on from its last checkpoint; one that is finished begins anew.
 
     Args:
         name: what the model is called.
         recipe: what to train.
         folder: where the run's files go.
         command: the command that started it, for the card.
+        restart: whether to begin anew, whatever the folder holds.
 
     Raises:
+        CheckpointError: the folder holds an unfinished training of another recipe.
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the corpus.
     """
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
     train_pairs, validation_pairs = recipe.corpus.read("train"), recipe.corpus.read("validation")
     say(f"{len(train_pairs):,} pairs to train on, {len(validation_pairs):,} to validate with")
+    if restart:
+        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+    fitted = fit(recipe, train_pairs, validation_pairs, folder)
+    translator = fitted.translator
     write_whole(folder / RECIPE_FILE, _recipe_text(recipe).encode())
-    begin = time.monotonic()
-    translator, _ = fit(recipe, train_pairs, validation_pairs, folder)
-    seconds = time.monotonic() - begin
     translator.save(folder / TRANSLATOR_FOLDER)
     split = "test" if "test" in recipe.corpus.splits else "validation"
     metrics = {
         "name": name,
         "split": split,
-        **score(translator, recipe.corpus.read(split), f"Scoring {split}"),
+        **score(translator, recipe.corpus, split),
         "parameters": translator.model.count_params(),
         "training_pairs": len(train_pairs),
-        "training_seconds": round(seconds, 1),
+        "training_seconds": round(fitted.seconds, 1),
         "command": command,
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
     }
     write_whole(folder / METRICS_FILE, to_json(metrics).encode())
+    (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     return Run(name, recipe, translator, metrics)
 
 
-def score(model: TextToText, pairs: Pairs, label: str) -> dict[str, Any]:
-    """Evaluates with a progress bar; the result is as `Evaluation.to_json`."""
-    with progress_bar(label, len(pairs)) as advance:
-        return evaluate(model, pairs, advance=advance).to_json()
+def score(model: TextToText, corpus: Corpus, split: str) -> dict[str, Any]:
+    """Evaluates by what the corpus is judged by, with a progress bar; the result is as `Evaluation.to_json`."""
+    pairs, language = corpus.read(split), corpus.language
+    with progress_bar(f"Scoring {split}", len(pairs)) as advance:
+        return evaluate(model, pairs, advance=advance, metric=corpus.metric(split), language=language).to_json()
 
 
 def read_back(folder: pathlib.Path, overrides: Iterable[str] = ()) -> Recipe:

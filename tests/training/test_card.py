@@ -4,9 +4,10 @@ import pytest
 
 from training.card import card
 from training.recipe import read_recipe
+from training.recipe_tables import Recipe
 from zoo import Translator
 from zoo.models import RNNSeq2Seq
-from zoo.text import CharacterTokenizer
+from zoo.text import BytePairTokenizer, CharacterTokenizer
 
 METRICS = {
     "exact_match": 0.98765,
@@ -29,6 +30,9 @@ def write(attention="additive", metrics=(), **changes):
     return card("dates", recipe, Translator(model, *tokenizers), {**METRICS, **dict(metrics)})
 
 
+TRANSLATOR = Translator(RNNSeq2Seq(11, 7, units=4), CharacterTokenizer("abcdefg"), CharacterTokenizer("xyz"))
+
+
 def scores(**rates):
     return {"by_group": {group: {"exact_match": rate} for group, rate in rates.items()}}
 
@@ -46,6 +50,52 @@ def test_tells_what_it_is_what_it_was_made_from_and_how_good_it_is():
         "| made with | TensorFlow 2.21.0, Keras 3.15.0 |",
     ):
         assert f"\n{row}\n" in text
+
+
+BLEU = {
+    "metric": "bleu",
+    "bleu": {"score": 38.904, "low": 37.54, "high": 40.26, "signature": "nrefs:1|tok:13a"},
+    "chrf": {"score": 63.2, "low": 62.0, "high": 64.0, "signature": "nrefs:1|nc:6"},
+    "exact_match": 0.0821,
+}
+
+
+def test_sentences_have_bleu_in_bold_and_how_it_was_computed():
+    style = {"score": 41.0249, "low": 39.61, "high": 42.4, "signature": "nrefs:1|tok:none"}
+    text = write(metrics={**BLEU, "bleu_published_style": style})
+    rows = (
+        "| BLEU | **38.90 [37.5, 40.3]** of 12,345 test pairs |",
+        "| BLEU, published style | 41.02 [39.6, 42.4] |",
+        "| chrF | 63.20 [62.0, 64.0] |",
+        "| exact match | 8.21% |",
+    )
+    assert "\n".join(["", *rows, ""]) in text
+    assert "BLEU: `nrefs:1|tok:13a`; chrF: `nrefs:1|nc:6`. Published style: " in text
+    assert "as many published figures are: `nrefs:1|tok:none`.\n\n## Use" in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(line.count("|") == 3 for line in table), "a signature's bars would be columns"
+
+
+def test_sentences_of_an_unknown_language():
+    text = write(metrics=BLEU)
+    assert "| BLEU | **38.90 [37.5, 40.3]** of 12,345 test pairs |\n| chrF |" in text
+    assert "ublished style" not in text
+
+
+def test_a_restricted_corpus_is_told():
+    text = card("captions", Recipe.model_validate({"corpus": {"kind": "multi30k"}}), TRANSLATOR, {**METRICS, **BLEU})
+    assert "\n- The texts of Multi30k are for research and education only.\n" in text
+    assert "research" not in write()
+
+
+def test_pieces_of_words():
+    pieces = BytePairTokenizer.learn(["low lower lowest"] * 2, size=268)
+    translator = Translator(RNNSeq2Seq(pieces.size, 7, units=4), pieces, CharacterTokenizer("xyz"))
+    text = card("dates", read_recipe("dates"), translator, METRICS)
+    assert (
+        f"- It reads texts as {pieces.size - 4:,} pieces of words, in which any text can be written. It gives" in text
+    )
+    assert "characters of its training" not in text
 
 
 def test_tells_its_limits():

@@ -15,6 +15,7 @@ from training.recipe import Recipe, RecipeError, name_of, read_recipe, recipe_na
 # The fewest lines of a recipe of each kind of corpus.
 CORPUS_OF = {
     "dates": 'kind = "dates"',
+    "multi30k": 'kind = "multi30k"',
     "text": 'kind = "text"\ntrain = "pairs.tsv"',
     "tfds": 'kind = "tfds"\nname = "ted_hrlr_translate/pt_to_en"',
 }
@@ -155,12 +156,12 @@ class TestFaults:
         ("content", "fault"),
         [
             ("", "'corpus' is missing"),
-            ("[corpus]", "'corpus.kind' must be one of dates, text, tfds, received None"),
+            ("[corpus]", "'corpus.kind' must be one of dates, multi30k, text, tfds, received None"),
             (
                 '[corpus]\nkind = "txt"',
-                r"'corpus.kind' must be one of dates, text, tfds (did you mean 'text'?), received 'txt'",
+                r"'corpus.kind' must be one of dates, multi30k, text, tfds (did you mean 'text'?), received 'txt'",
             ),
-            ("[corpus]\nkind = 3", "'corpus.kind' must be one of dates, text, tfds, received 3"),
+            ("[corpus]\nkind = 3", "'corpus.kind' must be one of dates, multi30k, text, tfds, received 3"),
             ('corpus = "dates"', "'corpus': input should be a valid dictionary"),
             ('[corpus]\nkind = "text"', "'corpus.train' is missing"),
             ('[corpus]\nkind = "text"\ntrain = 3', "'corpus.train': expected one path"),
@@ -188,12 +189,12 @@ class TestFaults:
                 "'model.units': input should be a valid integer, unable to parse string as an integer",
             ),
             ("model.units=1.5", "'model.units': input should be a valid integer, got a number with a fractional part"),
-            ("model=5", "'model': input should be a valid dictionary or instance of RNNSeq2SeqConfig (received 5)"),
+            ("model=5", "'model.family' must be one of rnn_seq2seq, transformer, received None"),
             (
                 "model.attention=aditive",
                 "'model.attention': input should be 'additive', 'dot', 'scaled', 'general', 'con",
             ),
-            ("model.family=gpt", "'model.family': input should be 'rnn_seq2seq' (received 'gpt')"),
+            ("model.family=gpt", "'model.family' must be one of rnn_seq2seq, transformer, received 'gpt'"),
             ("model.dropout=1", "'model.dropout': input should be less than 1 (received 1)"),
             ("training.learning_rate=0", "'training.learning_rate': input should be greater than 0 (received 0)"),
             ("training.warmup_steps=-1", "'training.warmup_steps': input should be greater than or equal to 0"),
@@ -286,6 +287,8 @@ class TestRoundTrip:
             CORPUS_OF["dates"],
             CORPUS_OF["tfds"],
             CORPUS_OF["text"],
+            CORPUS_OF["multi30k"],
+            'kind = "multi30k"\nsource = "de"\ntarget = "en"\nfolder = "~/captions"',
             'kind = "text"\ntrain = ["a.en", "a.de"]',
             'kind = "text"\ntrain = ["a.en", "a.de"]\ntest = ["b.en", "b.de"]\nvalidation_pairs = 3',
             'kind = "text"\ntrain = "a.tsv"\nheader = true\nsource_column = "en"\ntarget_column = "de"\ntest_pairs = 0',

@@ -314,6 +314,61 @@ def test_dropout_falls_on_the_embeddings_of_both_sides(side, randomize):
     assert np.abs(model(BATCH, training=True) - model(BATCH)).max() > 1e-2
 
 
+@pytest.mark.parametrize("attention", ["additive", None])
+def test_dropout_falls_on_the_annotations_at_their_own_rate(attention, randomize):
+    model = randomize(RNNSeq2Seq(attention=attention, annotation_dropout=0.5, **SIZES))
+    assert np.abs(model(BATCH, training=True) - model(BATCH)).max() > 1e-2
+    model.get_layer("annotation_dropout").rate = 0.0
+    np.testing.assert_array_equal(model(BATCH, training=True), model(BATCH))
+
+
+def test_the_readout_has_a_rate_of_its_own():
+    assert RNNSeq2Seq(dropout=0.5, readout_dropout=0.25, **SIZES).readout.dropout == 0.25
+    assert RNNSeq2Seq(dropout=0.5, readout_dropout=0.0, **SIZES).readout.dropout == 0.0
+
+
+# Tied embeddings.
+
+TIED = {**SIZES, "target_vocabulary_size": 11, "readout_units": 5}
+
+
+@pytest.fixture(scope="module", params=[("target", "additive"), ("all", "general"), ("all", None)], ids=identify)
+def tied(request, randomize):
+    ties, attention = request.param
+    return randomize(RNNSeq2Seq(attention=attention, tied_embeddings=ties, **TIED))
+
+
+def test_a_tied_embedding_is_the_output_layer_without_a_bias(tied, randomize):
+    """A model that is not tied, with the same numbers put into its layers, gives the same."""
+    loose = randomize(RNNSeq2Seq(attention=tied.attention, **TIED))
+    embedding = tied.target_embedding.embeddings.numpy()
+    numbers = {weight.path: weight.numpy() for weight in tied.weights}
+    numbers.update({"logits/kernel": embedding.T, "logits/bias": np.zeros(11, "float32")})
+    if tied.tied_embeddings == "all":
+        numbers["source_embedding/embeddings"] = embedding
+    for weight in loose.weights:
+        weight.assign(numbers[weight.path])
+    np.testing.assert_allclose(tied(BATCH), loose(BATCH), atol=1e-6)
+    saved = 11 * 5 + 11 + (11 * 5 if tied.tied_embeddings == "all" else 0)
+    assert loose.count_params() - tied.count_params() == saved
+
+
+def test_tied_it_steps_and_is_kept(tied, tmp_path):
+    np.testing.assert_allclose(step_through(tied, SOURCE, TARGET)[0], tied(BATCH), atol=1e-6)
+    tied.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.get_config() == tied.get_config()
+    np.testing.assert_array_equal(loaded(BATCH), tied(BATCH))
+
+
+def test_the_last_product_taken_off(model, tied):
+    for each in (model, tied):
+        weights, bias = each.output_weights()
+        hidden = each.without_logits()(BATCH)
+        logits = np.einsum("btd,vd->btv", hidden, weights) + (0 if bias is None else np.array(bias))
+        np.testing.assert_allclose(logits, each(BATCH), atol=1e-5)
+
+
 # Keeping and precision.
 
 
@@ -387,6 +442,19 @@ def test_follows_the_global_policy():
             r"Received: attention='luong'$",
         ),
         ({"cell": "rnn"}, r"^`cell` must be one of 'gru', 'lstm'\. Received: cell='rnn'$"),
+        (
+            {"tied_embeddings": "target"},
+            r"^`tied_embeddings='target'` needs `embedding_dim` and `readout_units` to be the same\. Received: "
+            r"embedding_dim=5, readout_units=4$",
+        ),
+        (
+            {"tied_embeddings": "all", "readout_units": 5},
+            r"^`tied_embeddings='all'` needs one vocabulary for both sides\. Received: source_vocabulary_size=11, "
+            r"target_vocabulary_size=9$",
+        ),
+        ({"tied_embeddings": True}, r"^`tied_embeddings` must be one of 'none', 'target', 'all'\. Received: "),
+        ({"annotation_dropout": -0.1}, r"^`annotation_dropout` must be at least 0 and below 1\. Received: "),
+        ({"readout_dropout": 1}, r"^`readout_dropout` must be at least 0 and below 1\. Received: "),
         ({"dropout": 1.0}, r"^`dropout` must be at least 0 and below 1\. Received: dropout=1\.0$"),
         ({"units": 0}, r"^`units` must be a positive integer\. Received: units=0$"),
         ({"embedding_dim": 0}, r"^`embedding_dim` must be a positive integer\. Received: embedding_dim=0$"),

@@ -1,6 +1,7 @@
 # Each of these does all the set-up it needs, in .venv; a second call is quick.
 #   make demo         train dates in a few minutes, export, translate, draw
 #   make test         lint and tests
+#   make test-long    the tests that train several times over
 #   make test-peers   tests against PyTorch and other peers
 #   make test-torch   tests of the layers with Keras on PyTorch in the place of TensorFlow
 #   make bench        the benchmarks
@@ -8,7 +9,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-peers test-torch lint format bench clean
+.PHONY: demo test test-long test-peers test-torch lint format bench clean
 .DELETE_ON_ERROR:
 
 demo: .venv/ready
@@ -19,7 +20,10 @@ demo: .venv/ready
 	$(BIN)/zoo attend saved_models/dates --file training/demo.txt --out pictures/dates.html
 
 test: .venv/ready-test lint
-	$(BIN)/python -m pytest -m "not peers"
+	$(BIN)/python -m pytest -n 2 -m "not peers and not long"
+
+test-long: .venv/ready-test
+	$(BIN)/python -m pytest -n 2 -m long
 
 test-peers: .venv/ready-peers
 	$(BIN)/python -m pytest -m peers
@@ -39,6 +43,8 @@ bench: .venv/ready-peers
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/long_attention.py
 	$(BIN)/python benchmarks/rnn_training.py
+	$(BIN)/python benchmarks/tokenizing.py
+	$(BIN)/python benchmarks/translation_training.py
 	$(BIN)/python benchmarks/thought_vector.py
 
 clean:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import logging
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -97,8 +98,10 @@ def fit(
             diverged.
         CheckpointError: there is a checkpoint that it cannot go on from.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     config = recipe.training
+    if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise RecipeError("training: tensorboard=true needs the package tensorboard, which is not installed")
+    folder.mkdir(parents=True, exist_ok=True)
     with _blamed_on("tokenizer"):
         tokenizers = learn_tokenizers(recipe, train)
     with _blamed_on("model"):

@@ -64,23 +64,30 @@ def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights
     @tf.custom_gradient
     def summed(rows, weights, bias):
         narrow = tf.cast(weights, rows.dtype)
-        pieces_of = (_pieces(each, pieces) for each in (rows, labels, sample_weights))
-        sums = [_piece(*piece, narrow, bias, label_smoothing) for piece in zip(*pieces_of, strict=True)]
-        losses, rights, of_rows, of_weights, of_bias = zip(*sums, strict=True)
+        of_rows, sums = [], (tf.constant(0.0), tf.constant(0.0), tf.constant(0.0), tf.constant(0.0))
+        for piece in zip(*(_pieces(each, pieces) for each in (rows, labels, sample_weights)), strict=True):
+            # One after the other, or a graph holds the logits of all pieces at once. What waits is the loss alone, so
+            # that without a gradient the graph drops the gradients.
+            with tf.control_dependencies(sums[:1]):
+                piece = tuple(map(tf.identity, piece))
+            of_piece, *new = _piece(*piece, narrow, bias, label_smoothing)
+            of_rows.append(of_piece)
+            sums = tuple(old + each for old, each in zip(sums, new, strict=True))
+        loss, right, of_weights, of_bias = sums
         of_rows = tf.concat(of_rows, axis=0)[: tf.shape(rows)[0]]
         # The smoothed labels' own share in the last two gradients: e / V everywhere, and 1 - e at the label. Here, and
         # not by pieces, since what is scattered over the whole matrix is better scattered once.
         everywhere = label_smoothing / vocabulary * sample_weights
         at_label = (1 - label_smoothing) * sample_weights
         wide = tf.cast(rows, tf.float32)
-        of_weights = tf.add_n(of_weights) - tf.linalg.matvec(wide, everywhere, transpose_a=True)
+        of_weights -= tf.linalg.matvec(wide, everywhere, transpose_a=True)
         of_weights = tf.tensor_scatter_nd_sub(of_weights, labels[:, None], wide * at_label[:, None])
-        of_bias = tf.tensor_scatter_nd_sub(tf.add_n(of_bias) - tf.reduce_sum(everywhere), labels[:, None], at_label)
+        of_bias = tf.tensor_scatter_nd_sub(of_bias - tf.reduce_sum(everywhere), labels[:, None], at_label)
 
         def gradient(of_loss, _):
-            return tf.cast(of_loss, rows.dtype) * of_rows, of_loss * of_weights, of_loss * of_bias
+            return tf.cast(of_loss * of_rows, rows.dtype), of_loss * of_weights, of_loss * of_bias
 
-        return (tf.add_n(losses), tf.add_n(rights)), gradient
+        return (loss, right), gradient
 
     labels = tf.reshape(tf.cast(labels, tf.int32), [-1])
     sample_weights = tf.reshape(tf.cast(sample_weights, tf.float32), [-1])
@@ -96,7 +103,7 @@ def _pieces(tensor, number):
 
 
 def _piece(rows, labels, sample_weights, output_weights, bias, smoothing):
-    """Loss and right ones of some tokens, and the gradients of rows, weights, bias; the last two but for the labels."""
+    """Some tokens: the gradient of their rows, loss, right ones, the gradients of weights and bias but for labels."""
     logits = tf.cast(tf.matmul(rows, output_weights, transpose_b=True), tf.float32) + bias  # (n, V)
     highest = tf.reduce_max(logits, axis=1)
     powers = tf.exp(logits - highest[:, None])
@@ -118,4 +125,4 @@ def _piece(rows, labels, sample_weights, output_weights, bias, smoothing):
     of_weights = tf.matmul(powers, rows * tf.cast(scale, rows.dtype)[:, None], transpose_a=True)
     of_bias = tf.linalg.matvec(powers, tf.cast(scale, rows.dtype), transpose_a=True)
     sums = tf.reduce_sum(loss * sample_weights), tf.reduce_sum(right * sample_weights)
-    return *sums, tf.cast(of_rows, rows.dtype), tf.cast(of_weights, tf.float32), tf.cast(of_bias, tf.float32)
+    return of_rows, *sums, tf.cast(of_weights, tf.float32), tf.cast(of_bias, tf.float32)

@@ -141,7 +141,9 @@ class TrainingConfig(_Table):
     )
     validate_every: PositiveInt = Field(1, description="epochs from one validation to the next")
     monitor: Literal["loss", "bleu"] = Field(
-        "loss", description="what the best weights are chosen by, on validation; bleu translates it, greedily"
+        "loss",
+        description="what the best weights are chosen by, on validation; bleu translates it, greedily, and is for "
+        "texts of four words and more",
     )
     patience: PositiveInt | None = Field(None, description="validations without a better one after which it ends early")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(

@@ -31,5 +31,7 @@ def test_the_config_is_not_changed_by_reading_it():
 
 @pytest.mark.parametrize("config", [{"class": "Tokenizer"}, {"class": None}, {}, {"class": "os.system", "x": 1}])
 def test_an_unknown_class(config):
-    with pytest.raises(ValueError, match=r"^Unknown tokenizer class .*; known are CharacterTokenizer\.$"):
+    with pytest.raises(
+        ValueError, match=r"^Unknown tokenizer class .*; known are BytePairTokenizer, CharacterTokenizer\.$"
+    ):
         tokenizer_from_config(config)

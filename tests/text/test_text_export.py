@@ -8,10 +8,17 @@ import sys
 import pytest
 import tensorflow as tf
 
-from zoo.text import CharacterTokenizer
+from zoo.text import BytePairTokenizer, CharacterTokenizer
 
-SOURCE = CharacterTokenizer("abc ếậ각Å\0ب\u0651\u064e😀")
-TARGET = CharacterTokenizer("cba")
+CORPUS = ["abc abc abc ABC bcb x y   z'll 12", "bab cab\ta\n😀😀ب é"] * 2
+# Several of each kind, so that tables would be seen to be mixed up.
+TOKENIZERS = {
+    "source": CharacterTokenizer("abc ếậ각Å\0ب\u0651\u064e😀"),
+    "target": CharacterTokenizer("cba"),
+    "pieces": BytePairTokenizer.learn(CORPUS, 300),
+    "lowercase": BytePairTokenizer.learn(CORPUS, 290, lowercase=True),
+    "bytes": BytePairTokenizer.learn([], 300),
+}
 BATCHES = [
     [
         b"abc",
@@ -21,6 +28,7 @@ BATCHES = [
         "ب\u0651\u064e\u212b😀x".encode(),
     ],
     [b"", b""],
+    [b"abc ABC BAC", "\xad".encode(), "q'll   z😀".encode() + b"\xf0\x9f \xff"],
     [],
 ]
 LOADERS = """
@@ -53,32 +61,33 @@ print(json.dumps([list(map(listed, eager)), list(map(listed, session_outputs)), 
 
 
 class Servable(tf.Module):
-    """Two tokenizers, so that tables would be seen to be mixed up."""
+    """All tokenizers behind one signature."""
 
     def __init__(self):
         super().__init__()
-        self.source = SOURCE
-        self.target = TARGET
+        self.tokenizers = dict(TOKENIZERS)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
     def serve(self, texts):
-        ids = self.source.tokenize(texts, add_end=True)
-        return {
-            "ids": ids,
-            "tokens": self.source.tokens(ids),
-            "texts": self.source.detokenize(ids),
-            "target_ids": self.target.tokenize(texts, add_start=True),
-        }
+        outputs = {}
+        for name, tokenizer in self.tokenizers.items():
+            ids = tokenizer.tokenize(texts, add_start=True, add_end=True)
+            outputs[f"{name}_ids"] = ids
+            outputs[f"{name}_tokens"] = tokenizer.tokens(ids)
+            outputs[f"{name}_texts"] = tokenizer.detokenize(ids)
+        return outputs
 
 
 def expected(batch):
-    ids = SOURCE.tokenize(batch, add_end=True)
-    return {
-        "ids": ids.numpy().tolist(),
-        "tokens": [[piece.decode() for piece in row] for row in SOURCE.tokens(ids).numpy().tolist()],
-        "texts": [text.decode() for text in SOURCE.detokenize(ids).numpy()],
-        "target_ids": TARGET.tokenize(batch, add_start=True).numpy().tolist(),
-    }
+    outputs = {}
+    for name, tokenizer in TOKENIZERS.items():
+        ids = tokenizer.tokenize(batch, add_start=True, add_end=True)
+        outputs[f"{name}_ids"] = ids.numpy().tolist()
+        outputs[f"{name}_tokens"] = [
+            [piece.decode() for piece in row] for row in tokenizer.tokens(ids).numpy().tolist()
+        ]
+        outputs[f"{name}_texts"] = [text.decode() for text in tokenizer.detokenize(ids).numpy()]
+    return outputs
 
 
 @pytest.mark.slow
@@ -96,6 +105,11 @@ def test_moved_and_loaded_by_tensorflow_alone(tmp_path):
     assert eager == wanted
     assert session == wanted
     assert strangers == []
-    # A sample by hand, so that the two sides cannot be wrong together.
-    assert wanted[0]["ids"][1] == [9, 7, 10, 3, 0, 0, 0]
-    assert wanted[1]["texts"] == ["", ""]
+    # Samples by hand, so that the two sides cannot be wrong together.
+    assert wanted[0]["source_ids"][1] == [2, 9, 7, 10, 3, 0, 0, 0]
+    assert wanted[1]["source_texts"] == ["", ""]
+    pieces = wanted[2]
+    assert pieces["pieces_tokens"][0][:8] == ["<s>", "abc", "▁ABC", "▁", "B", "A", "C", "</s>"]
+    assert pieces["lowercase_tokens"][0][:3] == ["<s>", "abc", "▁abc"]
+    assert pieces["bytes_ids"][1][:4] == [2, 126 + 4, 255 + 4, 3]  # of C2 AD, of which AD is the last
+    assert pieces["pieces_texts"] == ["abc ABC BAC", "\xad", "q'll   z😀\ufffd \ufffd"]

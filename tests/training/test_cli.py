@@ -13,7 +13,7 @@ import zoo
 from training.cli import _chunks, _lines, _model_name, app
 
 MODEL = "saved_models/backwards"
-COMMANDS = ("train", "evaluate", "translate", "attend", "export", "list")
+COMMANDS = ("train", "evaluate", "translate", "attend", "compare-lengths", "export", "list")
 
 
 def run(*arguments, stdin=None):
@@ -36,7 +36,7 @@ def refuses(*arguments, stdin=None):
 
 class TestHelp:
     def test_lists_every_command(self):
-        assert set(re.findall(r"^│ (\w+) ", succeeds("--help"), re.MULTILINE)) >= set(COMMANDS)
+        assert set(re.findall(r"^│ ([\w-]+) ", succeeds("--help"), re.MULTILINE)) >= set(COMMANDS)
 
     @pytest.mark.parametrize("command", COMMANDS)
     def test_of_a_command(self, command):
@@ -135,7 +135,7 @@ class TestEvaluate:
         metrics = json.loads((trained / MODEL / "1" / "metrics.json").read_text(encoding="utf-8"))
         result = json.loads(succeeds("evaluate", MODEL, "--json"))
         assert result == {key: metrics[key] for key in result}
-        assert set(result) == {"exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
+        assert set(result) == {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
 
     def test_a_saved_translator_on_another_split(self, trained):
         result = json.loads(succeeds("evaluate", "runs/backwards/translator", "--split", "validation", "--json"))
@@ -190,6 +190,102 @@ def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recip
     assert "110 validation pairs" in (tmp_path / "models" / "backwards" / "1" / "README.md").read_text(encoding="utf-8")
     told = refuses("attend", tmp_path / "models" / "backwards", "fade7", "--out", tmp_path / "page.html")
     assert told.endswith("backwards/1 has no signature 'attention': its model attends to nothing.")
+
+
+@pytest.mark.slow
+def test_sentences_are_scored_by_bleu(tmp_path, monkeypatch):
+    """From the training to the picture; nothing is learnt in an epoch of 60 pairs, and that is what it says."""
+    monkeypatch.chdir(tmp_path)
+    pairs = "".join(f"{n} men stand near a red car number {n}\t{n} Männer stehen am Auto {n}\n" for n in range(60))
+    pathlib.Path("cars.tsv").write_text(pairs, encoding="utf-8")
+    pathlib.Path("cars.toml").write_text(
+        '[corpus]\nkind = "text"\ntrain = "cars.tsv"\ntarget_language = "de"\n[model]\nunits = 4\n'
+        "[training]\nepochs = 1\nbuckets = 1\nbatch_size = 10\njit_compile = false\n"
+        "[lengths]\nmax_source = 40\nmax_target = 30\n",
+        encoding="utf-8",
+    )
+    result = run("train", "cars.toml")
+    assert result.exit_code == 0, result.output
+    score = r"\d+\.\d\d \[\d+\.\d, \d+\.\d\]"
+    told = [f"BLEU on 3 test pairs: {score}", f"BLEU, published style on 3 test pairs: {score}"]
+    told += [
+        f"chrF on 3 test pairs: {score}",
+        r"exact match on 3 test pairs: \d+\.\d\d%",
+        "run: runs/cars   exported: .*",
+    ]
+    for wanted, line in zip(told, result.stderr.splitlines()[-5:], strict=True):
+        assert re.fullmatch(wanted, line)
+    metrics = json.loads(pathlib.Path("saved_models/cars/1/metrics.json").read_text(encoding="utf-8"))
+    assert json.loads(succeeds("evaluate", "saved_models/cars", "--json")).items() <= metrics.items()
+    *differing, bleu, style, chrf, exact = succeeds("evaluate", "saved_models/cars").splitlines()
+    assert len(differing) == 3
+    assert all(re.fullmatch(r"differs: '\d+ men .*' -> '.*', not '\d+ Männer .*'", line) for line in differing)
+    for name, line in (("BLEU", bleu), ("BLEU, published style", style), ("chrF", chrf)):
+        assert re.fullmatch(f"test +{name} {score}", line)
+    assert exact.split() == ["test", "0.00%", "0", "of", "3"]
+    assert re.search(f" 1 +{score} BLEU on 3 test pairs", succeeds("list"))
+    assert "| BLEU | **" in pathlib.Path("saved_models/cars/1/README.md").read_text(encoding="utf-8")
+    assert refuses("compare-lengths", "runs/cars") == "expected at least 10 pairs of some length, got 3 pairs in all"
+
+
+@pytest.mark.slow
+class TestStoppedTraining:
+    """A run that was stopped in its second epoch, by an interruption while it tells of the first."""
+
+    @pytest.fixture
+    def stopped(self, workplace, tmp_path, monkeypatch):
+        monkeypatch.chdir(workplace)
+        folder = tmp_path / "run"
+        import training.training_progress
+
+        def interrupt(line):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(training.training_progress, "say", interrupt)
+            assert self.train(folder).exit_code != 0
+        assert (folder / "checkpoint.npz").is_file()
+        assert not (folder / "metrics.json").exists()
+        return folder
+
+    def train(self, folder, *more):
+        small = ("model.units=4", "training.epochs=2", "training.batch_size=512", "training.buckets=1")
+        sets = [argument for change in small for argument in ("--set", change)]
+        return run("train", "backwards.toml", *sets, *more, "--out", folder, "--models", folder.parent / "models")
+
+    def told(self, result):
+        assert result.exit_code == 0, result.output
+        assert result.stdout == ""
+        return [line for line in result.stderr.splitlines() if line.startswith(("epoch", "going on"))]
+
+    def test_the_same_command_goes_on(self, stopped):
+        message, *epochs = self.told(self.train(stopped))
+        assert message == "going on after epoch 1 of 2"
+        assert [line[:9] for line in epochs] == ["epoch 2/2"]
+        assert len((stopped / "history.csv").read_text().splitlines()) == 3
+        assert not (stopped / "checkpoint.npz").exists(), "what is finished begins anew"
+
+    def test_restart_begins_anew(self, stopped):
+        assert [line[:9] for line in self.told(self.train(stopped, "--restart"))] == ["epoch 1/2", "epoch 2/2"]
+
+    def test_another_recipe_is_refused_and_loses_nothing(self, stopped):
+        before = {path.name: path.read_bytes() for path in stopped.iterdir()}
+        result = self.train(stopped, "--set", "seed=1")
+        assert result.exit_code == 2
+        assert result.stderr.splitlines()[-1] == (
+            f"zoo: {stopped} holds an unfinished training whose recipe differs in seed; "
+            "--restart begins anew there, and --out names another folder"
+        )
+        assert {path.name: path.read_bytes() for path in stopped.iterdir()} == before
+        assert len(self.told(self.train(stopped, "--set", "seed=1", "--restart"))) == 2
+
+    def test_a_broken_checkpoint(self, stopped):
+        (stopped / "checkpoint.npz").write_bytes(b"PK")
+        result = self.train(stopped)
+        assert result.exit_code == 2
+        last = result.stderr.splitlines()[-1]
+        assert last.startswith(f"zoo: {stopped}/checkpoint.npz cannot be read (")
+        assert last.endswith("); --restart begins anew")
 
 
 class TestMistakes:

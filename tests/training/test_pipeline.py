@@ -38,6 +38,11 @@ def of_lengths(lengths):
     )
 
 
+def padding(lengths, bounds):
+    """Tokens of padding, of the longer sides, if each pair is padded to the least bound that holds it."""
+    return sum(min(bound for bound in bounds if bound >= length) - length for length in lengths)
+
+
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
 quick = settings(deadline=None, max_examples=60)
 
@@ -85,45 +90,99 @@ class TestBuckets:
     @quick
     @given(LENGTHS, st.integers(1, 8))
     def test_buckets_follow_one_another_in_length(self, lengths, number):
+        """By the longer side of a pair."""
         lengths = np.array(lengths)
         buckets = make_buckets(lengths, number)
         for shorter, longer in itertools.pairwise(buckets):
-            assert shorter.source_length < lengths[longer.rows, 0].min()
+            assert max(shorter.source_length, shorter.target_length) < lengths[longer.rows].max(axis=1).min()
 
-    def test_as_many_pairs_in_each(self):
-        lengths = np.stack([np.arange(1, 101), np.ones(100, int)], axis=1)
-        assert [len(bucket.rows) for bucket in make_buckets(lengths, 4)] == [25, 25, 25, 25]
+    @quick
+    @given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 8))
+    def test_no_other_bounds_need_less_padding(self, longer, number):
+        """Against all bounds there are."""
+        buckets = make_buckets(np.array([(length, 1) for length in longer]), number)
+        values = sorted(set(longer))
+        bounds = itertools.combinations(values, min(number, len(values)))
+        least = min(padding(longer, each) for each in bounds if each[-1] == values[-1])
+        assert padding(longer, [bucket.source_length for bucket in buckets]) == least
+
+    def test_what_is_common_is_not_padded_for_what_is_rare(self):
+        lengths = [(3, 1)] * 90 + [(1, 4)] * 90 + [(9, 2)] * 2 + [(2, 10)]
+        buckets = make_buckets(np.array(lengths), 3)
+        assert [(len(each.rows), each.source_length, each.target_length) for each in buckets] == [
+            (90, 3, 1),
+            (90, 1, 4),
+            (3, 9, 10),
+        ]
 
     def test_a_bucket_that_cannot_fill_a_batch_joins_its_neighbour(self):
         lengths = [(2, 9)] * 3 + [(4, 5)] * 8 + [(6, 5)] * 8 + [(9, 3)] * 2
-        assert len(make_buckets(np.array(lengths), 21)) == 4
-        batches = Batches(of_lengths(lengths), batch_size=4, buckets=21)
-        assert [len(bucket.rows) for bucket in batches.buckets] == [11, 10]
-        assert batches.shapes == [(4, 4, 9), (4, 9, 5)]
+        assert [len(bucket.rows) for bucket in make_buckets(np.array(lengths), 21)] == [8, 8, 5]
+        batches = Batches(of_lengths(lengths), batch_size=6, buckets=21)
+        assert [len(bucket.rows) for bucket in batches.buckets] == [8, 13]
+        assert batches.shapes == [(6, 4, 5), (6, 9, 9)]
+
+    def test_the_first_joins_the_next(self):
+        batches = Batches(of_lengths([(2, 2)] * 3 + [(5, 5)] * 8), batch_size=4, buckets=2)
+        assert batches.shapes == [(4, 5, 5)]
 
     @quick
-    @given(LENGTHS, st.integers(1, 8), st.integers(1, 20))
-    def test_every_bucket_fills_a_batch_and_holds_what_fits(self, lengths, number, batch_size):
+    @given(LENGTHS, st.integers(1, 8), st.integers(1, 20), st.none() | st.integers(1, 200))
+    def test_every_bucket_fills_a_batch_and_holds_what_fits(self, lengths, number, batch_size, tokens):
         pairs = of_lengths(lengths)
-        batches = Batches(pairs, batch_size, number)
-        assert batches.batch_size == min(batch_size, len(lengths))
+        batches = Batches(pairs, batch_size, number, batch_tokens=tokens)
+        if not tokens:
+            assert {bucket.batch_size for bucket in batches.buckets} == {min(batch_size, len(lengths))}
         assert sorted(itertools.chain(*(bucket.rows for bucket in batches.buckets))) == list(range(len(lengths)))
         for bucket in batches.buckets:
-            assert len(bucket.rows) >= batches.batch_size
+            assert len(bucket.rows) >= bucket.batch_size >= 1
             assert (pairs.lengths[bucket.rows] <= [bucket.source_length, bucket.target_length]).all()
+
+
+class TestTokenBudget:
+    @quick
+    @given(LENGTHS, st.integers(1, 8), st.integers(1, 200))
+    def test_no_batch_has_more_tokens_unless_a_pair_alone_does(self, lengths, number, tokens):
+        for bucket in Batches(of_lengths(lengths), 7, number, batch_tokens=tokens).buckets:
+            longer = max(bucket.source_length, bucket.target_length)
+            assert bucket.batch_size == 1 or bucket.batch_size * longer <= tokens
+            # and another pair would be too much, or there is none
+            assert (bucket.batch_size + 1) * longer > tokens or bucket.batch_size == len(lengths)
+
+    def test_the_shorter_the_pairs_the_more_of_them(self):
+        lengths = [(2, 3)] * 20 + [(10, 7)] * 20
+        batches = Batches(of_lengths(lengths), batch_size=1, buckets=2, batch_tokens=30)
+        assert batches.shapes == [(10, 2, 3), (3, 10, 7)]
+        assert batches.steps == 2 + 6
+
+    def test_sizes_differ_and_so_no_size_is_promised(self):
+        lengths = [(2, 3)] * 20 + [(10, 7)] * 20
+        pairs = of_lengths(lengths)
+        inputs, _, _ = Batches(pairs, 1, 2, batch_tokens=30).training().element_spec
+        assert inputs["source"].shape.as_list() == [None, None]
+        inputs, _, _ = Batches(pairs, 1, 1, batch_tokens=30).training().element_spec
+        assert inputs["source"].shape.as_list() == [3, None]
+
+    def test_batches_have_their_buckets_shapes(self):
+        batches = Batches(of_lengths([(2, 3)] * 20 + [(10, 7)] * 20), 1, 2, batch_tokens=30)
+        found = {
+            (*inputs["source"].shape, labels.shape[1])
+            for inputs, labels, _ in batches.training().take(batches.steps).as_numpy_iterator()
+        }
+        assert found == set(batches.shapes)
 
 
 class TestPlan:
     @quick
-    @given(LENGTHS, st.integers(1, 4), st.integers(1, 9), st.integers(0, 3))
-    def test_an_epoch_holds_no_pair_twice_and_as_many_as_fill_batches(self, lengths, number, batch_size, epoch):
-        batches = Batches(of_lengths(lengths), batch_size, number)
+    @given(LENGTHS, st.integers(1, 4), st.integers(1, 9), st.none() | st.integers(1, 200), st.integers(0, 3))
+    def test_an_epoch_holds_no_pair_twice_and_as_many_as_fill_batches(self, lengths, number, size, tokens, epoch):
+        batches = Batches(of_lengths(lengths), size, number, batch_tokens=tokens)
         plan = batches.plan(epoch)
         rows = [row for _, batch in plan for row in batch]
-        assert len(rows) == len(set(rows)) == batches.steps * batches.batch_size
-        assert all(set(batch) <= set(bucket.rows) for bucket, batch in plan)
-        left_out = collections.Counter(len(bucket.rows) % batches.batch_size for bucket in batches.buckets)
-        assert len(rows) == len(lengths) - sum(rest * times for rest, times in left_out.items())
+        assert len(rows) == len(set(rows))
+        assert len(plan) == batches.steps
+        assert all(set(batch) <= set(bucket.rows) and len(batch) == bucket.batch_size for bucket, batch in plan)
+        assert len(rows) == len(lengths) - sum(len(bucket.rows) % bucket.batch_size for bucket in batches.buckets)
 
     def plan(self, seed, epoch):
         batches = Batches(encoded(some_pairs()), batch_size=4, buckets=3, seed=seed)
@@ -187,9 +246,20 @@ class TestTraining:
         assert (inputs, labels, weights) == ({"source": ids, "target": ids}, ids, tf.TensorSpec([4, None], tf.float32))
         assert batches.training().cardinality() == tf.data.INFINITE_CARDINALITY
 
+    @pytest.mark.parametrize("tokens", [None, 30])
+    @pytest.mark.parametrize(("passes", "more"), [(0, 0), (0, 1), (1, -1), (1, 0), (1, 2), (3, 1)])
+    def test_going_on_after_some_batches(self, passes, more, tokens):
+        batches = Batches(encoded(some_pairs(40)), batch_size=4, buckets=3, seed=7, batch_tokens=tokens)
+        first, number = passes * batches.steps + more, 2 * batches.steps
+        wanted = batches.training().skip(first).take(number).as_numpy_iterator()
+        found = batches.training(first_step=first).take(number).as_numpy_iterator()
+        for one, other in zip(wanted, found, strict=True):
+            for ours, theirs in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+                assert np.array_equal(ours, theirs)
+
     def test_fewer_pairs_than_a_batch(self):
         batches = Batches(encoded(some_pairs(5)), batch_size=64, buckets=4)
-        assert (batches.batch_size, batches.steps, len(batches.shapes)) == (5, 1, 1)
+        assert (batches.buckets[0].batch_size, batches.steps, len(batches.shapes)) == (5, 1, 1)
         (inputs, _, weights), *_ = batches.training().take(1)
         assert inputs["source"].shape[0] == 5
         assert int(tf.math.count_nonzero(weights[:, 0])) == 5
@@ -197,17 +267,18 @@ class TestTraining:
 
 class TestValidation:
     @pytest.mark.parametrize(
-        ("number", "batch_size", "buckets"), [(23, 4, 3), (24, 4, 1), (5, 64, 4), (7, 6, 2), (1, 1, 1)]
+        ("number", "batch_size", "buckets", "tokens"),
+        [(23, 4, 3, None), (24, 4, 1, None), (5, 64, 4, None), (7, 6, 2, None), (1, 1, 1, None), (23, 4, 3, 25)],
     )
-    def test_every_pair_counts_once(self, number, batch_size, buckets):
+    def test_every_pair_counts_once(self, number, batch_size, buckets, tokens):
         """Also where a bucket does not fill its last batch, which then repeats pairs without weight."""
         pairs = some_pairs(number)
-        batches = Batches(encoded(pairs), batch_size, buckets)
+        batches = Batches(encoded(pairs), batch_size, buckets, batch_tokens=tokens)
         dataset = batches.validation()
         assert dataset.cardinality() == len(list(dataset))
         counted = []
         for inputs, labels, weights in dataset.as_numpy_iterator():
-            assert len(inputs["source"]) == batches.batch_size
+            assert len(inputs["source"]) in {bucket.batch_size for bucket in batches.buckets}
             texts = zip(SOURCE.detokenize(inputs["source"]).numpy(), TARGET.detokenize(labels).numpy(), strict=True)
             for text, row, weight in zip(texts, labels, weights, strict=True):
                 assert weight.tolist() in ([float(label != 0) for label in row], [0.0] * len(row))

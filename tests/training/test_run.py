@@ -36,7 +36,12 @@ class TestTraining:
         assert told[:2] == ["Reading the corpus 'text' ...", "1,980 pairs to train on, 110 to validate with"]
         assert re.fullmatch(r"exact match on 110 test pairs: \d+\.\d\d%", told[-2])
         assert told[-1] == "run: runs/backwards   exported: saved_models/backwards/1"
-        assert len(told) == 4, "TensorFlow's notes are on the terminal"
+        number = r"\d+\.\d{3}"
+        scores = rf"loss {number}  token_accuracy .*%  val_loss {number}  val_token_accuracy .*%"
+        for epoch, line in enumerate(told[2:-2], start=1):
+            assert re.fullmatch(rf"epoch {epoch}/4  {scores}  [\d,]+ tokens/s  \d:\d\d:\d\d left", line)
+        assert len(told) == 8, "TensorFlow's notes are on the terminal"
+        assert training.stdout == ""
 
 
 class TestFolders:
@@ -66,6 +71,7 @@ class TestFolders:
         assert metrics.pop("exact_match") == pytest.approx(1 - len(mistakes) / 110, abs=1e-6)
         assert metrics == {
             "name": "backwards",
+            "metric": "exact_match",
             "split": "test",
             "total": 110,
             "by_group": {},

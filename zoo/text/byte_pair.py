@@ -158,10 +158,7 @@ class BytePairTokenizer(Tokenizer):
         vocabulary = sorted(ids, key=ids.get)
         if [ids[piece] for piece in vocabulary] != list(range(len(ids))):
             raise ValueError(f"vocab_json: expected the ids 0 to {len(ids) - 1}, each once, in {vocab_json}")
-        # Not by splitlines, which knows ends of lines in the alphabet's own characters.
-        lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").split("\n")
-        if not lines[-1]:
-            lines.pop()
+        lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").splitlines()
         return cls(vocabulary, [line for line in lines if not line.startswith("#version")], lowercase=lowercase)
 
     def get_config(self) -> dict[str, Any]:

@@ -10,8 +10,8 @@ class Merging(tf.Module):
     """Merges pairs of symbols inside words, that of the lowest rank first, until there is none left to merge.
 
     All words of a batch go forward together, each by its own pair of the lowest rank, at all places of the word at
-    once. It takes as many rounds as the word with the most different merges needs; memory grows with the number of
-    bytes.
+    once. It takes as many rounds as the word with the most different merges needs, and the memory of a few numbers a
+    byte. Only merges whose product is used before it is made, which imported ones may be, go place by place.
 
     Args:
         byte_ids: The id of each of the 256 bytes.

@@ -1,0 +1,455 @@
+"""BytePairTokenizer against the `tokenizers` library: whatever the text, the library's ids and the library's text."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tokenizers
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from zoo.text import BytePairTokenizer, Tokenizer
+from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
+# In GPT-2's order, in which "!" is 0, "a" is 64 and a space 220.
+ALPHABET = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+CORPUS = [
+    "A man in a blue shirt is standing on a ladder, isn't he? They're 1234 men; I'll say: it's 12!",
+    "Ein Mann in einem blauen Hemd steht auf einer Leiter – größer als 30 Meter.",
+    "नीली कमीज़ में एक आदमी सीढ़ी पर खड़ा है। एक आदमी",
+    "一个穿蓝色衬衫的男人站在梯子上。一个男人",
+    "파란 셔츠를 입은 남자가 사다리 위에 서 있다 남자가",
+    "رجل يرتدي قميصا أزرق يقف على سلم רגל של אדם",
+    "😀😀 👩\u200d👩\u200d👧 🇩🇪🇩🇪  e\u0301e\u0301 \n\n\n\t\t   \0\0 x = foo(bar)  # comment ### ##",
+] * 3
+# What may stand side by side: words that are learnt, parts of them, and what a pattern or a decoder might trip over.
+WORDS = sorted({word for text in CORPUS for word in text.split(" ")})
+SIGNS = [*"abeinsΣİÉ中가कअبا7²!'’_ \t\n\r\0\x85\xa0\u2028\u200b\u200d\u0301\ufffd\ufeff\U0010ffff", "  ", "   \n "]
+PARTS = ["'s", "'S", "n't", "'re", "'ve", " '", "😀", "👩\u200d👧", "a" * 40, "<s>", "<unk>", "<|endoftext|>", "Ġ", "▁"]
+FRAGMENTS = st.sampled_from(WORDS + SIGNS + PARTS)
+TEXTS = st.lists(
+    st.lists(FRAGMENTS | st.sampled_from([" ", ""]), max_size=30).map("".join) | st.text(st.characters(codec="utf-8")),
+    max_size=5,
+)
+BYTES = st.lists(st.lists(st.binary(max_size=4) | FRAGMENTS.map(str.encode), max_size=8).map(b"".join), max_size=5)
+
+
+def library_of(model, lowercase=False):
+    """The library's tokenizer with that model, and what byte-level BPE has beside it."""
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    if lowercase:
+        tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    return tokenizer
+
+
+def learnt_by_library(texts, size, minimum_frequency=2, lowercase=False):
+    """The library's tokenizer, learnt by the library."""
+    tokenizer = library_of(tokenizers.models.BPE(), lowercase)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size, min_frequency=minimum_frequency, initial_alphabet=ALPHABET, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def library_ids(library, texts):
+    return [[i + 4 for i in encoding.ids] for encoding in library.encode_batch(texts)]
+
+
+def our_ids(tokenizer, texts):
+    ids = tokenizer.tokenize(tf.constant(texts, tf.string, [len(texts)])).numpy().tolist()
+    return [[i for i in row if i] for row in ids]
+
+
+def our_texts(tokenizer, ids):
+    width = max(map(len, ids), default=0)
+    rows = np.array([row + [0] * (width - len(row)) for row in ids], np.int32).reshape(len(ids), width)
+    return [text.decode() for text in tokenizer.detokenize(rows).numpy()]
+
+
+PAIRS = {
+    # Of many pieces, of few, so that most words are merged in the graph, and of none but bytes.
+    "many": (BytePairTokenizer.learn(CORPUS, 1000), learnt_by_library(CORPUS, 996)),
+    "few": (BytePairTokenizer.learn(CORPUS, 290), learnt_by_library(CORPUS, 286)),
+    "bytes": (BytePairTokenizer.learn([], 1000), learnt_by_library([], 996)),
+    "lowercase": (
+        BytePairTokenizer.learn(CORPUS, 600, lowercase=True),
+        learnt_by_library(CORPUS, 596, lowercase=True),
+    ),
+}
+pairs = pytest.mark.parametrize(("tokenizer", "library"), PAIRS.values(), ids=PAIRS)
+TOKENIZER, LIBRARY = PAIRS["many"]
+
+
+def test_ids_by_hand():
+    tokenizer = BytePairTokenizer([*ALPHABET, "ab", "Ġab", "abab"], ["a b", "Ġ ab", "ab ab"])
+    a, b, space = 64 + 4, 65 + 4, 220 + 4
+    ab, space_ab, abab = 260, 261, 262
+    assert tokenizer.size == len(tokenizer) == 263
+    texts = ["ab ab", "aab", " abab", "ababab", "", "b  ab", "a\0"]
+    expected = [[ab, space_ab], [a, ab], [space_ab, ab], [abab, ab], [], [b, space, space_ab], [a, 188 + 4]]
+    assert our_ids(tokenizer, texts) == expected
+    assert our_texts(tokenizer, expected) == texts
+
+
+def test_pieces_that_merging_passes_by():
+    # "bc" comes before "ab", so that "abc" is not made of a word "abc"; and nothing makes "xyz".
+    pieces = [*ALPHABET, "bc", "ab", "abc", "xyz"]
+    merges = ["b c", "a b", "ab c"]
+    library = library_of(
+        tokenizers.models.BPE({p: i for i, p in enumerate(pieces)}, [tuple(m.split()) for m in merges])
+    )
+    ids = our_ids(BytePairTokenizer(pieces, merges), ["abc", "xyz", "ab"])
+    assert ids == [[68, 260], [91, 92, 93], [261]] == library_ids(library, ["abc", "xyz", "ab"])
+
+
+@pairs
+def test_ids_are_the_librarys(tokenizer, library):
+    @settings(deadline=None, max_examples=80)
+    @given(TEXTS)
+    @example(["", " ", "\n", "'", "\0", "a\u0301"])
+    def check(texts):
+        ids = library_ids(library, texts)
+        assert our_ids(tokenizer, texts) == ids
+        expected = [library.normalizer.normalize_str(text) if library.normalizer else text for text in texts]
+        assert our_texts(tokenizer, ids) == expected
+
+    check()
+
+
+@pairs
+def test_broken_bytes_are_read_as_replacement_characters(tokenizer, library):
+    @settings(deadline=None, max_examples=50)
+    @given(BYTES)
+    # A lone continuation, cut off characters, an overlong slash, a surrogate, beyond U+10FFFF.
+    @example([b"a\x80b", b"\xe2\x82 \xf0\x9f\x98", b"\xc0\xaf", b"\xed\xa0\xbd", b"\xf4\x90\x80\x80", b"\xff"])
+    def check(strings):
+        assert our_ids(tokenizer, strings) == library_ids(library, [s.decode("utf-8", "replace") for s in strings])
+
+    check()
+
+
+@pairs
+def test_any_ids_are_decoded_as_the_library_does(tokenizer, library):
+    @settings(deadline=None, max_examples=50)
+    @given(st.lists(st.lists(st.integers(4, tokenizer.size - 1) | st.integers(4, 259), max_size=12), max_size=5))
+    def check(ids):
+        expected = [library.decode([i - 4 for i in row], skip_special_tokens=False) for row in ids]
+        assert our_texts(tokenizer, ids) == expected
+
+    check()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.one_of(TEXTS, BYTES))
+def test_a_row_does_not_depend_on_its_neighbours(strings):
+    batch = TOKENIZER.tokenize(strings, add_end=True).numpy()
+    for row, string in zip(batch, strings, strict=True):
+        alone = TOKENIZER.tokenize([string], add_end=True).numpy()[0].tolist()
+        assert row.tolist() == alone + [0] * (len(row) - len(alone))
+
+
+def long_texts(length=10_000):
+    """Texts and single words of that many characters."""
+    choices = random.Random(0).choices
+    word = "".join(CORPUS[1].split()) * length
+    return {
+        "sentences": (" ".join(CORPUS) * length)[:length],
+        "words": " ".join(choices(CORPUS[0].split(), k=length))[:length],
+        "one letter": "a" * length,
+        "spaces": " " * length,
+        "newlines": "\n" * length + "x",
+        "signs": "?!" * (length // 2),
+        "emoji": "😀" * length,
+        "joined words": "".join(filter(str.isalpha, word[: 2 * length]))[:length],
+        "random letters": "".join(choices("etaoinshrdlu", k=length)),
+        "letters of many scripts": "".join(choices("".join(filter(str.isalpha, "".join(CORPUS))), k=length)),
+        "different words": " ".join("".join(choices("abcdefg", k=7)) for _ in range(length // 8)),
+    }
+
+
+@pytest.mark.parametrize("name", long_texts(1))
+@pairs
+def test_long_texts(tokenizer, library, name):
+    text = long_texts()[name]
+    batch = [text, "a", text[::-1]]
+    ids = library_ids(library, batch)
+    assert our_ids(tokenizer, batch) == ids
+    assert our_texts(tokenizer, ids) == [
+        library.normalizer.normalize_str(text) if library.normalizer else text for text in batch
+    ]
+
+
+def test_one_very_long_word():
+    # A matrix of its letters by its letters would have 40,000,000,000 numbers.
+    text = long_texts(200_000)["joined words"]
+    ids = our_ids(TOKENIZER, [text])
+    assert ids == library_ids(LIBRARY, [text])
+    assert our_texts(TOKENIZER, ids) == [text]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_all_sentences_of_multi30k(lowercase):
+    texts = {}
+    for language in ("en", "de"):
+        with gzip.open(DATA / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
+            texts[language] = file.read().removesuffix("\n").split("\n")
+        assert len(texts[language]) == 29_000
+    both = texts["en"] + texts["de"]
+    tokenizer = BytePairTokenizer.learn(both, 10_000, lowercase=lowercase)
+    assert tokenizer.size == 10_000
+    config = tokenizer.get_config()
+    ids = {piece: i for i, piece in enumerate(config["vocabulary"])}
+    merges = [tuple(merge.split(" ")) for merge in config["merges"]]
+    library = library_of(tokenizers.models.BPE(ids, merges), lowercase)
+    tokenize, detokenize = tf.function(tokenizer.tokenize), tf.function(tokenizer.detokenize)
+    for begin in range(0, len(both), 1000):
+        batch = both[begin : begin + 1000]
+        rows = tokenize(tf.constant(batch))
+        assert [[i for i in row if i] for row in rows.numpy().tolist()] == library_ids(library, batch)
+        expected = [library.normalizer.normalize_str(text) for text in batch] if lowercase else batch
+        assert [text.decode() for text in detokenize(rows).numpy()] == expected
+
+
+def learnt(library):
+    """The pieces and the merges that the library has."""
+    ids = library.get_vocab()
+    merges = json.loads(library.to_str())["model"]["merges"]
+    return sorted(ids, key=ids.get), [" ".join(merge) for merge in merges]
+
+
+@pytest.mark.parametrize("size", [260, 261, 300, 1000])
+@pytest.mark.parametrize("minimum_frequency", [1, 2, 4])
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_the_library_learns(size, minimum_frequency, lowercase):
+    tokenizer = BytePairTokenizer.learn(iter(CORPUS), size, minimum_frequency, lowercase)
+    pieces, merges = learnt(learnt_by_library(CORPUS, size - 4, minimum_frequency, lowercase))
+    assert tokenizer.get_config() == {"vocabulary": pieces, "merges": merges, "lowercase": lowercase}
+    assert tokenizer.size <= size
+    if minimum_frequency <= 3:  # each text of the corpus comes three times
+        assert tokenizer.size == min(size, len(pieces) + 4)
+
+
+def test_learning_by_hand():
+    # "ab" comes six times, "Ġab" four, "Ġabc" three times, all else once; "ĠabcĠ" would cross the end of a word.
+    texts = [" abc abc abc", "ab ab", "abd"]
+    merges = ["a b", "Ġ ab", "Ġab c"]
+    for size, minimum, number in [(1000, 2, 3), (1000, 3, 3), (1000, 4, 2), (1000, 5, 1), (262, 2, 2), (260, 2, 0)]:
+        assert BytePairTokenizer.learn(texts, size, minimum).get_config()["merges"] == merges[:number]
+
+
+def test_lower_case_is_learnt_and_read():
+    tokenizer = BytePairTokenizer.learn(["LOW Low low ÀÉ àé"] * 2, 300, lowercase=True)
+    assert tokenizer.lowercase
+    assert (
+        tokenizer.get_config() == BytePairTokenizer.learn(["low low low àé àé"] * 2, 300, lowercase=True).get_config()
+    )
+    ids = tokenizer.tokenize(["LOW low Àé", "low low àé"]).numpy().tolist()
+    assert ids[0] == ids[1]
+    assert tokenizer.detokenize(ids).numpy()[0].decode() == "low low àé"
+
+
+def test_surrogates_are_learnt_as_they_are_read():
+    # As bytes.decode reads them: each of the three bytes is broken.
+    texts = ["a\ud83d", "\ude00\ud83d"]
+    read = [text.replace("\ud83d", "\ufffd" * 3).replace("\ude00", "\ufffd" * 3) for text in texts]
+    assert BytePairTokenizer.learn(texts * 2, 300).get_config() == BytePairTokenizer.learn(read * 2, 300).get_config()
+    assert our_ids(TOKENIZER, [text.encode("utf-8", "surrogatepass") for text in texts]) == our_ids(TOKENIZER, read)
+
+
+def test_one_vocabulary_for_two_languages():
+    sides = ["the house", "das haus"]
+    joint = BytePairTokenizer.learn(sides * 2, 300)
+    pieces = joint.tokens(joint.tokenize(sides)).numpy().tolist()
+    assert [[piece.decode() for piece in row] for row in pieces] == [["the", "▁house"], ["das", "▁haus"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 259}, r"size: expected at least 260, for 4 special ids and 256 bytes\. Received 259"),
+        ({"minimum_frequency": 0}, r"minimum_frequency: expected at least 1\. Received 0"),
+        ({"texts": "abc"}, r"texts: expected an iterable of strings\. Received one str"),
+        ({"texts": b"abc"}, r"texts: expected an iterable of strings\. Received one bytes"),
+        ({"texts": ["a", b"b"]}, r"texts: expected strings\. Received b'b' of type bytes"),
+        ({"texts": [["a", "b"]]}, r"texts: expected strings\. Received \['a', 'b'\] of type list"),
+        ({"texts": ["a", None]}, r"texts: expected strings\. Received None of type NoneType"),
+    ],
+)
+def test_learning_errors(arguments, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        BytePairTokenizer.learn(**{"texts": ["ab"], "size": 300, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "merges", "message"),
+    [
+        ([*ALPHABET, 7], [], r"vocabulary: expected strings of the characters .* Received 7"),
+        ([*ALPHABET, ""], [], r"vocabulary: expected strings of the characters .* Received ''"),
+        ([*ALPHABET, "a b"], [], r"vocabulary: expected strings of the characters .* Received 'a b'"),
+        ([*ALPHABET, "中"], [], r"vocabulary: expected strings of the characters .* Received '\\u4e2d'"),
+        ([*ALPHABET, "ab", "ab", "!"], [], r"vocabulary: expected each piece once\. .*: \['!', 'ab'\]"),
+        (ALPHABET[:-1], [], r"vocabulary: expected all single bytes\. Received none for \['Ń'\]"),
+        ([], [], r"vocabulary: expected all single bytes\. .*"),
+        ([*ALPHABET, "ab"], [("a", "b")], r"merges: expected two pieces .* Received \('a', 'b'\)"),
+        ([*ALPHABET, "ab"], ["ab"], r"merges: expected two pieces .* Received 'ab'"),
+        ([*ALPHABET, "ab"], ["a b "], r"merges: expected two pieces .* Received 'a b '"),
+        ([*ALPHABET, "ab"], ["a b c"], r"merges: expected two pieces .* Received 'a b c'"),
+        ([*ALPHABET, "ab"], ["a c"], r"merges: expected two pieces .* Received 'a c'"),
+        ([*ALPHABET, "abc"], ["ab c"], r"merges: expected two pieces .* Received 'ab c'"),
+        ([*ALPHABET, "ab"], ["a b", "a b"], r"merges: expected each pair once\. .*: \['a b'\]"),
+    ],
+)
+def test_constructor_errors(vocabulary, merges, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        BytePairTokenizer(vocabulary, merges)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A function that writes GPT-2's two files with the library, with one more piece that no merge makes."""
+
+    def files(end="\n"):
+        LIBRARY.model.save(str(tmp_path))
+        vocab, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
+        ids = json.loads(vocab.read_text(encoding="utf-8"))
+        # Not in the order of the ids, as in GPT-2's own file.
+        ids = dict(sorted({**ids, "<|endoftext|>": len(ids)}.items()))
+        vocab.write_text(json.dumps(ids), encoding="utf-8")
+        lines = merges.read_text(encoding="utf-8").split("\n")
+        assert lines[0].startswith("#version") and lines[-1] == ""
+        assert "# #" in lines  # a merge that looks like a remark
+        merges.write_text(end.join(lines), encoding="utf-8", newline="")
+        return vocab, merges
+
+    return files
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_the_files_of_gpt_2(files, end, lowercase):
+    vocab, merges = map(str, files())
+    library = library_of(tokenizers.models.BPE.from_file(vocab, merges), lowercase)
+    tokenizer = BytePairTokenizer.from_files(*files(end), lowercase=lowercase)
+    assert tokenizer.size == 4 + library.get_vocab_size() == TOKENIZER.size + 1
+    assert tokenizer.get_config()["merges"] == learnt(LIBRARY)[1]
+    texts = [*CORPUS, "<|endoftext|>", "a <|endoftext|>b", "#### ## #"]
+    ids = library_ids(library, texts)
+    assert our_ids(tokenizer, texts) == ids
+    end_of_text = tokenizer.size - 1
+    assert not any(end_of_text in row for row in ids)
+    assert tokenizer.detokenize([[end_of_text]]).numpy().tolist() == [b"<|endoftext|>"]
+
+
+def test_files_without_a_last_newline_or_version(files):
+    vocab, merges = files()
+    lines = merges.read_text(encoding="utf-8").split("\n")
+    merges.write_text("\n".join(lines[1:-1]), encoding="utf-8")
+    assert BytePairTokenizer.from_files(vocab, merges).get_config()["merges"] == learnt(LIBRARY)[1]
+
+
+def test_files_with_gaps_in_the_ids(files):
+    vocab, merges = files()
+    ids = json.loads(vocab.read_text(encoding="utf-8"))
+    for id_ in (len(ids), 5):
+        vocab.write_text(json.dumps({**ids, "<|endoftext|>": id_}), encoding="utf-8")
+        with pytest.raises(
+            ValueError, match=rf"^vocab_json: expected the ids 0 to {len(ids) - 1}, each once, in .*json$"
+        ):
+            BytePairTokenizer.from_files(vocab, merges)
+
+
+def test_files_with_an_empty_line(files):
+    vocab, merges = files()
+    with merges.open("a", encoding="utf-8") as file:
+        file.write("\n")
+    with pytest.raises(ValueError, match=r"^merges: expected two pieces .* Received ''$"):
+        BytePairTokenizer.from_files(vocab, merges)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_config_survives_json(name):
+    tokenizer, _ = PAIRS[name]
+    config = json.loads(json.dumps(tokenizer.get_config(), ensure_ascii=False))
+    assert list(config) == ["vocabulary", "merges", "lowercase"]
+    config["vocabulary"].append("changed")  # the tokenizer keeps its own
+    copy = tokenizer_from_config(json.loads(json.dumps(tokenizer_to_config(tokenizer))))
+    assert type(copy) is BytePairTokenizer
+    assert BytePairTokenizer.from_config(tokenizer.get_config()).get_config() == copy.get_config()
+    assert our_ids(copy, CORPUS) == our_ids(tokenizer, CORPUS)
+    assert copy.lowercase == (name == "lowercase")
+
+
+def test_special_ids():
+    ids = TOKENIZER.tokenize(["a a", ""], add_start=True, add_end=True).numpy().tolist()
+    assert ids == [[2, 68, our_ids(TOKENIZER, [" a"])[0][0], 3], [2, 3, 0, 0]]
+    assert TOKENIZER.tokenize(["", ""]).numpy().tolist() == [[0], [0]]
+    assert TOKENIZER.tokenize(["aaaa", "b"], add_end=True, max_length=3).numpy().tolist() == [[68, 68, 3], [69, 3, 0]]
+
+
+def test_special_ids_are_not_in_texts():
+    assert our_texts(TOKENIZER, [[2, 68, 0, 69, 3, 70], [68, 1, 69], [3]]) == ["ab", "a\ufffdb", ""]
+    assert our_texts(TOKENIZER, [[-1, 68, TOKENIZER.size], [2**31 - 1, 69, -(2**31)]]) == [
+        "\ufffda\ufffd",
+        "\ufffdb\ufffd",
+    ]
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0)])
+def test_detokenize_and_tokens_take_empty_axes(shape):
+    ids = tf.zeros(shape, tf.int32)
+    assert TOKENIZER.detokenize(ids).numpy().tolist() == [b""] * shape[0]
+    assert TOKENIZER.tokens(ids).shape == shape
+
+
+def test_characters_that_ids_cut_are_joined_again():
+    euro = our_ids(BytePairTokenizer.learn([], 260), ["€"])[0]
+    assert len(euro) == 3
+    texts = our_texts(TOKENIZER, [euro, euro[:2], [*euro[:1], 68], euro[1:], [*euro[:2], *euro]])
+    assert texts == ["€", "\ufffd", "\ufffda", "\ufffd\ufffd", "\ufffd€"]
+
+
+def test_tokens_can_be_printed():
+    tokenizer = BytePairTokenizer([*ALPHABET, "Ġa", "ĠĠ", "Ċĉ", "âĢį", "Âł", "ÃĦ", "ÃĦÃ", "\\n", "Ġâĸģ"], [])
+    first = 260
+    pieces = tokenizer.tokens([[first + i for i in range(9)] + [0, 1, 2, 3, tokenizer.size, -1]]).numpy()[0].tolist()
+    readable = [piece.decode() for piece in pieces]
+    assert readable[:9] == ["▁a", "▁▁", r"\n\t", r"\u200d", r"\u00a0", "Ä", r"Ä\xc3", r"\n", "▁▁"]
+    assert readable[9:] == ["", "<unk>", "<s>", "</s>", "\ufffd", "\ufffd"]
+    every = b"".join(tokenizer.tokens([list(range(4, tokenizer.size))]).numpy()[0].tolist()).decode()
+    assert every.isprintable() and " " not in every
+
+
+def test_in_a_graph():
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def outputs(texts):
+        ids = TOKENIZER.tokenize(texts, add_start=True, add_end=True)
+        pieces, back = TOKENIZER.tokens(ids), TOKENIZER.detokenize(ids)
+        assert (ids.shape.rank, pieces.shape.rank, back.shape.rank) == (2, 2, 1)
+        return ids, pieces, back
+
+    for texts in (CORPUS, ["a", ""], ["qxzj"], ["", ""], []):
+        ids, pieces, back = outputs(tf.constant(texts, tf.string, [len(texts)]))
+        assert ids.dtype == tf.int32 and ids.shape == pieces.shape
+        assert [[i for i in row if i > 3] for row in ids.numpy().tolist()] == library_ids(LIBRARY, texts)
+        assert [text.decode() for text in back.numpy()] == texts
+
+
+def test_in_a_pipeline():
+    batches = tf.data.Dataset.from_tensor_slices(CORPUS).batch(4).map(TOKENIZER.tokenize)
+    rows = [[i for i in row if i] for batch in batches.as_numpy_iterator() for row in batch.tolist()]
+    assert rows == library_ids(LIBRARY, CORPUS)
+
+
+def test_is_a_tokenizer():
+    assert isinstance(TOKENIZER, Tokenizer)
+    assert isinstance(TOKENIZER, tf.Module)

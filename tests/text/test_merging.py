@@ -1,0 +1,111 @@
+"""Byte pairs merged in the graph, against merging by the definition and against the `tokenizers` library."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import models
+
+from zoo.text.merging import Merging
+
+IDS = np.random.default_rng(0).permutation(256)  # of the bytes, so that they cannot be mistaken for them
+
+
+class Pieces:
+    """The bytes, and what pairs of strings make, in the order of their ranks."""
+
+    def __init__(self, pairs):
+        self.ids = {(byte,): int(i) for byte, i in enumerate(IDS)}
+        self.ranks = {}
+        for left, right in pairs:
+            left, right = tuple(left.encode()), tuple(right.encode())
+            self.ids.setdefault(left + right, len(self.ids))
+            self.ranks.setdefault((left, right), len(self.ranks))
+        assert all(part in self.ids for pair in self.ranks for part in pair)
+
+    def module(self):
+        triples = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.ranks]
+        return Merging(IDS.tolist(), triples, len(self.ids))
+
+    def by_definition(self, word):
+        """One pair at a time: that of the lowest rank, of these the first."""
+        parts = [(byte,) for byte in word]
+        while True:
+            places = [(self.ranks[pair], i) for i, pair in enumerate(itertools.pairwise(parts)) if pair in self.ranks]
+            if not places:
+                return [self.ids[part] for part in parts]
+            _, i = min(places)
+            parts[i : i + 2] = [parts[i] + parts[i + 1]]
+
+    def by_library(self, word):
+        def name(part):
+            return "".join(chr(0x100 + byte) for byte in part)
+
+        model = models.BPE({name(part): i for part, i in self.ids.items()}, [(name(a), name(b)) for a, b in self.ranks])
+        return [token.id for token in model.tokenize(name(word))]
+
+
+@st.composite
+def merges(draw):
+    """Pairs whose parts are bytes or have been made before, in an order in which they may be used before."""
+    made, pairs = list("ab "), []
+    for _ in range(draw(st.integers(0, 12))):
+        pair = draw(st.sampled_from(made)), draw(st.sampled_from(made))
+        if len("".join(pair)) <= 8 and pair not in pairs:
+            pairs.append(pair)
+            made.append("".join(pair))
+    return draw(st.permutations(pairs))
+
+
+WORDS = st.lists(
+    st.text("ab ", min_size=1, max_size=24).map(str.encode) | st.binary(min_size=1, max_size=8), min_size=1
+)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "word", "parts"),
+    [
+        ([], "aab", "a a b"),
+        (["a b"], "abcab", "ab c ab"),
+        (["a a"], "aaaaa", "aa aa a"),
+        (["b c", "a b"], "abc", "a bc"),  # by rank, not from the left
+        (["a a", "aa a"], "aaaaaaa", "aa aa aaa"),
+        (["a a", "aa aa"], "aaaaaaa", "aaaa aa a"),
+        (["b c", "a b", "ab c", "ab bc"], "ababc", "ab a bc"),
+        (["a b", "b a"], "abaab", "ab a ab"),
+    ],
+)
+def test_by_hand(pairs, word, parts):
+    pieces = Pieces([tuple(pair.split(" ")) for pair in pairs])
+    expected = [pieces.ids[tuple(part.encode())] for part in parts.split(" ")]
+    assert pieces.module()(tf.constant([word])).to_list() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "word", "parts"),
+    [
+        # As soon as there is one "aa", it is merged with what follows, before there is a second "aa".
+        (["aa a", "a a"], "aaaa", "aaa a"),
+        (["aa a", "a a"], "aaaaa", "aaa aa"),
+        # The same by way of what precedes it.
+        (["baa a", "b aa", "a a"], "baaaa", "baaa a"),
+    ],
+)
+def test_a_product_that_is_merged_before_it_is_made(pairs, word, parts):
+    pieces = Pieces([tuple(pair.split(" ")) for pair in pairs])
+    expected = [pieces.ids[tuple(part.encode())] for part in parts.split(" ")]
+    alone = [pieces.ids[tuple(b"a")]]
+    assert pieces.module()(tf.constant([word, "a", word])).to_list() == [expected, alone, expected]
+
+
+@settings(deadline=None, max_examples=150)
+@given(merges(), WORDS)
+@example([("aa", "a"), ("a", "a")], [b"aaaaaaa", b"a", b"aaa"])
+def test_any_merges_of_any_words(pairs, words):
+    pieces = Pieces(pairs)
+    expected = [pieces.by_definition(word) for word in words]
+    assert pieces.module()(tf.constant(words)).to_list() == expected
+    assert [pieces.by_library(word) for word in words] == expected

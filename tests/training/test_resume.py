@@ -1,0 +1,273 @@
+"""A training that was stopped, at any moment and in any way, ends as one left alone: bit for bit."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from training.checkpoint import CHECKPOINT_FILE, CheckpointError
+from training.corpora import Pairs
+from training.fitting import fit
+from training.recipe import read_recipe
+
+
+def numbers(amount, seed):
+    """Numbers, and the same backwards."""
+    chance = random.Random(seed)
+    texts = ["".join(chance.choices("0123456789", k=chance.randint(1, 7))) for _ in range(amount)]
+    return Pairs(texts, [text[::-1] for text in texts])
+
+
+TRAIN, CHECK = numbers(200, 0), numbers(16, 1)
+SHORT = (
+    *("training.batch_size=16", "training.epochs=5", "training.buckets=2", "training.jit_compile=false"),
+    *("training.label_smoothing=0.1", "lengths.max_source=10", "lengths.max_target=10"),
+)
+TRANSFORMER = (
+    'model={family="transformer",units=8,num_heads=2,feed_forward_units=16,encoder_layers=1,decoder_layers=1,'
+    "dropout=0.2,attention_dropout=0.1,feed_forward_dropout=0.1}"
+)
+RNN = "model={units=8,dropout=0.2,annotation_dropout=0.1}"
+DECAY = "training.weight_decay=0.1"
+FLOAT16, BFLOAT16 = "training.precision=mixed_float16", "training.precision=mixed_bfloat16"
+
+
+def short(*overrides):
+    return read_recipe("dates", [*SHORT, *overrides])
+
+
+class Stop(Exception):
+    """What a kill is to a process."""
+
+
+class StopAt(keras.callbacks.Callback):
+    """Stops the training after so many batches."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.left = batches
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left < 0:
+            raise Stop
+
+
+def left_behind(folder):
+    """The arrays and the log of a training, by name: the best weights, and all that the last checkpoint holds."""
+    found = {}
+    with h5py.File(folder / "best.weights.h5") as file:
+        file.visititems(lambda name, each: found.update({name: each[()]} if isinstance(each, h5py.Dataset) else {}))
+    with np.load(folder / CHECKPOINT_FILE) as arrays:
+        found |= {name: arrays[name] for name in arrays.files}
+    state = json.loads(str(found.pop("state")))
+    del state["seconds"]
+    return found, {**state, "log": (folder / "history.csv").read_text()}
+
+
+def assert_the_same(folder, other):
+    (ours, our_state), (theirs, their_state) = left_behind(folder), left_behind(other)
+    assert our_state == their_state
+    assert set(ours) == set(theirs)
+    assert len(ours) > 40
+    different = [name for name in ours if not np.array_equal(ours[name], theirs[name])]
+    assert not different
+
+
+def interrupted(recipe, folder, moments):
+    """Fits with a stop after so many batches of each start; the last start is left alone."""
+    for batches in moments:
+        with pytest.raises(Stop):
+            fit(recipe, TRAIN, CHECK, folder, [StopAt(batches)])
+    return fit(recipe, TRAIN, CHECK, folder)
+
+
+@pytest.mark.slow
+class TestStops:
+    @pytest.mark.parametrize(
+        "overrides",
+        [
+            pytest.param((TRANSFORMER, "training.average_last=3", "training.monitor=bleu"), marks=pytest.mark.long),
+            pytest.param(
+                (TRANSFORMER, FLOAT16, "training.accumulate=5", "training.average_decay=0.9", DECAY),
+                marks=pytest.mark.long,
+            ),
+            (RNN, "training.steps_per_epoch=5", "training.average_decay=0.9", "training.warmup_steps=7"),
+            pytest.param(
+                (RNN, BFLOAT16, "training.batch_tokens=160", "training.average_last=2", "training.validate_every=2"),
+                marks=pytest.mark.long,
+            ),
+        ],
+        ids=["transformer", "float16", "rnn", "bfloat16"],
+    )
+    def test_in_the_middle_of_epochs(self, tmp_path, overrides):
+        """Before the first checkpoint, and twice within one epoch."""
+        recipe = short(*overrides)
+        alone = fit(recipe, TRAIN, CHECK, tmp_path / "alone")
+        resumed = interrupted(recipe, tmp_path / "stopped", [3, 17, 1])
+        assert_the_same(tmp_path / "alone", tmp_path / "stopped")
+        assert resumed.history == alone.history
+        assert len(alone.history) == 5
+        for ours, theirs in zip(*(each.translator.model.get_weights() for each in (alone, resumed)), strict=True):
+            assert np.array_equal(ours, theirs)
+
+    @pytest.mark.long
+    def test_of_a_compiled_training(self, tmp_path):
+        recipe = short(TRANSFORMER, "training.jit_compile=true", "training.buckets=1", "training.epochs=2")
+        fit(recipe, TRAIN, CHECK, tmp_path / "alone")
+        interrupted(recipe, tmp_path / "stopped", [15])
+        assert_the_same(tmp_path / "alone", tmp_path / "stopped")
+
+    def test_between_the_best_weights_and_the_checkpoint(self, tmp_path, monkeypatch):
+        """The moment when one file tells of an epoch and the other does not."""
+        recipe = short(RNN)
+        fit(recipe, TRAIN, CHECK, tmp_path / "alone")
+        saves = []
+        savez = np.savez
+
+        def stops_third_time(*arguments, **arrays):
+            saves.append(1)
+            if len(saves) == 3:
+                raise Stop
+            savez(*arguments, **arrays)
+
+        monkeypatch.setattr(np, "savez", stops_third_time)
+        with pytest.raises(Stop):
+            fit(recipe, TRAIN, CHECK, tmp_path / "stopped")
+        assert interrupted(recipe, tmp_path / "stopped", []).history
+        assert_the_same(tmp_path / "alone", tmp_path / "stopped")
+
+    def test_after_the_end_nothing_is_trained(self, tmp_path):
+        recipe = short(RNN, "training.epochs=2")
+        first = fit(recipe, TRAIN, CHECK, tmp_path)
+        again = fit(recipe, TRAIN, CHECK, tmp_path, [StopAt(0)])
+        assert (again.history, again.seconds) == (first.history, first.seconds)
+        assert again.translator(CHECK.sources) == first.translator(CHECK.sources)
+
+    def test_one_that_ended_early_has_ended(self, tmp_path):
+        """Also when the process is killed before it used its result."""
+        recipe = short(RNN, "training.epochs=50", "training.learning_rate=1e-9", "training.monitor=bleu")
+        recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"patience": 2})})
+        first = fit(recipe, TRAIN, CHECK, tmp_path)
+        assert len(first.history) == 3, "one best epoch, and two that were no better"
+        assert fit(recipe, TRAIN, CHECK, tmp_path, [StopAt(0)]).history == first.history
+
+    @pytest.mark.long
+    def test_patience_goes_on_counting(self, tmp_path):
+        recipe = short(RNN, "training.epochs=50", "training.learning_rate=1e-9", "training.monitor=bleu")
+        recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"patience": 3})})
+        assert len(interrupted(recipe, tmp_path, [12 * 2 + 3]).history) == 4
+
+    def test_time_adds_up(self, tmp_path):
+        recipe = short(RNN, "training.epochs=2")
+        with pytest.raises(Stop):
+            fit(recipe, TRAIN, CHECK, tmp_path, [StopAt(12)])
+        with np.load(tmp_path / CHECKPOINT_FILE) as arrays:
+            before = json.loads(str(arrays["state"]))["seconds"]
+        assert 0 < before < fit(recipe, TRAIN, CHECK, tmp_path).seconds
+
+    def test_what_is_told(self, tmp_path, capfd):
+        interrupted(short(RNN, "training.epochs=3"), tmp_path, [30])
+        told = capfd.readouterr()
+        assert "going on after epoch 2 of 3" in told.err.splitlines()
+        assert told.out == ""
+
+
+@pytest.fixture(scope="module")
+def stopped_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stopped")
+    with pytest.raises(Stop):
+        fit(short(RNN, "training.epochs=2"), TRAIN, CHECK, folder, [StopAt(15)])
+    return folder
+
+
+@pytest.fixture
+def stopped(stopped_once, tmp_path):
+    """The folder of a training that was stopped in its second epoch."""
+    return pathlib.Path(shutil.copytree(stopped_once, tmp_path / "run"))
+
+
+@pytest.mark.slow
+class TestCheckpointsThatDoNotFit:
+    def refused(self, recipe, folder, fault):
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        with pytest.raises(CheckpointError, match=fault):
+            fit(recipe, TRAIN, CHECK, folder)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before, "something was lost"
+
+    @pytest.mark.parametrize("kept", [0, 3, 1000, -1])
+    def test_truncated(self, stopped, kept):
+        file = stopped / CHECKPOINT_FILE
+        file.write_bytes(file.read_bytes()[:kept])
+        self.refused(
+            short(RNN, "training.epochs=2"), stopped, r"checkpoint\.npz cannot be read \(.*\); --restart begins anew$"
+        )
+
+    def test_damaged_in_the_middle(self, stopped):
+        file = stopped / CHECKPOINT_FILE
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2 : len(content) // 2 + 64] = bytes(64)
+        file.write_bytes(content)
+        self.refused(short(RNN, "training.epochs=2"), stopped, r"cannot be read \(.*\); --restart begins anew$")
+
+    def test_without_what_it_should_hold(self, stopped):
+        np.savez(stopped / CHECKPOINT_FILE, other=np.zeros(3))
+        self.refused(short(RNN, "training.epochs=2"), stopped, r"cannot be read \(.*\); --restart begins anew$")
+
+    def test_of_another_recipe(self, stopped):
+        other = short(RNN, "training.epochs=3", "training.learning_rate=0.5", "model.units=9")
+        differences = "model.units, training.epochs, training.learning_rate"
+        self.refused(
+            other, stopped, f"holds an unfinished training whose recipe differs in {differences}; --restart begins anew"
+        )
+
+    def test_of_other_pairs(self, stopped):
+        """The recipe is the same, but its files hold other texts; here the vocabulary has fewer characters."""
+        with pytest.raises(CheckpointError, match=r"of other pairs.*--restart begins anew"):
+            fit(short(RNN, "training.epochs=2"), Pairs(["12", "21"] * 50, ["21", "12"] * 50), CHECK, stopped)
+
+    def test_what_does_not_change_the_training_may_differ(self, stopped):
+        recipe = short(RNN, "training.epochs=2", "description=another", "decoding.beam_size=3")
+        assert len(fit(recipe, TRAIN, CHECK, stopped).history) == 2
+
+
+PROGRAM = """
+import pathlib, sys
+sys.path.insert(0, {tests!r})
+from test_resume import CHECK, TRAIN, short
+from training.fitting import fit
+fit(short(*sys.argv[2:]), TRAIN, CHECK, pathlib.Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [pytest.param(TRANSFORMER, marks=pytest.mark.long), RNN], ids=["transformer", "rnn"])
+def test_killed_three_times_at_random_moments(tmp_path, model):
+    """By the signal that no process can answer, in processes of their own."""
+    overrides = (model, "training.epochs=12", "training.average_last=3")
+    program = PROGRAM.format(tests=os.path.dirname(__file__))
+    command = [sys.executable, "-c", program, str(tmp_path / "stopped"), *overrides]
+    chance = random.Random()
+    for epoch in (1, 4, 7):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if line.startswith(f"epoch {epoch}/"):
+                break
+        time.sleep(chance.uniform(0, 0.5))
+        os.kill(process.pid, signal.SIGKILL)
+        process.stderr.close()
+        assert process.wait() == -signal.SIGKILL, "it had ended before it was killed"
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert "going on after epoch " in finished.stderr
+    fit(short(*overrides), TRAIN, CHECK, tmp_path / "alone")
+    assert_the_same(tmp_path / "alone", tmp_path / "stopped")

@@ -64,16 +64,10 @@ def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights
     @tf.custom_gradient
     def summed(rows, weights, bias):
         narrow = tf.cast(weights, rows.dtype)
-        of_rows, sums = [], (tf.constant(0.0), tf.constant(0.0), tf.constant(0.0), tf.constant(0.0))
-        for piece in zip(*(_pieces(each, pieces) for each in (rows, labels, sample_weights)), strict=True):
-            # One after the other, or a graph holds the logits of all pieces at once. What waits is the loss alone, so
-            # that without a gradient the graph drops the gradients.
-            with tf.control_dependencies(sums[:1]):
-                piece = tuple(map(tf.identity, piece))
-            of_piece, *new = _piece(*piece, narrow, bias, label_smoothing)
-            of_rows.append(of_piece)
-            sums = tuple(old + each for old, each in zip(sums, new, strict=True))
-        loss, right, of_weights, of_bias = sums
+        pieces_of = (_pieces(each, pieces) for each in (rows, labels, sample_weights))
+        sums = [_piece(*piece, narrow, bias, label_smoothing) for piece in zip(*pieces_of, strict=True)]
+        of_rows, *sums = zip(*sums, strict=True)
+        loss, right, of_weights, of_bias = map(tf.add_n, sums)
         of_rows = tf.concat(of_rows, axis=0)[: tf.shape(rows)[0]]
         # The smoothed labels' own share in the last two gradients: e / V everywhere, and 1 - e at the label. Here, and
         # not by pieces, since what is scattered over the whole matrix is better scattered once.

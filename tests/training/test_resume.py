@@ -254,16 +254,16 @@ fit(short(*sys.argv[2:]), TRAIN, CHECK, pathlib.Path(sys.argv[1]))
 @pytest.mark.parametrize("model", [pytest.param(TRANSFORMER, marks=pytest.mark.long), RNN], ids=["transformer", "rnn"])
 def test_killed_three_times_at_random_moments(tmp_path, model):
     """By the signal that no process can answer, in processes of their own."""
-    overrides = (model, "training.epochs=12", "training.average_last=3")
+    overrides = (model, "training.epochs=30", "training.average_last=3")
     program = PROGRAM.format(tests=os.path.dirname(__file__))
     command = [sys.executable, "-c", program, str(tmp_path / "stopped"), *overrides]
     chance = random.Random()
-    for epoch in (1, 4, 7):
+    for epoch in (1, 8, 15):
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for line in process.stderr:
             if line.startswith(f"epoch {epoch}/"):
                 break
-        time.sleep(chance.uniform(0, 0.5))
+        time.sleep(chance.uniform(0, 0.2))
         os.kill(process.pid, signal.SIGKILL)
         process.stderr.close()
         assert process.wait() == -signal.SIGKILL, "it had ended before it was killed"

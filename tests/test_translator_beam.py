@@ -1,5 +1,6 @@
 """A translator's beam: its own and a call's, several results of a text, and what attended to what in each head."""
 
+import functools
 import json
 import math
 
@@ -18,6 +19,7 @@ SIZES = dict(
 )
 
 
+@functools.cache  # a translator is traced once for each pair of sizes, which is most of the time here
 def build(family=Transformer, **arguments):
     """Random weights with which texts differ, some end early, and neither beam nor penalty is without effect."""
     source, target = CharacterTokenizer("abcdé 1234😀"), CharacterTokenizer("zyxwü 987😀")
@@ -48,12 +50,18 @@ def transformer():
     return build()
 
 
-def log_probability(translator, source, text, ended):
-    """What the model gives a text, and its end if it has one, by teacher forcing."""
-    source = translator.source_tokenizer.tokenize([source.strip()], add_end=True)
-    target = translator.target_tokenizer.tokenize([text], add_start=True, add_end=ended)
-    chances = tf.nn.log_softmax(translator.model({"source": source, "target": target[:, :-1]}))[0]
-    return sum(float(chances[step, label]) for step, label in enumerate(target[0, 1:]))
+def log_probabilities(translator, found):
+    """What the model gives each text, and its end if it has one, by teacher forcing."""
+    source = translator.source_tokenizer.tokenize([each.source.strip() for each in found], add_end=True)
+    target = translator.target_tokenizer.tokenize([each.text for each in found], add_start=True, add_end=True)
+    chances = tf.nn.log_softmax(translator.model({"source": source, "target": target[:, :-1]}))
+    of_labels = np.array(tf.gather(chances, target[:, 1:], batch_dims=2))
+    return [float(row[: length(each)].sum()) for row, each in zip(of_labels, found, strict=True)]
+
+
+def length(translation):
+    """In tokens: a text of less than the limit has ended."""
+    return min(len(translation.text) + 1, 12)
 
 
 class TestBeam:
@@ -67,14 +75,12 @@ class TestBeam:
             for best in translator.translate(["cab", "?", "dd"], beam_size=4, length_penalty=penalty, n_best=3):
                 every = (best, *best.alternatives)
                 assert 2 <= len({each.text for each in every}) <= len(every) <= 3
-                ranks = []
-                for each in every:
-                    assert each.source == best.source
-                    assert each is best or each.alternatives == ()
-                    ended = len(each.text) < 12
-                    wanted = log_probability(translator, each.source, each.text, ended)
-                    assert each.score == pytest.approx(wanted, abs=1e-4)
-                    ranks.append(each.score / ((5 + len(each.text) + ended) / 6) ** penalty)
+                assert {each.source for each in every} == {best.source}
+                assert all(each.alternatives == () for each in every[1:])
+                np.testing.assert_allclose(
+                    [each.score for each in every], log_probabilities(translator, every), atol=1e-4
+                )
+                ranks = [each.score / ((5 + length(each)) / 6) ** penalty for each in every]
                 assert ranks == sorted(ranks, reverse=True)
 
     def test_a_beam_finds_what_is_likelier(self, translator):
@@ -106,21 +112,15 @@ class TestBeam:
             assert (found.text, found.score, found.alternatives) == ("", 0.0, ())
 
     def test_fewer_texts_than_asked_for(self):
-        short = build(max_target_length=1)
+        short = build(RNNSeq2Seq, max_target_length=1)
         every = short.translate(["cab"], beam_size=30, n_best=30)[0]
         # As many texts of one token as there are ids from the end on.
         assert len(every.alternatives) + 1 == short.target_tokenizer.size - 3
         total = sum(math.exp(each.score) for each in (every, *every.alternatives))
         assert 0.5 < total <= 1 + 1e-5
 
-    def test_its_own_beam_is_the_default(self, translator):
-        other = again(translator, beam_size=4, length_penalty=0.0)
-        assert other.translate(TEXTS, n_best=3) == translator.translate(TEXTS, 64, 4, 0.0, 3)
-        assert other.translate(TEXTS, n_best=3) != translator.translate(TEXTS, 64, 4, 3.0, 3)
-        assert other.translate(TEXTS, 64, 4, 3.0, 3) == translator.translate(TEXTS, 64, 4, 3.0, 3)
-
     def test_traced_once_for_each_pair_of_sizes(self):
-        translator = build(RNNSeq2Seq)
+        translator = build.__wrapped__(RNNSeq2Seq)
         traces = []
         begin = type(translator.model).begin
         translator.model.begin = lambda source: traces.append(1) or begin(translator.model, source)
@@ -157,10 +157,14 @@ class TestBeam:
 
 
 class TestSaving:
-    def test_the_beam_is_saved(self, translator, tmp_path):
-        loaded = zoo.load(again(translator, beam_size=4, length_penalty=1).save(tmp_path / "saved"))
+    def test_its_own_beam_is_the_default_and_is_saved(self, translator, tmp_path):
+        own = again(translator, beam_size=4, length_penalty=1)
+        assert (own.beam_size, own.length_penalty) == (4, 1.0)
+        loaded = zoo.load(own.save(tmp_path / "saved"))
         assert (loaded.beam_size, loaded.length_penalty) == (4, 1.0)
         assert loaded.translate(TEXTS, n_best=3) == translator.translate(TEXTS, 64, 4, 1.0, 3)
+        assert loaded.translate(TEXTS, n_best=3) != translator.translate(TEXTS, 64, 4, 3.0, 3)
+        assert loaded.translate(TEXTS, 64, 4, 3.0, 3) == translator.translate(TEXTS, 64, 4, 3.0, 3)
 
     def test_an_older_folder_without_it_still_loads(self, translator, tmp_path):
         file = translator.save(tmp_path / "saved") / "translator.json"
@@ -174,22 +178,26 @@ class TestSaving:
 class TestAttention:
     @pytest.mark.parametrize("beam_size", [1, 4])
     def test_of_what_is_translated(self, translator, beam_size):
-        other = again(translator, beam_size=beam_size)
+        other = translator if beam_size == 1 else again(translator, beam_size=beam_size)
         texts = ["cab", "4321 abcd", "é"]
-        for text, alignment in zip(texts, other.attend(texts), strict=True):
-            assert "".join(token for token in alignment.target_tokens if token != "</s>") == other([text])[0]
+        wanted = translator(texts, beam_size=beam_size)
+        for text, alignment in zip(wanted, other.attend(texts), strict=True):
+            assert "".join(token for token in alignment.target_tokens if token != "</s>") == text
             np.testing.assert_allclose(alignment.weights.sum(axis=1), 1, atol=1e-5)
 
     def test_a_transformers_is_the_mean_of_the_last_layers_heads_of_the_steps(self, transformer):
         """By the steps of decoding, which compute their weights one by one."""
         texts = ["cab", "4321 abcd"]
-        for text, alignment in zip(texts, transformer.attend(texts), strict=True):
-            source = transformer.source_tokenizer.tokenize([text], add_end=True)
-            target = transformer.target_tokenizer.tokenize(transformer([text]), add_start=True)
-            memory, cache = transformer.model.begin(source)
-            for row in range(len(alignment.target_tokens)):
-                _, cache, weights = transformer.model.step(target[:, row : row + 1], row, memory, cache)
-                np.testing.assert_allclose(alignment.weights[row], weights[0, 0], atol=1e-5)
+        source = transformer.source_tokenizer.tokenize(texts, add_end=True)
+        target = transformer.target_tokenizer.tokenize(transformer(texts), add_start=True)
+        memory, cache = transformer.model.begin(source)
+        alignments = transformer.attend(texts)
+        for row in range(max(len(each.target_tokens) for each in alignments)):
+            _, cache, weights = transformer.model.step(target[:, row : row + 1], row, memory, cache)
+            for alignment, wanted in zip(alignments, weights[:, 0], strict=True):
+                if row < len(alignment.target_tokens):
+                    wanted = wanted[: len(alignment.source_tokens)]
+                    np.testing.assert_allclose(alignment.weights[row], wanted, atol=1e-5)
 
     def test_by_head_is_what_the_model_says_without_padding(self, transformer):
         texts = ["4321 abcd", "a", "cab"]

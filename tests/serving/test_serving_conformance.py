@@ -140,7 +140,7 @@ class TestGraph:
         pieces = [node for node in nodes(meta_graph) if node.op == "UnicodeDecode"]
         assert len(pieces) == 1
         if "transformer" in request.node.name:
-            assert len(loops) == 2, "a search and the way back; sources of at most 400 tokens are not cut into blocks"
+            assert len(loops) == 3, "phases, their steps and the way back; 400 tokens are not cut into blocks"
 
     def test_nothing_is_drawn_by_chance(self, meta_graph):
         assert [node.op for node in nodes(meta_graph) if "Random" in node.op] == []

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from zoo.decoding.phases import run_phases
 from zoo.decoding.top_k import top_k
 from zoo.text.tokenizer import END, PADDING, START
 
@@ -48,13 +49,13 @@ def beam_search(model, source, limits, beam_size=4, length_penalty=0.6, n_best=1
 
         score(y) = log P(y | x) / ((5 + |y|) / 6)^length_penalty         (Wu et al. 2016, equation 14, without coverage)
 
-    with the length in tokens, the end token counted. The loop is part of the graph. A row's result depends on that row
-    alone. Padding, the unknown and the start token are never produced.
+    with the length in tokens, the end token counted. The loop is part of the graph, and rows that are done cost little.
+    A row's result depends on that row alone. Padding, the unknown and the start token are never produced.
 
     Args:
         model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) -> (logits,
-            cache, weights)`. What is in `memory` is shared by all hypotheses of a row; the tensors of `cache`,
-            `(B, K, ...)`, are reordered as hypotheses come and go.
+            cache, weights)`. What is in `memory`, `(B, ...)`, is shared by all hypotheses of a row; the tensors of
+            `cache`, `(B, K, ...)`, are reordered as hypotheses come and go. Both lose the rows that are done.
         source: ids `(B, S)`, or whatever the model's `begin` takes, with leading axis B.
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted; what is open then is taken as
             finished. A row of limit 0 stays empty.
@@ -97,7 +98,6 @@ class _Search:
     def __init__(self, model, limits, beam_size, length_penalty, n_best, return_weights):
         self.model, self.limits, self.size = model, tf.cast(limits, tf.int32), beam_size
         self.length_penalty, self.n_best, self.return_weights = length_penalty, n_best, return_weights
-        self.rows = tf.shape(self.limits)[0]
 
     def penalty(self, length):
         """What a log-probability of so many tokens is divided by."""
@@ -108,44 +108,29 @@ class _Search:
         memory, cache = self.model.begin(source)
         cache = tf.nest.map_structure(lambda each: tf.repeat(each, self.size, axis=1), cache)
 
-        def body(position, open_rows, tokens, log_probabilities, cache, finished, paths):
+        def step(position, fixed, open_rows, moving, finished):
+            (memory, limits), (tokens, log_probabilities, cache) = fixed, moving
             logits, cache, weights = self.model.step(tokens, position, memory, cache)
             if self.return_weights and weights is None:
                 raise ValueError("`return_weights` needs a model with attention; this one returns no weights.")
             totals, parents, tokens = self.candidates(logits, log_probabilities)
-            finished = self.finish(finished, position, open_rows, totals, parents, tokens)
+            finished = self.finish(finished, position, limits, open_rows, totals, parents, tokens)
             # Of twice as many candidates as hypotheses at most half end here, so enough stay open.
             log_probabilities, kept = tf.math.top_k(tf.where(tokens == END, _NOTHING, totals), self.size)
             tokens, parents = (tf.gather(each, kept, batch_dims=1) for each in (tokens, parents))
             cache = tf.nest.map_structure(lambda each: tf.gather(each, parents, batch_dims=1), cache)
-            written = (tokens, parents, weights)[: len(paths)]
-            paths = tuple(array.write(position, each) for array, each in zip(paths, written, strict=True))
-            position += 1
-            open_rows &= self.undecided(position, log_probabilities[:, 0], finished)
-            return position, open_rows, tokens, log_probabilities, cache, finished, paths
+            open_rows &= self.undecided(position + 1, limits, log_probabilities[:, 0], finished)
+            written = (tokens, parents, weights) if self.return_weights else (tokens, parents)
+            return open_rows, (tokens, log_probabilities, cache), finished, written
 
-        def unfinished(position, open_rows, *_):
-            # At least one step, also for an empty batch, so that the arrays know the shape of what they stack.
-            return (position < 1) | tf.reduce_any(open_rows)
-
-        def array(dtype):
-            return tf.TensorArray(dtype, size=1, dynamic_size=True)
-
-        shape = [self.rows, self.size]
-        start = (
-            tf.constant(0),
-            self.limits > 0,
-            tf.fill(shape, START),
-            # All hypotheses are the same before the first step; one of them counts.
-            tf.tile(tf.constant([[0.0] + [_NOTHING] * (self.size - 1)]), [self.rows, 1]),
-            cache,
-            _Finished(tf.fill(shape, _NOTHING), tf.fill(shape, _NOTHING), *(tf.zeros(shape, tf.int32) for _ in "123")),
-            (array(tf.int32), array(tf.int32), *([array(tf.float32)] if self.return_weights else [])),
-        )
-        invariants = tf.nest.map_structure(_loose_shape, start[:-1])
-        paths = tuple(tf.TensorShape(None) for _ in start[-1])
-        *_, finished, paths = tf.while_loop(unfinished, body, start, shape_invariants=(*invariants, paths))
-        return finished, tuple(each.stack() for each in paths)
+        shape = [tf.shape(self.limits)[0], self.size]
+        # All hypotheses are the same before the first step; one of them counts.
+        log_probabilities = tf.tile(tf.constant([[0.0] + [_NOTHING] * (self.size - 1)]), [shape[0], 1])
+        start = tf.fill(shape, START), log_probabilities, cache
+        finished = tf.fill(shape, _NOTHING), tf.fill(shape, _NOTHING), *(tf.zeros(shape, tf.int32) for _ in "123")
+        dtypes = (tf.int32, tf.int32, tf.float32) if self.return_weights else (tf.int32, tf.int32)
+        fixed = memory, self.limits
+        return run_phases(step, dtypes, fixed, self.limits > 0, start, _Finished(*finished))
 
     def candidates(self, logits, log_probabilities):
         """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
@@ -167,10 +152,10 @@ class _Search:
             places, tokens = tf.pad(places, extra), tf.pad(tokens, extra, constant_values=END)
         return totals, places // each, tokens
 
-    def finish(self, finished, position, open_rows, totals, parents, tokens):
+    def finish(self, finished, position, limits, open_rows, totals, parents, tokens):
         """The finished hypotheses, with those among the K likeliest candidates that end here."""
         totals, parents, tokens = (each[:, : self.size] for each in (totals, parents, tokens))
-        ended = (tokens == END) | (position + 1 >= self.limits)[:, None]
+        ended = (tokens == END) | (position + 1 >= limits)[:, None]
         log_probabilities = tf.where(ended & open_rows[:, None], totals, _NOTHING)
         new = _Finished(
             log_probabilities / self.penalty(position + 1),
@@ -183,13 +168,13 @@ class _Search:
         _, best = tf.math.top_k(both[0], self.size)
         return _Finished(*(tf.gather(each, best, batch_dims=1) for each in both))
 
-    def undecided(self, position, highest, finished):
+    def undecided(self, position, limits, highest, finished):
         """Which rows an open hypothesis may still change, given the log-probability of the likeliest one."""
         # It can only become less likely; its penalty is at most that of the limit, and at least that of the next step.
-        bounds = highest / self.penalty(self.limits), highest / self.penalty(position + 1)
+        bounds = highest / self.penalty(limits), highest / self.penalty(position + 1)
         may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
         full = finished.scores[:, -1] > _NOTHING
-        return may_win & ~full & (position < self.limits)
+        return may_win & ~full & (position < limits)
 
     def traced(self, finished, tokens, parents, weights=None):
         """The hypotheses in full, followed back from their last tokens; tokens and parents `(T, B, K)`."""
@@ -222,12 +207,3 @@ class _Search:
             log_probabilities=finished.log_probabilities,
             weights=None if weights is None else tf.transpose(attention.stack(), [1, 2, 0, 3])[:, :, :longest],
         )
-
-
-def _loose_shape(tensor):
-    """A loop variable's shape with all axes but the last free: a cache may grow."""
-    if tensor.shape.rank in (None, 0):
-        return tensor.shape
-    if tensor.shape.rank == 1:
-        return tf.TensorShape([None])
-    return tf.TensorShape([None] * (tensor.shape.rank - 1) + [tensor.shape[-1]])

@@ -1,0 +1,224 @@
+"""Rows that are closed are left out, which nothing shows but the time it takes."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.decoding import beam_search, greedy
+from zoo.decoding.phases import run_phases
+from zoo.models import RNNSeq2Seq, Transformer
+
+END, A, VOCABULARY = 3, 4, 7
+INTS = tf.TensorSpec([None], tf.int32)
+
+
+def step(position, fixed, open_rows, moving, found):
+    """A row lives as long as it says, and remembers in a growing history what it has been.
+
+    What is written is the row's number, how many rows are stepped with it, and the sum of its history.
+    """
+    number, length = fixed["number"], fixed["length"]
+    history = tf.concat([moving, number[:, None, None] * (position + 1)], axis=1)
+    total = tf.reduce_sum(history, axis=[1, 2])
+    found = (tf.where(open_rows, total, found[0]),)
+    written = tf.where(open_rows, number, 0), tf.fill(tf.shape(number), tf.size(number)), total[:, None]
+    return open_rows & (position + 1 < length), history, found, written
+
+
+def run(lengths):
+    """What is found `(B,)`, and what is written."""
+    rows = tf.size(lengths)
+    fixed = {"number": 1 + tf.range(rows), "length": lengths}
+    moving, found = tf.zeros([rows, 0, 1], tf.int32), (tf.zeros([rows], tf.int32),)
+    return run_phases(step, (tf.int32, tf.int32, tf.int32), fixed, lengths > 0, moving, found)
+
+
+run_in_graph = tf.function(run, input_signature=[INTS])
+LENGTHS = st.lists(st.integers(0, 9), max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "stepped"),
+    [
+        ([5, 5, 5], [3, 3, 3, 3, 3]),
+        ([4, 1, 2, 3], [4, 4, 2, 1]),  # two of four are left after two steps, and one of two after three
+        ([1, 1, 1, 5, 1, 1, 1, 1], [8, 1, 1, 1, 1]),
+        ([3, 1, 1, 3, 1, 3, 3, 3], [8, 8, 8]),  # five of eight stay
+        ([0, 0, 3], [3, 1, 1]),
+        ([2, 0], [2, 1]),
+        ([2], [1, 1]),
+        ([0, 0], [2]),  # at least one step
+        ([], [0]),
+    ],
+)
+@pytest.mark.parametrize("call", [run, run_in_graph], ids=["eager", "graph"])
+def test_the_rest_goes_on_alone_when_half_of_the_rows_are_closed(call, lengths, stepped):
+    _, (numbers, sizes, _) = call(tf.constant(lengths, tf.int32))
+    assert numbers.shape == (len(stepped), len(lengths))
+    for time, size in enumerate(stepped):
+        assert set(np.array(sizes[time])) <= {size, 0}
+        assert np.count_nonzero(sizes[time]) == size
+
+
+def check(call, lengths):
+    (found,), (numbers, sizes, totals) = call(tf.constant(lengths, tf.int32))
+    steps = max([1, *lengths])
+    assert numbers.shape == sizes.shape == (steps, len(lengths)) and totals.shape == (steps, len(lengths), 1)
+    for row, length in enumerate(lengths):
+        sums = (row + 1) * np.cumsum(np.arange(1, steps + 1))
+        np.testing.assert_array_equal(numbers[:, row], (row + 1) * (np.arange(steps) < length))
+        np.testing.assert_array_equal(totals[:length, row, 0], sums[:length])
+        assert found[row] == (sums[length - 1] if length else 0)
+    # Of those that are stepped more than half are open, but at the first step.
+    still_open = (np.array(lengths, int) > np.arange(steps)[:, None]).sum(1)
+    stepped = np.count_nonzero(sizes, axis=1)
+    assert (still_open <= stepped).all() and (stepped[1:] < 2 * still_open[1:]).all()
+    # Nothing is read of a row that was left out.
+    np.testing.assert_array_equal(np.array(totals)[..., 0] != 0, np.array(sizes) != 0)
+
+
+@given(LENGTHS)
+@settings(max_examples=200, deadline=None)
+def test_rows_of_any_lengths(lengths):
+    check(run_in_graph, lengths)
+
+
+@given(LENGTHS)
+@settings(max_examples=15, deadline=None)
+def test_rows_of_any_lengths_outside_of_a_graph(lengths):
+    check(run, lengths)
+
+
+def test_rows_need_have_nothing_of_their_own():
+    """A memory may be empty, and what is found too."""
+
+    def bare(position, fixed, open_rows, moving, found):
+        assert fixed == {} and found == ()
+        return open_rows & (position + 1 < moving), moving, found, (moving,)
+
+    found, (written,) = run_phases(bare, (tf.int32,), {}, tf.fill([3], True), tf.constant([1, 3, 1]))
+    assert found == ()
+    np.testing.assert_array_equal(written, [[1, 3, 1], [0, 3, 0], [0, 3, 0]])
+
+
+def test_static_sizes_stay_known():
+    @tf.function(input_signature=[tf.TensorSpec([8], tf.int32), tf.TensorSpec([8, 5, 2])])
+    def call(lengths, memory):
+        def one(position, fixed, open_rows, moving, found):
+            assert fixed[1].shape == (None, 5, 2)
+            return open_rows & (position + 1 < fixed[0]), moving, moving[:, 0, :], (moving,)
+
+        start = lengths > 0, memory[:, :1], tf.zeros([8, 2])
+        found, (written,) = run_phases(one, (tf.float32,), (lengths, memory), *start)
+        assert found.shape == (8, 2) and written.shape.rank == 4 and written.shape[3] == 2
+        return found
+
+    memory = tf.random.normal([8, 5, 2])
+    np.testing.assert_array_equal(call(tf.constant([9, 1, 1, 1, 1, 1, 1, 2]), memory), memory[:, 0])
+
+
+# The two searches.
+
+
+class Counting:
+    """The token a until a row's length, which is its source `(B,)`, and then the end; it counts the rows stepped.
+
+    What it attends to is the row's length too, of which memory and cache hold one each.
+    """
+
+    def __init__(self):
+        self.rows = tf.Variable(0, trainable=False)
+
+    def begin(self, source):
+        return (source,), [source[:, None, None]]
+
+    def step(self, tokens, position, memory, cache):
+        tf.debugging.assert_equal(tf.tile(memory[0][:, None], [1, tf.shape(tokens)[1]]), cache[0][..., 0])
+        self.rows.assign_add(tf.shape(tokens)[0])
+        end = tf.cast(position + 1 >= cache[0][..., None, 0], tf.float32)
+        logits = 30.0 * tf.one_hot(A, VOCABULARY) + (200 * end - 100) * tf.one_hot(END, VOCABULARY)
+        return logits, cache, tf.one_hot(cache[0][..., 0], 12)
+
+
+def greedily(model, source, limits):
+    found = greedy(model, source, limits, return_weights=True)
+    return found.ids[:, None], found.weights[:, None]
+
+
+def by_a_beam(model, source, limits):
+    found = beam_search(model, source, limits, beam_size=2, return_weights=True)
+    return found.ids, found.weights
+
+
+@pytest.mark.parametrize("search", [greedily, by_a_beam])
+def test_a_search_steps_few_rows_but_the_open_ones(search):
+    model, lengths = Counting(), [2, 2, 11, 2, 2, 1, 2, 2]
+    ids, weights = tf.function(search)(model, tf.constant(lengths), tf.fill([8], 20))
+    # All eight twice, and then one.
+    assert model.rows == 2 * 8 + 9
+    time = np.arange(11)
+    for row, length in enumerate(lengths):
+        expected = np.where(time < length - 1, A, END) * (time < length)
+        np.testing.assert_array_equal(ids[row, 0], expected)
+        np.testing.assert_array_equal(weights[row, 0], np.eye(12)[[length] * 11] * (time < length)[:, None])
+
+
+SIZES = dict(source_vocabulary_size=11, target_vocabulary_size=VOCABULARY, units=8)
+ROWS = 12
+SOURCES = np.random.default_rng(0).integers(4, 11, (ROWS, 5)).astype("int32")
+SOURCES[::3, 3:] = SOURCES[1::3, 4:] = 0
+
+
+@pytest.fixture(scope="module", params=["Transformer", "additive lstm", "no attention"])
+def model(request, randomize):
+    if request.param == "Transformer":
+        sizes = dict(num_heads=2, feed_forward_units=6, encoder_layers=1, decoder_layers=1)
+        return randomize(Transformer(**SIZES, **sizes), scale=1.0)
+    attention, cell = ("additive", "lstm") if request.param == "additive lstm" else (None, "gru")
+    return randomize(RNNSeq2Seq(**SIZES, attention=attention, cell=cell), scale=1.0)
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["greedy", "beam"])
+def search(request, model):
+    """A function of rows and limits to `{name: array}`, with a first axis of rows and, where there is one, T last."""
+    attentive = not isinstance(model, RNNSeq2Seq) or model.has_attention
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), INTS])
+    def compiled(source, limits):
+        if request.param == 1:
+            found = greedy(model, source, limits, attentive)
+            results = {"ids": found.ids, "log_probabilities": found.log_probabilities}
+            return {**results, "weights": tf.transpose(found.weights, [0, 2, 1])} if attentive else results
+        found = beam_search(model, source, limits, request.param, 0.6, 2, attentive)
+        results = {"ids": found.ids, "scores": found.scores[..., None]}
+        return {**results, "weights": tf.transpose(found.weights, [0, 1, 3, 2])} if attentive else results
+
+    def call(rows, limits):
+        return {name: np.array(each) for name, each in compiled(SOURCES[rows], np.array(limits, "int32")).items()}
+
+    @functools.cache
+    def alone(row, limit):
+        return call([row], [limit])
+
+    return call, alone
+
+
+def test_a_batch_of_any_limits_is_its_rows_alone(search):
+    together, alone = search
+
+    @given(st.lists(st.tuples(st.integers(0, ROWS - 1), st.sampled_from([0, 1, 2, 3, 5, 9])), max_size=10))
+    @settings(max_examples=25, deadline=None)
+    def check(batch):
+        rows, limits = [row for row, _ in batch], [limit for _, limit in batch]
+        found = together(rows, limits)
+        for index, pair in enumerate(batch):
+            for name, expected in alone(*pair).items():
+                result, length = found[name][index], expected.shape[-1]
+                np.testing.assert_allclose(result[..., :length], expected[0], atol=1e-5)
+                assert not np.any(result[..., length:])
+
+    check()

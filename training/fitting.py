@@ -8,8 +8,10 @@ import importlib.util
 import logging
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
+import numpy as np
 
 from training.averaging import WeightAverage
 from training.bleu import corpus_bleu
@@ -20,6 +22,7 @@ from training.pipeline import Batches, encode
 from training.progress import say
 from training.recipe import RecipeError
 from training.recipe_tables import BytePairConfig, CharactersConfig, Recipe
+from training.sampling import Sampler
 from training.token_prediction import TokenPrediction
 from training.training_progress import TrainingProgress
 from training.validation import Divergence, Validation
@@ -174,4 +177,21 @@ def _batches(recipe: Recipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenize
             *(split, encoded.too_long, len(pairs), recipe.lengths.max_source, recipe.lengths.max_target),
         )
     config = recipe.training
-    return Batches(encoded, config.batch_size, config.buckets, recipe.seed, config.batch_tokens)
+    samplers = _samplers(recipe, pairs, tokenizers, encoded.kept) if split == "train" else (None, None)
+    return Batches(encoded, config.batch_size, config.buckets, recipe.seed, config.batch_tokens, samplers)
+
+
+def _samplers(
+    recipe: Recipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer], kept: np.ndarray
+) -> tuple[Sampler | None, Sampler | None]:
+    """What draws the ids of sources and targets, where their tokenizer has dropout."""
+
+    def sampler(texts: list[str], tokenizer: Tokenizer, config: Any, longest: int) -> Sampler | None:
+        dropout = getattr(config, "dropout", 0.0)
+        return Sampler([texts[index] for index in kept], tokenizer, dropout, longest) if dropout else None
+
+    source, target = recipe.tokenizer.sides
+    return (
+        sampler(pairs.sources, tokenizers[0], source, recipe.lengths.max_source),
+        sampler(pairs.targets, tokenizers[1], target, recipe.lengths.max_target),
+    )

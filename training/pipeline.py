@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.corpora import Pairs
+from training.sampling import Sampler
 from zoo.text import Tokenizer
 
 
@@ -25,11 +26,13 @@ class EncodedPairs:
     Attributes:
         sources: int32 ragged `(N, None)`.
         targets: int32 ragged `(N, None)`.
+        kept: the numbers of the pairs that were short enough, int `(N,)`.
         too_long: how many pairs were left out.
     """
 
     sources: tf.RaggedTensor
     targets: tf.RaggedTensor
+    kept: np.ndarray
     too_long: int
 
     def __len__(self) -> int:
@@ -62,7 +65,8 @@ def encode(
     too_long = int(tf.math.count_nonzero(~kept))
     if too_long == len(pairs):
         raise ValueError(f"All {too_long} pairs are longer than max_source={max_source} or max_target={max_target}.")
-    return EncodedPairs(tf.ragged.boolean_mask(sources, kept), tf.ragged.boolean_mask(targets, kept), too_long)
+    short = [tf.ragged.boolean_mask(side, kept) for side in (sources, targets)]
+    return EncodedPairs(*short, np.flatnonzero(kept), too_long)
 
 
 def _ragged_ids(tokenizer: Tokenizer, texts: list[str], chunk: int = 1024) -> tf.RaggedTensor:
@@ -146,13 +150,22 @@ class Batches:
         seed: what the order follows from.
         batch_tokens: tokens a batch, padding counted, of the side that has more of them. It takes the place of
             `batch_size`: the shorter the pairs, the more are in a batch.
+        samplers: what draws the ids of sources and of targets anew for each training batch, instead of those of
+            `pairs`. They are more ids, and a batch is then as long as its longest row, whatever its bucket.
     """
 
     def __init__(
-        self, pairs: EncodedPairs, batch_size: int, buckets: int = 4, seed: int = 0, batch_tokens: int | None = None
+        self,
+        pairs: EncodedPairs,
+        batch_size: int,
+        buckets: int = 4,
+        seed: int = 0,
+        batch_tokens: int | None = None,
+        samplers: tuple[Sampler | None, Sampler | None] = (None, None),
     ):
         self.pairs = pairs
         self.seed = seed
+        self._samplers = samplers
         self.buckets = self._filled(make_buckets(pairs.lengths, buckets), batch_size, batch_tokens)
         sizes = {bucket.batch_size for bucket in self.buckets}
         self._rows = sizes.pop() if len(sizes) == 1 else None  # a static shape where it can be had
@@ -208,46 +221,64 @@ class Batches:
 
         def endless():
             first_epoch, done = divmod(first_step, self.steps)
-            for epoch in itertools.count(first_epoch):
-                for bucket, rows in self.plan(epoch)[done if epoch == first_epoch else 0 :]:
-                    yield bucket, rows, bucket.batch_size
+            plans = itertools.chain.from_iterable(map(self.plan, itertools.count(first_epoch)))
+            for step, (bucket, rows) in enumerate(itertools.islice(plans, done, None), start=first_step):
+                yield bucket, rows, bucket.batch_size, step
 
-        return self._dataset(endless, tf.data.INFINITE_CARDINALITY)
+        return self._dataset(endless, tf.data.INFINITE_CARDINALITY, self._samplers)
 
     def validation(self) -> tf.data.Dataset:
         """Every pair once, bucket by bucket; the last batch of a bucket repeats pairs with weight zero."""
-        return self._dataset(self._once, sum(-(-len(bucket.rows) // bucket.batch_size) for bucket in self.buckets))
+        number = sum(-(-len(bucket.rows) // bucket.batch_size) for bucket in self.buckets)
+        return self._dataset(self._once, number, (None, None))
 
-    def _once(self) -> Iterator[tuple[Bucket, np.ndarray, int]]:
+    def _once(self) -> Iterator[tuple[Bucket, np.ndarray, int, int]]:
         for bucket in self.buckets:
             for begin in range(0, len(bucket.rows), bucket.batch_size):
                 rows = bucket.rows[begin : begin + bucket.batch_size]
                 filled = np.resize(rows, bucket.batch_size)
-                yield bucket, filled, len(rows)
+                yield bucket, filled, len(rows), 0
 
-    def _dataset(self, plan: Callable[[], Iterator[tuple[Bucket, np.ndarray, int]]], number: int) -> tf.data.Dataset:
+    def _dataset(
+        self,
+        plan: Callable[[], Iterator[tuple[Bucket, np.ndarray, int, int]]],
+        number: int,
+        samplers: tuple[Sampler | None, Sampler | None],
+    ) -> tf.data.Dataset:
+        """Batches by a plan: what it yields is a bucket, pairs, how many of them count, and the number of the step."""
+
         def generate():
-            for bucket, rows, counted in plan():
-                yield rows.astype("int32"), counted, bucket.source_length, bucket.target_length
+            for bucket, rows, counted, step in plan():
+                yield rows.astype("int32"), counted, (bucket.source_length, bucket.target_length), step
 
         scalar = tf.TensorSpec([], tf.int32)
-        signature = (tf.TensorSpec([self._rows], tf.int32), scalar, scalar, scalar)
+        signature = (tf.TensorSpec([self._rows], tf.int32), scalar, tf.TensorSpec([2], tf.int32), scalar)
         dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))  # Keras asks how long it is
-        return dataset.map(self._batch).prefetch(tf.data.AUTOTUNE)
 
-    def _batch(self, rows, counted, source_length, target_length):
-        """Gathers and pads the pairs of a batch, of which the first `counted` have a weight."""
-        size = tf.size(rows)
+        def batch(rows, counted, lengths, step):
+            source, labels = (
+                tf.ensure_shape(
+                    sampler(rows, tf.stack([2 * self.seed + side, tf.cast(step, tf.int64)]))
+                    if sampler
+                    else self._padded(side, rows, lengths[side]),
+                    [self._rows, None],
+                )
+                for side, sampler in enumerate(samplers)
+            )
+            return self._batch(source, labels, counted)
+
+        return dataset.map(batch).prefetch(tf.data.AUTOTUNE)
+
+    def _padded(self, side: int, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+        """Ids of sources (side 0) or targets (side 1), padded to the length of their bucket."""
+        ids = tf.gather((self.pairs.sources, self.pairs.targets)[side], rows).to_tensor(shape=[self._rows, None])
+        return tf.pad(ids, [[0, 0], [0, length - tf.shape(ids)[1]]])
+
+    def _batch(self, source: tf.Tensor, labels: tf.Tensor, counted: tf.Tensor):
+        """What the model gets: the first `counted` pairs have a weight, the others have none."""
+        size = tf.shape(labels)[0]
         present = tf.range(size) < counted
-
-        def padded(side, length):
-            ids = tf.gather(side, rows).to_tensor(shape=[self._rows, None])
-            ids = tf.pad(ids, [[0, 0], [0, length - tf.shape(ids)[1]]])
-            return tf.ensure_shape(ids, [self._rows, None])
-
-        source = padded(self.pairs.sources, source_length)
-        labels = padded(self.pairs.targets, target_length)
         start = tf.fill([size, 1], Tokenizer.start)
         weights = tf.cast((labels != Tokenizer.padding) & present[:, None], tf.float32)
         return {"source": source, "target": tf.concat([start, labels[:, :-1]], axis=1)}, labels, weights

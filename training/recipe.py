@@ -107,6 +107,8 @@ def _explain(fault: dict[str, Any]) -> str:
         known = list(kinds)
         return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
     message = fault["msg"].removeprefix("Value error, ")
+    if not path:  # of several tables together
+        return message
     return f"{key!r}: {message[0].lower()}{message[1:]} (received {fault['input']!r})"
 
 

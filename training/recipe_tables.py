@@ -31,6 +31,13 @@ class BytePairConfig(_Table):
     size: PositiveInt = Field(10_000, description="how many ids there are at most, special ones and bytes included")
     minimum_frequency: PositiveInt = Field(2, description="how often a pair must occur to become a piece")
     lowercase: bool = Field(False, description="whether texts are turned into lower case")
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="BPE-dropout: how likely a pair is passed over at each merge, anew each time that training sees a "
+        "text; needs `jit_compile = false`, for each batch is as long as its pieces are",
+    )
 
 
 def _one_of(name: str, default: str, **tables: type[_Table]) -> Any:
@@ -58,6 +65,11 @@ class TokenizersConfig(_Table):
     joint: TokenizerConfig | None = Field(
         None, description="one vocabulary for both sides, learnt from both; takes the place of `source` and `target`"
     )
+
+    @property
+    def sides(self) -> tuple[CharactersConfig | BytePairConfig, CharactersConfig | BytePairConfig]:
+        """What the source and the target are tokenised by."""
+        return (self.joint, self.joint) if self.joint else (self.source, self.target)
 
 
 class RNNSeq2SeqConfig(_Table):
@@ -187,3 +199,12 @@ class Recipe(_Table):
     training: TrainingConfig = TrainingConfig()
     lengths: LengthsConfig = LengthsConfig()
     decoding: DecodingConfig = DecodingConfig()
+
+    @pydantic.model_validator(mode="after")
+    def _many_shapes_without_xla(self) -> Self:
+        if self.training.jit_compile and any(getattr(side, "dropout", 0) for side in self.tokenizer.sides):
+            raise ValueError(
+                "the tokenizer's dropout gives each batch a length of its own, and XLA would compile the step for "
+                "each; set training.jit_compile=false"
+            )
+        return self

@@ -429,6 +429,45 @@ def test_tokens_can_be_printed():
     assert every.isprintable() and " " not in every
 
 
+class TestSample:
+    def test_other_pieces_of_the_same_texts(self):
+        texts = [*CORPUS, "", "größer", "x" * 300]
+        pieces = set()
+        for number in range(5):
+            ids = TOKENIZER.sample(texts, 0.3, [0, number], add_end=True)
+            assert [text.decode() for text in TOKENIZER.detokenize(ids).numpy()] == texts
+            pieces.add(tuple(ids.numpy()[1]))
+        assert len(pieces) == 5
+
+    def test_without_dropout_it_is_tokenize(self):
+        arguments = {"add_start": True, "add_end": True, "max_length": 9}
+        ours = TOKENIZER.sample(CORPUS, 0, [0, 1], **arguments).numpy()
+        assert np.array_equal(ours, TOKENIZER.tokenize(CORPUS, **arguments).numpy())
+
+    def test_with_all_dropped_it_is_bytes(self):
+        text = "Größe 1"
+        ids = TOKENIZER.sample([text], 1, [0, 1]).numpy()[0]
+        assert ids.tolist() == [int(TOKENIZER.tokenize([byte]).numpy()[0, 0]) for byte in ["G", "r"]] + ids.tolist()[2:]
+        assert len(ids) == len(text.encode())
+
+    @pytest.mark.parametrize(("texts", "shape"), [([], (0, 1)), (["", ""], (2, 1))])
+    def test_no_words(self, texts, shape):
+        ids = TOKENIZER.sample(texts, 0.1, [0, 1])
+        assert ids.shape == shape
+        assert not ids.numpy().any()
+
+    def test_lower_case(self):
+        tokenizer = BytePairTokenizer.learn(CORPUS, 300, lowercase=True)
+        assert tokenizer.detokenize(tokenizer.sample(["EIN Mann"], 0.5, [0, 1])).numpy().tolist() == [b"ein mann"]
+
+    @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan")])
+    def test_errors(self, dropout):
+        with pytest.raises(ValueError, match=r"^dropout: expected a number from 0 to 1\. Received"):
+            TOKENIZER.sample(["a"], dropout, [0, 1])
+        with pytest.raises(ValueError, match="put a single string into a list"):
+            TOKENIZER.sample("a", 0.1, [0, 1])
+
+
 def test_in_a_graph():
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def outputs(texts):

@@ -1,5 +1,6 @@
 """Byte pairs merged in the graph, against merging by the definition and against the `tokenizers` library."""
 
+import collections
 import itertools
 
 import numpy as np
@@ -60,6 +61,7 @@ def merges(draw):
     return draw(st.permutations(pairs))
 
 
+SEED = tf.constant([3, 4], tf.int64)
 WORDS = st.lists(
     st.text("ab ", min_size=1, max_size=24).map(str.encode) | st.binary(min_size=1, max_size=8), min_size=1
 )
@@ -99,6 +101,69 @@ def test_a_product_that_is_merged_before_it_is_made(pairs, word, parts):
     expected = [pieces.ids[tuple(part.encode())] for part in parts.split(" ")]
     alone = [pieces.ids[tuple(b"a")]]
     assert pieces.module()(tf.constant([word, "a", word])).to_list() == [expected, alone, expected]
+
+
+def random_parts(pieces, word, dropout, probability=1.0):
+    """All that dropout can make of a word, with the probabilities: each subset of its pairs may be passed over."""
+    places = [(pieces.ranks[pair], i) for i, pair in enumerate(itertools.pairwise(word)) if pair in pieces.ranks]
+    found = collections.Counter()
+    for kept in itertools.product([False, True], repeat=len(places)):
+        chance = probability * (1 - dropout) ** sum(kept) * dropout ** (len(kept) - sum(kept))
+        left = list(itertools.compress(places, kept))
+        if not left:
+            found[word] += chance
+            continue
+        _, i = min(left)
+        found += random_parts(pieces, (*word[:i], word[i] + word[i + 1], *word[i + 2 :]), dropout, chance)
+    return found
+
+
+class TestDropout:
+    def test_by_hand(self):
+        """Both pairs are kept or dropped at first; then, if `ab` was made, the last one is."""
+        pieces = Pieces([("a", "b"), ("b", "c"), ("ab", "c")])
+        found = random_parts(pieces, tuple((byte,) for byte in b"abc"), 0.3)
+        shares = {" ".join(bytes(part).decode() for part in word): chance for word, chance in found.items()}
+        assert shares == pytest.approx({"abc": 0.49, "ab c": 0.21, "a bc": 0.21, "a b c": 0.09})
+
+    @pytest.mark.parametrize("dropout", [0.1, 0.5])
+    @pytest.mark.parametrize("word", [b"abc", b"bcab", b"cabc"])
+    def test_how_often_words_get_which_pieces(self, dropout, word):
+        """Words without equal pairs: all of those that are not dropped merge at once, and not one by one."""
+        pieces = Pieces([("b", "c"), ("a", "b"), ("ab", "c"), ("a", "bc"), ("c", "a")])
+        number = 20_000
+        found = collections.Counter(map(tuple, pieces.module()(tf.fill([number], word), dropout, SEED).to_list()))
+        expected = random_parts(pieces, tuple((byte,) for byte in word), dropout)
+        expected = {tuple(pieces.ids[part] for part in parts): chance for parts, chance in expected.items()}
+        assert set(found) <= set(expected)
+        for parts, chance in expected.items():
+            assert abs(found[parts] / number - chance) < 5 * (chance * (1 - chance) / number) ** 0.5 + 1e-9
+
+    @settings(deadline=None, max_examples=50)
+    @given(merges(), WORDS, st.sampled_from([0.01, 0.5, 0.99]), st.integers(0, 2**40))
+    def test_pieces_make_up_the_word(self, pairs, words, dropout, seed):
+        pieces = Pieces(pairs)
+        content = {i: bytes(part) for part, i in pieces.ids.items()}
+        found = pieces.module()(tf.constant(words), dropout, tf.constant([3, seed], tf.int64)).to_list()
+        assert [b"".join(content[i] for i in ids) for ids in found] == words
+
+    @settings(deadline=None, max_examples=30)
+    @given(merges(), WORDS)
+    def test_extremes(self, pairs, words):
+        pieces = Pieces(pairs)
+        module = pieces.module()
+        assert module(tf.constant(words), 0.0, SEED).to_list() == module(tf.constant(words)).to_list()
+        assert module(tf.constant(words), 1.0, SEED).to_list() == [[int(IDS[byte]) for byte in word] for word in words]
+
+    def test_the_seed_decides(self):
+        module = Pieces([("a", "b"), ("b", "a"), ("ab", "ab")]).module()
+        words = tf.constant(["abababab"] * 50)
+        first, again, other, another = (
+            module(words, 0.3, tf.constant(seed, tf.int64)).to_list() for seed in ([1, 2], [1, 2], [1, 3], [2, 2])
+        )
+        assert first == again
+        assert first not in (other, another)
+        assert len(set(map(tuple, first))) > 5  # a word is not always split alike within a batch
 
 
 @settings(deadline=None, max_examples=150)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from training.corpora import Pairs
 from training.pipeline import Batches, EncodedPairs, encode, make_buckets
-from zoo.text import CharacterTokenizer
+from training.sampling import Sampler
+from zoo.text import BytePairTokenizer, CharacterTokenizer
 
 SOURCE, TARGET = CharacterTokenizer("abcdefgh"), CharacterTokenizer("zyxwvuts")
 
@@ -34,6 +35,7 @@ def of_lengths(lengths):
     return EncodedPairs(
         tf.RaggedTensor.from_row_lengths(np.arange(10, 10 + source.sum(), dtype="int32"), source),
         tf.RaggedTensor.from_row_lengths(np.arange(10, 10 + target.sum(), dtype="int32"), target),
+        kept=np.arange(len(lengths)),
         too_long=0,
     )
 
@@ -263,6 +265,70 @@ class TestTraining:
         (inputs, _, weights), *_ = batches.training().take(1)
         assert inputs["source"].shape[0] == 5
         assert int(tf.math.count_nonzero(weights[:, 0])) == 5
+
+
+PIECES = BytePairTokenizer.learn(some_pairs(40).sources * 3, 320)
+
+
+class TestSampling:
+    """Sources whose pieces are drawn anew each time."""
+
+    PAIRS = some_pairs(40)
+
+    def batches(self, longest=100, target=None, **arguments):
+        encoded = encode(self.PAIRS, PIECES, TARGET, 100, 100)
+        samplers = Sampler(self.PAIRS.sources, PIECES, 0.5, longest), target
+        return Batches(encoded, batch_size=4, buckets=3, samplers=samplers, **arguments)
+
+    def test_every_pair_is_itself_in_other_pieces(self):
+        batches = self.batches(seed=2**32 - 1)
+        seen = {}
+        for step, (inputs, labels, weights) in enumerate(batches.training().take(3 * batches.steps)):
+            _, rows = batches.plan(step // batches.steps)[step % batches.steps]
+            texts = [text.decode() for text in PIECES.detokenize(inputs["source"]).numpy()]
+            assert texts == [self.PAIRS.sources[row] for row in rows]
+            assert [text.decode() for text in TARGET.detokenize(labels).numpy()] == [
+                self.PAIRS.targets[row] for row in rows
+            ]
+            assert np.array_equal(weights, labels != 0)
+            assert inputs["source"][:, -1].numpy().any()  # no longer than its longest
+            for text, ids in zip(texts, inputs["source"].numpy(), strict=True):
+                assert int(ids[np.flatnonzero(ids)[-1]]) == PIECES.end
+                seen.setdefault(text, set()).add(tuple(np.trim_zeros(ids)))
+        assert sum(len(pieces) > 1 for pieces in seen.values()) > len(seen) / 2
+
+    def test_both_sides_are_drawn_apart(self):
+        texts = self.PAIRS.sources[:8]
+        encoded = encode(Pairs(texts, texts), PIECES, PIECES, 100, 100)
+        sampler = Sampler(texts, PIECES, 0.5, 100)
+        (inputs, labels, _), *_ = Batches(encoded, 8, samplers=(sampler, sampler)).training().take(1)
+        assert not np.array_equal(inputs["source"], labels)
+
+    @pytest.mark.parametrize("first", [0, 1, 13, 29])
+    def test_going_on_after_some_batches(self, first):
+        batches = self.batches()
+        wanted, found = batches.training().skip(first).take(9), batches.training(first_step=first).take(9)
+        for one, other in zip(wanted, found, strict=True):
+            assert np.array_equal(one[0]["source"], other[0]["source"])
+
+    def test_no_more_pieces_than_allowed(self):
+        usual = {
+            text: ids
+            for text, ids in zip(self.PAIRS.sources, PIECES.tokenize(self.PAIRS.sources, add_end=True), strict=True)
+        }
+        longest = max(int(np.count_nonzero(ids)) for ids in usual.values())
+        replaced = 0
+        for inputs, _, _ in self.batches(longest).training().take(40):
+            assert inputs["source"].shape[1] <= longest
+            for text, ids in zip(PIECES.detokenize(inputs["source"]).numpy(), inputs["source"].numpy(), strict=True):
+                replaced += np.array_equal(np.trim_zeros(ids), np.trim_zeros(usual[text.decode()].numpy()))
+        assert replaced
+
+    def test_validation_has_the_usual_pieces(self):
+        encoded = encode(self.PAIRS, PIECES, TARGET, 100, 100)
+        plain = Batches(encoded, batch_size=4, buckets=3).validation()
+        for one, other in zip(plain, self.batches().validation(), strict=True):
+            assert np.array_equal(one[0]["source"], other[0]["source"])
 
 
 class TestValidation:

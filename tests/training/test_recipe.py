@@ -209,6 +209,14 @@ class TestFaults:
         with pytest.raises(RecipeError, match=rf"^recipe 'dates': {re.escape(fault)}"):
             read_recipe("dates", [override])
 
+    @pytest.mark.parametrize("override", ["tokenizer.joint", "tokenizer.source", "tokenizer.target"])
+    def test_pieces_that_vary_are_not_for_xla(self, override):
+        pieces = f'{override}={{kind="byte_pair",dropout=0.1}}'
+        fault = r"^recipe 'dates': the tokenizer's dropout gives each batch .* set training.jit_compile=false$"
+        with pytest.raises(RecipeError, match=fault):
+            read_recipe("dates", [pieces, "training.jit_compile=true"])
+        read_recipe("dates", [pieces, "training.jit_compile=false"])
+
 
 class TestOverrides:
     @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ TRANSFORMER = (
     "dropout=0.2,attention_dropout=0.1,feed_forward_dropout=0.1}"
 )
 RNN = "model={units=8,dropout=0.2,annotation_dropout=0.1}"
+PIECES = 'tokenizer.joint={kind="byte_pair",size=270,dropout=0.3}'
 DECAY = "training.weight_decay=0.1"
 FLOAT16, BFLOAT16 = "training.precision=mixed_float16", "training.precision=mixed_bfloat16"
 
@@ -102,7 +103,7 @@ class TestStops:
                 (TRANSFORMER, FLOAT16, "training.accumulate=5", "training.average_decay=0.9", DECAY),
                 marks=pytest.mark.long,
             ),
-            (RNN, "training.steps_per_epoch=5", "training.average_decay=0.9", "training.warmup_steps=7"),
+            (RNN, "training.steps_per_epoch=5", "training.average_decay=0.9", "training.warmup_steps=7", PIECES),
             pytest.param(
                 (RNN, BFLOAT16, "training.batch_tokens=160", "training.average_last=2", "training.validate_every=2"),
                 marks=pytest.mark.long,

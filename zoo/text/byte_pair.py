@@ -13,7 +13,7 @@ import tokenizers
 
 from zoo.text.merging import Merging
 from zoo.text.pretokens import Lowercase, split_into_words
-from zoo.text.tokenizer import REPLACEMENT, SPECIAL_PIECES, Tokenizer
+from zoo.text.tokenizer import REPLACEMENT, SPECIAL_PIECES, Tokenizer, checked_texts
 
 _FIRST = len(SPECIAL_PIECES)
 _BYTES = 256
@@ -165,12 +165,58 @@ class BytePairTokenizer(Tokenizer):
         """Returns the constructor's arguments, fit for JSON."""
         return json.loads(self._arguments)
 
-    def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    def sample(
+        self,
+        texts: Any,
+        dropout: float,
+        seed: Any,
+        add_start: bool = False,
+        add_end: bool = False,
+        max_length: int | None = None,
+    ) -> tf.Tensor:
+        """Turns strings into ids as `tokenize` does, but into pieces that differ from seed to seed.
+
+        It is BPE-dropout (Provilkov et al. 2020): while a word is merged, each of its pairs is passed over with the
+        probability `dropout`, anew at each merge. A model trained on such ids sees a word in many pieces, and learns
+        more from few texts. `detokenize` gives the texts back all the same.
+
+        Args:
+            texts: Strings in UTF-8, shape `[B]`.
+            dropout: The probability, from 0, which gives the ids of `tokenize`, to 1, which gives single bytes.
+            seed: What the pieces follow from: integers, shape `[2]`.
+            add_start: Whether each row begins with the start id.
+            add_end: Whether the last id of each row is followed by the end id.
+            max_length: The most ids a row may have, start and end included.
+
+        Returns:
+            Ids, int32, shape `[B, T]`.
+
+        Raises:
+            ValueError: If `dropout` is not from 0 to 1, or for what `tokenize` refuses.
+        """
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout: expected a number from 0 to 1. Received {dropout}")
+        texts = checked_texts(texts)
+        words, rows = self._words_of(texts)
+        pieces = tf.cond(
+            tf.size(words) > 0,
+            lambda: self._merging(words, dropout, tf.cast(seed, tf.int64)),
+            lambda: tf.RaggedTensor.from_row_splits(tf.constant([], tf.int32), tf.constant([0], tf.int64)),
+        )
+        rows = tf.repeat(rows, pieces.row_lengths())
+        ids = tf.RaggedTensor.from_value_rowids(pieces.values, rows, tf.size(texts, tf.int64), validate=False)
+        return self._padded(ids, texts.shape[0], add_start, add_end, max_length)
+
+    def _words_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the words of all texts, and the number of the text of each."""
         if self._lowercase is None:
             readable = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         else:
             readable = self._lowercase(texts)
-        words, rows = split_into_words(readable)
+        return split_into_words(readable)
+
+    def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        words, rows = self._words_of(texts)
         ids = self._words.lookup(words)
         ids, rows = tf.cond(
             tf.reduce_all(ids >= 0), lambda: (ids, rows), lambda: self._with_rare_words(words, ids, rows)

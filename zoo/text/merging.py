@@ -32,11 +32,14 @@ class Merging(tf.Module):
         pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.range(len(merges) + 1, dtype=tf.int32))
         self._ranks = tf.lookup.StaticHashTable(pairs, default_value=self._none)
 
-    def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
+    def __call__(self, words: tf.Tensor, dropout: float = 0.0, seed: tf.Tensor | None = None) -> tf.RaggedTensor:
         """Splits words into the ids of their symbols.
 
         Args:
             words: Strings of any bytes, none of them empty, shape `[W]`, W at least 1.
+            dropout: How likely each pair is passed over, anew in each round. A word is done when none of its pairs is
+                left in a round (Provilkov et al. 2020, algorithm 1, but that equal pairs are merged in one round).
+            seed: What the drawing follows from, int64, shape `[2]`. Needed if `dropout` is not 0.
 
         Returns:
             Ids, int32, shape `[W, (T)]`.
@@ -45,11 +48,22 @@ class Merging(tf.Module):
         rows = tf.repeat(tf.range(count), tf.strings.length(words))
         values = tf.cast(tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8), tf.int32)
         symbols = tf.gather(tf.constant(self._byte_ids), values)
-        symbols, rows, _ = tf.while_loop(
-            lambda symbols, rows, ranks: tf.reduce_min(ranks) < self._none,
-            self._round,
-            (symbols, rows, self._pair_ranks(symbols, rows)),
-            shape_invariants=(tf.TensorShape([None]),) * 3,
+
+        def passed_over(ranks: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+            if not dropout:
+                return ranks
+            drawn = tf.random.stateless_uniform(tf.shape(ranks), tf.random.experimental.stateless_fold_in(seed, number))
+            return tf.where(drawn < dropout, self._none, ranks)
+
+        def one_round(symbols, rows, ranks, number):
+            symbols, rows, ranks = self._round(symbols, rows, ranks)
+            return symbols, rows, passed_over(ranks, number), number + 1
+
+        symbols, rows, _, _ = tf.while_loop(
+            lambda symbols, rows, ranks, number: tf.reduce_min(ranks) < self._none,
+            one_round,
+            (symbols, rows, passed_over(self._pair_ranks(symbols, rows), 0), tf.constant(1, tf.int64)),
+            shape_invariants=(*(tf.TensorShape([None]),) * 3, tf.TensorShape([])),
         )
         return tf.RaggedTensor.from_value_rowids(symbols, rows, count, validate=False)
 
@@ -64,8 +78,10 @@ class Merging(tf.Module):
             chosen &= first | tf.gather(tf.constant(self._everywhere), ranks)
         symbols = tf.where(chosen, tf.gather(tf.constant(self._products), ranks), symbols)
         kept = tf.where(~_shifted(chosen))[:, 0]
+        # A word that had no pair this time is done, even if dropout would let it have one the next.
+        done = tf.gather(lowest == self._none, kept)
         symbols, rows = tf.gather(symbols, kept), tf.gather(rows, kept)
-        return symbols, rows, self._pair_ranks(symbols, rows)
+        return symbols, rows, tf.where(done, self._none, self._pair_ranks(symbols, rows))
 
     def _pair_ranks(self, symbols: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Returns the rank of each symbol with the next one of its word."""

@@ -80,8 +80,13 @@ class Tokenizer(tf.Module):
             ValueError: If `texts` is known not to have one axis, or does not hold strings; or if `max_length` leaves
                 no room for an id of the text.
         """
-        texts = _checked_texts(texts)
-        ids = self._split(texts)
+        texts = checked_texts(texts)
+        return self._padded(self._split(texts), texts.shape[0], add_start, add_end, max_length)
+
+    def _padded(
+        self, ids: tf.RaggedTensor, rows: int | None, add_start: bool, add_end: bool, max_length: int | None
+    ) -> tf.Tensor:
+        """Ends `tokenize`: ids of texts, of which there are `rows` if that is known, become rows of one length."""
         if max_length is not None:
             room = max_length - int(add_start) - int(add_end)
             if room < 1:
@@ -96,7 +101,7 @@ class Tokenizer(tf.Module):
             dense = tf.where(at_end, END, dense)
         if add_start:
             dense = tf.pad(dense, [[0, 0], [1, 0]], constant_values=START)
-        return tf.ensure_shape(dense, [texts.shape[0], None])
+        return tf.ensure_shape(dense, [rows, None])
 
     def detokenize(self, ids: Any) -> tf.Tensor:
         """Turns rows of ids back into strings.
@@ -167,7 +172,7 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
 
-def _checked_texts(texts: Any) -> tf.Tensor:
+def checked_texts(texts: Any) -> tf.Tensor:
     """Returns `texts` as a tensor of strings with one axis, or raises `ValueError`."""
     # An empty Python list would otherwise become a tensor of floats.
     texts = tf.constant([], tf.string) if isinstance(texts, list | tuple) and not texts else tf.convert_to_tensor(texts)

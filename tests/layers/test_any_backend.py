@@ -19,6 +19,7 @@ from zoo.layers import (
     CausalSelfAttention,
     ConcatAttention,
     DotProductAttention,
+    Dropout,
     FeedForward,
     LearnedPositionalEmbedding,
     MaxoutReadout,
@@ -542,6 +543,7 @@ def test_dropout_is_for_training_only():
     for layer in (
         CausalSelfAttention(7, dropout=0.5),
         FeedForward(7, dropout=0.5),
+        Dropout(0.5),
         TransformerEncoderLayer(3, 7, dropout=0.5, attention_dropout=0.5, feed_forward_dropout=0.5),
     ):
         before = numpy(layer(x))

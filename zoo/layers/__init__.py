@@ -9,6 +9,7 @@ from zoo.layers.bidirectional_encoder import BidirectionalEncoder
 from zoo.layers.causal_self_attention import CausalSelfAttention
 from zoo.layers.concat_attention import ConcatAttention
 from zoo.layers.dot_product_attention import DotProductAttention
+from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.learned_positional_embedding import LearnedPositionalEmbedding
 from zoo.layers.maxout_readout import MaxoutReadout
@@ -29,6 +30,7 @@ __all__ = [
     "CausalSelfAttention",
     "ConcatAttention",
     "DotProductAttention",
+    "Dropout",
     "FeedForward",
     "LearnedPositionalEmbedding",
     "MaxoutReadout",

@@ -3,6 +3,7 @@
 import keras
 
 from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.dropout import Dropout
 from zoo.layers.projection import Projection
 
 ACTIVATIONS = {
@@ -76,7 +77,7 @@ class FeedForward(keras.layers.Layer):
         if self.activation in GATED:
             self.gate_projection = self._projection("gate", inputs_shape, self.units)
         self.output_projection = self._projection("output", inner, inputs_shape[-1])
-        self._dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
 
     def _projection(self, name, inputs_shape, units):
         options = dict(kernel_initializer=self.kernel_initializer, dtype=self.dtype_policy, name=name)

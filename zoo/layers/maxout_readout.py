@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive, check_rate
+from zoo.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -40,7 +41,7 @@ class MaxoutReadout(keras.layers.Layer):
         self.units = check_positive("units", units)
         self.dropout = check_rate("dropout", dropout)
         self.dense = keras.layers.Dense(2 * units, dtype=self.dtype_policy, name="dense")
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shapes):
         """Creates the kernel over all inputs side by side, and the bias."""

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward
 from zoo.layers.multi_head_attention import MultiHeadAttention
 from zoo.layers.normalization import NORMALIZATIONS, make_normalization
@@ -80,7 +81,7 @@ class TransformerLayer(keras.layers.Layer):
         self.self_attention_norm = self._norm("self_attention_norm", inputs_shape)
         self.feed_forward.build(inputs_shape)
         self.feed_forward_norm = self._norm("feed_forward_norm", inputs_shape)
-        self._dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
 
     def _seed(self, number):
         """A seed of its own for each part, since equal ones would draw the same noise; None for None."""

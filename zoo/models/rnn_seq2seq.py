@@ -9,6 +9,7 @@ from zoo.layers import (
     BidirectionalEncoder,
     ConcatAttention,
     DotProductAttention,
+    Dropout,
     MaxoutReadout,
 )
 from zoo.layers.checks import check_choice, check_positive, check_rate
@@ -125,7 +126,7 @@ class RNNSeq2Seq(keras.Model):
             source_embedding = keras.layers.Embedding(
                 source_vocabulary_size, embedding_dim, dtype=dtype, name="source_embedding"
             )
-        embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="embedding_dropout")
+        embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
         encoder = BidirectionalEncoder(units // 2 if bare_product else units, cell=cell, dtype=dtype, name="encoder")
         bridges = [
             keras.layers.Dense(units, activation="tanh", dtype=dtype, name=f"initial_{state}")
@@ -146,7 +147,7 @@ class RNNSeq2Seq(keras.Model):
             memory = summary = ops.concatenate([forward, backward], axis=-1)
         else:
             memory, summary = annotations, backward
-        memory = keras.layers.Dropout(annotation_dropout, dtype=dtype, name="annotation_dropout")(memory)
+        memory = Dropout(annotation_dropout, dtype=dtype, name="annotation_dropout")(memory)
         initial_states = [bridge(summary) for bridge in bridges]
         embedded = embedding_dropout(target_embedding(target))
         states, contexts = decoder(embedded, initial_states, memory, mask)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from zoo.layers import (
+    Dropout,
     LearnedPositionalEmbedding,
     RotaryEmbedding,
     SinusoidalPositionalEncoding,
@@ -169,7 +170,7 @@ class Transformer(keras.Model):
             scale=units**0.5,
             embeddings={"source": source_embedding, "target": target_embedding},
             positions={side: make_positions(side) for side in ("source", "target")},
-            dropout=keras.layers.Dropout(dropout, dtype=dtype, name="embedding_dropout"),
+            dropout=Dropout(dropout, dtype=dtype, name="embedding_dropout"),
             encoder=make_layers(TransformerEncoderLayer, "encoder", encoder_layers),
             decoder=make_layers(TransformerDecoderLayer, "decoder", decoder_layers),
             norms={side: make_norm(side) for side in ("encoder", "decoder")},

@@ -1,10 +1,11 @@
 """Folders that appear whole or not at all."""
 
 import os
+import pathlib
 
 import pytest
 
-from zoo.atomic import replaced_folder, temporary_sibling
+from zoo.atomic import remove_partial, replaced_folder, temporary_sibling, write_whole
 
 
 def tree(folder):
@@ -15,6 +16,18 @@ def tree(folder):
 def replace(path, text="new"):
     with replaced_folder(path, marker="marker") as folder:
         (folder / "marker").write_text(text)
+
+
+def test_what_a_kill_left_of_a_file_is_removed(tmp_path, monkeypatch):
+    write_whole(tmp_path / "file.npz", b"whole")
+    with monkeypatch.context() as killed:  # before the file is in its place, and before it is cleared away
+        killed.setattr(os, "replace", lambda *_: None)
+        killed.setattr(pathlib.Path, "unlink", lambda *_, **__: None)
+        write_whole(tmp_path / "file.npz", b"newer")
+    assert len(tree(tmp_path)) == 2
+    (tmp_path / "file.tmp-1").write_text("of another")
+    remove_partial(tmp_path / "file.npz")
+    assert tree(tmp_path) == {"file.npz": "whole", "file.tmp-1": "of another"}
 
 
 class TestReplacedFolder:

@@ -21,7 +21,7 @@ import numpy as np
 from training.averaging import WeightAverage
 from training.recipe_tables import Recipe
 from training.validation import Validation
-from zoo.atomic import write_whole
+from zoo.atomic import remove_partial, write_whole
 
 CHECKPOINT_FILE = "checkpoint.npz"
 HISTORY_FILE = "history.csv"
@@ -91,6 +91,7 @@ class Checkpoint(keras.callbacks.Callback):
             CheckpointError: it cannot be read, or is of another recipe or other pairs.
         """
         file = self.folder / CHECKPOINT_FILE
+        remove_partial(file)
         if not file.is_file():
             return False
         try:

@@ -103,7 +103,7 @@ def fit(
     """
     config = recipe.training
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise RecipeError("training: tensorboard=true needs the package tensorboard, which is not installed")
+        raise RecipeError("training: tensorboard=true needs `pip install 'attention-zoo[tensorboard]'`")
     folder.mkdir(parents=True, exist_ok=True)
     with _blamed_on("tokenizer"):
         tokenizers = learn_tokenizers(recipe, train)
@@ -137,20 +137,16 @@ def fit(
     if checkpoint.epoch < config.epochs and not checkpoint.finished:
         tokens = batches.tokens * steps / batches.steps
         logs = [keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)] if config.tensorboard else []
-        fitted.fit(
-            batches.training(checkpoint.epoch * steps),
-            steps_per_epoch=steps,
-            initial_epoch=checkpoint.epoch,
-            epochs=config.epochs,
-            callbacks=[
-                *callbacks,
-                Divergence(),
-                *(average, judge, checkpoint, *logs),
-                TrainingProgress(config.epochs, steps, tokens),
-            ],
-            shuffle=False,  # the batches come in an order of their own
-            verbose=0,
-        )
+        with contextlib.closing(TrainingProgress(config.epochs, steps, tokens)) as progress:
+            fitted.fit(
+                batches.training(checkpoint.epoch * steps),
+                steps_per_epoch=steps,
+                initial_epoch=checkpoint.epoch,
+                epochs=config.epochs,
+                callbacks=[*callbacks, Divergence(), average, judge, checkpoint, *logs, progress],
+                shuffle=False,  # the batches come in an order of their own
+                verbose=0,
+            )
     if judge.best_score is None:
         (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # it leads nowhere, and another recipe may have its place
         raise RecipeError("training: no epoch ended with a validation loss that is a number; lower learning_rate")

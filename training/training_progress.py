@@ -15,7 +15,7 @@ _COLUMNS = ("description", "fields[loss]", "fields[speed]", "fields[left]")
 
 
 class TrainingProgress(keras.callbacks.Callback):
-    """Tells loss, tokens a second and the time left.
+    """Tells loss, tokens a second and the time left. `close` it, lest an error leave the bar on the terminal.
 
     Args:
         epochs: how many epochs the training has.
@@ -26,6 +26,7 @@ class TrainingProgress(keras.callbacks.Callback):
     def __init__(self, epochs: int, steps: int, tokens: float):
         super().__init__()
         self.epochs, self.steps, self.tokens = epochs, steps, tokens
+        self._bar: Progress | None = None
 
     def on_train_begin(self, logs=None):
         """Starts the bar and the clock."""
@@ -72,9 +73,10 @@ class TrainingProgress(keras.callbacks.Callback):
         pace = f"{self._speed(now):,.0f} tokens/s  {self._left(now)} left"
         say(f"epoch {epoch + 1}/{self.epochs}  {scores}  {pace}")
 
-    def on_train_end(self, logs=None):
-        """Takes the bar away."""
-        self._bar.stop()
+    def close(self) -> None:
+        """Takes the bar away, if there is one."""
+        if self._bar:
+            self._bar.stop()
 
     def _speed(self, now: float) -> float:
         """Tokens a second in this epoch."""

@@ -32,6 +32,12 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:
     return path
 
 
+def remove_partial(path: pathlib.Path) -> None:
+    """Removes what killed calls of `write_whole` left beside a file that nobody writes to now."""
+    for partial in path.parent.glob(f"{path.name}.tmp-*"):
+        partial.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def replaced_folder(path: pathlib.Path, marker: str) -> Iterator[pathlib.Path]:
     """A new folder to write to, which takes the place of `path` when the block ends without an error.

@@ -2,15 +2,20 @@
 
 import csv
 import importlib.util
+import io
 import random
 
 import keras
 import numpy as np
 import pytest
+import rich.console
 
+import training.fitting
+import training.training_progress
 from training.corpora import Pairs
 from training.fitting import build_model, fit, learn_tokenizers
 from training.recipe import RecipeError, read_recipe
+from training.training_progress import TrainingProgress
 
 TRAIN = Pairs(
     ["abc", "ab", "ba", "cab", "aa", "bb", "b", "c"] * 4, ["zyx", "zy", "yz", "xzy", "zz", "yy", "y", "x"] * 4
@@ -139,6 +144,26 @@ class TestFit:
         assert equal(weights_of(result), kept[0])
         assert not equal(weights_of(result), kept[2])
 
+    def test_an_error_leaves_no_bar_on_the_terminal(self, tmp_path, monkeypatch):
+        bars = []
+
+        class Noted(TrainingProgress):
+            def on_train_begin(self, logs=None):
+                super().on_train_begin(logs)
+                bars.append(self._bar)
+
+        class Failure(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                assert bars[0].live.is_started
+                raise KeyboardInterrupt
+
+        terminal = rich.console.Console(file=io.StringIO(), force_terminal=True)
+        monkeypatch.setattr(training.training_progress, "console", terminal)
+        monkeypatch.setattr(training.fitting, "TrainingProgress", Noted)
+        with pytest.raises(KeyboardInterrupt):
+            fit(tiny(), TRAIN, CHECK, tmp_path, callbacks=[Failure()])
+        assert not bars[0].live.is_started
+
     def test_a_log_for_tensorboard(self, tmp_path, monkeypatch):
         """It is made by Keras' own callback, which needs a package that the zoo does not."""
         made = []
@@ -159,7 +184,8 @@ class TestFit:
 
     def test_a_log_for_tensorboard_without_the_package(self, tmp_path, monkeypatch):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-        with pytest.raises(RecipeError, match=r"^training: tensorboard=true needs the package tensorboard, which is"):
+        fault = r"^training: tensorboard=true needs `pip install 'attention-zoo\[tensorboard\]'`$"
+        with pytest.raises(RecipeError, match=fault):
             fit(tiny("training.tensorboard=true"), TRAIN, CHECK, tmp_path / "run")
         assert not (tmp_path / "run").exists()
 

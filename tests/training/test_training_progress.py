@@ -41,7 +41,7 @@ class TestLines:
         told = begun(clock)
         steps(told, clock, 10, 0.5)
         told.on_epoch_end(0, {"loss": 1.23456, "token_accuracy": 0.5, "val_bleu": 31.415, "val_token_accuracy": 1})
-        told.on_train_end()
+        told.close()
         output = capsys.readouterr()
         assert output.out == ""
         assert output.err == (
@@ -100,7 +100,7 @@ class TestBar:
         shown = terminal.getvalue()
         for text in ("epoch 2/4", "loss 2.500", "50 tokens/s", "0:00:26 left"):
             assert text in shown
-        told.on_train_end()
+        told.close()
 
     def test_does_not_ask_for_the_loss_more_often_than_eyes_see(self, clock, terminal):
         class Loss(float):
@@ -114,11 +114,11 @@ class TestBar:
         for batch in range(100):
             clock.now += 0.1
             told.on_train_batch_end(batch, {"loss": Loss()})
-        told.on_train_end()
+        told.close()
         assert 15 <= Loss.asked <= 20
 
     def test_off_a_terminal_there_is_none(self, clock, capsys):
         told = begun(clock)
         steps(told, clock, 10, 1)
-        told.on_train_end()
+        told.close()
         assert capsys.readouterr() == ("", "")

@@ -1,0 +1,278 @@
+"""The decoder-only language model: Radford et al. 2018, 2019."""
+
+import keras
+from keras import ops
+
+from zoo.layers import Dropout, LearnedPositionalEmbedding, RotaryEmbedding, TransformerDecoderLayer
+from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.normalization import NORMALIZATIONS, make_normalization
+
+POSITIONS = ("learned", "rotary")
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class GPT(keras.Model):
+    """Layers of causal self-attention, each token predicted from those before it.
+
+    The graph, with x the tokens and E their embeddings, each row a position:
+
+        h = E x + positions,    h = layer(h), N times,    h = norm(h)       TransformerDecoderLayer, norm first
+        p(x_{i+1}) = softmax(h_i E^T)
+
+    The defaults are those of the smallest GPT-2, but for its vocabulary. A model as they are built today is
+
+        GPT(size, positions="rotary", normalization="rms", activation="swiglu", use_bias=False, num_key_value_heads=4)
+
+    Inputs are ids, 0 for padding, which stands behind the tokens, where causality hides it; the outputs are logits.
+
+    Axes: B batch, T length, V vocabulary, D width, H heads, G key and value heads, K hypotheses a row.
+
+    Args:
+        vocabulary_size: V.
+        units: D.
+        num_heads: H, a divisor of D.
+        num_layers: N.
+        context_length: how many tokens the model is for. Learned positions allow no more.
+        feed_forward_units: width of the feed-forward networks in between; 4 D if None.
+        num_key_value_heads: G, a divisor of H: the fewer, the smaller the cache (Ainslie et al. 2023); H if None.
+        positions: "learned", or "rotary", which turns queries and keys instead.
+        normalization: "layer" or "rms".
+        activation: of the feed-forward networks, see `FeedForward`.
+        dropout: rate, on the embeddings and after each part of a layer.
+        attention_dropout: rate, on the attention weights.
+        feed_forward_dropout: rate, inside the feed-forward networks.
+        tied_embeddings: whether E is the matrix of the output as well.
+        use_bias: whether projections and feed-forward networks have biases.
+        dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
+        name: name of the model.
+        trainable: whether training changes the weights.
+
+    Call arguments:
+        tokens: ids `(B, T)`.
+
+    Returns:
+        logits `(B, T, V)` in float32; those of position i are for token i + 1.
+
+    Raises:
+        ValueError: an argument out of its range, or a width that the heads do not divide.
+
+    Example:
+        >>> import numpy as np
+        >>> model = GPT(20, units=8, num_heads=2, num_layers=1, context_length=16)
+        >>> tuple(model(np.ones((2, 5), "int32")).shape)
+        (2, 5, 20)
+
+    References: https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf,
+    https://arxiv.org/abs/2305.13245 (key and value heads)
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        units=768,
+        num_heads=12,
+        num_layers=12,
+        context_length=1024,
+        feed_forward_units=None,
+        num_key_value_heads=None,
+        positions="learned",
+        normalization="layer",
+        activation="gelu_tanh",
+        dropout=0.0,
+        attention_dropout=0.0,
+        feed_forward_dropout=0.0,
+        tied_embeddings=True,
+        use_bias=True,
+        dtype=None,
+        name=None,
+        trainable=True,
+    ):
+        config = dict(
+            vocabulary_size=check_positive("vocabulary_size", vocabulary_size),
+            units=check_positive("units", units),
+            num_heads=check_positive("num_heads", num_heads),
+            num_layers=check_positive("num_layers", num_layers),
+            context_length=check_positive("context_length", context_length),
+            feed_forward_units=feed_forward_units,
+            num_key_value_heads=num_key_value_heads,
+            positions=check_choice("positions", positions, POSITIONS),
+            normalization=check_choice("normalization", normalization, tuple(NORMALIZATIONS)),
+            activation=activation,
+            dropout=check_rate("dropout", dropout),
+            attention_dropout=attention_dropout,
+            feed_forward_dropout=feed_forward_dropout,
+            tied_embeddings=tied_embeddings,
+            use_bias=use_bias,
+        )
+        dtype = keras.dtype_policies.get(dtype)
+
+        # The layers.
+        initializer = keras.initializers.RandomNormal(stddev=0.02)
+        embedding = keras.layers.ReversibleEmbedding if tied_embeddings else keras.layers.Embedding
+        token_embedding = embedding(
+            vocabulary_size, units, embeddings_initializer=initializer, dtype=dtype, name="embedding"
+        )
+        position_embedding = None
+        if positions == "learned":
+            position_embedding = LearnedPositionalEmbedding(context_length, initializer, dtype=dtype, name="positions")
+        embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
+        decoder = [
+            TransformerDecoderLayer(
+                num_heads,
+                4 * units if feed_forward_units is None else feed_forward_units,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                feed_forward_dropout=feed_forward_dropout,
+                activation=activation,
+                normalization=normalization,
+                norm_first=True,
+                use_bias=use_bias,
+                num_key_value_heads=num_key_value_heads,
+                rotary_embedding=RotaryEmbedding(dtype=dtype) if positions == "rotary" else None,
+                kernel_initializer=initializer,
+                cross_attention=False,
+                dtype=dtype,
+                name=f"layer_{index + 1}",
+            )
+            for index in range(num_layers)
+        ]
+        norm = make_normalization(normalization, 1e-5, dtype=dtype, name="norm")
+        output = None
+        if not tied_embeddings:
+            output = keras.layers.Dense(
+                vocabulary_size, use_bias=False, kernel_initializer=initializer, dtype=dtype, name="logits"
+            )
+
+        # The graph.
+        tokens = keras.Input((None,), dtype="int32", name="tokens")
+        hidden = token_embedding(tokens)
+        if position_embedding is not None:
+            hidden = position_embedding(hidden)
+        hidden = embedding_dropout(hidden)
+        for layer in decoder:
+            hidden = layer(hidden)
+        hidden = norm(hidden)
+        logits = token_embedding(hidden, reverse=True) if output is None else output(hidden)
+        super().__init__(inputs=tokens, outputs=ops.cast(logits, "float32"), name=name, trainable=trainable)
+        self.dtype_policy = dtype
+        # What is added to the sum N times, twice a layer, begins so much smaller (Radford et al. 2019, section 2.3).
+        for layer in decoder:
+            for kernel in (layer.self_attention.output_dense.kernel, layer.feed_forward.output_projection.kernel):
+                kernel.assign(kernel * (2 * num_layers) ** -0.5)
+
+        # What get_config and the steps below need.
+        for key, value in config.items():
+            setattr(self, key, value)
+        self._config_names = tuple(config)
+        self._embedding, self._position_embedding = token_embedding, position_embedding
+        self._embedding_dropout = embedding_dropout
+        self._decoder, self._norm, self._output = decoder, norm, output
+        self._hidden = hidden
+
+    @property
+    def has_attention(self):
+        """Whether `step` returns attention weights to a source: never, as there is none."""
+        return False
+
+    def without_logits(self):
+        """The model but for its last product, with the same weights: what a loss that never holds all logits needs.
+
+        Returns:
+            A model of the same inputs; its outputs are the rows `(B, T, D)` that `output_weights` are multiplied with.
+        """
+        return keras.Model(self.inputs[0], self._hidden, name=f"{self.name}_without_logits")
+
+    def output_weights(self):
+        """The last product's weights `(V, D)` and its bias, which is None: logits are rows times weights^T."""
+        if self._output is not None:
+            return ops.transpose(self._output.kernel), None
+        return self._embedding.embeddings, None
+
+    def begin(self, tokens):
+        """Reads what stands before, all at once.
+
+        Args:
+            tokens: ids `(B, T)` of any number a row, and zeros before or behind them.
+
+        Returns:
+            memory: what belongs to a row: a dict with the mask `(B, T)` and the number of tokens `(B,)`.
+            cache: what belongs to a hypothesis, of which there is one a row yet: for each layer the keys and values
+                `(B, 1, G, T, D / H)` of the tokens, behind the padding.
+        """
+        # The cache goes on at its end, so there the tokens belong.
+        is_token = ops.not_equal(tokens, 0)
+        length = ops.shape(tokens)[1]
+        numbers = ops.arange(length)
+        order = ops.argsort(numbers + length * ops.cast(is_token, "int32"), axis=1)
+        tokens, mask = (ops.take_along_axis(each, order, axis=1) for each in (tokens, is_token))
+        lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
+        positions = ops.maximum(numbers - (length - lengths[:, None]), 0)
+        hidden, cache = self._embedded(tokens, positions), []
+        for layer in self._decoder:
+            hidden, cached = layer.step(hidden, mask=mask, positions=positions)
+            cache.append(tuple(each[:, None] for each in cached))
+        return {"mask": mask, "lengths": lengths}, tuple(cache)
+
+    def step(self, tokens, position, memory, cache):
+        """Reads one more token of each hypothesis and predicts the next.
+
+        Args:
+            tokens: the last ids `(B, K)`.
+            position: how many tokens the hypotheses have had since `begin`.
+            memory: from `begin`.
+            cache: from `begin` or the last step, its tensors `(B, K, ...)`.
+
+        Returns:
+            logits `(B, K, V)` in float32; the cache; and None, where models with a source give attention weights.
+        """
+        batch, hypotheses = ops.shape(tokens)
+        rows, before = batch * hypotheses, ops.shape(cache[0][0])[3]
+        positions = ops.repeat(memory["lengths"] + ops.cast(position, "int32"), hypotheses)[:, None]
+        padding = memory["mask"]
+        since = ops.ones((batch, before + 1 - ops.shape(padding)[1]), "bool")
+        mask = ops.repeat(ops.concatenate([padding, since], axis=1), hypotheses, axis=0)
+        hidden = self._embedded(ops.reshape(tokens, (rows, 1)), positions)
+        new_cache = []
+        for layer, cached in zip(self._decoder, cache, strict=True):
+            flat = tuple(ops.reshape(each, (rows, *ops.shape(each)[2:])) for each in cached)
+            hidden, flat = layer.step(hidden, flat, mask=mask, positions=positions)
+            new_cache.append(tuple(ops.reshape(each, (batch, hypotheses, *ops.shape(each)[1:])) for each in flat))
+        hidden = ops.reshape(self._norm(hidden), (batch, hypotheses, self.units))
+        return self._logits(hidden), tuple(new_cache), None
+
+    def attention_maps(self, tokens):
+        """What every head of every layer attends to, with all tokens at once.
+
+        Args:
+            tokens: ids `(B, T)`.
+
+        Returns:
+            Weights `(B, N, H, T, T)` in float32. Rows of padding hold weights as well, which mean nothing.
+        """
+        hidden, maps = self._embedded(tokens), []
+        for layer in self._decoder:
+            hidden, weights = layer(hidden, return_attention_scores=True)
+            maps.append(weights)
+        return ops.stack(maps, axis=1)
+
+    def _embedded(self, tokens, positions=None):
+        hidden = self._embedding(tokens)
+        if self._position_embedding is not None:
+            hidden = self._position_embedding(hidden, positions=positions)
+        return self._embedding_dropout(hidden)
+
+    def _logits(self, hidden):
+        """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
+        logits = self._embedding(hidden, reverse=True) if self._output is None else self._output(hidden)
+        return ops.cast(logits, "float32")
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {name: getattr(self, name) for name in self._config_names}
+        dtype = keras.dtype_policies.serialize(self.dtype_policy)
+        return {**config, "dtype": dtype, "name": self.name, "trainable": self.trainable}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """The model that `get_config` describes, with new weights."""
+        return cls(**config)

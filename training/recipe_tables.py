@@ -155,7 +155,7 @@ class TrainingConfig(_Table):
     monitor: Literal["loss", "bleu"] = Field(
         "loss",
         description="what the best weights are chosen by, on validation; bleu translates it, greedily, and is for "
-        "texts of four words and more",
+        "texts of four words and more; the loss decides among equals",
     )
     patience: PositiveInt | None = Field(None, description="validations without a better one after which it ends early")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(

@@ -55,7 +55,7 @@ class Validation(keras.callbacks.Callback):
         self.config, self.epochs = config, epochs
         self.checks, self.bleu = checks, bleu
         self.average, self.best = average, best
-        self.best_score: float | None = None
+        self.best_score: list[float] | None = None
         self.waited = 0
 
     def on_epoch_end(self, epoch, logs=None):
@@ -67,7 +67,8 @@ class Validation(keras.callbacks.Callback):
             scores = model.evaluate(self.checks, verbose=0, return_dict=True)
             if self.bleu:
                 scores["bleu"] = self.bleu()
-            score = scores["bleu"] if self.bleu else -scores["loss"]
+            # Among equals, as before the first four words in a row are right, the loss decides.
+            score = [scores["bleu"], -scores["loss"]] if self.bleu else [-scores["loss"]]
             if math.isfinite(scores["loss"]) and (self.best_score is None or score > self.best_score):
                 self.best_score, self.waited = score, 0
                 self._keep(model.model)

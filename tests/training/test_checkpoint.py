@@ -93,7 +93,7 @@ class TestTheRest:
 
     def test_history_time_and_what_others_remember(self, tmp_path):
         made = written(tmp_path, prediction(), "training.average_last=2", epochs=3)
-        made.validation.restore({"best_score": -2.5, "waited": 3})
+        made.validation.restore({"best_score": [30.0, -2.5], "waited": 3})
         made.on_epoch_end(3, {"loss": np.float32(0.1), "val_loss": float("nan")})
         again = checkpoint(tmp_path, "training.average_last=2")
         assert again.restore(prediction())
@@ -101,7 +101,7 @@ class TestTheRest:
         assert [logs["loss"] for logs in again.history] == [3.0, 2.0, 1.0, float(np.float32(0.1))]
         assert np.isnan(again.history[3]["val_loss"])
         assert again.seconds == made.seconds > 0
-        assert again.validation.state() == {"best_score": -2.5, "waited": 3}
+        assert again.validation.state() == {"best_score": [30.0, -2.5], "waited": 3}
         assert len(again.average.state()) == 2 * len(prediction().trainable_variables)
 
     @pytest.mark.parametrize("stopped", [False, True])

@@ -76,13 +76,19 @@ class TestTheBest:
     def test_by_loss(self, tmp_path, losses, kept):
         judge, _, _ = validated(tmp_path, losses)
         assert best(tmp_path) == f"weights {kept}"
-        assert judge.best_score == -losses[kept - 1]
+        assert judge.best_score == [-losses[kept - 1]]
 
     def test_by_bleu_whatever_the_loss(self, tmp_path):
         judge, _, history = validated(tmp_path, [1.0, 2.0, 3.0], bleus=[10.0, 30.0, 20.0])
         assert best(tmp_path) == "weights 2"
-        assert judge.best_score == 30.0
+        assert judge.best_score[0] == 30.0
         assert [logs["val_bleu"] for logs in history] == [10.0, 30.0, 20.0]
+
+    def test_by_loss_where_bleus_are_equal(self, tmp_path):
+        judge, _, _ = validated(tmp_path, [4.0, 2.0, 3.0, 1.0, 0.5], bleus=[0.0, 0.0, 0.0, 7.0, 0.0])
+        assert (best(tmp_path), judge.best_score) == ("weights 4", [7.0, -1.0])
+        judge, _, _ = validated(tmp_path, [4.0, 2.0, 3.0], bleus=[0.0, 0.0, 0.0])
+        assert (best(tmp_path), judge.best_score) == ("weights 2", [0.0, -2.0])
 
     def test_nothing_right_yet_is_a_score_too(self, tmp_path):
         validated(tmp_path, [1.0, 1.0], bleus=[0.0, 0.0])
@@ -156,7 +162,7 @@ class TestPatience:
 
     def test_state_and_back(self, tmp_path):
         judge, _, _ = validated(tmp_path, [1.0, 2.0], patience=5)
-        assert judge.state() == {"best_score": -1.0, "waited": 1}
+        assert judge.state() == {"best_score": [-1.0], "waited": 1}
         again, _, _ = validated(tmp_path, [9.0], patience=5)
         again.restore(judge.state())
         assert again.state() == judge.state()

@@ -1,0 +1,300 @@
+"""Sampling: what is drawn how often, what ends a row, and what a row's text depends on."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.decoding import Sampling, greedy, sample
+from zoo.decoding.sampling import draw
+from zoo.models import GPT
+
+END = 3
+NAN = float("nan")
+
+
+def settings(rows, temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, seed=None):
+    """The same for all rows, or a list of each; other seeds for all rows if not given."""
+    seed = np.arange(rows) if seed is None else seed
+
+    def filled(value, dtype):
+        return tf.constant(np.broadcast_to(value, (rows,)), dtype)
+
+    return Sampling(
+        filled(temperature, tf.float32),
+        filled(top_k, tf.int32),
+        filled(top_p, tf.float32),
+        filled(repetition_penalty, tf.float32),
+        filled(seed, tf.int64),
+    )
+
+
+def drawn(logits, position=0, history=(), **arguments):
+    """Ids drawn from one row of logits or from one each."""
+    rows = arguments.pop("rows", None) or len(np.atleast_2d(logits))
+    logits = tf.constant(np.broadcast_to(logits, (rows, np.shape(logits)[-1])), tf.float32)
+    history = tf.constant(np.broadcast_to(history, (rows, np.shape(history)[-1])), tf.int32)
+    return draw(logits, position, settings(rows, **arguments), history).numpy()
+
+
+def exact(logits, temperature=1.0, top_k=0, top_p=1.0):
+    """The probabilities by the definition, in float64: of ids from the end token on."""
+    scores = np.array(logits, "float64")[END:] / temperature
+    probabilities = np.exp(scores - scores.max())
+    order = np.argsort(-probabilities, kind="stable")
+    if 0 < top_k < len(order):
+        probabilities[order[top_k:]] = 0
+    probabilities /= probabilities.sum()
+    if top_p < 1:
+        above = np.cumsum(probabilities[order]) - probabilities[order]
+        probabilities[order[(above >= top_p) & (np.arange(len(order)) > 0)]] = 0
+    return probabilities / probabilities.sum()
+
+
+LOGITS = np.array([9.0, 9.0, 9.0, 0.3, 1.2, -0.7, 2.1, 0.0, 1.1, -3.0, 0.9, 1.6])  # the first three are forbidden
+
+
+class TestDistribution:
+    @pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
+    @pytest.mark.parametrize(
+        ("top_k", "top_p"), [(0, 1.0), (4, 1.0), (0, 0.6), (0, 0.97), (5, 0.7), (9, 1.0), (99, 1.0), (8, 0.999)]
+    )
+    def test_is_the_exact_one(self, temperature, top_k, top_p):
+        """By a chi-square that one honest sampler in 10,000 would fail."""
+        number = 20_000
+        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        counts = np.bincount(drawn(LOGITS, rows=number, **options), minlength=len(LOGITS))
+        expected = exact(LOGITS, **options) * number
+        assert not counts[:END].any()
+        assert not counts[END:][expected == 0].any()
+        often = expected >= 5
+        statistic = ((counts[END:] - expected)[often] ** 2 / expected[often]).sum()
+        degrees = max(often.sum() - 1, 1)
+        assert statistic < degrees + 3.72 * (2 * degrees) ** 0.5 + 9
+
+    @pytest.mark.parametrize("top_p", [0.5, 0.9999])
+    def test_of_many_more_tokens_than_are_sorted_at_first(self, top_p):
+        """Nearly even logits, of which the few likeliest do not do."""
+        logits = np.random.default_rng(0).normal(0, 0.1, 2000)
+        probabilities = exact(logits, top_p=top_p)
+        ids = drawn(logits, rows=20_000, top_p=top_p) - END
+        assert probabilities[ids].all()
+        assert len(np.unique(ids)) > 0.95 * (probabilities > 0).sum()
+        halves = np.cumsum(np.bincount(ids, minlength=len(probabilities)))[::200] / 20_000
+        np.testing.assert_allclose(halves, np.cumsum(probabilities)[::200], atol=0.015)
+
+    @pytest.mark.parametrize("step", [0, 1, 17])
+    def test_along_the_steps_of_one_seed(self, step):
+        ids = np.concatenate([drawn(LOGITS, position, rows=50) for position in range(step, step + 200)])
+        np.testing.assert_allclose(np.bincount(ids, minlength=12)[END:] / 10_000, exact(LOGITS), atol=0.02)
+
+
+class TestEdges:
+    likeliest = 6
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            *({"temperature": value} for value in (0.0, -1.0, NAN, -float("inf"), 1e-6, 1e-19, 1e-30, 1e-40)),
+            *({"top_k": 1}, {"top_p": 0.0}, {"top_p": -1.0}, {"top_p": 1e-9}, {"top_k": 1, "top_p": 0.5}),
+        ],
+        ids=str,
+    )
+    def test_only_the_likeliest(self, options):
+        assert set(drawn(LOGITS, rows=500, **options)) == {self.likeliest}
+
+    @pytest.mark.parametrize(
+        "options", [{"top_k": -1}, {"top_k": 9}, {"top_k": 2**31 - 1}, {"top_p": 1.5}, {"top_p": NAN}], ids=str
+    )
+    def test_all(self, options):
+        np.testing.assert_array_equal(drawn(LOGITS, rows=500, **options), drawn(LOGITS, rows=500))
+
+    def test_a_hot_temperature_makes_all_alike(self):
+        counts = np.bincount(drawn(LOGITS, rows=9000, temperature=1e9), minlength=12)[END:]
+        assert abs(counts - 1000).max() < 200
+
+    def test_of_equally_likely_ones_top_k_leaves_k(self):
+        assert len(set(drawn(np.zeros(50), rows=2000, top_k=3))) == 3
+        assert len(set(drawn(np.zeros(50), rows=2000, top_p=0.5))) == 24  # of 47
+
+    def test_what_is_impossible_is_never_drawn(self):
+        logits = np.where(np.arange(12) % 2, LOGITS, -np.inf)
+        for options in ({}, {"top_k": 8}, {"top_p": 0.999}, {"temperature": 1e6}):
+            assert set(drawn(logits, rows=3000, **options)) == {3, 5, 7, 9, 11}, options
+
+    def test_two_ids(self):
+        assert set(drawn(np.zeros(5), rows=100, top_k=1, top_p=0.5)) <= {3, 4}
+
+
+class TestPenalty:
+    def test_by_hand(self):
+        """Id 6 falls from 2.1 to 0.7, id 9 from -3 to -9; twice before counts as once, and padding as nothing."""
+        logits = LOGITS.copy()
+        logits[[6, 9]] = 0.7, -9.0
+        history = [6, 9, 6, 0, 0]
+        penalised = drawn(LOGITS, rows=3000, history=history, repetition_penalty=3.0)
+        np.testing.assert_array_equal(penalised, drawn(logits, rows=3000))
+
+    def test_greedy_rows_too(self):
+        assert drawn(LOGITS, history=[6], repetition_penalty=2.0, temperature=0.0).tolist() == [11]
+
+    def test_below_one_it_favours(self):
+        assert drawn(LOGITS, history=[4], repetition_penalty=0.5, temperature=0.0).tolist() == [4]
+
+
+class TestRows:
+    def test_a_row_does_not_depend_on_its_neighbours(self):
+        """Rows of all kinds together, and each alone."""
+        random = np.random.default_rng(1)
+        rows = 60
+        logits = random.normal(0, 2, (rows, 300))
+        options = {
+            "temperature": random.choice([0.0, 0.5, 1.0, 2.0], rows),
+            "top_k": random.choice([0, 1, 7, 200, 300], rows),
+            "top_p": random.choice([0.0, 0.3, 0.9, 0.9999, 1.0], rows),
+            "repetition_penalty": random.choice([1.0, 1.3], rows),
+            "seed": random.integers(-(2**63), 2**63, rows),
+        }
+        history = random.integers(0, 300, (rows, 5))
+        together = drawn(logits, 4, history, **options)
+        for row in range(rows):
+            alone = {name: values[row : row + 1] for name, values in options.items()}
+            assert drawn(logits[row : row + 1], 4, history[row : row + 1], **alone)[0] == together[row]
+
+    def test_seed_and_step_decide(self):
+        same = drawn(LOGITS, rows=200, seed=5)
+        assert len(set(same)) == 1
+        steps = {tuple(drawn(LOGITS, position, rows=200)) for position in range(5)}
+        assert len(steps) == 5
+
+
+# The loop.
+
+
+class Table:
+    """A model without a network: the source is the logits `(B, position, V)`; it writes down what it is given."""
+
+    def __init__(self):
+        self.given = []
+
+    def begin(self, source):
+        return {"logits": source}, (tf.zeros((tf.shape(source)[0], 1, 1)),)
+
+    def step(self, tokens, position, memory, cache):
+        self.given.append((int(position), tokens.numpy()[:, 0].tolist()))
+        return memory["logits"][:, position, None], cache, None
+
+
+def certain(*rows):
+    """Logits of which each row's ids are all but certain."""
+    return tf.constant(np.stack([50 * np.eye(9)[list(row)] for row in rows]), tf.float32)
+
+
+class TestLoop:
+    def test_until_the_end_or_the_limit(self):
+        source = certain([5, 6, END, 7], [8, 4, 5, 6], [4, 4, 4, 4])
+        model = Table()
+        found = sample(model, source, [7, 8, 7], [4, 3, 0], settings(3))
+        assert found.ids.numpy().tolist() == [[5, 6, END], [8, 4, 5], [0, 0, 0]]
+        assert found.weights is None
+        assert model.given[0] == (0, [7, 8, 7])
+        assert model.given[1] == (1, [5, 8, 0])
+
+    def test_log_probabilities_are_the_models_own(self):
+        source = tf.constant(LOGITS, tf.float32)[None, None]
+        found = sample(Table(), source, [4], [1], settings(1, temperature=0.0, repetition_penalty=5.0), before=[[6, 6]])
+        assert found.ids.numpy().tolist() == [[11]]
+        expected = LOGITS[11] - np.log(np.exp(LOGITS).sum())
+        np.testing.assert_allclose(found.log_probabilities, [[expected]], rtol=1e-5)
+
+    def test_what_was_there_before_and_what_is_drawn_is_penalised(self):
+        logits = np.zeros((1, 4, 9))
+        logits[..., 4:] = [8, 7, 6, 5, 4]
+        found = sample(
+            Table(),
+            tf.constant(logits, tf.float32),
+            [8],
+            [4],
+            settings(1, temperature=0.0, repetition_penalty=100.0),
+            before=[[5]],
+        )
+        assert found.ids.numpy().tolist() == [[4, 6, 7, 8]]
+
+    def test_a_watch_ends_rows(self):
+        class SumOver:
+            """Ends a row whose ids add up to ten or more, that last one kept."""
+
+            def start(self):
+                return {"sum": tf.zeros(3, tf.int32), "text": tf.fill([3], "")}
+
+            def step(self, tokens, state):
+                total = state["sum"] + tokens
+                return total >= 10, {"sum": total, "text": state["text"] + tf.strings.as_string(tokens)}
+
+        source = certain([5, 6, 4, 7], [4, 4, 4, 6], [4, END, 7, 7])
+        found, state = sample(Table(), source, [4, 4, 4], [4, 4, 4], settings(3), watch=SumOver())
+        assert found.ids.numpy().tolist() == [[5, 6, 0], [4, 4, 4], [4, END, 0]]
+        assert state["sum"].numpy().tolist() == [11, 12, 7]
+        assert state["text"].numpy().tolist() == [b"56", b"444", b"43"]
+
+
+@pytest.fixture(scope="module")
+def gpt(randomize):
+    return randomize(GPT(13, units=12, num_heads=3, num_layers=2, context_length=32, positions="rotary"), scale=0.4)
+
+
+PROMPTS = np.array([[4, 5, 6, 7], [9, 0, 0, 0], [8, 12, 0, 0], [5, 5, 11, 0]], "int32")
+
+
+def compiled(model):
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None], tf.int32),
+            Sampling(*(tf.TensorSpec([None], each.dtype) for each in settings(1))),
+        ]
+    )
+    def run(tokens, sampling):
+        rows = tf.shape(tokens)[0]
+        found = sample(model, tokens, tf.fill([rows], 4), tf.fill([rows], 9), sampling, before=tokens)
+        return found.ids, found.log_probabilities
+
+    return run
+
+
+class TestOfAModel:
+    options: ClassVar = {
+        "temperature": [0.0, 0.8, 1.0, 1.5],
+        "top_k": [0, 5, 0, 3],
+        "top_p": [1.0, 1.0, 0.9, 0.8],
+        "repetition_penalty": [1.0, 1.2, 1.0, 1.0],
+        "seed": [1, 2, 3, 4],
+    }
+
+    def test_in_a_graph_each_row_as_alone(self, gpt):
+        run = compiled(gpt)
+        ids, log_probabilities = run(PROMPTS, settings(4, **self.options))
+        for row in range(4):
+            alone = {name: values[row] for name, values in self.options.items()}
+            prompt = PROMPTS[row][PROMPTS[row] != 0][None]
+            found, scores = run(prompt, settings(1, **alone))
+            length = found.shape[1]
+            assert found[0].numpy().tolist() == ids[row, :length].numpy().tolist()
+            assert not ids[row, length:].numpy().any()
+            np.testing.assert_allclose(log_probabilities[row, :length], scores[0], atol=1e-5)
+
+    def test_cold_is_greedy(self, gpt):
+        start = tf.fill([4], 2)
+        found = sample(gpt, PROMPTS, start, [9] * 4, settings(4, temperature=0.0))
+        likeliest = greedy(gpt, PROMPTS, [9] * 4)
+        np.testing.assert_array_equal(found.ids, likeliest.ids)
+        np.testing.assert_allclose(found.log_probabilities, likeliest.log_probabilities, atol=1e-5)
+
+    def test_log_probabilities_are_those_of_the_whole_model(self, gpt):
+        ids, log_probabilities = compiled(gpt)(PROMPTS, settings(4, **self.options))
+        for row in range(4):
+            prompt, found = PROMPTS[row][PROMPTS[row] != 0], ids[row].numpy()
+            found = found[found != 0]
+            logits = np.array(gpt(np.concatenate([prompt, [4], found])[None]), "float64")[0, len(prompt) : -1]
+            scores = logits[np.arange(len(found)), found] - np.log(np.exp(logits).sum(-1))
+            np.testing.assert_allclose(log_probabilities[row, : len(found)], scores, atol=1e-4)

@@ -7,13 +7,12 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
-import numpy as np
 import tensorflow as tf
 import tokenizers
 
 from zoo.text.merging import Merging
 from zoo.text.pretokens import Lowercase, split_into_words
-from zoo.text.tokenizer import REPLACEMENT, SPECIAL_PIECES, Tokenizer, checked_texts
+from zoo.text.tokenizer import SPECIAL_PIECES, Tokenizer, checked_texts
 
 _FIRST = len(SPECIAL_PIECES)
 _BYTES = 256
@@ -75,13 +74,11 @@ class BytePairTokenizer(Tokenizer):
         _check_vocabulary(vocabulary)
         pairs = _checked_pairs(merges, vocabulary)
         contents = [_content(piece) for piece in vocabulary]
-        super().__init__([_visible(content) for content in contents])
+        super().__init__([_visible(content) for content in contents], contents)
         # As JSON, which the tracking of tf.Module does not wrap, nor look through.
         self._arguments = json.dumps({"vocabulary": vocabulary, "merges": merges, "lowercase": lowercase})
         self.lowercase = lowercase
         self._lowercase = Lowercase() if lowercase else None
-        # What `_join` writes for each id. The special ones but the unknown never come there.
-        self._contents = np.array([REPLACEMENT.encode()] * _FIRST + contents, dtype=object)
         ids = {piece: i for i, piece in enumerate(vocabulary, start=_FIRST)}
         triples = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
         self._merging = Merging([ids[character] for character in _ALPHABET], triples, self.size)

@@ -48,7 +48,7 @@ class CharacterTokenizer(Tokenizer):
     def __init__(self, vocabulary: str | Iterable[str], normalize: bool = True):
         characters = list(vocabulary)
         _check_vocabulary(characters, normalize)
-        super().__init__(characters)
+        super().__init__(characters, [character.encode() for character in characters])
         self.vocabulary = "".join(characters)
         self.normalize = normalize
         # What `_join` writes for each id. The special ones but the unknown never come there.

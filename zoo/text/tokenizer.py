@@ -22,7 +22,8 @@ class Tokenizer(tf.Module):
 
     Ids 0 to 3 mean the same in every tokenizer: padding, unknown, start, end. The vocabulary follows from 4.
 
-    A subclass sets its own attributes, calls `super().__init__(pieces)` and gives `_split`, `_join` and `get_config`.
+    A subclass sets its own attributes, calls `super().__init__(pieces, contents)` and gives `_split`, `_join` and
+    `get_config`.
 
     Axes: B batch, T length.
 
@@ -34,6 +35,7 @@ class Tokenizer(tf.Module):
 
     Args:
         pieces: The visible piece of each id from 4 on, in the order of the ids.
+        contents: The bytes that each of these ids writes.
     """
 
     padding: ClassVar[int] = PADDING
@@ -41,8 +43,9 @@ class Tokenizer(tf.Module):
     start: ClassVar[int] = START
     end: ClassVar[int] = END
 
-    def __init__(self, pieces: Sequence[str]):
+    def __init__(self, pieces: Sequence[str], contents: Sequence[bytes]):
         super().__init__()
+        self._contents = np.array([b"", REPLACEMENT.encode(), b"", b"", *contents, REPLACEMENT.encode()], dtype=object)
         # The last piece stands for every id beyond the vocabulary. An array of bytes, since numpy's own strings drop
         # trailing NULs, and since a tuple would be wrapped by the tracking of tf.Module.
         everything = [*SPECIAL_PIECES, *pieces, REPLACEMENT]
@@ -146,6 +149,26 @@ class Tokenizer(tf.Module):
         ids = _checked_ids(ids)
         inside = (ids >= 0) & (ids < self.size)
         return tf.gather(tf.constant(self._pieces, tf.string), tf.where(inside, ids, self.size))
+
+    def written(self, ids: Any) -> tf.Tensor:
+        """Tells what each id adds to a text: bytes, of which those of several ids may make up one character.
+
+        Padding, start and end write nothing; the unknown id and ids beyond the vocabulary write U+FFFD.
+
+        Args:
+            ids: Integers of any width and shape.
+
+        Returns:
+            Strings of bytes, of the same shape.
+        """
+        ids = tf.cast(tf.convert_to_tensor(ids), tf.int64)
+        inside = (ids >= 0) & (ids < self.size)
+        return tf.gather(tf.constant(self._contents, tf.string), tf.where(inside, ids, self.size))
+
+    @property
+    def longest_written(self) -> int:
+        """The most bytes that an id writes."""
+        return max(map(len, self._contents))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, fit for JSON."""

@@ -1,0 +1,84 @@
+"""Stop strings: found wherever they begin, and whatever the tokens are."""
+
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from zoo.decoding.stop_strings import StopStrings
+from zoo.text import BytePairTokenizer, CharacterTokenizer
+
+CHARACTERS = CharacterTokenizer("ab.\nß中")
+PIECES = BytePairTokenizer.learn(["abab ab. ß中 aab\n\n"] * 5, 280)
+
+
+def watched(tokenizer, ids, strings):
+    """The step after which the row ended, or None, and how many bytes are kept; ids of one row."""
+    watch = StopStrings(tokenizer, [strings])
+    state = watch.start()
+    for number, token in enumerate(ids):
+        ends, state = watch.step(tf.constant([token]), state)
+        if ends[0]:
+            return number, int(state["kept"][0])
+    assert int(state["kept"][0]) == -1
+    return None, -1
+
+
+def by_definition(tokenizer, ids, strings):
+    text = b""
+    for number, token in enumerate(ids):
+        text += tokenizer.written([token]).numpy()[0]
+        places = [text.find(each) for each in strings if each and each in text]
+        if places:
+            return number, min(places)
+    return None, -1
+
+
+@pytest.mark.parametrize(
+    ("text", "strings", "expected"),
+    [
+        ("ab.ab", ["."], (2, 2)),
+        ("abab\n\nab", ["\n\n"], (5, 4)),
+        ("ababab", ["bab", "aba"], (2, 0)),  # what ends first
+        ("ß中a", ["中"], (1, 2)),  # bytes
+        ("abab", ["", "bb"], (None, -1)),
+        ("a" * 200 + "b", ["ab"], (200, 199)),
+        ("b" + "a" * 200, ["b" + "a" * 63], (63, 0)),
+        ("b" + "a" * 200, ["b" + "a" * 80], (63, 0)),  # 64 bytes of it count
+    ],
+)
+def test_by_hand(text, strings, expected):
+    ids = CHARACTERS.tokenize([text]).numpy()[0]
+    assert watched(CHARACTERS, ids, strings) == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, PIECES.size + 1), max_size=40),
+    st.lists(st.text("ab. \nß中\0", max_size=4).map(str.encode) | st.binary(max_size=3), max_size=3),
+)
+@example([97 + 4 - 33, 0, 0], [b"\0"])  # zeros behind a text are no NUL bytes
+def test_any_ids_and_strings(ids, strings):
+    strings = strings or [b""]
+    assert watched(PIECES, ids, strings) == by_definition(PIECES, ids, strings)
+
+
+def test_each_row_has_its_own():
+    watch = StopStrings(CHARACTERS, [["a", ""], ["", "b"], ["", ""]])
+    ends, state = watch.step(CHARACTERS.tokenize(["a", "a", "a"])[:, 0], watch.start())
+    assert ends.numpy().tolist() == [True, False, False]
+    ends, state = watch.step(CHARACTERS.tokenize(["b", "b", "b"])[:, 0], state)
+    assert ends.numpy().tolist() == [True, True, False]  # what has ended once is not asked again by a loop
+    assert state["kept"].numpy().tolist() == [0, 1, -1]
+
+
+def test_a_graph_of_unknown_sizes():
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.string)])
+    def ends(tokens, strings):
+        watch = StopStrings(CHARACTERS, strings)
+        return watch.step(tokens, watch.start())[0]
+
+    tokens = CHARACTERS.tokenize(["a", "b"])[:, 0]
+    assert ends(tokens, [["a"], ["a"]]).numpy().tolist() == [True, False]
+    assert ends(tokens, tf.zeros([2, 0], tf.string)).numpy().tolist() == [False, False]
+    assert ends(tokens[:0], tf.zeros([0, 1], tf.string)).numpy().tolist() == []

@@ -1,0 +1,63 @@
+"""Texts at which a row ends, wherever tokens begin and end."""
+
+import tensorflow as tf
+
+LONGEST = 64  # bytes of a stop string
+
+
+class StopStrings:
+    """Ends a row when one of its own strings has been written: a `watch` of `sample`.
+
+    A string may begin and end inside tokens. Axes: B batch, N strings a row, R rows that are left.
+
+    The state's `kept` `(B,)`, int32, is how many bytes of a row's text come before the first of its strings; -1 where
+    none was written.
+
+    Args:
+        tokenizer: a `zoo.text.Tokenizer`; what its ids write is what is watched.
+        strings: `(B, N)`, empty ones for none. Of longer ones the first 64 bytes count.
+    """
+
+    def __init__(self, tokenizer, strings):
+        self._tokenizer = tokenizer
+        self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, LONGEST)
+        # No more of a row's text is looked at than the end, in which a string may have begun, and the new token.
+        self._window = LONGEST - 1 + tokenizer.longest_written
+
+    def start(self):
+        """Nothing is written yet."""
+        rows = tf.shape(self._strings)[0]
+        zeros = tf.zeros([rows], tf.int32)
+        return {"strings": self._strings, "end": tf.fill([rows], ""), "written": zeros, "kept": zeros - 1}
+
+    def step(self, tokens, state):
+        """Looks at what the tokens `(R,)` write; gives the rows that end and the new state."""
+        new = self._tokenizer.written(tokens)
+        text = state["end"] + new
+        lengths = tf.strings.length(text)
+        first = tf.cond(
+            tf.reduce_any(state["strings"] != ""),
+            lambda: self._first(text, lengths, state["strings"]),
+            lambda: tf.zeros_like(lengths) - 1,
+        )
+        ends = first >= 0
+        before = state["written"] - tf.strings.length(state["end"])
+        tail = tf.minimum(lengths, LONGEST - 1)
+        return ends, {
+            "strings": state["strings"],
+            "end": tf.strings.substr(text, lengths - tail, tail),
+            "written": before + lengths,
+            "kept": tf.where(ends, before + first, state["kept"]),
+        }
+
+    def _first(self, text, lengths, strings):
+        """Where the first of the strings `(R, N)` begins in each text `(R,)`; -1 where there is none."""
+        places = tf.range(self._window)
+        text = tf.io.decode_raw(text, tf.uint8, fixed_length=self._window)  # (R, W), zeros behind the text
+        windows = tf.gather(tf.pad(text, [[0, 0], [0, LONGEST]]), places[:, None] + tf.range(LONGEST), axis=1)
+        sizes = tf.strings.length(strings)[:, :, None]
+        wanted = tf.io.decode_raw(strings, tf.uint8, fixed_length=LONGEST)  # (R, N, L)
+        same = (windows[:, None] == wanted[:, :, None]) | (tf.range(LONGEST) >= sizes[..., None])  # (R, N, W, L)
+        found = tf.reduce_all(same, axis=-1) & (sizes > 0) & (places + sizes <= lengths[:, None, None])
+        first = tf.reduce_min(tf.where(found, places, self._window), axis=[1, 2])
+        return tf.where(first < self._window, first, -1)

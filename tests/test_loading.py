@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import zoo
-from zoo import Translator
-from zoo.models import RNNSeq2Seq
+from zoo import TextGenerator, Translator
+from zoo.models import GPT, RNNSeq2Seq
 from zoo.serving import Servable, export
 from zoo.text import CharacterTokenizer
 
@@ -38,6 +38,14 @@ def test_a_saved_translator(folder, translator):
     assert loaded.translate(["cab", "b"]) == translator.translate(["cab", "b"])
 
 
+def test_a_saved_generator(tmp_path):
+    tokenizer = CharacterTokenizer("abc")
+    generator = TextGenerator(GPT(tokenizer.size, units=4, num_heads=2, num_layers=1, context_length=8), tokenizer)
+    loaded = zoo.load(generator.save(tmp_path / "generator"))
+    assert isinstance(loaded, TextGenerator)
+    assert loaded.generate(["ab"], seed=1) == generator.generate(["ab"], seed=1)
+
+
 @pytest.mark.parametrize(("name", "version"), [("tiny", "2"), ("tiny/1", "1"), ("tiny/2", "2")])
 def test_an_exported_model_or_a_version_of_it(folder, translator, name, version):
     loaded = zoo.load(folder / "models" / name)
@@ -50,10 +58,10 @@ def test_an_exported_model_or_a_version_of_it(folder, translator, name, version)
     ("name", "fault"),
     [
         ("nowhere", "does not exist"),
-        ("empty", "holds neither a saved Translator nor a SavedModel"),
-        ("file", "holds neither a saved Translator nor a SavedModel"),
-        ("models", "holds neither a saved Translator nor a SavedModel"),
-        ("models/tiny/3", "holds neither a saved Translator nor a SavedModel"),
+        ("empty", "holds no saved Translator or TextGenerator, and no SavedModel"),
+        ("file", "holds no saved Translator or TextGenerator, and no SavedModel"),
+        ("models", "holds no saved Translator or TextGenerator, and no SavedModel"),
+        ("models/tiny/3", "holds no saved Translator or TextGenerator, and no SavedModel"),
     ],
 )
 def test_what_is_neither(folder, name, fault):

@@ -229,8 +229,12 @@ def _load(path: pathlib.Path):
         raise FileNotFoundError(f"{path} does not exist; `zoo list` shows the exported models")
     import_tensorflow()
     import zoo
+    from zoo.text_to_text import TextToText
 
-    return zoo.load(path)
+    model = zoo.load(path)
+    if not isinstance(model, TextToText):
+        raise ValueError(f"{path} is a language model, which does not turn one text into another")
+    return model
 
 
 def _recipe_folder(model: pathlib.Path) -> pathlib.Path:

@@ -2,16 +2,17 @@
 
 - `zoo.layers`, `zoo.models`: Keras layers and functional models, for scripts of your own.
 - `zoo.Translator`: a model with its tokenizers, strings in and strings out.
+- `zoo.TextGenerator`: a language model with its tokenizer, a text in and how it goes on out.
 - `zoo.load`: what was saved or exported, ready to be called.
 - `zoo.serving`, `zoo.decoding`, `zoo.text`, `zoo.pictures`: the parts between.
 """
 
 import importlib
 
-_HOMES = {"Translator": "zoo.translator", "load": "zoo.loading"}
+_HOMES = {"TextGenerator": "zoo.text_generator", "Translator": "zoo.translator", "load": "zoo.loading"}
 _PACKAGES = ("decoding", "layers", "models", "pictures", "serving", "text")
 
-__all__ = ["Translator", "load"]
+__all__ = ["TextGenerator", "Translator", "load"]
 
 
 def __getattr__(name):

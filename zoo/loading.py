@@ -5,28 +5,33 @@ from __future__ import annotations
 import pathlib
 
 from zoo.serving import Servable, newest_version
+from zoo.text_generator import CONFIG_FILE as GENERATOR_FILE
+from zoo.text_generator import TextGenerator
 from zoo.text_to_text import TextToText
-from zoo.translator import CONFIG_FILE, Translator
+from zoo.translator import CONFIG_FILE as TRANSLATOR_FILE
+from zoo.translator import Translator
 
 
-def load(path: str | pathlib.Path) -> TextToText:
-    """Loads a saved `Translator`, or an exported SavedModel.
+def load(path: str | pathlib.Path) -> TextToText | TextGenerator:
+    """Loads a saved `Translator` or `TextGenerator`, or an exported SavedModel.
 
     Args:
-        path: a folder that `Translator.save` wrote; or a folder that `zoo.serving.export` wrote, of one model (its
+        path: a folder that the `save` of either wrote; or a folder that `zoo.serving.export` wrote, of one model (its
             newest version is taken) or of one version.
 
     Returns:
-        A `Translator`, which can be trained on, or a `Servable`, which cannot; both are called with a list of
-        strings and have `translate` and `attend`.
+        A `Translator` or `TextGenerator`, which can be trained on, or a `Servable`, which cannot; all are called with a
+        list of strings. A `Translator` and a `Servable` have `translate` and `attend`.
 
     Raises:
         FileNotFoundError: there is neither.
     """
     path = pathlib.Path(path)
-    if (path / CONFIG_FILE).is_file():
+    if (path / TRANSLATOR_FILE).is_file():
         return Translator.load(path)
+    if (path / GENERATOR_FILE).is_file():
+        return TextGenerator.load(path)
     if newest_version(path) is not None:
         return Servable(path)
-    what = "holds neither a saved Translator nor a SavedModel" if path.exists() else "does not exist"
+    what = "holds no saved Translator or TextGenerator, and no SavedModel" if path.exists() else "does not exist"
     raise FileNotFoundError(f"{path} {what}.")

@@ -86,7 +86,7 @@ class TextToText(abc.ABC):
         n_best: int = 1,
     ) -> list[Translation]:
         """As a call, with the score of each text, and the `n_best` best translations of it, at most `beam_size`."""
-        texts = _checked(texts)
+        texts = check_texts(texts)
         search = self._search(beam_size, length_penalty, n_best)
         translations: list[Translation | None] = [None] * len(texts)
         for rows, result in self._batches(search, texts, batch_size):
@@ -145,7 +145,7 @@ class TextToText(abc.ABC):
 
     def _drawn(self, function: Function, texts: Sequence[str], batch_size: int, names: Sequence[str], make) -> list:
         """What is made of each text, its source and target tokens and its rows of the named results."""
-        texts = _checked(texts)
+        texts = check_texts(texts)
         drawn = [None] * len(texts)
         for rows, result in self._batches(function, texts, batch_size):
             columns = (result[name] for name in ("source_tokens", "target_tokens", *names))
@@ -155,17 +155,31 @@ class TextToText(abc.ABC):
 
     @staticmethod
     def _batches(function: Function, texts: list[str], batch_size: int) -> Iterator[tuple[np.ndarray, dict]]:
-        """Runs the function on texts of similar length together, which saves padding."""
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
-        order = np.argsort([len(text) for text in texts], kind="stable")
-        for begin in range(0, len(texts), batch_size):
-            rows = order[begin : begin + batch_size]
-            batch = tf.constant([texts[row].encode("utf-8", "replace") for row in rows])
+        """Runs the function on texts of similar length together."""
+        for rows, batch in batches_of(texts, batch_size):
             yield rows, {name: tensor.numpy() for name, tensor in function(batch).items()}
 
 
-def _checked(texts: Sequence[str]) -> list[str]:
+def batches_of(texts: list[str], batch_size: int) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
+    """Texts of similar length together, which saves padding: their places in the list, and the texts `(B,)`.
+
+    Raises:
+        ValueError: a batch size below 1.
+    """
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
+    order = np.argsort([len(text) for text in texts], kind="stable")
+    for begin in range(0, len(texts), batch_size):
+        rows = order[begin : begin + batch_size]
+        yield rows, tf.constant([texts[row].encode("utf-8", "replace") for row in rows])
+
+
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """The texts as a list.
+
+    Raises:
+        ValueError: they are not a list of strings.
+    """
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be a list of strings; for one text, give a list of one. Received: {texts!r}")
     texts = list(texts)

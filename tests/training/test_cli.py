@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 import zoo
 from training.cli import _chunks, _lines, _model_name, app
+from zoo import TextGenerator
+from zoo.models import GPT
+from zoo.text import CharacterTokenizer
 
 MODEL = "saved_models/backwards"
 COMMANDS = ("train", "evaluate", "translate", "attend", "compare-lengths", "export", "list")
@@ -299,13 +302,21 @@ class TestMistakes:
             (["evaluate", "nowhere"], "nowhere does not exist"),
             (["attend", "nowhere", "a"], "nowhere does not exist"),
             (["export", "nowhere"], "nowhere is not the folder of a finished training run: it has no recipe.json"),
-            (["translate", ".", "a"], ". holds neither a saved Translator nor a SavedModel."),
+            (["translate", ".", "a"], ". holds no saved Translator or TextGenerator, and no SavedModel."),
         ],
     )
     def test_of_names(self, tmp_path, monkeypatch, arguments, told):
         monkeypatch.chdir(tmp_path)
         assert refuses(*arguments).startswith(told)
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("command", [["translate"], ["attend"]])
+    def test_a_language_model_translates_nothing(self, tmp_path, command):
+        tokenizer = CharacterTokenizer("abc")
+        model = GPT(tokenizer.size, units=4, num_heads=2, num_layers=1, context_length=8)
+        folder = TextGenerator(model, tokenizer).save(tmp_path / "generator")
+        told = refuses(*command, folder, "a")
+        assert told.startswith(f"{folder} is a language model, which does not turn one text into another")
 
     @pytest.mark.parametrize("split", ["train", "validation", "test"])
     def test_a_corpus_that_is_not_there_is_told_before_the_training(self, workplace, tmp_path, split):

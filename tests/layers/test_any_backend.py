@@ -217,6 +217,7 @@ CASES = {
         general,
         plain("x", "memory", key_mask=MEMORY, **SCORES),
     ),
+    "Dropout": case(lambda dtype: Dropout(0.5, dtype=dtype), lambda oracles, weights, x, memory: [x]),
     "FeedForward": case(lambda dtype: FeedForward(7, "geglu", dtype=dtype), feed_forward),
     "LearnedPositionalEmbedding": case(lambda dtype: LearnedPositionalEmbedding(9, dtype=dtype), learned),
     "MaxoutReadout": case(

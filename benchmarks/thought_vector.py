@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-from training.corpora import Dates, Pairs
+from training.corpora.pairs import Dates, Pairs
 from training.evaluation import Evaluation, Tally, evaluate
 from training.fitting import fit
 from training.recipe import Recipe

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from training import bleu
-from training.corpora import Pairs
+from training.corpora.pairs import Pairs
 from zoo.text_to_text import TextToText, Translation
 
 SHOWN_MISTAKES = 20

@@ -16,7 +16,7 @@ import numpy as np
 from training.averaging import WeightAverage
 from training.bleu import corpus_bleu
 from training.checkpoint import CHECKPOINT_FILE, Checkpoint
-from training.corpora import Pairs
+from training.corpora.pairs import Pairs
 from training.optimization import make_optimizer
 from training.pipeline import Batches, encode
 from training.progress import say

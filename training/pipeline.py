@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from training.corpora import Pairs
+from training.corpora.pairs import Pairs
 from training.sampling import Sampler
 from zoo.text import Tokenizer
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import pydantic
 
-from training.corpora import CORPORA
+from training.corpora.pairs import CORPORA
 from training.recipe_tables import MODELS, TOKENIZERS, Recipe
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 from pydantic import Discriminator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Tag
 
-from training.corpora import CORPORA
+from training.corpora.pairs import CORPORA
 
 
 class _Table(pydantic.BaseModel):

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from training.card import card
 from training.checkpoint import CHECKPOINT_FILE
-from training.corpora import Corpus
+from training.corpora.pairs import Corpus
 from training.evaluation import evaluate
 from training.fitting import fit
 from training.progress import progress_bar, say

@@ -12,7 +12,7 @@ import pytest
 
 from training import bleu
 from training.bleu import are_sentences, corpus_bleu, has_published_style, published_style, scores
-from training.corpora import Multi30k
+from training.corpora.pairs import Multi30k
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 needs_data = pytest.mark.skipif(

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from training.bleu import scores
-from training.corpora import Pairs
+from training.corpora.pairs import Pairs
 from training.evaluation import SHOWN_MISTAKES, Tally, evaluate
 from zoo.text_to_text import Translation
 

@@ -12,7 +12,7 @@ import rich.console
 
 import training.fitting
 import training.training_progress
-from training.corpora import Pairs
+from training.corpora.pairs import Pairs
 from training.fitting import build_model, fit, learn_tokenizers
 from training.recipe import RecipeError, read_recipe
 from training.training_progress import TrainingProgress

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.corpora import Pairs
+from training.corpora.pairs import Pairs
 from training.pipeline import Batches, EncodedPairs, encode, make_buckets
 from training.sampling import Sampler
 from zoo.text import BytePairTokenizer, CharacterTokenizer

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.corpora import CORPORA
+from training.corpora.pairs import CORPORA
 from training.recipe import Recipe, RecipeError, name_of, read_recipe, recipe_names
 
 # The fewest lines of a recipe of each kind of corpus.

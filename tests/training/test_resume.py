@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from training.checkpoint import CHECKPOINT_FILE, CheckpointError
-from training.corpora import Pairs
+from training.corpora.pairs import Pairs
 from training.fitting import fit
 from training.recipe import read_recipe
 

@@ -11,10 +11,10 @@ import numpy as np
 import pydantic
 from babel.dates import tokenize_pattern
 
-from training.corpora.casing import CASED_SCRIPTS, CASINGS, Casing, recase
-from training.corpora.cldr import Field, date_locale
-from training.corpora.corpus import Corpus
-from training.corpora.numerals import numeral
+from training.corpora.pairs.casing import CASED_SCRIPTS, CASINGS, Casing, recase
+from training.corpora.pairs.cldr import Field, date_locale
+from training.corpora.pairs.corpus import Corpus
+from training.corpora.pairs.numerals import numeral
 
 FIRST_DAY = datetime.date(1900, 1, 1)
 LAST_DAY = datetime.date(2099, 12, 31)

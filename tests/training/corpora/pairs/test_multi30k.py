@@ -1,5 +1,6 @@
 """Multi30k: the public files and no others, from a folder or from the public repository."""
 
+import dataclasses
 import gzip
 import hashlib
 import http.server
@@ -11,11 +12,12 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from training.corpora import multi30k
-from training.corpora.corpus import CorpusError
-from training.corpora.multi30k import Multi30k
+from training.corpora import public_files
+from training.corpora.error import CorpusError
+from training.corpora.pairs import multi30k
+from training.corpora.pairs.multi30k import Multi30k
 
-DATA = Path(__file__).parents[4] / "shared" / "data" / "multi30k"
+DATA = Path(__file__).parents[5] / "shared" / "data" / "multi30k"
 NAMES = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
 SAID = {"en": ["One.", "Two\u2028too."], "de": ["Eins.", "Zwei."]}
 
@@ -32,7 +34,8 @@ def public(monkeypatch):
         for name in NAMES.values()
         for language, lines in SAID.items()
     }
-    monkeypatch.setattr(multi30k, "_CHECKSUMS", {name: sha256(content) for name, content in files.items()})
+    checksums = {name: sha256(content) for name, content in files.items()}
+    monkeypatch.setattr(multi30k, "_PUBLIC", dataclasses.replace(multi30k._PUBLIC, checksums=checksums))
     return files
 
 
@@ -55,7 +58,8 @@ def server(public, monkeypatch):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.files, server.asked, server.lost = dict(public), [], 0
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(multi30k, "_ADDRESS", f"http://127.0.0.1:{server.server_port}/raw")
+    address = f"http://127.0.0.1:{server.server_port}/raw"
+    monkeypatch.setattr(multi30k, "_PUBLIC", dataclasses.replace(multi30k._PUBLIC, address=address))
     yield server
     server.shutdown()
     server.server_close()
@@ -67,10 +71,10 @@ def no_network(monkeypatch):
 
     def fail(url, timeout):
         asked.append(url)
-        raise multi30k.urllib.error.URLError(OSError(-2, "Name or service not known"))
+        raise public_files.urllib.error.URLError(OSError(-2, "Name or service not known"))
 
     asked = []
-    monkeypatch.setattr(multi30k.urllib.request, "urlopen", fail)
+    monkeypatch.setattr(public_files.urllib.request, "urlopen", fail)
     return asked
 
 
@@ -167,7 +171,7 @@ class TestDownload:
 
     def test_without_a_network(self, public, no_network, tmp_path):
         fill(tmp_path, {"val.en.gz": public["val.en.gz"]})
-        url = f"{multi30k._ADDRESS}/val.de.gz"
+        url = f"{multi30k._PUBLIC.address}/val.de.gz"
         told = (
             f"{tmp_path / 'val.de.gz'} is missing, and {url} cannot be downloaded: [Errno -2] Name or service not "
             f"known. Download it where there is a network, and put it into {tmp_path}; or set corpus.folder to"
@@ -211,13 +215,13 @@ def test_scored_as_sentences_of_the_target_language(public, no_network):
 
 def test_the_addresses_never_change_what_they_lead_to():
     assert re.fullmatch(
-        r"https://raw\.githubusercontent\.com/multi30k/dataset/[0-9a-f]{40}/data/task1/raw", multi30k._ADDRESS
+        r"https://raw\.githubusercontent\.com/multi30k/dataset/[0-9a-f]{40}/data/task1/raw", multi30k._PUBLIC.address
     )
 
 
 def test_every_file_of_every_language_has_a_checksum():
-    assert set(multi30k._CHECKSUMS) == {f"{name}.{language}.gz" for name in NAMES.values() for language in SAID}
-    assert len(set(multi30k._CHECKSUMS.values())) == 6
+    assert set(multi30k._PUBLIC.checksums) == {f"{name}.{language}.gz" for name in NAMES.values() for language in SAID}
+    assert len(set(multi30k._PUBLIC.checksums.values())) == 6
 
 
 @pytest.mark.parametrize(

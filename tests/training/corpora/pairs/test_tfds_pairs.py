@@ -11,8 +11,8 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from training.corpora.corpus import CorpusError
-from training.corpora.tfds import TfdsPairs
+from training.corpora.error import CorpusError
+from training.corpora.pairs.tfds import TfdsPairs
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -23,7 +23,7 @@ def builders():
     from tensorflow_datasets.core import registered
 
     tfds.disable_progress_bar()
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     try:
         with registered.skip_registration():
             from pairs_builder import pairs_dataset_builder as module
@@ -324,6 +324,6 @@ class TestDamage:
 
 
 def test_importing_the_module_does_not_import_tensorflow():
-    code = "import sys, training.corpora.tfds, training.corpora.text; sys.exit('tensorflow' in sys.modules)"
-    root = Path(__file__).parents[3]
+    code = "import sys, training.corpora.pairs.tfds, training.corpora.pairs.text; sys.exit('tensorflow' in sys.modules)"
+    root = Path(__file__).parents[4]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

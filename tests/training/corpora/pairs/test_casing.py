@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.corpora.casing import recase
+from training.corpora.pairs.casing import recase
 
 
 @pytest.mark.parametrize(

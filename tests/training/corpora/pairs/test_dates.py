@@ -15,12 +15,12 @@ import pydantic
 import pytest
 from babel import localedata
 
-from training.corpora import dates
-from training.corpora.casing import CASED_SCRIPTS, CASINGS
-from training.corpora.cldr import date_locale
-from training.corpora.corpus import CorpusError
-from training.corpora.dates import DEFAULT_LOCALES, NUM_DAYS, Dates, format_date
-from training.corpora.numerals import HAN_SYSTEMS, numeral
+from training.corpora.error import CorpusError
+from training.corpora.pairs import dates
+from training.corpora.pairs.casing import CASED_SCRIPTS, CASINGS
+from training.corpora.pairs.cldr import date_locale
+from training.corpora.pairs.dates import DEFAULT_LOCALES, NUM_DAYS, Dates, format_date
+from training.corpora.pairs.numerals import HAN_SYSTEMS, numeral
 
 SATURDAY = datetime.date(2026, 11, 21)
 # Every month and weekday, days of one digit and of two.
@@ -162,7 +162,7 @@ def test_sources_are_normalised_and_targets_iso(corpus):
 PRINT_DIGESTS = """
 import datetime, hashlib, sys
 import babel.dates
-from training.corpora.dates import Dates
+from training.corpora.pairs.dates import Dates
 if sys.argv[1] == "after Babel":  # babel#1234: whoever asks Babel first leaves names to those who come later
     for locale in ("he", "ar", "sw"):
         babel.dates.format_date(datetime.date(2026, 11, 21), "EEEE E cccc ccc MMMM MMM LLLL LLL", locale)

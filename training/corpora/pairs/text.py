@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
-import os
-import zlib
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cached_property
@@ -15,12 +12,12 @@ from typing import Any, Literal, Self
 import pydantic
 from pydantic import Field
 
-from training.corpora.corpus import Corpus, CorpusError
-from training.corpora.held_out import hold_out
+from training.corpora.error import CorpusError
+from training.corpora.files import expanded, lines_of
+from training.corpora.pairs.corpus import Corpus
+from training.corpora.pairs.held_out import hold_out
 
 Files = Path | tuple[Path, Path]
-
-_PACKED = (".zip", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst", ".7z")
 
 
 class TextPairs(Corpus):
@@ -120,11 +117,11 @@ class TextPairs(Corpus):
 
     def _rows(self, files: Files) -> Iterator[tuple[str, str]]:
         if isinstance(files, tuple):
-            return _parallel(*map(_expanded, files))
-        return self._table(_expanded(files))
+            return _parallel(*map(expanded, files))
+        return self._table(expanded(files))
 
     def _table(self, path: Path) -> Iterator[tuple[str, str]]:
-        lines = enumerate(_lines(path), 1)
+        lines = enumerate(lines_of(path), 1)
         names = next(lines)[1].split("\t") if self.header else []
         source, target = (self._index(column, names, path) for column in (self.source_column, self.target_column))
         if source == target:
@@ -170,13 +167,9 @@ class TextPairs(Corpus):
         return (kept.sources[0], kept.targets[0]) if len(kept) else None
 
 
-def _expanded(path: Path) -> Path:
-    return Path(os.path.expanduser(path))  # unlike Path.expanduser, no exception for an unknown user
-
-
 def _parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
     counts = [0, 0]
-    for pair in itertools.zip_longest(_lines(source), _lines(target)):
+    for pair in itertools.zip_longest(lines_of(source), lines_of(target)):
         counts = [count + (line is not None) for count, line in zip(counts, pair, strict=True)]
         if None not in pair:
             yield pair
@@ -185,41 +178,3 @@ def _parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
             f"{source} has {counts[0]} lines and {target} has {counts[1]}: line n of one must translate line n of the "
             "other, so both need as many."
         )
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """The lines of a file without their ends; read a line at a time, whatever the size of the file."""
-    if path.name.lower().endswith(_PACKED):
-        raise CorpusError(f"{path}: only plain text and .gz are read; unpack it first.")
-    number = offset = 0
-    try:
-        with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                yield _decoded(line, f"{path}:{number}", offset)
-                offset += len(line)
-    except FileNotFoundError:
-        where = "" if path.is_absolute() else f" in the working directory, {Path.cwd()}"
-        raise CorpusError(f"{path}: there is no such file{where}.") from None
-    except IsADirectoryError:
-        raise CorpusError(f"{path}: expected a file, found a folder.") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CorpusError(
-            f"{path}:{number + 1}: broken gzip file ({error}); download or pack it again, or drop the .gz from the "
-            "name of a file that is not packed."
-        ) from None
-    except OSError as error:
-        raise CorpusError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    if not number:
-        raise CorpusError(f"{path}: the file is empty.")
-
-
-def _decoded(line: bytes, place: str, offset: int) -> str:
-    # Not str.splitlines, nor a file in text mode: U+2028, U+0085 or a lone carriage return do not end a line.
-    try:
-        text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
-    except UnicodeDecodeError as error:
-        raise CorpusError(
-            f"{place}: not UTF-8: byte 0x{line[error.start]:02x} at offset {offset + error.start} of the text; "
-            "convert the file, for example with iconv -t UTF-8 -f ITS-ENCODING."
-        ) from None
-    return text if offset else text.removeprefix("\ufeff")  # a byte order mark, which some editors write

@@ -8,10 +8,10 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from training.corpora.corpus import CorpusError
-from training.corpora.text import TextPairs
+from training.corpora.error import CorpusError
+from training.corpora.pairs.text import TextPairs
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
+DATA = Path(__file__).parents[5] / "shared" / "data"
 NO_HOLD_OUT = {"validation_pairs": 0, "test_pairs": 0}
 
 

@@ -1,4 +1,4 @@
-"""Text pairs from TensorFlow Datasets."""
+"""What the corpora of TensorFlow Datasets have in common: finding, preparing and reading them."""
 
 from __future__ import annotations
 
@@ -10,35 +10,32 @@ import os
 import socket
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any
 
 import pydantic
 from pydantic import Field
 
-from training.corpora.corpus import Corpus, CorpusError
+from training.corpora.error import CorpusError
 
 logger = logging.getLogger(__name__)
 
 _BATCH = 1024
 
 
-class TfdsPairs(Corpus):
-    """Pairs from a translation corpus of TensorFlow Datasets, or any of its corpora with two text features.
+class TfdsCorpus(pydantic.BaseModel):
+    """A corpus of TensorFlow Datasets, whatever it is used as.
 
     A corpus that is prepared in `data_dir` is read from there, also where the code that made it is not at hand, and
     nothing is downloaded. One that is not is downloaded and prepared there, once, where there is a network.
 
-    To translate the other way, swap `source` and `target`; naming one of the two is enough.
-
     Raises:
-        CorpusError: from `splits` and `read`, where TensorFlow Datasets knows no such corpus, or it is neither
-            prepared nor can be; has no such split or text feature; or its files are damaged.
+        CorpusError: from `splits` and from reading, where TensorFlow Datasets knows no such corpus, or it is neither
+            prepared nor can be; has no such split; or its files are damaged.
     """
 
-    kind: Literal["tfds"] = Field(default="tfds", description="pairs from TensorFlow Datasets")
     name: str = Field(
         min_length=1, description="the corpus as TensorFlow Datasets names it: name, name/config or name/config:version"
     )
@@ -46,14 +43,6 @@ class TfdsPairs(Corpus):
         default=None,
         description="the folder of prepared corpora; `~` is the home folder, and a relative path is relative to the "
         "working directory; if left out: the folder in TFDS_DATA_DIR, or ~/tensorflow_datasets",
-    )
-    source: str | None = Field(
-        default=None,
-        description="the feature with the source text, a nested one as outer/inner; if left out: the first of the "
-        "corpus's supervised keys, or of its two languages in alphabetical order",
-    )
-    target: str | None = Field(
-        default=None, description="the feature with the target text; if left out: the other one of those two"
     )
     train_split: str | None = Field(
         default=None, description="the training split, such as train[:90%]; if left out: train"
@@ -63,25 +52,10 @@ class TfdsPairs(Corpus):
     )
     test_split: str | None = Field(default=None, description="the test split; if left out: test, where it exists")
 
-    @pydantic.model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.source is not None and self.source == self.target:
-            raise ValueError(f"source and target are the same feature, {self.source!r}")
-        return self
-
     @property
     def splits(self) -> tuple[str, ...]:
         """The names of the splits; the corpus is prepared if it is not yet, since only then they are known."""
         return tuple(self._expressions)
-
-    @property
-    def language(self) -> str | None:
-        """The language of the targets, where the corpus calls its texts by their languages."""
-        import tensorflow_datasets as tfds
-
-        features = self._builder.info.features
-        name = self._features[1]
-        return name if isinstance(features, tfds.features.Translation) and name in features.languages else None
 
     @cached_property
     def _expressions(self) -> dict[str, str]:
@@ -108,49 +82,31 @@ class TfdsPairs(Corpus):
                 logger.warning("%s: splits %r and %r have %d examples in common.", self.name, one, other, common)
         return found
 
-    def _read(self, split: str) -> Iterator[tuple[str, str]]:
+    @cached_property
+    def _text_features(self) -> list[str]:
+        """The names of the features that are one text, in alphabetical order; of a nested one outer/inner."""
+        return sorted(_texts(self._builder.info.features))
+
+    def _examples(self, split: str, features: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """The texts of these features of each example of a split, in a fixed order."""
         import tensorflow as tf
         import tensorflow_datasets as tfds
 
-        paths = [name.split("/") for name in self._features]
+        paths = [name.split("/") for name in features]
         expression = self._expressions[split]
-        config = tfds.ReadConfig(try_autocache=False)  # the base class keeps what it needs
+        config = tfds.ReadConfig(try_autocache=False)  # who reads keeps what is needed
         try:
             examples = self._builder.as_dataset(split=expression, shuffle_files=False, read_config=config)
             texts = examples.map(lambda example: tuple(functools.reduce(operator.getitem, p, example) for p in paths))
             batches = texts.batch(_BATCH).as_numpy_iterator()
-            pairs = itertools.chain.from_iterable(zip(*batch, strict=True) for batch in batches)
-            for number, pair in enumerate(pairs, 1):
-                yield _decoded(pair, f"{self.name}: example {number} of {expression!r}")
+            rows = itertools.chain.from_iterable(zip(*batch, strict=True) for batch in batches)
+            for number, row in enumerate(rows, 1):
+                yield _decoded(row, f"{self.name}: example {number} of {expression!r}")
         except tf.errors.OpError as error:
             raise CorpusError(
                 f"{self.name}: the files in {self._builder.data_dir} are damaged or incomplete ({_reason(error)}); "
                 "delete that folder and prepare it again."
             ) from None
-
-    @cached_property
-    def _features(self) -> tuple[str, str]:
-        """The names of the source and the target feature."""
-        info = self._builder.info
-        texts = sorted(_texts(info.features))
-        if len(texts) < 2:
-            raise CorpusError(f"{self.name}: not a corpus of pairs; its text features: {_listed(texts)}.")
-        for field, name in (("source", self.source), ("target", self.target)):
-            if name is not None and name not in texts:
-                raise CorpusError(f"{self.name}: {field} = {name!r} is none of its text features: {_listed(texts)}.")
-        if self.source and self.target:
-            return self.source, self.target
-        pair, ordered = _usual_pair(info, texts)
-        if self.source in pair:
-            return self.source, pair[1 - pair.index(self.source)]
-        if self.target in pair:
-            return pair[1 - pair.index(self.target)], self.target
-        if self.source or self.target or not ordered:
-            raise CorpusError(
-                f"{self.name}: the corpus does not say which text is the source and which the target; set source and "
-                f"target to two of its text features: {_listed(texts)}."
-            )
-        return pair
 
     @cached_property
     def _builder(self) -> Any:
@@ -185,7 +141,7 @@ class TfdsPairs(Corpus):
         # A reason that ends in a colon would go on with a list, which `near` makes up for.
         what = f"has no corpus {self.name!r}" if reason[-1:] in ("", ":") else f"cannot load {self.name!r}: {reason}"
         hint = f"; did you mean {' or '.join(near)}?" if near else "."
-        return CorpusError(f"TensorFlow Datasets {what}; prepared in data_dir {folder}: {_listed(prepared)}{hint}")
+        return CorpusError(f"TensorFlow Datasets {what}; prepared in data_dir {folder}: {listed(prepared)}{hint}")
 
     def _prepare(self, builder: Any) -> None:
         missing = f"{self.name} is not prepared in {builder.data_dir}, and"
@@ -201,19 +157,7 @@ class TfdsPairs(Corpus):
             ) from None
 
 
-def _usual_pair(info: Any, texts: list[str]) -> tuple[tuple[str, ...], bool]:
-    """Two text features, or none, and whether their order says which is the source."""
-    import tensorflow_datasets as tfds
-
-    keys = info.supervised_keys
-    if isinstance(keys, tuple) and len(keys) == 2 and all(isinstance(key, str) and key in texts for key in keys):
-        return keys, True
-    two = tuple(texts) if len(texts) == 2 else ()
-    return two, bool(two) and isinstance(info.features, tfds.features.Translation)
-
-
 def _texts(feature: Any, path: str = "") -> Iterator[str]:
-    """The names of the features that are one text; of a nested one outer/inner."""
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
@@ -224,9 +168,9 @@ def _texts(feature: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def _decoded(pair: tuple[bytes, bytes], place: str) -> tuple[str, ...]:
+def _decoded(row: tuple[bytes, ...], place: str) -> tuple[str, ...]:
     try:
-        return tuple(text.decode() for text in pair)
+        return tuple(text.decode() for text in row)
     except UnicodeDecodeError as error:
         raise CorpusError(f"{place} is not UTF-8: {error}.") from None
 
@@ -260,5 +204,6 @@ def _reason(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0].rpartition('}": ')[2]
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Names in a sentence."""
     return ", ".join(names) or "none"

@@ -3,8 +3,8 @@
 import pytest
 from babel import localedata
 
-from training.corpora import cldr
-from training.corpora.cldr import date_fields, date_locale, is_unambiguous
+from training.corpora.pairs import cldr
+from training.corpora.pairs.cldr import date_fields, date_locale, is_unambiguous
 
 
 @pytest.mark.parametrize(

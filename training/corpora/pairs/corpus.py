@@ -13,12 +13,9 @@ from typing import Literal
 import pydantic
 
 from training.bleu import are_sentences
+from training.corpora.error import CorpusError
 
 logger = logging.getLogger(__name__)
-
-
-class CorpusError(ValueError):
-    """Text that cannot be read as a corpus; the message says which file and line, and why."""
 
 
 @dataclasses.dataclass

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from training.corpora.numerals import HAN_SYSTEMS, NUMBERING_SYSTEMS, numeral
+from training.corpora.pairs.numerals import HAN_SYSTEMS, NUMBERING_SYSTEMS, numeral
 
 
 @pytest.mark.parametrize("system", sorted(NUMBERING_SYSTEMS - HAN_SYSTEMS))

@@ -1,0 +1,86 @@
+"""Image captions in several languages: Multi30k (Elliott et al. 2016), from its public files."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from training.corpora.pairs.corpus import Corpus
+from training.corpora.public_files import PublicFiles
+
+_FILES = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
+_PUBLIC = PublicFiles(
+    name="multi30k",
+    # A commit, not a branch: what is behind these addresses never changes.
+    address="https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw",
+    checksums={
+        "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+        "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+        "val.en.gz": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+        "val.de.gz": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+        "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+        "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    },
+    licence="for research and education only",
+)
+
+Language = Literal["en", "de"]
+
+
+class Multi30k(Corpus):
+    """Captions of photographs, English and German: 29,000 pairs to train on, 1,014 to validate with, 1,000 as the test.
+
+    The test is `test_2016_flickr`. The texts are **for research and education only**.
+
+    The public files are read from `folder`, each checked by its SHA-256. One that is missing there is downloaded from
+    the public repository, https://github.com/multi30k/dataset, and put there; a folder that holds all files is never
+    written to, and a file that is there is never replaced.
+
+    Raises:
+        CorpusError: from `read`, where a file is missing and cannot be downloaded, or is not the public one.
+    """
+
+    kind: Literal["multi30k"] = Field(default="multi30k", description="image captions, English and German")
+    source: Language = Field(default="en", description="the language to translate from")
+    target: Language = Field(default="de", description="the language to translate into")
+    folder: Path | None = Field(
+        default=None,
+        description="where the public files, such as train.en.gz, lie, and missing ones are put; `~` is the home "
+        "folder; if left out: attention-zoo/multi30k in XDG_CACHE_HOME or ~/.cache",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.source == self.target:
+            raise ValueError(f"source and target are the same language, {self.source!r}")
+        return self
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits: 'train', 'validation' and 'test'."""
+        return tuple(_FILES)
+
+    @property
+    def language(self) -> str:
+        """The language of the targets."""
+        return self.target
+
+    def metric(self, split: str) -> Literal["bleu"]:
+        """What a model is scored by."""
+        return "bleu"
+
+    @property
+    def licence(self) -> str:
+        """What the texts may be used for."""
+        return "The texts of Multi30k are for research and education only."
+
+    def _read(self, split: str) -> Iterator[tuple[str, str]]:
+        # Once the checksum is right there is nothing else that could be wrong with a file.
+        files = (_PUBLIC.content(f"{_FILES[split]}.{side}.gz", self.folder) for side in (self.source, self.target))
+        sides = (gzip.decompress(content).decode().removesuffix("\n").split("\n") for content in files)
+        return zip(*sides, strict=True)

@@ -22,7 +22,8 @@ import numpy as np
 from training.corpora.pairs import Dates, Pairs
 from training.evaluation import Evaluation, Tally, evaluate
 from training.fitting import fit
-from training.recipe import Recipe
+from training.translation import prepare_pairs
+from training.translator_tables import TranslatorRecipe
 
 ATTENTIONS = ("none", "additive", "concat", "general", "dot", "scaled")
 LOCALES = ("en", "fr", "de", "es", "pt", "it", "nl", "sv")
@@ -49,7 +50,7 @@ def lines(split: str, number: int, seed: int = 0) -> Pairs:
 
 def train(attention: str, pairs: Pairs, validation: Pairs, epochs: int, units: int):
     """The model with that attention, trained on the lines, and the seconds it took."""
-    recipe = Recipe.model_validate(
+    recipe = TranslatorRecipe.model_validate(
         {
             "corpus": {"kind": "dates"},
             "model": {"attention": attention, "units": units, "embedding_dim": 64},
@@ -66,7 +67,7 @@ def train(attention: str, pairs: Pairs, validation: Pairs, epochs: int, units: i
     )
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        translator = fit(recipe, pairs, validation, pathlib.Path(folder)).translator
+        translator = fit(recipe, prepare_pairs(recipe, pairs, validation), pathlib.Path(folder)).trained
     return translator, time.monotonic() - begin
 
 

@@ -9,7 +9,7 @@ import pytest
 import zoo
 from zoo import TextGenerator, Translator
 from zoo.models import GPT, RNNSeq2Seq
-from zoo.serving import Servable, export
+from zoo.serving import ServableTranslator, export
 from zoo.text import CharacterTokenizer
 
 
@@ -49,7 +49,7 @@ def test_a_saved_generator(tmp_path):
 @pytest.mark.parametrize(("name", "version"), [("tiny", "2"), ("tiny/1", "1"), ("tiny/2", "2")])
 def test_an_exported_model_or_a_version_of_it(folder, translator, name, version):
     loaded = zoo.load(folder / "models" / name)
-    assert isinstance(loaded, Servable)
+    assert isinstance(loaded, ServableTranslator)
     assert loaded.path == folder / "models" / "tiny" / version
     assert loaded(["cab", "b"]) == translator(["cab", "b"])
 

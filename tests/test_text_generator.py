@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from zoo.models import GPT
 from zoo.text import BytePairTokenizer, CharacterTokenizer
-from zoo.text_generator import Generation, TextGenerator
+from zoo.text_continuation import Generation
+from zoo.text_generator import TextGenerator
 
 CHARACTERS = CharacterTokenizer("abcdefgh .\nß中")
 PIECES = BytePairTokenizer.learn(["abc abd fgh ß中 gh gh"] * 5, 275)
@@ -188,9 +189,9 @@ def test_other_folders_are_left_alone(generator, tmp_path):
         ({"max_new_tokens": True}, r"^`max_new_tokens` must be a whole number\."),
         ({"seed": 2**70}, r"^`seed` must be a whole number\."),
         ({"seed": 0.5}, r"^`seed` must be a whole number\."),
-        ({"stop": ""}, r"^`stop` must hold strings of 1 to 64 bytes\. Received: ''$"),
-        ({"stop": ["a" * 65]}, r"^`stop` must hold strings of 1 to 64 bytes\."),
-        ({"stop": [3]}, r"^`stop` must hold strings of 1 to 64 bytes\. Received: 3$"),
+        ({"stop": ""}, r"^`stop` must hold strings of 1 to 64 bytes, without NUL\. Received: ''$"),
+        ({"stop": ["a" * 65]}, r"^`stop` must hold strings of 1 to 64 bytes, without NUL\."),
+        ({"stop": [3]}, r"^`stop` must hold strings of 1 to 64 bytes, without NUL\. Received: 3$"),
         ({"batch_size": 0}, r"^`batch_size` must be at least 1\."),
     ],
 )
@@ -235,7 +236,7 @@ def test_a_servers_prompt_that_is_too_long_goes_on_from_its_end(of_characters):
     """In the graph there is no one to refuse it."""
     one = {name: tf.constant([value]) for name, value in {"max_new_tokens": 3, "top_k": 0}.items()}
     one |= {name: tf.constant([value]) for name, value in {"temperature": 0.0, "top_p": 1.0}.items()}
-    one |= {"repetition_penalty": tf.constant([1.0]), "seed": tf.constant([1], tf.int64), "stop": tf.constant([[""]])}
+    one |= {"repetition_penalty": tf.constant([1.0]), "seed": tf.constant([1], tf.int64), "stop": tf.constant([""])}
     long, end = ("abcdefgh" * 9)[:70], ("abcdefgh" * 9)[70 - 23 : 70]
     found, expected = (of_characters._generate(text=tf.constant([text]), **one) for text in (long, end))
     assert found["text"] == expected["text"]

@@ -1,32 +1,29 @@
-"""The card of an exported model: what it is, what it was made from, how good it is, and where it ends."""
+"""The card of an exported translator: what it is, what it was made from, how good it is, and where it ends."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from training.headline import headlines
-from training.recipe import Recipe
+from training.headline import headlines, scored_on
+from training.translator_tables import TranslatorRecipe
 from zoo.text import CharacterTokenizer, Tokenizer
 from zoo.translator import Translator
 
 
-def card(name: str, recipe: Recipe, translator: Translator, metrics: dict[str, Any]) -> str:
+def card(name: str, recipe: TranslatorRecipe, translator: Translator, metrics: dict[str, Any]) -> str:
     """The card as Markdown."""
     lengths = recipe.lengths
     lines = [
         f"# {name}",
         "",
-        *_sentence(recipe.description),
+        *sentence(recipe.description),
         "| | |",
         "|---|---|",
         f"| model | `{type(translator.model).__name__}`, {metrics['parameters']:,} parameters |",
         f"| attention | {_attention(translator)} |",
         f"| decoding | {_decoding(translator)} |",
         f"| corpus | `{recipe.corpus.kind}`, {metrics['training_pairs']:,} training pairs |",
-        *_scores(metrics),
-        f"| training | {metrics['training_seconds']:.0f} s |",
-        f"| command | `{metrics['command']}` |",
-        f"| made with | TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']} |",
+        *facts(metrics),
         *_how_scored(metrics),
         "",
         "## Use",
@@ -55,16 +52,22 @@ def card(name: str, recipe: Recipe, translator: Translator, metrics: dict[str, A
     return "\n".join(lines)
 
 
-def _sentence(description: str) -> list[str]:
+def sentence(description: str) -> list[str]:
     """The description as a paragraph, if there is one."""
     return [f"{description[:1].upper()}{description[1:].removesuffix('.')}.", ""] if description else []
 
 
-def _scores(metrics: dict[str, Any]) -> list[str]:
-    """A row of the table for each score, the most important in bold."""
+def facts(metrics: dict[str, Any]) -> list[str]:
+    """Rows of the table: the scores, the most important in bold, and how they were come by."""
     (first, value), *others = headlines(metrics).items()
-    rows = [f"| {first} | **{value}** of {metrics['total']:,} {metrics['split']} pairs |"]
-    return rows + [f"| {name} | {value} |" for name, value in others]
+    rows = [f"| {first} | **{value}** of {scored_on(metrics)} |"]
+    return [
+        *rows,
+        *(f"| {name} | {value} |" for name, value in others),
+        f"| training | {metrics['training_seconds']:.0f} s |",
+        f"| command | `{metrics['command']}` |",
+        f"| made with | TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']} |",
+    ]
 
 
 def _how_scored(metrics: dict[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import pathlib
+import random
 import shlex
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,10 @@ RUNS, MODELS, PICTURES = pathlib.Path("runs"), pathlib.Path("saved_models"), pat
 
 ModelPath = Annotated[
     pathlib.Path,
-    typer.Argument(metavar="MODEL", help="An exported model's folder, one version of it, or a saved Translator."),
+    typer.Argument(
+        metavar="MODEL",
+        help="An exported model's folder, one version of it, or what a run saved (runs/NAME/translator).",
+    ),
 ]
 Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; without any, lines of stdin.")]
 TextFile = Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read lines of this file instead.")]
@@ -73,11 +77,11 @@ def train(
         folder.mkdir(parents=True, exist_ok=True)
         # Whatever is wrong with the texts is said before TensorFlow starts, and not after the training.
         for split in ("train", "validation", *parsed.corpus.splits):
-            parsed.corpus.read(split)
+            parsed.corpus.check(split)
     import_tensorflow()
     import training.run
     from training.checkpoint import CheckpointError
-    from training.headline import headlines
+    from training.headline import headlines, scored_on
     from training.progress import say
 
     # Any other error of a training is ours, and shows where it is from.
@@ -86,7 +90,7 @@ def train(
     with user_errors():
         version = run.export(models / name)
     for score, value in headlines(run.metrics).items():
-        say(f"{score} on {run.metrics['total']:,} {run.metrics['split']} pairs: {value}")
+        say(f"{score} on {scored_on(run.metrics)}: {value}")
     say(f"run: {folder}   exported: {version}")
 
 
@@ -98,17 +102,20 @@ def evaluate(
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Score a model on a split of its corpus: BLEU if it is of sentences, and how often the whole output is right."""
+    """Score a model on a split of its corpus.
+
+    Translators: BLEU if it is of sentences, and how often the whole output is right. Language models: loss, perplexity.
+    """
     with user_errors():
         from training.recipe import read_recipe
 
-        translator = _load(model)
+        trained = _load(model)
         from training import run
 
         changes = overrides or ()
         parsed = read_recipe(recipe, changes) if recipe else run.read_back(_recipe_folder(model), changes)
-        parsed.corpus.read(split)
-    result = run.score(translator, parsed.corpus, split)
+        parsed.corpus.check(split)
+        result = run.score(trained, parsed, split)
     if as_json:
         typer.echo(run.to_json(result), nl=False)
     else:
@@ -136,7 +143,7 @@ def translate(
     """Translate texts, one result a line; an empty line stays empty."""
     with user_errors():
         lines = _lines(texts, file)
-        translator = _load(model)
+        translator = _load_translator(model)
         at_once = 1 if not texts and file is None and sys.stdin.isatty() else 16 * batch_size
         for chunk in _chunks(lines, at_once):
             for best in translator.translate(chunk, batch_size, beam, length_penalty, n_best):
@@ -145,6 +152,64 @@ def translate(
                     typer.echo(f"{result.score:.4f}\t{line}" if scores else line)
                 if n_best > 1:
                     typer.echo()
+
+
+@app.command()
+def generate(
+    model: ModelPath,
+    prompts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Texts to go on with; none for an empty one.")
+    ] = None,
+    file: Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")] = None,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", min=0, help="The most tokens to add.")] = 256,
+    temperature: Annotated[float, typer.Option(min=0, help="Below 1 likelier; 0 always the likeliest.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw from the so many likeliest; 0 for all.")] = 0,
+    top_p: Annotated[float, typer.Option(min=0, max=1, help="Draw from the likeliest with this share.")] = 1.0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1, what was there becomes less likely.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="What the choices follow from; any if not given.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="How many for each prompt, from seeds that follow.")] = 1,
+) -> None:
+    """Go on with texts by a language model; prompt and text are printed as they come.
+
+    What was exported gives each text at once. Between several texts stands a line of dashes.
+    """
+    with user_errors():
+        if prompts and file:
+            raise ValueError("prompts and --file were both given; give one of them")
+        texts = [file.read_text("utf-8", errors="replace")] if file else prompts or [""]
+        generator = _load_generator(model)
+        settings = dict(temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty)
+        settings |= dict(max_new_tokens=tokens, stop=stop or ())
+        first = random.randrange(2**31) if seed is None else seed
+        for number, text in enumerate(each for each in texts for _ in range(samples)):
+            if number:
+                typer.echo("\n" + "-" * 20)
+            pieces = generator.stream(text, seed=first + number, **settings)
+            typer.echo(text, nl=False)
+            for piece in pieces:
+                typer.echo(piece, nl=False)
+                sys.stdout.flush()
+        typer.echo()
+
+
+@app.command()
+def score(
+    model: ModelPath,
+    texts: Texts = None,
+    file: TextFile = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts to score at once.")] = 32,
+) -> None:
+    """Tell how likely texts are: log-probability, tokens and perplexity of each, and the text, with tabs between."""
+    with user_errors():
+        lines = _lines(texts, file)
+        generator = _load_generator(model)
+        for chunk in _chunks(lines, 16 * batch_size):
+            for each in generator.score(chunk, batch_size):
+                numbers = f"{each.log_probability:.4f}\t{each.tokens}\t{each.perplexity:.4f}"
+                typer.echo(f"{numbers}\t{each.text.replace(chr(10), ' ')}")
 
 
 @app.command()
@@ -175,7 +240,7 @@ def attend(
             _number_or_word("--heads", heads or "mean", "mean"),
         )
         name = _model_name(model)
-        translator = _load(model)
+        translator = _load_translator(model)
         if layers or heads or encoder:
             kinds = None if encoder else [0]
             drawn = [grid.choose(*chosen, kinds) for grid in translator.attend_by_head(lines)]
@@ -229,11 +294,21 @@ def _load(path: pathlib.Path):
         raise FileNotFoundError(f"{path} does not exist; `zoo list` shows the exported models")
     import_tensorflow()
     import zoo
-    from zoo.text_to_text import TextToText
 
-    model = zoo.load(path)
-    if not isinstance(model, TextToText):
-        raise ValueError(f"{path} is a language model, which does not turn one text into another")
+    return zoo.load(path)
+
+
+def _load_translator(path: pathlib.Path):
+    model = _load(path)
+    if not hasattr(model, "translate"):
+        raise ValueError(f"{path} is a language model, which does not turn one text into another; see `zoo generate`")
+    return model
+
+
+def _load_generator(path: pathlib.Path):
+    model = _load(path)
+    if not hasattr(model, "generate"):
+        raise ValueError(f"{path} is a translator, which does not go on with a text; see `zoo translate`")
     return model
 
 
@@ -245,7 +320,7 @@ def _recipe_folder(model: pathlib.Path) -> pathlib.Path:
 
 
 def _model_name(model: pathlib.Path) -> str:
-    parts = [part for part in model.resolve().parts if not part.isdecimal() and part != "translator"]
+    parts = [part for part in model.resolve().parts if not part.isdecimal() and part not in ("translator", "generator")]
     return parts[-1]
 
 
@@ -286,6 +361,10 @@ def _chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
 def _print_scores(result: dict, split: str) -> None:
     from training.headline import headlines
 
+    if result["metric"] == "loss":
+        for name, value in headlines(result).items():
+            typer.echo(f"{split:<12} {name:<14} {value}")
+        return
     for group, score in result["by_group"].items():
         typer.echo(f"{group:<12} {score['exact_match']:>8.2%}  {score['right']:>6,} of {score['total']:,}")
     what = "wrong" if result["metric"] == "exact_match" else "differs"  # there is more than one good translation

@@ -72,7 +72,7 @@ def evaluate(
     """Translates all sources and compares what comes out with the targets.
 
     Args:
-        model: a `Translator` or an exported `Servable`.
+        model: a `Translator` or an exported `ServableTranslator`.
         pairs: what to translate, and what should come out.
         batch_size: how many to translate at once.
         advance: called with the number of pairs done, for a progress bar.

@@ -10,8 +10,12 @@ _NAMES = {"bleu": "BLEU", "bleu_published_style": "BLEU, published style", "chrf
 def headlines(metrics: dict[str, Any]) -> dict[str, str]:
     """The scores by their names, ready to be printed, the most important first.
 
-    Sentences have BLEU with its 95% interval, as `41.02 [39.6, 42.4]`, and everything has exact match.
+    Sentences have BLEU with its 95% interval, as `41.02 [39.6, 42.4]`, and all that is translated has exact match.
+    Running text has the loss of a token, in nats.
     """
+    if metrics.get("metric") == "loss":
+        names = {"loss": "loss", "perplexity": "perplexity", "bits_per_byte": "bits per byte"}
+        return {name: f"{metrics[key]:.4f}" for key, name in names.items()}
     by_name = {name: _interval(metrics[key]) for key, name in _NAMES.items() if key in metrics}
     return by_name | {"exact match": f"{metrics['exact_match']:.2%}"}
 
@@ -19,7 +23,13 @@ def headlines(metrics: dict[str, Any]) -> dict[str, str]:
 def headline(metrics: dict[str, Any]) -> str:
     """The most important score and what it is of, as `99.99% exact match on 10,000 test pairs`."""
     name, value = next(iter(headlines(metrics).items()))
-    return f"{value} {name} on {metrics['total']:,} {metrics['split']} pairs"
+    return f"{value} {name} on {scored_on(metrics)}"
+
+
+def scored_on(metrics: dict[str, Any]) -> str:
+    """What the scores are of, as `10,000 test pairs`."""
+    unit = "tokens" if metrics.get("metric") == "loss" else "pairs"
+    return f"{metrics['total']:,} {metrics['split']} {unit}"
 
 
 def _interval(score: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from training.muon import Muon
 from training.recipe_tables import TrainingConfig
 
 # What weight decay leaves alone, by the names that Keras and the zoo give.
@@ -13,7 +14,7 @@ NOT_DECAYED = ("bias", "gamma", "beta", "scale")
 
 
 def make_optimizer(config: TrainingConfig, updates: int) -> keras.optimizers.Optimizer:
-    """Adam, or AdamW where weights decay.
+    """What the recipe names; AdamW where weights decay.
 
     Args:
         config: what the recipe says.
@@ -28,9 +29,14 @@ def make_optimizer(config: TrainingConfig, updates: int) -> keras.optimizers.Opt
         "use_ema": config.average_decay is not None,
         "ema_momentum": config.average_decay or 0.0,
     }
-    if not config.weight_decay:
+    if config.optimizer == "muon":
+        arguments["adam_beta_2"] = arguments.pop("beta_2")
+        decay = config.weight_decay or None
+        optimizer = Muon(weight_decay=decay, adam_weight_decay=decay, **arguments)
+    elif config.weight_decay:
+        optimizer = FusedAdam(weight_decay=config.weight_decay, **arguments)
+    else:
         return FusedAdam(**arguments)
-    optimizer = FusedAdam(weight_decay=config.weight_decay, **arguments)
     optimizer.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
     return optimizer
 

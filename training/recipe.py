@@ -12,12 +12,19 @@ import pathlib
 import tomllib
 from collections.abc import Iterable
 from importlib import resources
-from typing import Any, get_args
+from typing import Any
 
 import pydantic
 
-from training.corpora.pairs import CORPORA
-from training.recipe_tables import MODELS, TOKENIZERS, Recipe
+from training import generator_tables, translator_tables
+from training.generator_tables import GeneratorRecipe
+from training.recipe_tables import Recipe
+from training.translator_tables import TranslatorRecipe
+
+# Which recipe a model's family makes.
+_RECIPES = dict.fromkeys(translator_tables.MODELS, TranslatorRecipe) | dict.fromkeys(
+    generator_tables.MODELS, GeneratorRecipe
+)
 
 
 class RecipeError(ValueError):
@@ -44,16 +51,27 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     tables = _tables(name)
     for override in overrides:
         _override(tables, override)
+    kind = _kind_of_recipe(name, tables)
     try:
-        return Recipe.model_validate(tables)
+        return kind.model_validate(tables)
     except pydantic.ValidationError as error:
-        faults = "; ".join(_explain(fault) for fault in error.errors())
+        faults = "; ".join(_explain(fault, kind) for fault in error.errors())
         raise RecipeError(f"recipe {name!r}: {faults}") from None
 
 
 def name_of(name: str) -> str:
     """What a recipe's models are called: its name without folder and suffix."""
     return pathlib.PurePath(name).stem
+
+
+def _kind_of_recipe(name: str, tables: dict[str, Any]) -> type[Recipe]:
+    model = tables.get("model", {})
+    family = model.get("family", "rnn_seq2seq") if isinstance(model, dict) else "rnn_seq2seq"
+    if family not in _RECIPES:
+        hint = _nearest(str(family), list(_RECIPES))
+        known = ", ".join(_RECIPES)
+        raise RecipeError(f"recipe {name!r}: 'model.family' must be one of {known}{hint}, received {family!r}")
+    return _RECIPES[family]
 
 
 def _tables(name: str) -> dict[str, Any]:
@@ -92,9 +110,9 @@ def _override(tables: dict[str, Any], override: str) -> None:
     table[last] = value
 
 
-def _explain(fault: dict[str, Any]) -> str:
+def _explain(fault: dict[str, Any], recipe: type[Recipe]) -> str:
     """One fault of a recipe in one sentence."""
-    path, table = _place(fault["loc"])
+    path, table = _place(fault["loc"], recipe)
     key = ".".join(path)
     if fault["type"] == "extra_forbidden":
         known = [] if table is None else list(table.model_fields)
@@ -102,7 +120,7 @@ def _explain(fault: dict[str, Any]) -> str:
     if fault["type"] == "missing":
         return f"{key!r} is missing"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        name, kinds = _KINDS[tuple(path)]
+        name, kinds = recipe.kinds[tuple(path)]
         given = fault["input"].get(name) if isinstance(fault["input"], dict) else None
         known = list(kinds)
         return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
@@ -112,22 +130,14 @@ def _explain(fault: dict[str, Any]) -> str:
     return f"{key!r}: {message[0].lower()}{message[1:]} (received {fault['input']!r})"
 
 
-# The tables that come in several kinds: the key that says which, and the kinds.
-_KINDS = {
-    ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(CORPORA)}),
-    ("model",): ("family", MODELS),
-    **{("tokenizer", side): ("kind", TOKENIZERS) for side in ("source", "target", "joint")},
-}
-
-
-def _place(location: tuple[Any, ...]) -> tuple[list[str], type[pydantic.BaseModel] | None]:
+def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], type[pydantic.BaseModel] | None]:
     """The keys that lead to a place in a recipe, and the table that the last of them stands in."""
     path: list[str] = []
     within: Any = None
-    table: Any = Recipe
+    table: Any = recipe
     for part in map(str, location):
-        if tuple(path) in _KINDS and table is None:
-            table = _KINDS[tuple(path)][1].get(part)  # pydantic puts the kind into the path; the recipe does not
+        if tuple(path) in recipe.kinds and table is None:
+            table = recipe.kinds[tuple(path)][1].get(part)  # pydantic puts the kind into the path; the recipe does not
             continue
         path.append(part)
         field = table and table.model_fields.get(part)

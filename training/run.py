@@ -2,7 +2,7 @@
 
 `FOLDER/recipe.json` is what was run, overrides and defaults included, and `zoo train` takes it as it takes a TOML file;
 `history.csv` and `best.weights.h5` come from the fitting, as does `checkpoint.npz`, which is there until all is done;
-`translator/` is what `zoo.load` reads; `metrics.json` is the score on the test split.
+`translator/` or `generator/` is what `zoo.load` reads; `metrics.json` is the score on the test split.
 """
 
 from __future__ import annotations
@@ -16,18 +16,22 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from training.card import card
+from training import language_modelling, translation
 from training.checkpoint import CHECKPOINT_FILE
-from training.corpora.pairs import Corpus
-from training.evaluation import evaluate
 from training.fitting import fit
-from training.progress import progress_bar, say
+from training.generator_tables import GeneratorRecipe
+from training.progress import say
 from training.recipe import Recipe, read_recipe
-from training.run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, TRANSLATOR_FOLDER
+from training.run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE
+from training.translator_tables import TranslatorRecipe
 from zoo.atomic import write_whole
+from zoo.loading import load
 from zoo.serving import export
-from zoo.text_to_text import TextToText
+from zoo.text_generator import TextGenerator
 from zoo.translator import Translator
+
+# What knows how each kind of recipe is prepared, scored and saved.
+_TASKS = {TranslatorRecipe: translation, GeneratorRecipe: language_modelling}
 
 
 @dataclasses.dataclass
@@ -37,13 +41,13 @@ class Run:
     Attributes:
         name: the recipe's name.
         recipe: what was run.
-        translator: what was trained.
+        trained: what was trained.
         metrics: what `metrics.json` holds.
     """
 
     name: str
     recipe: Recipe
-    translator: Translator
+    trained: Translator | TextGenerator
     metrics: dict[str, Any]
 
     @classmethod
@@ -57,16 +61,17 @@ class Run:
             if not (folder / file).is_file():
                 raise FileNotFoundError(f"{folder} is not the folder of a finished training run: it has no {file}")
         metrics = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
-        return cls(metrics["name"], read_back(folder), Translator.load(folder / TRANSLATOR_FOLDER), metrics)
+        recipe = read_back(folder)
+        return cls(metrics["name"], recipe, load(folder / _TASKS[type(recipe)].SAVED_IN), metrics)
 
     def export(self, path: pathlib.Path) -> pathlib.Path:
         """Exports the model with its card, metrics and recipe, and returns the new version's folder."""
         files = {
-            CARD_FILE: card(self.name, self.recipe, self.translator, self.metrics),
+            CARD_FILE: _TASKS[type(self.recipe)].card(self.name, self.recipe, self.trained, self.metrics),
             METRICS_FILE: to_json(self.metrics),
             RECIPE_FILE: _recipe_text(self.recipe),
         }
-        return export(self.translator, path, files)
+        return export(self.trained, path, files)
 
 
 def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart: bool = False) -> Run:
@@ -87,21 +92,20 @@ def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart
         RecipeError: the recipe does not fit the corpus.
     """
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
-    train_pairs, validation_pairs = recipe.corpus.read("train"), recipe.corpus.read("validation")
-    say(f"{len(train_pairs):,} pairs to train on, {len(validation_pairs):,} to validate with")
     if restart:
         (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-    fitted = fit(recipe, train_pairs, validation_pairs, folder)
-    translator = fitted.translator
+    task = _TASKS[type(recipe)]
+    prepared = task.prepare(recipe)
+    fitted = fit(recipe, prepared, folder)
     write_whole(folder / RECIPE_FILE, _recipe_text(recipe).encode())
-    translator.save(folder / TRANSLATOR_FOLDER)
+    fitted.trained.save(folder / task.SAVED_IN)
     split = "test" if "test" in recipe.corpus.splits else "validation"
     metrics = {
         "name": name,
         "split": split,
-        **score(translator, recipe.corpus, split),
-        "parameters": translator.model.count_params(),
-        "training_pairs": len(train_pairs),
+        **task.score(fitted.trained, recipe.corpus, split),
+        "parameters": fitted.trained.model.count_params(),
+        **prepared.sizes,
         "training_seconds": round(fitted.seconds, 1),
         "command": command,
         "tensorflow": tf.__version__,
@@ -109,14 +113,16 @@ def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart
     }
     write_whole(folder / METRICS_FILE, to_json(metrics).encode())
     (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-    return Run(name, recipe, translator, metrics)
+    return Run(name, recipe, fitted.trained, metrics)
 
 
-def score(model: TextToText, corpus: Corpus, split: str) -> dict[str, Any]:
-    """Evaluates by what the corpus is judged by, with a progress bar; the result is as `Evaluation.to_json`."""
-    pairs, language = corpus.read(split), corpus.language
-    with progress_bar(f"Scoring {split}", len(pairs)) as advance:
-        return evaluate(model, pairs, advance=advance, metric=corpus.metric(split), language=language).to_json()
+def score(model: Any, recipe: Recipe, split: str) -> dict[str, Any]:
+    """What `metrics.json` says of a model on a split of the recipe's corpus, found with a progress bar.
+
+    Raises:
+        ValueError: the model is not of the kind that the recipe trains.
+    """
+    return _TASKS[type(recipe)].score(model, recipe.corpus, split)
 
 
 def read_back(folder: pathlib.Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -3,4 +3,3 @@
 RECIPE_FILE = "recipe.json"
 METRICS_FILE = "metrics.json"
 CARD_FILE = "README.md"
-TRANSLATOR_FOLDER = "translator"

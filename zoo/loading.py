@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pathlib
 
-from zoo.serving import Servable, newest_version
+from zoo.serving import newest_version, open_servable
+from zoo.text_continuation import TextContinuation
 from zoo.text_generator import CONFIG_FILE as GENERATOR_FILE
 from zoo.text_generator import TextGenerator
 from zoo.text_to_text import TextToText
@@ -12,7 +13,7 @@ from zoo.translator import CONFIG_FILE as TRANSLATOR_FILE
 from zoo.translator import Translator
 
 
-def load(path: str | pathlib.Path) -> TextToText | TextGenerator:
+def load(path: str | pathlib.Path) -> TextToText | TextContinuation:
     """Loads a saved `Translator` or `TextGenerator`, or an exported SavedModel.
 
     Args:
@@ -20,8 +21,8 @@ def load(path: str | pathlib.Path) -> TextToText | TextGenerator:
             newest version is taken) or of one version.
 
     Returns:
-        A `Translator` or `TextGenerator`, which can be trained on, or a `Servable`, which cannot; all are called with a
-        list of strings. A `Translator` and a `Servable` have `translate` and `attend`.
+        A `Translator` or `TextGenerator`, which can be trained on; or a `ServableTranslator` or `ServableGenerator`,
+        which cannot, and has the same calls: `translate` and `attend`, or `generate` and `score`.
 
     Raises:
         FileNotFoundError: there is neither.
@@ -32,6 +33,6 @@ def load(path: str | pathlib.Path) -> TextToText | TextGenerator:
     if (path / GENERATOR_FILE).is_file():
         return TextGenerator.load(path)
     if newest_version(path) is not None:
-        return Servable(path)
+        return open_servable(path)
     what = "holds no saved Translator or TextGenerator, and no SavedModel" if path.exists() else "does not exist"
     raise FileNotFoundError(f"{path} {what}.")

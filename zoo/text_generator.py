@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import pathlib
-import random
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -16,70 +13,35 @@ import tensorflow as tf
 
 import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
 from zoo.atomic import replaced_folder
-from zoo.decoding import Sampling, sample
-from zoo.decoding.stop_strings import LONGEST, StopStrings
+from zoo.decoding import Sampling, draw, sample
+from zoo.decoding.stop_strings import StopStrings
 from zoo.layers.functions.inference import inference
-from zoo.text import PADDING, START, Tokenizer
+from zoo.text import END, PADDING, START, Tokenizer
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
+from zoo.text_continuation import DTYPES, STOP_SEPARATOR, TextContinuation, check_settings
+from zoo.text_stream import whole_text
 from zoo.text_to_text import batches_of, check_texts
 
 CONFIG_FILE = "generator.json"
 MODEL_FILE = "model.keras"
-_SEEDS = 2**31 - 1
 _CHUNK = 256  # tokens whose logits are held at once
-_DTYPES = {
-    "max_new_tokens": tf.int32,
-    "temperature": tf.float32,
-    "top_k": tf.int32,
-    "top_p": tf.float32,
-    "repetition_penalty": tf.float32,
-    "seed": tf.int64,
-}
 _SIGNATURE = {
     "text": tf.TensorSpec([None], tf.string, "text"),
-    **{name: tf.TensorSpec([None], dtype, name) for name, dtype in _DTYPES.items()},
-    "stop": tf.TensorSpec([None, None], tf.string, "stop"),
+    **{name: tf.TensorSpec([None], dtype, name) for name, dtype in DTYPES.items()},
+    "stop": tf.TensorSpec([None], tf.string, "stop"),
+}
+# What `serving_default` generates by: the defaults of `generate`, and always the same for the same text.
+_DEFAULTS = {
+    "max_new_tokens": 256,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+    "seed": 0,
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Generation:
-    """A text, and how the model went on.
-
-    Attributes:
-        prompt: the text that was given.
-        text: what follows it, without a stop string.
-        log_probability: the natural logarithm of the model's probability of the tokens drawn, whatever the settings.
-        tokens: how many were drawn, the end token and those of a stop string counted.
-    """
-
-    prompt: str
-    text: str
-    log_probability: float
-    tokens: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """How likely a text is.
-
-    Attributes:
-        text: the text.
-        log_probability: the natural logarithm of its probability, of all its tokens from the first on.
-        tokens: how many there are.
-    """
-
-    text: str
-    log_probability: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        """The model is as unsure of each token as among so many equally likely ones; 1 for a text without tokens."""
-        return math.exp(-self.log_probability / max(self.tokens, 1))
-
-
-class TextGenerator(tf.Module):
+class TextGenerator(TextContinuation, tf.Module):
     """A trained language model that speaks text.
 
     ```python
@@ -119,93 +81,8 @@ class TextGenerator(tf.Module):
         self.tokenizer = tokenizer
         self.context_length = context_length
 
-    def __call__(self, texts: Sequence[str], **settings: Any) -> list[str]:
-        """How texts go on: `generate`, without what else it tells."""
-        return [each.text for each in self.generate(texts, **settings)]
-
-    def generate(
-        self,
-        texts: Sequence[str],
-        max_new_tokens: int | Sequence[int] = 256,
-        temperature: float | Sequence[float] = 1.0,
-        top_k: int | Sequence[int] = 0,
-        top_p: float | Sequence[float] = 1.0,
-        repetition_penalty: float | Sequence[float] = 1.0,
-        seed: int | Sequence[int] | None = None,
-        stop: str | Sequence[str] = (),
-        batch_size: int = 32,
-    ) -> list[Generation]:
-        """Goes on with each text, token by token, until an end token, a stop string or the end of the context.
-
-        Every number is one for all texts, or a list of one each. A text's continuation depends on that text, its
-        settings and its seed alone.
-
-        Args:
-            texts: a list of strings, of any length; empty ones too.
-            max_new_tokens: the most tokens that are added.
-            temperature: what logits are divided by: below 1 likely tokens become likelier; 0 takes the likeliest.
-            top_k: draw from the so many likeliest tokens alone; 0 for all.
-            top_p: draw from the likeliest tokens alone that together have this share of the probability; 1 for all.
-            repetition_penalty: above 1, what has been written before becomes less likely; 1 for none.
-            seed: what the choices follow from. With one for all, text number i has `seed + i`; None for any.
-            stop: strings, of at most 64 bytes, at which a text ends, before them.
-            batch_size: how many go on at once.
-
-        Returns:
-            A `Generation` a text, in the same order.
-
-        Raises:
-            ValueError: `texts` is not a list of strings, a number is out of its range or not one a text, or a prompt
-                leaves no room in the context.
-        """
-        texts = check_texts(texts)
-        seeds = random.randrange(_SEEDS) if seed is None else seed
-        columns = {
-            "max_new_tokens": _column("max_new_tokens", max_new_tokens, texts, least=0, most=2**31 - 1, whole=True),
-            "temperature": _column("temperature", temperature, texts, least=0),
-            "top_k": _column("top_k", top_k, texts, least=0, most=2**31 - 1, whole=True),
-            "top_p": _column("top_p", top_p, texts, least=0, most=1),
-            "repetition_penalty": _column("repetition_penalty", repetition_penalty, texts, least=1e-6),
-            "seed": _column("seed", seeds, texts, whole=True),
-        }
-        if np.ndim(seeds) == 0:
-            columns["seed"] = columns["seed"] + np.arange(len(texts))
-        stop = _checked_stop(stop)
-        self._check_lengths(texts, self.context_length - 1, "leaves no room")
-        generations: list[Generation | None] = [None] * len(texts)
-        for rows, batch in batches_of(texts, batch_size):
-            settings = {name: tf.constant(column[rows], _DTYPES[name]) for name, column in columns.items()}
-            found = self._generate(text=batch, stop=tf.tile([stop], [len(rows), 1]), **settings)
-            columns_found = (found[name].numpy() for name in ("text", "log_probability", "tokens"))
-            for row, text, log_probability, tokens in zip(rows, *columns_found, strict=True):
-                generations[row] = Generation(texts[row], text.decode(), float(log_probability), int(tokens))
-        return generations
-
-    def score(self, texts: Sequence[str], batch_size: int = 32) -> list[Score]:
-        """How likely texts are.
-
-        Args:
-            texts: a list of strings, of any length.
-            batch_size: how many are scored at once.
-
-        Returns:
-            A `Score` a text, in the same order.
-
-        Raises:
-            ValueError: `texts` is not a list of strings, or one is longer than the context.
-        """
-        texts = check_texts(texts)
-        self._check_lengths(texts, self.context_length, "does not fit")
-        scores: list[Score | None] = [None] * len(texts)
-        for rows, batch in batches_of(texts, batch_size):
-            found = self._score(text=batch)
-            for row, log_probability, tokens in zip(
-                rows, found["log_probability"].numpy(), found["tokens"].numpy(), strict=True
-            ):
-                scores[row] = Score(texts[row], float(log_probability), int(tokens))
-        return scores
-
-    def _check_lengths(self, texts, longest, what):
+    def _check_room(self, texts, new):
+        longest, what = self.context_length - new, "leaves no room" if new else "does not fit"
         for rows, batch in batches_of(texts, 256):
             lengths = np.count_nonzero(self.tokenizer.tokenize(batch), axis=1)
             for row, length in zip(rows, lengths, strict=True):
@@ -217,21 +94,14 @@ class TextGenerator(tf.Module):
 
     @tf.function(input_signature=list(_SIGNATURE.values()), autograph=False)
     def _generate(self, text, max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop):
-        tokens = self.tokenizer.tokenize(text)
-        longest = self.context_length - 1
+        tokens, source, first = self._prompts(text)
         lengths = tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32)
-        # Of a prompt that is too long, which `generate` refuses and a server's client may send, the end counts.
-        places = tf.maximum(lengths - longest, 0)[:, None] + tf.range(tf.minimum(tf.shape(tokens)[1], longest))
-        tokens, lengths = tf.gather(tokens, places, batch_dims=1), tf.minimum(lengths, longest)
-        started = tf.pad(tokens, [[0, 0], [1, 0]], constant_values=START)
-        first = tf.gather(started, lengths, batch_dims=1)
-        is_first = tf.range(tf.shape(started)[1]) == lengths[:, None]
-        source = tf.where(is_first, PADDING, started)[:, :-1]
         limits = tf.minimum(max_new_tokens, self.context_length - lengths)
+        strings = tf.strings.split(stop, STOP_SEPARATOR).to_tensor("")
         sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
         with inference(self.context_length):
             found, state = sample(
-                self.model, source, first, limits, sampling, tokens, StopStrings(self.tokenizer, stop)
+                self.model, source, first, limits, sampling, tokens, StopStrings(self.tokenizer, strings)
             )
         written = tf.strings.reduce_join(self.tokenizer.written(found.ids), axis=1)
         kept = tf.where(state["kept"] < 0, tf.strings.length(written), state["kept"])
@@ -241,6 +111,59 @@ class TextGenerator(tf.Module):
             "log_probability": found.scores,
             "tokens": tf.math.count_nonzero(found.ids, axis=1, dtype=tf.int32),
         }
+
+    def _prompts(self, text):
+        """Prompts as ids `(B, P)`; and after a start token all but the last `(B, P)`, and the last `(B,)`."""
+        tokens = self.tokenizer.tokenize(text)
+        longest = self.context_length - 1
+        lengths = tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32)
+        # Of a prompt that is too long, which `generate` refuses and a server's client may send, the end counts.
+        places = tf.maximum(lengths - longest, 0)[:, None] + tf.range(tf.minimum(tf.shape(tokens)[1], longest))
+        tokens, lengths = tf.gather(tokens, places, batch_dims=1), tf.minimum(lengths, longest)
+        started = tf.pad(tokens, [[0, 0], [1, 0]], constant_values=START)
+        is_last = tf.range(tf.shape(started)[1]) == lengths[:, None]
+        return tokens, tf.where(is_last, PADDING, started)[:, :-1], tf.gather(started, lengths, batch_dims=1)
+
+    def stream(self, text: str, **settings: Any) -> Iterator[str]:
+        """As `TextContinuation.stream`, a token at a time."""
+        texts = check_texts([text])
+        columns, stop = check_settings(texts, **settings)
+        self._check_room(texts, 1)
+        room = self.context_length - int(np.count_nonzero(self.tokenizer.tokenize(texts)))
+        limit = min(int(columns["max_new_tokens"][0]), room)
+        sampling = Sampling(**{name: tf.constant(columns[name], DTYPES[name]) for name in Sampling._fields})
+        return whole_text(self._tokens(tf.constant(texts), sampling, limit), stop)
+
+    def _tokens(self, text, sampling, limit):
+        """What each token writes, one after another."""
+        memory, cache, history, token = self._stream_begin(text)
+        for position in range(limit):
+            token, cache, history, written = self._stream_step(
+                token, tf.constant(position), sampling, memory, cache, history
+            )
+            if token == END:
+                return
+            yield written.numpy()[0]
+
+    @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
+    def _stream_begin(self, text):
+        tokens, source, first = self._prompts(text)
+        with inference(self.context_length):
+            return *self.model.begin(source), tokens, first
+
+    # The cache grows by a token a step; a trace for every length would take longer than the step.
+    @tf.function(autograph=False, reduce_retracing=True)
+    def _stream_step(self, token, position, sampling, memory, cache, history):
+        with inference(self.context_length):
+            logits, cache, _ = self.model.step(token[:, None], position, memory, cache)
+        token = draw(logits[:, 0], position, sampling, history)
+        return token, cache, tf.concat([history, token[:, None]], axis=1), self.tokenizer.written(token)
+
+    @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
+    def _generate_by_default(self, text):
+        rows = tf.shape(text)
+        settings = {name: tf.fill(rows, tf.constant(value, DTYPES[name])) for name, value in _DEFAULTS.items()}
+        return self._generate(text=text, stop=tf.fill(rows, ""), **settings)
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _score(self, text):
@@ -277,6 +200,15 @@ class TextGenerator(tf.Module):
         found = tf.map_fn(scores, (hidden, tokens), fn_output_signature=tf.float32, parallel_iterations=1)
         return tf.reshape(found, [-1])[:number]
 
+    def signatures(self) -> dict:
+        """The functions that an export has, by their names: see `zoo.serving.export`."""
+        return {"serving_default": self._generate_by_default, "generate": self._generate, "score": self._score}
+
+    @property
+    def tokenizers(self) -> list[Tokenizer]:
+        """What an export must hold beside the model's weights."""
+        return [self.tokenizer]
+
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes the model and its tokenizer as a folder, which `zoo.load` reads.
 
@@ -310,25 +242,3 @@ class TextGenerator(tf.Module):
         config: dict[str, Any] = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
         model = keras.models.load_model(path / MODEL_FILE, compile=False)
         return cls(model, tokenizer_from_config(config["tokenizer"]), config["context_length"])
-
-
-def _column(name, value, texts, least=-math.inf, most=math.inf, whole=False):
-    """One number a text, from one for all or from a list."""
-    column = np.asarray(value)
-    if column.dtype.kind not in ("iu" if whole else "iuf"):
-        raise ValueError(f"`{name}` must be {'a whole number' if whole else 'a number'}. Received: {name}={value!r}")
-    if column.ndim > 1 or (column.ndim and len(column) != len(texts)):
-        raise ValueError(f"`{name}` must be one number, or one for each of the {len(texts)} texts. Received: {value!r}")
-    if not ((column >= least) & (column <= most)).all():
-        limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ValueError(f"`{name}` must be {limits}. Received: {name}={value!r}")
-    return np.broadcast_to(column, len(texts))
-
-
-def _checked_stop(stop):
-    """The stop strings as bytes; one empty one if there is none."""
-    stop = [stop] if isinstance(stop, str) else list(stop)
-    for each in stop:
-        if not isinstance(each, str) or not 1 <= len(each.encode("utf-8", "replace")) <= LONGEST:
-            raise ValueError(f"`stop` must hold strings of 1 to {LONGEST} bytes. Received: {each!r}")
-    return [each.encode("utf-8", "replace") for each in stop] or [b""]

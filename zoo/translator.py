@@ -189,6 +189,20 @@ class Translator(TextToText, tf.Module):
             maps, source_maps = self.model.attention_maps(source, previous)
         return ids, _zeroed(maps, ids), _zeroed(source_maps, source)
 
+    def signatures(self) -> dict:
+        """The functions that an export has, by their names: see `zoo.serving.export`."""
+        functions = {"serving_default": self._translate}
+        if self.has_attention:
+            functions["attention"] = self._attend
+            if self.has_heads:
+                functions["attention_by_head"] = self._attend_by_head
+        return functions
+
+    @property
+    def tokenizers(self) -> list[Tokenizer]:
+        """What an export must hold beside the model's weights."""
+        return [self.source_tokenizer, self.target_tokenizer]
+
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes the model and its tokenizers as a folder, which `zoo.load` reads.
 

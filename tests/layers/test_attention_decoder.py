@@ -34,8 +34,13 @@ def x(kind, attention, arrays):
 
 
 @pytest.fixture
-def decoder(kind, attention, x, randomize):
-    decoder = AttentionDecoder(UNITS, attention=make_attention(attention), cell=kind)
+def conditional():
+    return False
+
+
+@pytest.fixture
+def decoder(kind, attention, conditional, x, randomize):
+    decoder = AttentionDecoder(UNITS, attention=make_attention(attention), cell=kind, conditional=conditional)
     decoder(x.inputs, x.states, x.memory, MASK)
     return randomize(decoder)
 
@@ -63,6 +68,29 @@ def test_attends_with_the_previous_state_and_then_steps(decoder, kind, attention
                 context = weights @ x.memory[row]
             current = numpy_steps[kind](np.concatenate([x.inputs[row, i], context]), current, *cell)
             np.testing.assert_allclose(contexts[row, i], context, atol=2e-6)
+            np.testing.assert_allclose(states[row, i], current[0], atol=2e-6)
+
+
+@pytest.mark.parametrize("conditional", [True])
+@pytest.mark.parametrize("attention", ["additive", "general"])
+def test_a_conditional_one_reads_the_token_attends_and_reads_the_context(
+    decoder, kind, attention, x, numpy_steps, numpy_softmax
+):
+    cells = [cell.get_weights() for cell in (decoder.recurrent_cell, decoder.context_cell)]
+    states, contexts, found = decoder(x.inputs, x.states, x.memory, MASK, return_attention_scores=True)
+    one_by_one = stepped(decoder, x.inputs[:, None], tuple(s[:, None] for s in x.states), x.memory)
+    for result, one_shot in zip(one_by_one, (states, contexts, found), strict=True):
+        np.testing.assert_allclose(result[:, 0], one_shot, atol=1e-6)
+    for row in range(ROWS):
+        current = tuple(state[row] for state in x.states)
+        for i in range(LENGTH):
+            current = numpy_steps[kind](x.inputs[row, i], current, *cells[0])
+            weights = numpy_softmax(
+                scores(attention, current[0], x.memory[row], decoder.attention.get_weights()), MASK[row]
+            )
+            current = numpy_steps[kind](weights @ x.memory[row], current, *cells[1])
+            np.testing.assert_allclose(found[row, i], weights, atol=2e-6)
+            np.testing.assert_allclose(contexts[row, i], weights @ x.memory[row], atol=2e-6)
             np.testing.assert_allclose(states[row, i], current[0], atol=2e-6)
 
 
@@ -171,6 +199,23 @@ def test_layer_check(layer_check, kind, attention, x):
     )
 
 
+@pytest.mark.parametrize("attention", ["additive"])
+def test_layer_check_of_a_conditional_one(layer_check, kind, x):
+    columns = {"gru": 21, "lstm": 28}[kind]
+    weights = {f"attention/{name}": shape for name, shape in ATTENTION_SHAPES["additive"].items()}
+    for cell, width in (("cell", WIDTH), ("context_cell", MEMORY)):
+        shapes = CELL_SHAPES[kind] | {"kernel": (width, columns)}
+        weights |= {f"{cell}/{name}": shape for name, shape in shapes.items()}
+    layer_check(
+        AttentionDecoder,
+        {"units": UNITS, "attention": make_attention("additive"), "cell": kind, "conditional": True},
+        {"inputs": x.inputs, "initial_states": x.states, "memory": x.memory, "mask": MASK},
+        weights=weights,
+        outputs=[(ROWS, LENGTH, UNITS), (ROWS, LENGTH, MEMORY), (ROWS, LENGTH, SOURCE)],
+        options={"return_attention_scores": True},
+    )
+
+
 @pytest.mark.parametrize(
     ("attention", "step", "tolerance"),
     # Central differences are off by the square of the step and by the rounding over the step. The softmax rounds to
@@ -221,6 +266,7 @@ def test_gradients_are_those_of_finite_differences(kind, attention, step, tolera
             {"units": 5, "attention": "additive"},
             r"^`attention` must be a layer such as AdditiveAttention\(units\), or None\. Received: attention='add",
         ),
+        ({"units": 5, "conditional": True}, r"^`conditional` needs attention; this decoder has a fixed context\.$"),
         ({"units": 5, "cell": "rnn"}, r"^`cell` must be one of 'gru', 'lstm'\. Received: cell='rnn'$"),
     ],
 )

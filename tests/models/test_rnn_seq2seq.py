@@ -8,7 +8,8 @@ import tensorflow as tf
 from zoo.models import RNNSeq2Seq
 
 ATTENTIONS = ("additive", "dot", "scaled", "general", "concat", None)
-KINDS = list(itertools.product(ATTENTIONS, ("gru", "lstm")))
+KINDS = list(itertools.product(ATTENTIONS, ("gru", "lstm"), (False,)))
+KINDS += [("additive", "gru", True), ("general", "lstm", True)]  # the decoder conditional
 
 # Vocabularies, widths and lengths that differ from each other; rows of all lengths, one without any token.
 SIZES = dict(source_vocabulary_size=11, target_vocabulary_size=9, units=6, embedding_dim=5, readout_units=4)
@@ -24,8 +25,8 @@ def identify(kind):
 @pytest.fixture(scope="module", params=KINDS, ids=identify)
 def model(request, randomize):
     """Of each kind one, with random weights. Tests leave it as it is."""
-    attention, cell = request.param
-    return randomize(RNNSeq2Seq(attention=attention, cell=cell, **SIZES))
+    attention, cell, conditional = request.param
+    return randomize(RNNSeq2Seq(attention=attention, cell=cell, conditional=conditional, **SIZES))
 
 
 def step_through(model, source, target):
@@ -82,9 +83,14 @@ def expected_logits(model, source, target, numpy_steps, numpy_softmax):
     for token in target:
         embedded = w["target_embedding/embeddings"][token]
         context = thought
+        if model.conditional:
+            states = step(embedded, states, *cell("decoder/cell"))
         if model.attention:
             context = numpy_softmax(score(states[0], annotations)) @ annotations if len(tokens) else 0 * thought
-        states = step(np.concatenate([embedded, context]), states, *cell("decoder/cell"))
+        if model.conditional:
+            states = step(context, states, *cell("decoder/context_cell"))
+        else:
+            states = step(np.concatenate([embedded, context]), states, *cell("decoder/cell"))
         readout = dense(np.concatenate([states[0], embedded, context]), "readout/dense")
         logits.append(dense(readout.reshape(-1, 2).max(-1), "logits"))
     return np.array(logits)
@@ -452,6 +458,7 @@ def test_follows_the_global_policy():
             r"^`tied_embeddings='all'` needs one vocabulary for both sides\. Received: source_vocabulary_size=11, "
             r"target_vocabulary_size=9$",
         ),
+        ({"attention": None, "conditional": True}, r"^`conditional` needs attention; this decoder has a fixed context"),
         ({"tied_embeddings": True}, r"^`tied_embeddings` must be one of 'none', 'target', 'all'\. Received: "),
         ({"annotation_dropout": -0.1}, r"^`annotation_dropout` must be at least 0 and below 1\. Received: "),
         ({"readout_dropout": 1}, r"^`readout_dropout` must be at least 0 and below 1\. Received: "),

@@ -5,7 +5,7 @@ import pytest
 
 from zoo import Translator
 from zoo.models import RNNSeq2Seq, Transformer
-from zoo.serving import Servable, export
+from zoo.serving import ServableTranslator, export
 from zoo.text import CharacterTokenizer
 
 
@@ -70,4 +70,4 @@ def exported(translator, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def servable(exported):
-    return Servable(exported)
+    return ServableTranslator(exported)

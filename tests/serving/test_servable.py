@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.serving import Servable, export
+from zoo.serving import ServableTranslator, export
 
 TEXTS = ["cab", "", "4321 abcd", "é 1", "  ", "?", "dd", "a"]
 
@@ -27,7 +27,7 @@ def test_attends_as_the_translator_does(servable, translator):
 @pytest.mark.slow
 def test_without_attention_there_is_no_such_signature(without_attention, tmp_path):
     version = export(without_attention, tmp_path / "vector")
-    servable = Servable(version)
+    servable = ServableTranslator(version)
     assert servable(TEXTS) == without_attention(TEXTS)
     assert list(tf.saved_model.load(str(version)).signatures) == ["serving_default"]
     with pytest.raises(ValueError, match=r"vector/1 has no signature 'attention'"):
@@ -38,15 +38,15 @@ def test_the_newest_version_that_is_whole(exported, tmp_path):
     shutil.copytree(exported / "1", tmp_path / "9")
     shutil.copytree(exported / "1", tmp_path / "10")
     (tmp_path / "11").mkdir()
-    assert Servable(tmp_path).path == tmp_path / "10"
-    assert Servable(str(tmp_path / "9")).path == tmp_path / "9"
+    assert ServableTranslator(tmp_path).path == tmp_path / "10"
+    assert ServableTranslator(str(tmp_path / "9")).path == tmp_path / "9"
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])
 def test_where_there_is_no_saved_model(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=rf"{name} holds no SavedModel, nor versions of one\.$"):
-        Servable(tmp_path / name)
+        ServableTranslator(tmp_path / name)
 
 
 @pytest.mark.parametrize(("given", "gives"), [("text", "label"), ("x", "text")])
@@ -60,15 +60,15 @@ def test_a_saved_model_of_another_kind(tmp_path, given, gives):
     call = other.call.get_concrete_function(**{given: tf.TensorSpec([None], tf.string, given)})
     tf.saved_model.save(other, str(tmp_path / "1"), signatures={"serving_default": call})
     with pytest.raises(ValueError, match=r"1 has no signature 'serving_default' from `text` to `text`\.$"):
-        Servable(tmp_path)
+        ServableTranslator(tmp_path)
     tf.saved_model.save(other, str(tmp_path / "2"))
     with pytest.raises(ValueError, match=r"2 has no signature 'serving_default' from `text` to `text`\.$"):
-        Servable(tmp_path)
+        ServableTranslator(tmp_path)
 
 
 @pytest.mark.slow
 def test_a_transformer_decodes_with_its_beam_and_shows_its_heads(exported_transformer, transformer):
-    servable = Servable(exported_transformer)
+    servable = ServableTranslator(exported_transformer)
     assert transformer.beam_size == 3
     for ours, theirs in zip(servable.translate(TEXTS), transformer.translate(TEXTS), strict=True):
         assert (ours.text, ours.alternatives) == (theirs.text, ())

@@ -4,7 +4,7 @@ import pytest
 
 from training.card import card
 from training.recipe import read_recipe
-from training.recipe_tables import Recipe
+from training.translator_tables import TranslatorRecipe
 from zoo import Translator
 from zoo.models import RNNSeq2Seq
 from zoo.text import BytePairTokenizer, CharacterTokenizer
@@ -83,7 +83,9 @@ def test_sentences_of_an_unknown_language():
 
 
 def test_a_restricted_corpus_is_told():
-    text = card("captions", Recipe.model_validate({"corpus": {"kind": "multi30k"}}), TRANSLATOR, {**METRICS, **BLEU})
+    text = card(
+        "captions", TranslatorRecipe.model_validate({"corpus": {"kind": "multi30k"}}), TRANSLATOR, {**METRICS, **BLEU}
+    )
     assert "\n- The texts of Multi30k are for research and education only.\n" in text
     assert "research" not in write()
 

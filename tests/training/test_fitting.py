@@ -13,9 +13,9 @@ import rich.console
 import training.fitting
 import training.training_progress
 from training.corpora.pairs import Pairs
-from training.fitting import build_model, fit, learn_tokenizers
 from training.recipe import RecipeError, read_recipe
 from training.training_progress import TrainingProgress
+from training.translation import build_model, learn_tokenizers, prepare_pairs
 
 TRAIN = Pairs(
     ["abc", "ab", "ba", "cab", "aa", "bb", "b", "c"] * 4, ["zyx", "zy", "yz", "xzy", "zz", "yy", "y", "x"] * 4
@@ -28,12 +28,16 @@ TRANSFORMER = (
 TINY = ("model.units=6", "training.batch_size=8", "training.epochs=2", "training.buckets=1", "training.warmup_steps=2")
 
 
+def fit(recipe, train, validation, folder, callbacks=()):
+    return training.fitting.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
+
+
 def tiny(*overrides):
     return read_recipe("dates", [*TINY, *overrides])
 
 
 def weights_of(result):
-    return [weight.copy() for weight in result.translator.model.get_weights()]
+    return [weight.copy() for weight in result.trained.model.get_weights()]
 
 
 def equal(ours, theirs):
@@ -113,7 +117,7 @@ class TestFit:
         assert result.seconds > 0
 
     def test_limits_are_the_recipes(self, fitted):
-        translator = fitted[0].translator
+        translator = fitted[0].trained
         assert (translator.max_source_length, translator.max_target_length) == (100, 11)
 
     def test_the_same_seed_gives_the_same_weights_bit_for_bit(self, fitted, tmp_path):
@@ -262,5 +266,5 @@ def test_it_learns_to_turn_numbers_round(tmp_path, monitor, average):
     )
     result = fit(recipe, train, check, tmp_path)
     unseen = numbers(200, 2, train.sources + check.sources)
-    right = sum(ours == theirs for ours, theirs in zip(result.translator(unseen.sources), unseen.targets, strict=True))
+    right = sum(ours == theirs for ours, theirs in zip(result.trained(unseen.sources), unseen.targets, strict=True))
     assert right >= 190, result.history

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.corpora.pairs import CORPORA
-from training.recipe import Recipe, RecipeError, name_of, read_recipe, recipe_names
+from training.recipe import RecipeError, name_of, read_recipe, recipe_names
+from training.translator_tables import TranslatorRecipe
 
 # The fewest lines of a recipe of each kind of corpus.
 CORPUS_OF = {
@@ -45,7 +46,7 @@ def tables_of(model, path=()):
 
 def recipe_keys():
     """Every key that a recipe may hold, with a kind of corpus under which it is valid."""
-    for path, keys in tables_of(Recipe):
+    for path, keys in tables_of(TranslatorRecipe):
         yield from (("dates", ".".join((*path, key))) for key in keys)
     for corpus in get_args(CORPORA):
         yield from ((corpus.model_fields["kind"].default, f"corpus.{key}") for key in corpus.model_fields)
@@ -66,7 +67,7 @@ class TestReading:
     def test_all_but_the_corpus_has_a_default(self, write, kind):
         recipe = read_recipe(write(recipe_of(kind)))
         assert recipe.corpus.kind == kind
-        assert recipe == Recipe(corpus=recipe.corpus)
+        assert recipe == TranslatorRecipe(corpus=recipe.corpus)
 
     def test_a_path_may_be_anywhere_and_have_any_suffix(self, write):
         assert read_recipe(write(recipe_of("dates"), "recipe.v2")).corpus.kind == "dates"
@@ -194,7 +195,10 @@ class TestFaults:
                 "model.attention=aditive",
                 "'model.attention': input should be 'additive', 'dot', 'scaled', 'general', 'con",
             ),
-            ("model.family=gpt", "'model.family' must be one of rnn_seq2seq, transformer, received 'gpt'"),
+            (
+                "model.family=gtp",
+                "'model.family' must be one of rnn_seq2seq, transformer, gpt (did you mean 'gpt'?), received 'gtp'",
+            ),
             ("model.dropout=1", "'model.dropout': input should be less than 1 (received 1)"),
             ("training.learning_rate=0", "'training.learning_rate': input should be greater than 0 (received 0)"),
             ("training.warmup_steps=-1", "'training.warmup_steps': input should be greater than or equal to 0"),

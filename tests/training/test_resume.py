@@ -15,10 +15,11 @@ import keras
 import numpy as np
 import pytest
 
+import training.fitting
 from training.checkpoint import CHECKPOINT_FILE, CheckpointError
 from training.corpora.pairs import Pairs
-from training.fitting import fit
 from training.recipe import read_recipe
+from training.translation import prepare_pairs
 
 
 def numbers(amount, seed):
@@ -41,6 +42,10 @@ RNN = "model={units=8,dropout=0.2,annotation_dropout=0.1}"
 PIECES = 'tokenizer.joint={kind="byte_pair",size=270,dropout=0.3}'
 DECAY = "training.weight_decay=0.1"
 FLOAT16, BFLOAT16 = "training.precision=mixed_float16", "training.precision=mixed_bfloat16"
+
+
+def fit(recipe, train, validation, folder, callbacks=()):
+    return training.fitting.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
 
 
 def short(*overrides):
@@ -119,7 +124,7 @@ class TestStops:
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
         assert resumed.history == alone.history
         assert len(alone.history) == 5
-        for ours, theirs in zip(*(each.translator.model.get_weights() for each in (alone, resumed)), strict=True):
+        for ours, theirs in zip(*(each.trained.model.get_weights() for each in (alone, resumed)), strict=True):
             assert np.array_equal(ours, theirs)
 
     @pytest.mark.long
@@ -153,7 +158,7 @@ class TestStops:
         first = fit(recipe, TRAIN, CHECK, tmp_path)
         again = fit(recipe, TRAIN, CHECK, tmp_path, [StopAt(0)])
         assert (again.history, again.seconds) == (first.history, first.seconds)
-        assert again.translator(CHECK.sources) == first.translator(CHECK.sources)
+        assert again.trained(CHECK.sources) == first.trained(CHECK.sources)
 
     def test_one_that_ended_early_has_ended(self, tmp_path):
         """Also when the process is killed before it used its result."""
@@ -245,8 +250,7 @@ class TestCheckpointsThatDoNotFit:
 PROGRAM = """
 import pathlib, sys
 sys.path.insert(0, {tests!r})
-from test_resume import CHECK, TRAIN, short
-from training.fitting import fit
+from test_resume import CHECK, TRAIN, fit, short
 fit(short(*sys.argv[2:]), TRAIN, CHECK, pathlib.Path(sys.argv[1]))
 """
 

@@ -75,7 +75,7 @@ class TestFolders:
             "split": "test",
             "total": 110,
             "by_group": {},
-            "parameters": run.translator.model.count_params(),
+            "parameters": run.trained.model.count_params(),
             "training_pairs": 1980,
             "command": "zoo train backwards.toml",
             "tensorflow": tf.__version__,
@@ -107,7 +107,7 @@ class TestLoadingARun:
     def test_answers_as_the_exported_model_does(self, trained):
         run = Run.load(trained / "runs" / "backwards")
         assert run.name == "backwards"
-        ours, theirs = run.translator.translate(WORDS), zoo.load("saved_models/backwards").translate(WORDS)
+        ours, theirs = run.trained.translate(WORDS), zoo.load("saved_models/backwards").translate(WORDS)
         assert [translation.text for translation in ours] == [translation.text for translation in theirs]
 
     def test_can_be_exported_once_more(self, trained, tmp_path):
@@ -116,7 +116,7 @@ class TestLoadingARun:
         assert version == tmp_path / "again" / "1"
         for file in ("README.md", "metrics.json", "recipe.json"):
             assert (version / file).read_bytes() == (trained / "saved_models/backwards/1" / file).read_bytes()
-        assert zoo.load(version)(WORDS) == run.translator(WORDS)
+        assert zoo.load(version)(WORDS) == run.trained(WORDS)
 
     @pytest.mark.parametrize("file", ["recipe.json", "metrics.json"])
     def test_that_has_not_finished(self, trained, tmp_path, file):

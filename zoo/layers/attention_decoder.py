@@ -16,6 +16,13 @@ class AttentionDecoder(keras.layers.Layer):
         c_i = attention(query=s_{i-1}, memory)
         s_i = cell([E y_{i-1}; c_i], s_{i-1})
 
+    If `conditional`, it attends with a state that knows the last token already, and reads what it attended to with a
+    second cell (Sennrich et al. 2017, section 2):
+
+        s'_i = cell(E y_{i-1}, s_{i-1})
+        c_i = attention(query=s'_i, memory)
+        s_i = context_cell(c_i, s'_i)
+
     Without attention c_i is the same vector at every step, the "thought vector" of Cho et al. 2014.
 
     The cell's kernel is one weight over [token; context]. Its token rows are applied to all steps at once before
@@ -27,6 +34,7 @@ class AttentionDecoder(keras.layers.Layer):
         units: width of the state.
         attention: a `ScoredAttention`, or None for a fixed context.
         cell: "gru" or "lstm".
+        conditional: whether the last token is read before the attention, and the context after it.
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
@@ -42,12 +50,13 @@ class AttentionDecoder(keras.layers.Layer):
         If asked for, the attention weights `(B, T, S)` in float32.
 
     Raises:
-        ValueError: `units` is not a positive integer, `attention` is not such a layer, or there is no such cell.
+        ValueError: `units` is not a positive integer, `attention` is not such a layer, there is no such cell, or
+            `conditional` without attention.
 
-    References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1406.1078
+    References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1406.1078, https://arxiv.org/abs/1703.04357
     """
 
-    def __init__(self, units, attention=None, cell="gru", **kwargs):
+    def __init__(self, units, attention=None, cell="gru", conditional=False, **kwargs):
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
         if attention is not None and not isinstance(attention, ScoredAttention):
@@ -55,13 +64,23 @@ class AttentionDecoder(keras.layers.Layer):
                 "`attention` must be a layer such as AdditiveAttention(units), or None. Received: "
                 f"attention={attention!r}"
             )
+        if conditional and attention is None:
+            raise ValueError("`conditional` needs attention; this decoder has a fixed context.")
         self.attention = attention
         self.cell = cell
+        self.conditional = conditional
         self.recurrent_cell = make_cell(cell, units, dtype=self.dtype_policy, name="cell")
+        self.context_cell = None
+        if conditional:
+            self.context_cell = make_cell(cell, units, dtype=self.dtype_policy, name="context_cell")
 
     def build(self, inputs_shape, initial_states_shape=None, memory_shape=None, mask_shape=None):
-        """Creates the cell's weights for inputs of width E + D, and the attention's."""
-        self.recurrent_cell.build((None, inputs_shape[-1] + memory_shape[-1]))
+        """Creates the attention's weights, and the cell's for inputs of width E + D, or two cells' for E and for D."""
+        if self.conditional:
+            self.recurrent_cell.build((None, inputs_shape[-1]))
+            self.context_cell.build((None, memory_shape[-1]))
+        else:
+            self.recurrent_cell.build((None, inputs_shape[-1] + memory_shape[-1]))
         self._token_columns = slice(0, inputs_shape[-1])
         self._context_columns = slice(inputs_shape[-1], None)
         if self.attention is not None and not self.attention.built:
@@ -98,15 +117,27 @@ class AttentionDecoder(keras.layers.Layer):
             return ops.reshape(tensor, (-1, tensor.shape[-1]))
 
         projected = self.recurrent_cell.project(flat(inputs), self._token_columns) + self.recurrent_cell.input_bias
-        weights = None
+        states = tuple(flat(state) for state in states)
         if self.attention is None:
-            context = ops.repeat(ops.expand_dims(prepared["context"], 1), rows[1], axis=1)
+            context, weights = ops.repeat(ops.expand_dims(prepared["context"], 1), rows[1], axis=1), None
             projected = projected + ops.repeat(prepared["projected_context"], rows[1], axis=0)
+            states = self.recurrent_cell.step(projected, states)
         else:
-            context, weights = self.attention.attend(states[0], prepared["key"], prepared["value"], prepared["mask"])
-            projected = projected + self.recurrent_cell.project(flat(context), self._context_columns)
-        new_states = self.recurrent_cell.step(projected, tuple(flat(state) for state in states))
-        return tuple(ops.reshape(state, (*rows, self.units)) for state in new_states), context, weights
+            states, context, weights = self._attend_and_step(projected, states, prepared, rows[1])
+        return tuple(ops.reshape(state, (*rows, self.units)) for state in states), context, weights
+
+    def _attend_and_step(self, projected, states, prepared, hypotheses):
+        """Projected tokens and states `(B K, ...)` -> new states, the context `(B, K, D)`, the weights `(B, K, S)`."""
+        if self.conditional:
+            states = self.recurrent_cell.step(projected, states)
+        query = ops.reshape(states[0], (-1, hypotheses, self.units))
+        context, weights = self.attention.attend(query, prepared["key"], prepared["value"], prepared["mask"])
+        flat = ops.reshape(context, (-1, context.shape[-1]))
+        if self.conditional:
+            projected = self.context_cell.project(flat) + self.context_cell.input_bias
+            return self.context_cell.step(projected, states), context, weights
+        projected = projected + self.recurrent_cell.project(flat, self._context_columns)
+        return self.recurrent_cell.step(projected, states), context, weights
 
     def call(self, inputs, initial_states, memory, mask=None, return_attention_scores=False):
         """Teacher forcing: all steps, given the right previous tokens; see the class."""
@@ -117,13 +148,8 @@ class AttentionDecoder(keras.layers.Layer):
             return self._fixed_context(projected, initial_states, prepared, ops.shape(inputs)[1])
 
         def step(projected, states):
-            context, weights = self.attention.attend(
-                ops.expand_dims(states[0], 1), prepared["key"], prepared["value"], prepared["mask"]
-            )
-            context = ops.squeeze(context, 1)
-            projected = projected + self.recurrent_cell.project(context, self._context_columns)
-            states = self.recurrent_cell.step(projected, states)
-            outputs = [states[0], context]
+            states, context, weights = self._attend_and_step(projected, states, prepared, 1)
+            outputs = [states[0], ops.squeeze(context, 1)]
             if return_attention_scores:
                 outputs.append(ops.cast(ops.squeeze(weights, 1), self.compute_dtype))
             return ops.concatenate(outputs, axis=-1), list(states)
@@ -170,6 +196,7 @@ class AttentionDecoder(keras.layers.Layer):
             "units": self.units,
             "attention": None if self.attention is None else keras.saving.serialize_keras_object(self.attention),
             "cell": self.cell,
+            "conditional": self.conditional,
         }
 
     @classmethod

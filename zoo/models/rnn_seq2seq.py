@@ -27,7 +27,7 @@ class RNNSeq2Seq(keras.Model):
         h_j = [forward state; backward state]         BidirectionalEncoder
         s_0 = tanh(W_s h'_1)                          from the backward state at the first token
         c_i = attention(s_{i-1}, h)                   from the previous state
-        s_i = cell([E y_{i-1}; c_i], s_{i-1})         AttentionDecoder
+        s_i = cell([E y_{i-1}; c_i], s_{i-1})         AttentionDecoder, which can be `conditional`
         p(y_i) = softmax(W_o maxout(U_o s_i + V_o E y_{i-1} + C_o c_i))    MaxoutReadout, a linear layer
 
     With `attention=None` only the last encoder state, the forward one after the last token beside the backward
@@ -52,6 +52,7 @@ class RNNSeq2Seq(keras.Model):
         readout_dropout: rate, on the maxout layer; `dropout` if None.
         tied_embeddings: "none"; "target", where E is W_o too, which then has no bias (Press and Wolf 2017); or "all",
             where the source embedding is the same as well, which needs one vocabulary for both sides.
+        conditional: whether the decoder attends with a state that knows the last token already, see `AttentionDecoder`.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.
         trainable: whether training changes the weights.
@@ -65,7 +66,7 @@ class RNNSeq2Seq(keras.Model):
 
     Raises:
         ValueError: an unknown attention or cell, a size that is not a positive integer, an odd `units` with "dot" or
-            "scaled", or widths or vocabularies that cannot be tied.
+            "scaled", `conditional` without attention, or widths or vocabularies that cannot be tied.
 
     Example:
         >>> import numpy as np
@@ -89,6 +90,7 @@ class RNNSeq2Seq(keras.Model):
         annotation_dropout=0.0,
         readout_dropout=None,
         tied_embeddings="none",
+        conditional=False,
         dtype=None,
         name=None,
         trainable=True,
@@ -110,6 +112,7 @@ class RNNSeq2Seq(keras.Model):
             annotation_dropout=check_rate("annotation_dropout", annotation_dropout),
             readout_dropout=None if readout_dropout is None else check_rate("readout_dropout", readout_dropout),
             tied_embeddings=check_choice("tied_embeddings", tied_embeddings, TIES),
+            conditional=conditional,
         )
         dtype = keras.dtype_policies.get(dtype)
         embedding_dim = embedding_dim or units
@@ -133,7 +136,7 @@ class RNNSeq2Seq(keras.Model):
             for state in encoder.forward_cell.states
         ]
         decoder = AttentionDecoder(
-            units, attention=_make_attention(attention, units, dtype), cell=cell, dtype=dtype, name="decoder"
+            units, _make_attention(attention, units, dtype), cell, conditional, dtype=dtype, name="decoder"
         )
         readout = MaxoutReadout(readout_units, dropout=readout_dropout, dtype=dtype, name="readout")
         output = None if tied else keras.layers.Dense(target_vocabulary_size, dtype=dtype, name="logits")

@@ -3,13 +3,15 @@
 import importlib
 
 _HOMES = {
-    "Servable": "zoo.serving.servable",
+    "ServableGenerator": "zoo.serving.servable",
+    "ServableTranslator": "zoo.serving.servable",
     "export": "zoo.serving.exporting",
     "newest_version": "zoo.serving.layout",
+    "open_servable": "zoo.serving.servable",
     "versions": "zoo.serving.layout",
 }
 
-__all__ = ["Servable", "export", "newest_version", "versions"]
+__all__ = ["ServableGenerator", "ServableTranslator", "export", "newest_version", "open_servable", "versions"]
 
 
 def __getattr__(name):

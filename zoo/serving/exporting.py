@@ -10,14 +10,18 @@ import tensorflow as tf
 
 from zoo.atomic import temporary_sibling
 from zoo.serving.layout import versions
+from zoo.text_generator import TextGenerator
 from zoo.translator import Translator
 
 
-def export(translator: Translator, path: str | pathlib.Path, files: dict[str, str] | None = None) -> pathlib.Path:
+def export(
+    model: Translator | TextGenerator, path: str | pathlib.Path, files: dict[str, str] | None = None
+) -> pathlib.Path:
     """Writes the next version of a model: `path/<integer>/saved_model.pb` and what belongs to it.
 
     The version is written aside and renamed into place whole, because a server polls the folder and must never
-    see half of one. Its signatures, all of which take `text`, a `[None]` string tensor:
+    see half of one. Its signatures all take `text`, a `[None]` string tensor. Those of a `Translator`, which all decode
+    with its beam:
 
     - `serving_default` gives `text` `[None]`, valid UTF-8, and `score` `[None]`, the log-probability of that text;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and
@@ -26,10 +30,17 @@ def export(translator: Translator, path: str | pathlib.Path, files: dict[str, st
       `source_weights` `[None, N, H, S, S]` of the encoder's self-attention. Only where there are several. It is a
       signature of its own since a client cannot refuse a part of an answer, and this one is long.
 
-    All decode with the translator's beam.
+    Those of a `TextGenerator`:
+
+    - `generate` takes beside it, `[None]` each, the settings of `TextGenerator.generate`: int32 `max_new_tokens`,
+      float32 `temperature`, int32 `top_k`, float32 `top_p` and `repetition_penalty`, int64 `seed`, and the string
+      `stop`, any number of them with NULs between. It gives `[None]` each: `text`, how the text goes on, valid UTF-8,
+      `log_probability`, and `tokens`, how many there are. Of a text that leaves no room in the context the end is read;
+    - `serving_default` is `generate` with its defaults and seed 0;
+    - `score` gives `log_probability` and `tokens` of the text itself, of as much of it as the context holds.
 
     Args:
-        translator: what to export.
+        model: what to export.
         path: the model's folder, whose name is the model's name to a server.
         files: further texts to put into the version's folder, by file name, such as a card.
 
@@ -47,26 +58,17 @@ def export(translator: Translator, path: str | pathlib.Path, files: dict[str, st
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with temporary_sibling(path) as aside:
         folder = aside / "version"
-        tf.saved_model.save(_bare_module(translator), str(folder), signatures=_signatures(translator), options=options)
+        tf.saved_model.save(_bare_module(model), str(folder), signatures=model.signatures(), options=options)
         for name, text in (files or {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         return _rename_to_next_version(folder, path)
 
 
-def _signatures(translator: Translator) -> dict:
-    signatures = {"serving_default": translator._translate}
-    if translator.has_attention:
-        signatures["attention"] = translator._attend
-        if translator.has_heads:
-            signatures["attention_by_head"] = translator._attend_by_head
-    return signatures
-
-
-def _bare_module(translator: Translator) -> tf.Module:
+def _bare_module(model: Translator | TextGenerator) -> tf.Module:
     """A module with nothing but what the signatures use: no layers, no optimizer, no training graph."""
     module = tf.Module()
-    module.weights = [weight.value for weight in translator.model.weights]
-    module.tokenizers = [translator.source_tokenizer, translator.target_tokenizer]
+    module.weights = [weight.value for weight in model.model.weights]
+    module.tokenizers = model.tokenizers
     return module
 
 

@@ -1,25 +1,30 @@
-"""An exported SavedModel, called from Python."""
+"""Exported SavedModels, called from Python: their signatures behind the calls of what was exported."""
 
 from __future__ import annotations
 
 import pathlib
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import saved_model_pb2
 
-from zoo.serving.layout import newest_version
+from zoo.serving.layout import SAVED_MODEL_FILE, newest_version
+from zoo.text_continuation import TextContinuation
 from zoo.text_to_text import TextToText
 
 
-class Servable(TextToText):
-    """The signatures of an exported SavedModel, behind the calls that a `Translator` has.
+class _Servable:
+    """A loaded version.
 
     Args:
         path: a version's folder, or a model's folder, of which the newest version is taken.
 
     Raises:
         FileNotFoundError: there is no SavedModel.
-        ValueError: the SavedModel does not turn `text` into `text`.
+        ValueError: the SavedModel has no signature from `text` to `text` of that name.
     """
+
+    _named = "serving_default"  # the signature that such a SavedModel has
 
     def __init__(self, path: str | pathlib.Path):
         folder = newest_version(pathlib.Path(path))
@@ -28,9 +33,22 @@ class Servable(TextToText):
         self.path = folder
         self._saved_model = tf.saved_model.load(str(folder))
         self._signatures = self._saved_model.signatures
-        default = self._signatures.get("serving_default")
-        if default is None or "text" not in default.structured_outputs or "text" not in _input_names(default):
-            raise ValueError(f"The SavedModel {folder} has no signature 'serving_default' from `text` to `text`.")
+        named = self._signatures.get(self._named)
+        inputs = {} if named is None else named.structured_input_signature[1]
+        if named is None or "text" not in named.structured_outputs or "text" not in inputs:
+            raise ValueError(f"The SavedModel {folder} has no signature {self._named!r} from `text` to `text`.")
+
+
+class ServableTranslator(_Servable, TextToText):
+    """An exported `Translator`.
+
+    Args:
+        path: a version's folder, or a model's folder, of which the newest version is taken.
+
+    Raises:
+        FileNotFoundError: there is no SavedModel.
+        ValueError: the SavedModel does not turn `text` into `text`.
+    """
 
     def _search(self, beam_size, length_penalty, n_best):
         if (beam_size, length_penalty, n_best) != (None, None, 1):
@@ -58,5 +76,47 @@ class Servable(TextToText):
         return self._signatures["attention_by_head"](text=texts)
 
 
-def _input_names(signature) -> dict:
-    return signature.structured_input_signature[1]
+class ServableGenerator(_Servable, TextContinuation):
+    """An exported `TextGenerator`.
+
+    Args:
+        path: a version's folder, or a model's folder, of which the newest version is taken.
+
+    Raises:
+        FileNotFoundError: there is no SavedModel.
+        ValueError: the SavedModel has no signature `generate`.
+    """
+
+    _named = "generate"
+
+    def _generate(self, **tensors):
+        return self._signatures["generate"](**tensors)
+
+    def _score(self, text):
+        return self._signatures["score"](text=text)
+
+    def _check_room(self, texts, new):
+        """A SavedModel does not tell its context: it reads as much of a text as that holds."""
+
+
+def open_servable(path: str | pathlib.Path) -> ServableTranslator | ServableGenerator:
+    """Loads a SavedModel as what it was exported from.
+
+    Args:
+        path: a version's folder, or a model's folder, of which the newest version is taken.
+
+    Raises:
+        FileNotFoundError: there is no SavedModel.
+        ValueError: the SavedModel turns no text into text.
+    """
+    return (ServableGenerator if ServableGenerator._named in _signature_names(path) else ServableTranslator)(path)
+
+
+def _signature_names(path: str | pathlib.Path) -> set[str]:
+    """The names of a SavedModel's signatures, without loading it; none where it cannot be read."""
+    folder = newest_version(pathlib.Path(path))
+    try:
+        saved_model = saved_model_pb2.SavedModel.FromString((folder / SAVED_MODEL_FILE).read_bytes() if folder else b"")
+    except (OSError, DecodeError):
+        return set()
+    return {name for graph in saved_model.meta_graphs for name in graph.signature_def}

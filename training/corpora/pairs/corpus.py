@@ -102,6 +102,10 @@ class Corpus(pydantic.BaseModel, abc.ABC):
             self._cache[split] = pairs
         return self._cache[split]
 
+    def check(self, split: str) -> None:
+        """Reads a split, to see whether it can be read."""
+        self.read(split)
+
     def pairs(self, split: str):
         """A `tf.data.Dataset` of (source, target) scalar strings (UTF-8), in a fixed order."""
         import tensorflow as tf

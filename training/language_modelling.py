@@ -1,0 +1,101 @@
+"""Language models: from a recipe and its text to what is fitted, and what is told of the result."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+
+from training.corpora.texts import TextCorpus
+from training.fitting import Prepared
+from training.generator_card import card
+from training.generator_tables import GeneratorRecipe
+from training.learning import blamed_on, learn_tokenizer
+from training.progress import progress_bar, say
+from training.token_prediction import TokenPrediction
+from training.windows import Windows, encode, windows_once
+from zoo.models import GPT
+from zoo.text import Tokenizer
+from zoo.text_generator import TextGenerator
+
+__all__ = ["SAVED_IN", "card", "prepare", "score"]
+
+SAVED_IN = "generator"
+_BATCH_TOKENS = 8192  # in scoring
+
+
+def prepare(recipe: GeneratorRecipe) -> Prepared:
+    """Learns the tokenizer, reads the texts, builds the model and makes batches.
+
+    Raises:
+        CorpusError: the corpus cannot be read, or lacks a training or validation split.
+        RecipeError: the recipe does not fit the text, as where that is shorter than a batch.
+    """
+    corpus, length = recipe.corpus, recipe.model.context_length
+    with blamed_on("tokenizer"):
+        pieces = (piece for document in corpus.documents("train") for piece in document)
+        tokenizer = learn_tokenizer(recipe.tokenizer, pieces)
+    with blamed_on("model"):
+        model = build_model(recipe, tokenizer)
+    ids, checks = (encode(corpus.documents(split), tokenizer) for split in ("train", "validation"))
+    say(f"{len(ids):,} tokens to train on, {len(checks):,} to validate with; {tokenizer.size:,} in the vocabulary")
+    with blamed_on("training"):
+        windows = Windows(ids, length, recipe.training.batch_size, recipe.seed)
+    return Prepared(
+        model,
+        windows.steps,
+        windows.tokens,
+        windows.training,
+        _checks(checks, length),
+        lambda: TextGenerator(model, tokenizer),
+        {"training_tokens": len(ids)},
+    )
+
+
+def build_model(recipe: GeneratorRecipe, tokenizer: Tokenizer) -> keras.Model:
+    """The recipe's model, with the initial values of its seed."""
+    keras.utils.set_random_seed(recipe.seed)
+    arguments = recipe.model.model_dump(exclude={"family"})
+    return GPT(tokenizer.size, **arguments, dtype=recipe.training.precision, name=recipe.model.family)
+
+
+def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str, Any]:
+    """How well a model predicts a split, each token once.
+
+    A text is cut into windows of the model's context, and a token is predicted from those before it in its window.
+
+    Returns:
+        `loss`, the mean negative log-likelihood of a token in nats; `perplexity`, its exponential; `bits_per_byte`,
+        which does not depend on what a token is; `token_accuracy`, how often the token is the likeliest; `unknown`, how
+        many tokens the vocabulary lacks; and the number of all, `total`.
+
+    Raises:
+        CorpusError: the split cannot be read.
+        ValueError: what is to be scored was exported, and shows no more than its signatures.
+    """
+    if not isinstance(generator, TextGenerator):
+        raise ValueError("an exported language model cannot be scored on a corpus; score the run's `generator` folder")
+    ids = encode(corpus.documents(split), generator.tokenizer)
+    size = sum(len(piece.encode("utf-8", "replace")) for document in corpus.documents(split) for piece in document)
+    scored = TokenPrediction(generator.model)
+    scored.compile(jit_compile=False)
+    windows = _checks(ids, generator.context_length)
+    with progress_bar(f"Scoring {split}", int(windows.cardinality())) as advance:
+        watch = keras.callbacks.LambdaCallback(on_test_batch_end=lambda batch, logs: advance(1))
+        found = scored.evaluate(windows, verbose=0, callbacks=[watch], return_dict=True)
+    total = int(np.count_nonzero(ids[1:] != Tokenizer.start))
+    return {
+        "metric": "loss",
+        "loss": round(found["loss"], 6),
+        "perplexity": round(math.exp(found["loss"]), 6),
+        "bits_per_byte": round(found["loss"] * total / math.log(2) / size, 6),
+        "token_accuracy": round(found["token_accuracy"], 6),
+        "unknown": int(np.count_nonzero(ids == Tokenizer.unknown)),
+        "total": total,
+    }
+
+
+def _checks(ids: np.ndarray, length: int) -> Any:
+    return windows_once(ids, length, max(1, _BATCH_TOKENS // length))

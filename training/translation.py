@@ -1,0 +1,138 @@
+"""Translators: from a recipe and its pairs to what is fitted, and what is told of the result."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import keras
+import numpy as np
+
+from training.bleu import corpus_bleu
+from training.card import card
+from training.corpora.pairs import Corpus, Pairs
+from training.evaluation import evaluate
+from training.fitting import Prepared
+from training.learning import blamed_on, learn_tokenizer
+from training.pipeline import Batches, encode
+from training.progress import progress_bar, say
+from training.sampling import Sampler
+from training.translator_tables import TranslatorRecipe
+from zoo.models import RNNSeq2Seq, Transformer
+from zoo.text import Tokenizer
+from zoo.text_to_text import TextToText
+from zoo.translator import Translator
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["SAVED_IN", "card", "prepare", "prepare_pairs", "score"]
+
+SAVED_IN = "translator"
+
+
+def prepare(recipe: TranslatorRecipe) -> Prepared:
+    """Reads the corpus, learns the tokenizers, builds the model and makes batches.
+
+    Raises:
+        CorpusError: the corpus cannot be read, or lacks a training or validation split.
+        RecipeError: the recipe does not fit the pairs, as where all are longer than its lengths.
+    """
+    train, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
+    say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
+    return prepare_pairs(recipe, train, validation)
+
+
+def prepare_pairs(recipe: TranslatorRecipe, train: Pairs, validation: Pairs) -> Prepared:
+    """As `prepare`, with pairs in the place of the recipe's corpus: some to fit, and some to choose the best epoch by.
+
+    Raises:
+        RecipeError: the recipe does not fit the pairs.
+    """
+    with blamed_on("tokenizer"):
+        tokenizers = learn_tokenizers(recipe, train)
+    with blamed_on("model"):
+        model = build_model(recipe, *tokenizers)
+    with blamed_on("lengths"):
+        batches = _batches(recipe, train, tokenizers, "train")
+        checks = _batches(recipe, validation, tokenizers, "validation")
+    lengths = recipe.lengths.max_source, recipe.lengths.max_target
+    bleu = None
+    if recipe.training.monitor == "bleu":
+        greedy = Translator(model, *tokenizers, *lengths)
+
+        def bleu() -> float:
+            return corpus_bleu(greedy(validation.sources, batch_size=128), validation.targets, recipe.corpus.language)
+
+    return Prepared(
+        model,
+        batches.steps,
+        batches.tokens,
+        batches.training,
+        checks.validation(),
+        lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
+        {"training_pairs": len(train)},
+        bleu,
+    )
+
+
+def score(translator: TextToText, corpus: Corpus, split: str) -> dict[str, Any]:
+    """Translates a split, with a progress bar; the result is as `Evaluation.to_json`, by what the corpus is judged by.
+
+    Raises:
+        CorpusError: the split cannot be read.
+        ValueError: the model turns no text into another.
+    """
+    if not isinstance(translator, TextToText):
+        raise ValueError("a language model cannot be scored on pairs of texts")
+    pairs, language = corpus.read(split), corpus.language
+    with progress_bar(f"Scoring {split}", len(pairs)) as advance:
+        metric = corpus.metric(split)
+        return evaluate(translator, pairs, advance=advance, metric=metric, language=language).to_json()
+
+
+def learn_tokenizers(recipe: TranslatorRecipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of both sides, learnt from the training pairs; one and the same where they are joint."""
+    config = recipe.tokenizer
+    if config.joint:
+        joint = learn_tokenizer(config.joint, [*pairs.sources, *pairs.targets])
+        return joint, joint
+    return learn_tokenizer(config.source, pairs.sources), learn_tokenizer(config.target, pairs.targets)
+
+
+def build_model(recipe: TranslatorRecipe, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> keras.Model:
+    """The recipe's model, with the initial values of its seed."""
+    keras.utils.set_random_seed(recipe.seed)
+    arguments = recipe.model.model_dump(exclude={"family"})
+    if arguments.get("attention") == "none":  # TOML has no null
+        arguments["attention"] = None
+    family = {"rnn_seq2seq": RNNSeq2Seq, "transformer": Transformer}[recipe.model.family]
+    sizes = source_tokenizer.size, target_tokenizer.size
+    return family(*sizes, **arguments, dtype=recipe.training.precision, name=recipe.model.family)
+
+
+def _batches(recipe: TranslatorRecipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer], split: str) -> Batches:
+    encoded = encode(pairs, *tokenizers, recipe.lengths.max_source, recipe.lengths.max_target)
+    if encoded.too_long:
+        logger.warning(
+            "%s: %d of %d pairs have more than lengths.max_source=%d or lengths.max_target=%d tokens and are left out",
+            *(split, encoded.too_long, len(pairs), recipe.lengths.max_source, recipe.lengths.max_target),
+        )
+    config = recipe.training
+    samplers = _samplers(recipe, pairs, tokenizers, encoded.kept) if split == "train" else (None, None)
+    return Batches(encoded, config.batch_size, config.buckets, recipe.seed, config.batch_tokens, samplers)
+
+
+def _samplers(
+    recipe: TranslatorRecipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer], kept: np.ndarray
+) -> tuple[Sampler | None, Sampler | None]:
+    """What draws the ids of sources and targets, where their tokenizer has dropout."""
+
+    def sampler(texts: list[str], tokenizer: Tokenizer, config: Any, longest: int) -> Sampler | None:
+        dropout = getattr(config, "dropout", 0.0)
+        return Sampler([texts[index] for index in kept], tokenizer, dropout, longest) if dropout else None
+
+    source, target = recipe.tokenizer.sides
+    return (
+        sampler(pairs.sources, tokenizers[0], source, recipe.lengths.max_source),
+        sampler(pairs.targets, tokenizers[1], target, recipe.lengths.max_target),
+    )

@@ -1,0 +1,131 @@
+"""From running text to batches: the ids of a split in a row, and windows of it, in an order set by a seed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from training.corpora.texts import Document
+from zoo.text import Tokenizer
+
+# One window in so many begins with the start token instead of its first token.
+STARTED = 8
+
+
+def encode(documents: Iterator[Document], tokenizer: Tokenizer) -> np.ndarray:
+    """The ids of documents one after another, each between a start and an end token.
+
+    Texts are read and tokenised piece by piece, so that they are never in memory as a whole.
+
+    Returns:
+        Ids `(N,)` in the smallest of uint8, uint16 and int32 that holds them.
+    """
+    dtype = next(each for each in (np.uint8, np.uint16, np.int32) if tokenizer.size - 1 <= np.iinfo(each).max)
+    parts = []
+    for document in documents:
+        parts.append(np.array([Tokenizer.start], dtype))
+        parts += (tokenizer.tokenize([piece])[0].numpy().astype(dtype) for piece in document)
+        parts.append(np.array([Tokenizer.end], dtype))
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
+
+class Windows:
+    """Batches of windows of a text: each `length` tokens, and as labels the token after each of them.
+
+    An epoch has every token as a label once, but for what fills no batch, in windows whose borders and order are
+    another epoch's no more. What a batch holds follows from (seed, epoch, its number) alone.
+
+    One window in eight begins with the start token in the place of its first token, and so the model learns to begin
+    where nothing is known of what was before, as texts do that it is to go on with.
+
+    Args:
+        ids: the text, int `(N,)`.
+        length: tokens a window, T.
+        batch_size: windows a batch, B.
+        seed: what the order follows from.
+
+    Raises:
+        ValueError: the text is shorter than a batch of windows.
+    """
+
+    def __init__(self, ids: np.ndarray, length: int, batch_size: int, seed: int = 0):
+        self.ids, self.length, self.batch_size, self.seed = ids, length, batch_size, seed
+        # One window less than there is room for: that is how far the borders are shifted.
+        self._windows = (len(ids) - 1) // length - 1
+        if self._windows < batch_size:
+            raise ValueError(
+                f"a text of {len(ids):,} tokens is too short for batches of {batch_size} windows of {length} tokens; "
+                f"it takes at least {(batch_size + 1) * length + 1:,}"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Batches of an epoch."""
+        return self._windows // self.batch_size
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of an epoch."""
+        return self.steps * self.batch_size * self.length
+
+    def plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the windows of an epoch begin, int `(steps, B)`, and which begin with the start token, bool."""
+        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        shift = random.integers(self.length)
+        order = random.permutation(self._windows)[: self.steps * self.batch_size]
+        started = random.integers(STARTED, size=order.size) == 0
+        return tuple(each.reshape(self.steps, self.batch_size) for each in (shift + self.length * order, started))
+
+    def training(self, first_step: int = 0) -> tf.data.Dataset:
+        """An endless stream of epochs for `model.fit`: (tokens, labels, weights), each `(B, T)`.
+
+        Args:
+            first_step: how many batches have been had before; the stream goes on after them.
+        """
+
+        def endless():
+            first_epoch, done = divmod(first_step, self.steps)
+            batches = itertools.chain.from_iterable(
+                zip(*self.plan(epoch), strict=True) for epoch in itertools.count(first_epoch)
+            )
+            for begins, started in itertools.islice(batches, done, None):
+                windows = self.ids[begins[:, None] + np.arange(self.length + 1)].astype("int32")
+                windows[started, 0] = Tokenizer.start
+                yield windows
+
+        return _dataset(endless, (self.batch_size, self.length + 1), tf.data.INFINITE_CARDINALITY)
+
+
+def windows_once(ids: np.ndarray, length: int, batch_size: int) -> tf.data.Dataset:
+    """Every token of a text as a label once, in batches as `Windows.training` gives them; the last is filled up.
+
+    A token is predicted from those before it in its window, which are half a window on average.
+    """
+    number = -(-(len(ids) - 1) // length)
+    size = min(batch_size, number)
+
+    def generate():
+        for begin in range(0, number, size):
+            windows = np.zeros((size, length + 1), "int32")
+            for row, window in enumerate(range(begin, min(begin + size, number))):
+                part = ids[window * length : (window + 1) * length + 1]
+                windows[row, : len(part)] = part
+            yield windows
+
+    return _dataset(generate, (size, length + 1), -(-number // size))
+
+
+def _dataset(generate: Callable[[], Iterator[np.ndarray]], shape: tuple[int, int], number: int) -> tf.data.Dataset:
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec(shape, tf.int32))
+    # Keras asks how long it is.
+    return dataset.apply(tf.data.experimental.assert_cardinality(number)).map(_split).prefetch(tf.data.AUTOTUNE)
+
+
+def _split(windows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Tokens, labels, and what each label counts: neither padding nor a start token is to be predicted."""
+    labels = windows[:, 1:]
+    weights = tf.cast((labels != Tokenizer.padding) & (labels != Tokenizer.start), tf.float32)
+    return windows[:, :-1], labels, weights

@@ -1,6 +1,7 @@
 """A language model that speaks text: prompts of any kind, each by itself."""
 
 import math
+import shutil
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import zoo
 from zoo.models import GPT
 from zoo.text import BytePairTokenizer, CharacterTokenizer
 from zoo.text_continuation import Generation
@@ -241,3 +243,68 @@ def test_a_servers_prompt_that_is_too_long_goes_on_from_its_end(of_characters):
     found, expected = (of_characters._generate(text=tf.constant([text]), **one) for text in (long, end))
     assert found["text"] == expected["text"]
     assert found["tokens"] == expected["tokens"] == 1
+
+
+# Streams and exports.
+
+
+@pytest.mark.parametrize("stop", [(), ["ab", "\n", "gh "]], ids=["to the end", "with stop strings"])
+def test_a_stream_gives_what_generate_gives(generator, stop):
+    for seed, prompt in enumerate(PROMPTS):
+        settings = dict(max_new_tokens=14, temperature=1.3, top_p=0.95, repetition_penalty=1.1, seed=seed, stop=stop)
+        pieces = list(generator.stream(prompt, **settings))
+        assert all(pieces)
+        assert ["".join(pieces)] == generator([prompt], **settings)
+
+
+def test_a_stream_refuses_at_the_call(of_characters):
+    with pytest.raises(ValueError, match=r"^`temperature` must be at least 0\."):
+        of_characters.stream("a", temperature=-1)
+    with pytest.raises(ValueError, match=r"has 24 tokens, which leaves no room in the model's context of 24"):
+        of_characters.stream("a" * 24)
+    assert list(of_characters.stream("a", max_new_tokens=0)) == []
+
+
+@pytest.fixture(scope="module")
+def exported(generator, tmp_path_factory):
+    return zoo.serving.export(generator, tmp_path_factory.mktemp("exported"), {"README.md": "A card."})
+
+
+def test_an_export_does_what_the_generator_does(generator, exported):
+    servable = zoo.load(exported.parent)
+    assert isinstance(servable, zoo.serving.ServableGenerator)
+    for stop in ((), ["ab", "\n"]):
+        ours, theirs = (each.generate(PROMPTS, **SETTINGS, stop=stop, batch_size=4) for each in (generator, servable))
+        assert ours == theirs
+    assert generator.score(PROMPTS) == servable.score(PROMPTS)
+    assert "".join(servable.stream("ab", seed=1)) == generator(["ab"], seed=1)[0]
+
+
+@pytest.mark.slow
+def test_an_export_runs_with_tensorflow_alone(generator, exported, tmp_path):
+    moved = shutil.copytree(exported, tmp_path / "7")
+    program = """
+import sys
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+assert not any(name.partition(".")[0] == "zoo" for name in sys.modules)
+for name, signature in sorted(model.signatures.items()):
+    print(name, sorted(signature.structured_input_signature[1]), sorted(signature.structured_outputs))
+    for tensor in (*signature.structured_input_signature[1].values(), *signature.structured_outputs.values()):
+        assert tensor.shape.as_list() == [None], tensor
+print(model.signatures["serving_default"](text=tf.constant(["ab", ""]))["text"].numpy().tolist())
+"""
+    run = subprocess.run([sys.executable, "-c", program, str(moved)], capture_output=True, text=True, check=True)
+    settings = ["max_new_tokens", "repetition_penalty", "seed", "stop", "temperature", "text", "top_k", "top_p"]
+    found = [text.encode() for each in ("ab", "") for text in generator([each], seed=0)]
+    assert run.stdout.splitlines() == [
+        f"generate {settings} {['log_probability', 'text', 'tokens']}",
+        f"score ['text'] {['log_probability', 'tokens']}",
+        f"serving_default ['text'] {['log_probability', 'text', 'tokens']}",
+        str(found),
+    ]
+
+
+def test_a_stop_string_without_nul(of_characters):
+    with pytest.raises(ValueError, match=r"^`stop` must hold strings of 1 to 64 bytes, without NUL\."):
+        of_characters(["a"], stop=["a\0b"])

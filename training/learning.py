@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 
+from training.corpora.error import CorpusError
 from training.recipe import RecipeError
 from training.recipe_tables import BytePairConfig, CharactersConfig
 from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
@@ -22,5 +23,7 @@ def blamed_on(table: str) -> Iterator[None]:
     """Turns an error into one that names the recipe's table it comes from."""
     try:
         yield
+    except CorpusError:  # which names its place itself
+        raise
     except ValueError as error:
         raise RecipeError(f"{table}: {error}") from error

@@ -7,9 +7,11 @@ import math
 import keras
 from keras import ops
 
+from training.update_counting import UpdateCounting
+
 
 @keras.saving.register_keras_serializable(package="zoo")
-class Muon(keras.optimizers.Muon):
+class Muon(UpdateCounting, keras.optimizers.Muon):
     """`keras.optimizers.Muon`, which orthogonalises the update of each matrix, for matrices however they are stored.
 
     Attention keeps its projections as `(D, H, d)` and `(H, d, D)`; what they are is the matrices `(D, H d)` and
@@ -19,23 +21,29 @@ class Muon(keras.optimizers.Muon):
     References: https://kellerjordan.github.io/posts/muon, https://arxiv.org/abs/2502.16982
     """
 
+    def build(self, var_list):
+        """Creates the momentums, and the second moments of what is Adam's."""
+        super().build(var_list)
+        # By their numbers, since in an update the variables have no names.
+        self._matrix_shapes = {self._get_variable_index(each): _matrix_shape(each) for each in var_list}
+
     def _should_use_adamw(self, variable):
         if len(variable.shape) == 3 and variable.path.endswith("kernel"):
             return False
-        return super()._should_use_adamw(variable)
+        return not variable.path.endswith("kernel") or super()._should_use_adamw(variable)
 
     def _muon_update_step(self, gradient, variable, lr, m):
         self.assign_add(m, ops.add(gradient, m * (self.momentum - 1)))
         update = ops.add(gradient, self.momentum * m) if self.nesterov else ops.convert_to_tensor(m)
-        matrix = ops.reshape(update, _matrix_shape(variable))
+        matrix = ops.reshape(update, self._matrix_shapes[self._get_variable_index(variable)])
         matrix = self.lr_adjust(self.zeropower_via_newtonschulz5(matrix, self.ns_steps))
         self.assign_sub(variable, ops.cast(lr, variable.dtype) * ops.reshape(matrix, variable.shape))
 
 
 def _matrix_shape(variable):
-    """Of a kernel of attention, inputs by outputs."""
-    shape = variable.shape
-    if len(shape) == 2:
+    """Of a kernel of attention, inputs by outputs; of all else its own."""
+    shape = tuple(variable.shape)
+    if len(shape) != 3:
         return shape
     inputs = 2 if "attention_output" in variable.path else 1
     return math.prod(shape[:inputs]), math.prod(shape[inputs:])

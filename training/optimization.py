@@ -8,6 +8,7 @@ from keras import ops
 
 from training.muon import Muon
 from training.recipe_tables import TrainingConfig
+from training.update_counting import UpdateCounting
 
 # What weight decay leaves alone, by the names that Keras and the zoo give.
 NOT_DECAYED = ("bias", "gamma", "beta", "scale")
@@ -32,7 +33,7 @@ def make_optimizer(config: TrainingConfig, updates: int) -> keras.optimizers.Opt
     if config.optimizer == "muon":
         arguments["adam_beta_2"] = arguments.pop("beta_2")
         decay = config.weight_decay or None
-        optimizer = Muon(weight_decay=decay, adam_weight_decay=decay, **arguments)
+        optimizer = Muon(weight_decay=decay, adam_weight_decay=decay, exclude_layers=["logits"], **arguments)
     elif config.weight_decay:
         optimizer = FusedAdam(weight_decay=config.weight_decay, **arguments)
     else:
@@ -42,21 +43,16 @@ def make_optimizer(config: TrainingConfig, updates: int) -> keras.optimizers.Opt
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class FusedAdam(keras.optimizers.Adam):
+class FusedAdam(UpdateCounting, keras.optimizers.Adam):
     """Adam, or AdamW with `weight_decay`, by one operation a variable, where Keras' own takes a dozen.
 
     For models of a few million parameters in many variables that is a fraction of the time. The update is that of the
     paper for every variable. Keras' differs from it, and from this, for embeddings that are nothing but looked up: of
     those it leaves alone the moments of rows that a batch does not name, and in the norm of all gradients it counts a
-    row that is named twice as two. Where gradients are accumulated, schedules and the moving average count updates;
-    Keras' count batches.
+    row that is named twice as two.
 
     Reference: https://arxiv.org/abs/1412.6980
     """
-
-    def apply(self, grads, trainable_variables=None):
-        """Updates the variables by their gradients."""
-        super().apply([None if each is None else tf.convert_to_tensor(each) for each in grads], trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates a variable and its two moments."""
@@ -77,20 +73,6 @@ class FusedAdam(keras.optimizers.Adam):
             epsilon=tf.cast(self.epsilon, variable.dtype),
             grad=tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
         )
-
-    def _get_current_learning_rate(self):
-        schedule = isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
-        return self._learning_rate(self.iterations) if schedule else super()._get_current_learning_rate()
-
-    def _update_model_variables_moving_average(self, trainable_variables):
-        def update():
-            keras.optimizers.Adam._update_model_variables_moving_average(self, trainable_variables)
-
-        batches = self.gradient_accumulation_steps or 1
-        if batches == 1:
-            update()
-        else:
-            ops.cond((self._iterations + 1) % batches == 0, update, lambda: None)
 
 
 def learning_rate(config: TrainingConfig, updates: int) -> float | keras.optimizers.schedules.LearningRateSchedule:

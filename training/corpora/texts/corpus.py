@@ -98,9 +98,8 @@ class TextCorpus(pydantic.BaseModel, abc.ABC):
         if split in self._given and not (split == "train" and any(self._shares.values())):
             return _not_empty(self._read(split), f"Split {split!r} of corpus {self.kind!r} holds no text.")
         begin, end = self._bounds[split]
-        what = (
-            f"Split {split!r} of corpus {self.kind!r} is empty: it has {self._bounds['test'][1]:,} characters in all."
-        )
+        total = self._bounds["test"][1]
+        what = f"Split {split!r} of corpus {self.kind!r} is empty: there are {total:,} characters in all."
         return _not_empty(_between(self._read("train"), begin, end), what)
 
     def check(self, split: str) -> None:

@@ -1,0 +1,176 @@
+"""Running text: every character of it once, in documents and pieces, and splits that share none."""
+
+import contextlib
+import gzip
+import itertools
+import re
+from pathlib import Path
+
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.corpora.error import CorpusError
+from training.corpora.texts import PydocTopics, TextFiles, TinyShakespeare, corpus
+from training.corpora.texts.corpus import in_pieces
+
+DATA = Path(__file__).parents[5] / "shared" / "data" / "tinyshakespeare"
+
+
+def texts(read, split):
+    """The documents of a split as strings."""
+    return ["".join(document) for document in read.documents(split)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = text if isinstance(text, bytes) else text.encode()
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return path
+
+    return write
+
+
+class TestPieces:
+    def test_they_end_before_lines_that_begin_with_no_white_space(self, monkeypatch):
+        monkeypatch.setattr(corpus, "PIECE", 4)
+        lines = ["ab\n", "cd\n", " e\n", "\n", "f\n", "g\n", "h"]
+        assert list(in_pieces(lines)) == ["ab\ncd\n e\n\n", "f\ng\n", "h"]
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.lists(st.text("a \n", min_size=1)), st.integers(1, 9))
+    def test_nothing_is_lost(self, lines, size):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(corpus, "PIECE", size)
+            pieces = list(in_pieces(lines))
+        assert "".join(pieces) == "".join(lines)
+        assert all(piece and not (number and piece[0].isspace()) for number, piece in enumerate(pieces))
+
+
+class TestSplits:
+    def test_the_last_tenth_is_held_out(self, write):
+        read = TextFiles(train=write("a.txt", "0123456789" * 4 + "x"))
+        assert read.splits == ("train", "validation")
+        assert (texts(read, "train"), texts(read, "validation")) == ([("0123456789" * 4)[:36]], ["6789x"])
+
+    def test_a_cut_may_fall_into_any_document(self, write):
+        files = [write("a.txt", "aaaaa"), write("b.txt", "bbbbbbbbbb"), write("c.txt", "ccccc")]
+        read = TextFiles(train=files, validation_share=0.3, test_share=0.2)
+        assert read.splits == ("train", "validation", "test")
+        assert texts(read, "train") == ["aaaaa", "bbbbb"]
+        assert texts(read, "validation") == ["bbbbb", "c"]
+        assert texts(read, "test") == ["cccc"]
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.lists(st.integers(0, 30), min_size=1), st.floats(0, 0.49), st.floats(0, 0.49), st.integers(1, 7))
+    def test_together_they_are_the_text(self, sizes, validation, test, piece):
+        class Made(TextFiles):
+            def _read(self, split):
+                letters = itertools.cycle("abcdefg")
+                for size in sizes:
+                    text = "".join(itertools.islice(letters, size))
+                    yield (text[begin : begin + piece] for begin in range(0, size, piece))
+
+        read = Made(train="any", validation_share=validation, test_share=test)
+        found = []
+        for split in read.splits:
+            with contextlib.suppress(CorpusError):  # of a short text a split may be empty
+                found += texts(read, split)
+        assert "".join(found) == ("abcdefg" * sum(sizes))[: sum(sizes)]
+
+    def test_given_files_are_read_whole(self, write):
+        train, other = write("a.txt", "a" * 50), write("b.txt", "bbb")
+        read = TextFiles(train=train, validation=other)
+        assert (texts(read, "train"), texts(read, "validation")) == (["a" * 50], ["bbb"])
+
+    @pytest.mark.parametrize("share", ["validation_share", "test_share"])
+    def test_a_split_is_given_or_held_out(self, write, share):
+        file = write("a.txt", "text")
+        read = TextFiles(train=file, validation=file, test=file, **{share: 0.1})
+        with pytest.raises(CorpusError, match=rf"has a split '{share[:-6]}' of its own; leave {share} out"):
+            read.check("train")
+
+    def test_shares_that_leave_nothing(self, write):
+        with pytest.raises(pydantic.ValidationError, match="together leave nothing to train on"):
+            TextFiles(train=write("a.txt", "text"), validation_share=0.5, test_share=0.5)
+
+    def test_what_does_not_exist(self, write):
+        read = TextFiles(train=write("a.txt", "text" * 9), validation_share=0)
+        with pytest.raises(CorpusError, match="has no split 'validation'; it has train"):
+            read.check("validation")
+        with pytest.raises(CorpusError, match="Split 'train' of corpus 'text' is empty: there are 1 characters"):
+            TextFiles(train=write("b.txt", "x"), validation_share=0.01).check("train")
+
+    def test_nothing_is_kept_so_it_can_be_read_again(self, write):
+        read = TextFiles(train=write("a.txt", "one\ntwo\n" * 9))
+        assert texts(read, "train") == texts(read, "train")
+
+
+class TestFiles:
+    def test_a_folder_is_read_by_name_but_for_what_is_hidden(self, write, tmp_path):
+        write("books/b.txt", "second")
+        write("books/a/z.txt.gz", "first")
+        write("books/.git/x.txt", "hidden")
+        write("books/notes.md", "other")
+        every = TextFiles(train=tmp_path / "books", validation_share=0)
+        assert texts(every, "train") == ["first", "second", "other"]
+        some = TextFiles(train=tmp_path / "books", pattern="*.txt*", validation_share=0)
+        assert texts(some, "train") == ["first", "second"]
+        with pytest.raises(CorpusError, match=r"books holds no file whose name fits pattern = '\*\.csv'"):
+            TextFiles(train=tmp_path / "books", pattern="*.csv").check("train")
+
+    def test_line_ends_and_byte_order_marks(self, write):
+        read = TextFiles(train=write("a.txt", "\ufeffone\r\ntwo\n\nthree\u2028four\rfive".encode()), validation_share=0)
+        assert texts(read, "train") == ["one\ntwo\n\nthree\u2028four\rfive"]
+
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            ("a.txt", b"", "a.txt: the file is empty"),
+            ("a.txt", b"one\n\xff", "a.txt:2: not UTF-8: byte 0xff"),
+            ("a.zip", b"PK", "only plain text and .gz are read"),
+        ],
+    )
+    def test_what_cannot_be_read(self, write, name, content, message):
+        with pytest.raises(CorpusError, match=re.escape(message)):
+            TextFiles(train=write(name, content)).check("train")
+
+    def test_a_missing_file_and_a_broken_one(self, tmp_path):
+        with pytest.raises(CorpusError, match="there is no such file"):
+            TextFiles(train=tmp_path / "none.txt").check("train")
+        (tmp_path / "a.gz").write_bytes(gzip.compress(b"text " * 999)[:40])
+        with pytest.raises(CorpusError, match=r"a\.gz:1: broken gzip file"):
+            TextFiles(train=tmp_path / "a.gz").check("train")
+
+    def test_a_recipes_json_reads_back(self, write):
+        read = TextFiles(train=[write("a.txt", "some text")], test_share=0.2)
+        assert TextFiles.model_validate_json(read.model_dump_json()) == read
+
+
+class TestPydoc:
+    def test_it_is_pythons_own(self):
+        from pydoc_data.topics import topics
+
+        train, validation = (texts(PydocTopics(), split) for split in ("train", "validation"))
+        assert "".join(train + validation) == "".join(topics[name] for name in sorted(topics))
+        assert len(train) + len(validation) == len(topics) + 1  # the cut is within one
+        assert 0.0999 < sum(map(len, validation)) / sum(map(len, train + validation)) < 0.1001
+
+
+class TestTinyShakespeare:
+    def test_the_usual_split(self):
+        if not DATA.is_dir():
+            pytest.skip(f"needs {DATA}")
+        read = TinyShakespeare(folder=DATA)
+        (train,), (validation,) = (texts(read, split) for split in ("train", "validation"))
+        assert (len(train), len(validation)) == (1_003_854, 111_540)
+        assert train.startswith("First Citizen:\nBefore we proceed")
+
+    def test_another_file_of_that_name(self, tmp_path):
+        (tmp_path / "input.txt").write_text("To be")
+        with pytest.raises(CorpusError, match=r"input\.txt is not the public file: its SHA-256 is"):
+            TinyShakespeare(folder=tmp_path).check("train")

@@ -266,16 +266,24 @@ def compare_lengths(
 
 @app.command()
 def export(
-    run: Annotated[pathlib.Path, typer.Argument(help="A run's folder, such as runs/dates.")],
+    run: Annotated[
+        pathlib.Path,
+        typer.Argument(help="A run's folder, such as runs/dates, or a GPT-2 checkpoint's."),
+    ],
     to: Annotated[pathlib.Path | None, typer.Option(help="The model's folder; default saved_models/NAME.")] = None,
 ) -> None:
-    """Export a finished run once more, as the next version of its model."""
+    """Export a finished run once more, as the next version of its model; or anybody's GPT-2."""
     with user_errors():
         import_tensorflow()
         from training.run import Run
+        from zoo.gpt2_checkpoint import is_gpt2, load_gpt2
+        from zoo.serving import export
 
-        finished = Run.load(run)
-        typer.echo(finished.export(to or MODELS / finished.name))
+        if is_gpt2(run):
+            typer.echo(export(load_gpt2(run), to or MODELS / _model_name(run)))
+        else:
+            finished = Run.load(run)
+            typer.echo(finished.export(to or MODELS / finished.name))
 
 
 @app.command("list")

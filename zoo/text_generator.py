@@ -60,12 +60,16 @@ class TextGenerator(TextContinuation, tf.Module):
         tokenizer: the tokenizer of its texts.
         context_length: the most tokens that a prompt and what follows it may have together, the start token counted;
             the model's own if None.
+        add_start: whether a text begins after the start token, whose first token has then a probability too. Without
+            one only an empty prompt does, and a score begins with the second token.
 
     Raises:
         ValueError: a tokenizer with more ids than the model, or a context that is below 2 or longer than the model's.
     """
 
-    def __init__(self, model: keras.Model, tokenizer: Tokenizer, context_length: int | None = None):
+    def __init__(
+        self, model: keras.Model, tokenizer: Tokenizer, context_length: int | None = None, add_start: bool = True
+    ):
         super().__init__()
         if tokenizer.size > model.vocabulary_size:
             raise ValueError(
@@ -80,6 +84,7 @@ class TextGenerator(TextContinuation, tf.Module):
         self.model = model
         self.tokenizer = tokenizer
         self.context_length = context_length
+        self.add_start = add_start
 
     def _check_room(self, texts, new):
         longest, what = self.context_length - new, "leaves no room" if new else "does not fit"
@@ -122,6 +127,9 @@ class TextGenerator(TextContinuation, tf.Module):
         tokens, lengths = tf.gather(tokens, places, batch_dims=1), tf.minimum(lengths, longest)
         started = tf.pad(tokens, [[0, 0], [1, 0]], constant_values=START)
         is_last = tf.range(tf.shape(started)[1]) == lengths[:, None]
+        if not self.add_start:
+            is_first = tf.range(tf.shape(started)[1]) == 0
+            started = tf.where(is_first & (lengths > 0)[:, None], PADDING, started)
         return tokens, tf.where(is_last, PADDING, started)[:, :-1], tf.gather(started, lengths, batch_dims=1)
 
     def stream(self, text: str, **settings: Any) -> Iterator[str]:
@@ -168,7 +176,10 @@ class TextGenerator(TextContinuation, tf.Module):
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _score(self, text):
         tokens = self.tokenizer.tokenize(text, max_length=self.context_length)
-        previous = tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=START)
+        if self.add_start:
+            previous = tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=START)
+        else:
+            previous, tokens = tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]])
         with inference(self.context_length):
             hidden = self.model.without_logits()(previous)
         is_token = tokens != PADDING
@@ -223,7 +234,11 @@ class TextGenerator(TextContinuation, tf.Module):
         path = pathlib.Path(path)
         with replaced_folder(path, marker=CONFIG_FILE) as folder:
             self.model.save(folder / MODEL_FILE)
-            config = {"tokenizer": tokenizer_to_config(self.tokenizer), "context_length": self.context_length}
+            config = {
+                "tokenizer": tokenizer_to_config(self.tokenizer),
+                "context_length": self.context_length,
+                "add_start": self.add_start,
+            }
             text = json.dumps(config, ensure_ascii=False, indent=1)
             (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
         return path
@@ -241,4 +256,4 @@ class TextGenerator(TextContinuation, tf.Module):
                 raise FileNotFoundError(f"{path} is not a saved TextGenerator: it has no {file}.")
         config: dict[str, Any] = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
         model = keras.models.load_model(path / MODEL_FILE, compile=False)
-        return cls(model, tokenizer_from_config(config["tokenizer"]), config["context_length"])
+        return cls(model, tokenizer_from_config(config.pop("tokenizer")), **config)

@@ -7,34 +7,16 @@ import pathlib
 import re
 
 import pytest
-from typer.testing import CliRunner
+from command_line import refuses, run, succeeds
 
 import zoo
-from training.cli import _chunks, _lines, _model_name, app
+from training.cli import _chunks, _lines, _model_name
 from zoo import TextGenerator
 from zoo.models import GPT
 from zoo.text import CharacterTokenizer
 
 MODEL = "saved_models/backwards"
-COMMANDS = ("train", "evaluate", "translate", "attend", "compare-lengths", "export", "list")
-
-
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
-
-
-def succeeds(*arguments, stdin=None):
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refuses(*arguments, stdin=None):
-    """The one line on stderr, without the name of the command."""
-    result = run(*arguments, stdin=stdin)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert re.fullmatch(r"zoo: [^\n]+\n", result.stderr), result.stderr
-    return result.stderr.removeprefix("zoo: ").rstrip("\n")
+COMMANDS = ("train", "evaluate", "translate", "attend", "generate", "score", "compare-lengths", "export", "list")
 
 
 class TestHelp:

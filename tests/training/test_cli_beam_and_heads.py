@@ -3,33 +3,14 @@
 import re
 
 import pytest
-from typer.testing import CliRunner
+from command_line import refuses, run, succeeds
 
 import zoo
-from training.cli import app
 from zoo import Translator
 from zoo.models import Transformer
 from zoo.text import CharacterTokenizer
 
 MODEL, SAVED = "saved_models/backwards", "runs/backwards/translator"
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def succeeds(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refuses(*arguments):
-    """The one line on stderr, without the name of the command."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert re.fullmatch(r"zoo: [^\n]+\n", result.stderr), result.stderr
-    return result.stderr.removeprefix("zoo: ").rstrip("\n")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The decoder-only language model: Radford et al. 2018, 2019."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from zoo.layers import Dropout, LearnedPositionalEmbedding, RotaryEmbedding, TransformerDecoderLayer
@@ -8,6 +9,7 @@ from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.normalization import NORMALIZATIONS, make_normalization
 
 POSITIONS = ("learned", "rotary")
+_NEVER = -1e9  # a logit
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -43,6 +45,7 @@ class GPT(keras.Model):
         feed_forward_dropout: rate, inside the feed-forward networks.
         tied_embeddings: whether E is the matrix of the output as well.
         use_bias: whether projections and feed-forward networks have biases.
+        unused_ids: ids that are never to be predicted, as where they stand for nothing: their logits are -1e9.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.
         trainable: whether training changes the weights.
@@ -54,7 +57,7 @@ class GPT(keras.Model):
         logits `(B, T, V)` in float32; those of position i are for token i + 1.
 
     Raises:
-        ValueError: an argument out of its range, or a width that the heads do not divide.
+        ValueError: an argument out of its range, a width that the heads do not divide, or an id that does not exist.
 
     Example:
         >>> import numpy as np
@@ -83,6 +86,7 @@ class GPT(keras.Model):
         feed_forward_dropout=0.0,
         tied_embeddings=True,
         use_bias=True,
+        unused_ids=(),
         dtype=None,
         name=None,
         trainable=True,
@@ -103,6 +107,7 @@ class GPT(keras.Model):
             feed_forward_dropout=feed_forward_dropout,
             tied_embeddings=tied_embeddings,
             use_bias=use_bias,
+            unused_ids=_checked_ids(unused_ids, vocabulary_size),
         )
         dtype = keras.dtype_policies.get(dtype)
 
@@ -152,8 +157,13 @@ class GPT(keras.Model):
         for layer in decoder:
             hidden = layer(hidden)
         hidden = norm(hidden)
-        logits = token_embedding(hidden, reverse=True) if output is None else output(hidden)
-        super().__init__(inputs=tokens, outputs=ops.cast(logits, "float32"), name=name, trainable=trainable)
+        logits = ops.cast(token_embedding(hidden, reverse=True) if output is None else output(hidden), "float32")
+        output_bias = None
+        if unused_ids:
+            output_bias = np.zeros(vocabulary_size, "float32")
+            output_bias[list(unused_ids)] = _NEVER
+            logits = logits + output_bias
+        super().__init__(inputs=tokens, outputs=logits, name=name, trainable=trainable)
         self.dtype_policy = dtype
         # What is added to the sum N times, twice a layer, begins so much smaller (Radford et al. 2019, section 2.3).
         for layer in decoder:
@@ -166,7 +176,7 @@ class GPT(keras.Model):
         self._config_names = tuple(config)
         self._embedding, self._position_embedding = token_embedding, position_embedding
         self._embedding_dropout = embedding_dropout
-        self._decoder, self._norm, self._output = decoder, norm, output
+        self._decoder, self._norm, self._output, self._output_bias = decoder, norm, output, output_bias
         self._hidden = hidden
 
     @property
@@ -183,10 +193,9 @@ class GPT(keras.Model):
         return keras.Model(self.inputs[0], self._hidden, name=f"{self.name}_without_logits")
 
     def output_weights(self):
-        """The last product's weights `(V, D)` and its bias, which is None: logits are rows times weights^T."""
-        if self._output is not None:
-            return ops.transpose(self._output.kernel), None
-        return self._embedding.embeddings, None
+        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
+        weights = self._embedding.embeddings if self._output is None else ops.transpose(self._output.kernel)
+        return weights, self._output_bias
 
     def begin(self, tokens):
         """Reads what stands before, all at once.
@@ -264,7 +273,8 @@ class GPT(keras.Model):
     def _logits(self, hidden):
         """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
         logits = self._embedding(hidden, reverse=True) if self._output is None else self._output(hidden)
-        return ops.cast(logits, "float32")
+        logits = ops.cast(logits, "float32")
+        return logits if self._output_bias is None else logits + self._output_bias
 
     def get_config(self):
         """The constructor's arguments."""
@@ -276,3 +286,10 @@ class GPT(keras.Model):
     def from_config(cls, config, custom_objects=None):
         """The model that `get_config` describes, with new weights."""
         return cls(**config)
+
+
+def _checked_ids(ids, vocabulary_size):
+    ids = tuple(ids)
+    if not all(isinstance(each, int) and 0 <= each < vocabulary_size for each in ids):
+        raise ValueError(f"`unused_ids` must be integers from 0 to {vocabulary_size - 1}. Received: unused_ids={ids}")
+    return ids

@@ -1,0 +1,188 @@
+"""GPT-2 from a folder of Hugging Face: the same weights in their places, the same text, and clear words if not."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tokenizers
+
+import zoo
+from zoo.gpt2_checkpoint import load_gpt2
+from zoo.models import GPT
+from zoo.text import END, START
+
+TEXTS = ["To be, or not to be, that is the question.", "Whether 'tis nobler in the mind to suffer", "ß 中 é"] * 3
+SIZES = dict(n_embd=12, n_head=3, n_layer=2, n_positions=20)
+
+
+def write_vocabulary(folder):
+    """A vocabulary by the Rust library, with the end-of-text token last; its size."""
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(TEXTS, 300, show_progress=False)
+    trained.save_model(str(folder))
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    vocabulary["<|endoftext|>"] = len(vocabulary)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    return len(vocabulary)
+
+
+def weights_of(model, pieces, sizes):
+    """Our weights by the names, and in the shapes, of the checkpoint."""
+    ours = {weight.path: weight.numpy() for weight in model.weights}
+    width = sizes["n_embd"]
+    weights = {"wte.weight": ours["embedding/embeddings"][4:], "wpe.weight": ours["positions/embeddings"]}
+    weights |= {"ln_f.weight": ours["norm/gamma"], "ln_f.bias": ours["norm/beta"]}
+    for i in range(sizes["n_layer"]):
+        layer = {path.partition("/")[2]: array for path, array in ours.items() if path.startswith(f"layer_{i + 1}/")}
+        attention = [layer[f"self_attention/{name}/kernel"].reshape(width, width) for name in ("query", "key", "value")]
+        biases = [layer[f"self_attention/{name}/bias"].reshape(width) for name in ("query", "key", "value")]
+        weights |= {
+            f"h.{i}.ln_1.weight": layer["self_attention_norm/gamma"],
+            f"h.{i}.ln_1.bias": layer["self_attention_norm/beta"],
+            f"h.{i}.attn.c_attn.weight": np.concatenate(attention, axis=1),
+            f"h.{i}.attn.c_attn.bias": np.concatenate(biases),
+            f"h.{i}.attn.c_proj.weight": layer["self_attention/attention_output/kernel"].reshape(width, width),
+            f"h.{i}.attn.c_proj.bias": layer["self_attention/attention_output/bias"],
+            f"h.{i}.ln_2.weight": layer["feed_forward_norm/gamma"],
+            f"h.{i}.ln_2.bias": layer["feed_forward_norm/beta"],
+            f"h.{i}.mlp.c_fc.weight": layer["feed_forward/input/kernel"],
+            f"h.{i}.mlp.c_fc.bias": layer["feed_forward/input/bias"],
+            f"h.{i}.mlp.c_proj.weight": layer["feed_forward/output/kernel"],
+            f"h.{i}.mlp.c_proj.bias": layer["feed_forward/output/bias"],
+        }
+    return {name: np.ascontiguousarray(array) for name, array in weights.items()}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory, randomize):
+    """A model, and a checkpoint's folder with its weights."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    pieces = write_vocabulary(folder)
+    model = randomize(GPT(4 + pieces, 12, 3, 2, 20), scale=0.3)
+    safetensors.numpy.save_file(weights_of(model, pieces, SIZES), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": pieces, **SIZES}))
+    return model, folder
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    return shutil.copytree(original[1], tmp_path / "gpt2")
+
+
+@pytest.fixture(scope="module")
+def loaded(original):
+    return zoo.load(original[1])
+
+
+def test_every_weight_is_in_its_place(original, loaded):
+    model, _ = original
+    ids = np.random.default_rng(0).integers(4, model.vocabulary_size - 1, (3, 20))
+    ours, theirs = np.array(loaded.model(ids)), np.array(model(ids))
+    np.testing.assert_allclose(ours[..., 4:-1], theirs[..., 4:-1], atol=1e-5)
+
+
+def test_the_end_of_text_is_the_zoos_end_and_start(original, loaded):
+    model, _ = original
+    ids = np.array([[5, 9, 7]])
+    ours, theirs = np.array(loaded.model(ids)), np.array(model(ids))
+    np.testing.assert_allclose(ours[..., END], theirs[..., -1], atol=1e-5)
+    assert (ours[..., [0, 1, 2, -1]] < -1e8).all()
+    started = (
+        np.array(loaded.model(np.array([[START, 5]]))),
+        np.array(model(np.array([[model.vocabulary_size - 1, 5]]))),
+    )
+    np.testing.assert_allclose(started[0][..., 4:-1], started[1][..., 4:-1], atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["To be, or", " Whether\n\n  'tis", "中文 ßé 😀", "<|endoftext|>"])
+def test_ids_are_those_of_the_library(original, loaded, text):
+    library = tokenizers.ByteLevelBPETokenizer(
+        str(original[1] / "vocab.json"), str(original[1] / "merges.txt"), add_prefix_space=False
+    )
+    expected = [i + 4 for i in library.encode(text).ids]
+    assert loaded.tokenizer.tokenize([text]).numpy()[0].tolist() == expected
+
+
+def test_a_prompt_begins_without_a_start_token_and_an_empty_one_with_it(loaded):
+    for prompt, first in (("To be", []), ("", [START])):
+        ids = [*first, *(int(i) for i in loaded.tokenizer.tokenize([prompt]).numpy()[0] if i)]
+        text = b""
+        for _ in range(5):
+            token = int(np.array(loaded.model(np.array([ids])))[0, -1].argmax())
+            ids.append(token)
+            if token == END:
+                break
+            text += loaded.tokenizer.written(np.array([token])).numpy()[0]
+        (found,) = loaded([prompt], max_new_tokens=5, temperature=0)
+        assert found == text.decode("utf-8", "replace")
+        assert "".join(loaded.stream(prompt, max_new_tokens=5, temperature=0)) == found
+
+
+def test_a_score_begins_with_the_second_token(loaded):
+    ids = loaded.tokenizer.tokenize(["To be, or"]).numpy()
+    logits = np.array(loaded.model(ids), "float64")[0]
+    logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = logits[np.arange(ids.shape[1] - 1), ids[0, 1:]].sum()
+    score, empty = loaded.score(["To be, or", ""])
+    assert score.log_probability == pytest.approx(expected, abs=1e-4)
+    assert (score.tokens, empty.tokens, empty.log_probability) == (ids.shape[1] - 1, 0, 0)
+
+
+def test_saved_and_exported_it_is_the_same(loaded, tmp_path):
+    texts = ["To be", "", "中"]
+    expected = loaded.generate(texts, max_new_tokens=6, seed=3)
+    for path in (loaded.save(tmp_path / "saved"), zoo.serving.export(loaded, tmp_path / "exported")):
+        assert zoo.load(path).generate(texts, max_new_tokens=6, seed=3) == expected
+
+
+class TestFaults:
+    @pytest.mark.parametrize("name", ["model.safetensors", "vocab.json", "merges.txt"])
+    def test_a_missing_file(self, folder, name):
+        (folder / name).unlink()
+        with pytest.raises(FileNotFoundError, match=rf"is not a whole GPT-2 checkpoint: it has no {name}\.$"):
+            zoo.load(folder)
+
+    def test_no_config(self, folder):
+        (folder / "config.json").unlink()
+        with pytest.raises(FileNotFoundError, match=r"it has no config\.json\.$"):
+            load_gpt2(folder)
+        with pytest.raises(FileNotFoundError, match="holds no saved Translator"):
+            zoo.load(folder)
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "vocab.json", "config.json"])
+    def test_a_broken_file(self, folder, name):
+        (folder / name).write_bytes(b"{]")
+        with pytest.raises(ValueError, match=r"cannot be read: "):
+            zoo.load(folder)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"model_type": "llama"}, r"model_type is 'llama'; only 'gpt2' can be read\.$"),
+            ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
+            ({"activation_function": "swish"}, "activation_function is 'swish'; only gelu_new, "),
+            ({"vocab_size": 9}, r"vocab\.json has \d+ pieces, and config\.json a vocab_size of 9\.$"),
+            ({"n_layer": 3}, r"model\.safetensors lacks what is layer_3/"),
+            ({"n_positions": 21}, r"positions/embeddings has the shape \(20, 12\), which does not fit \(21, 12\)"),
+            ({"n_embd": 15}, r"has the shape .*, which does not fit"),
+        ],
+    )
+    def test_files_that_do_not_fit(self, folder, changes, message):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | changes))
+        with pytest.raises(ValueError, match=message):
+            zoo.load(folder)
+
+    def test_a_config_that_lacks_something(self, folder):
+        (folder / "config.json").write_text('{"model_type": "gpt2", "n_embd": 12}')
+        with pytest.raises(ValueError, match=r"config\.json lacks vocab_size, n_head, n_layer, n_positions\.$"):
+            zoo.load(folder)
+
+    def test_a_vocabulary_without_its_end(self, folder):
+        vocabulary = json.loads((folder / "vocab.json").read_text())
+        del vocabulary["<|endoftext|>"]
+        (folder / "vocab.json").write_text(json.dumps(vocabulary))
+        with pytest.raises(ValueError, match=r"vocab\.json has no piece '<\|endoftext\|>'"):
+            zoo.load(folder)

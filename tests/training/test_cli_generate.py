@@ -1,0 +1,100 @@
+"""The command line of language models."""
+
+import pytest
+from command_line import refuses, succeeds
+
+import zoo
+from zoo import TextGenerator, Translator
+from zoo.models import GPT, RNNSeq2Seq
+from zoo.text import CharacterTokenizer
+
+TOKENIZER = CharacterTokenizer("abc\n ")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, randomize):
+    """The folder of a generator that has learnt nothing."""
+    model = randomize(GPT(TOKENIZER.size, 8, 2, 1, context_length=20), scale=0.5)
+    return TextGenerator(model, TOKENIZER).save(tmp_path_factory.mktemp("generators") / "mine")
+
+
+@pytest.fixture(scope="module")
+def exported(saved, tmp_path_factory):
+    return zoo.serving.export(zoo.load(saved), tmp_path_factory.mktemp("exported") / "mine").parent
+
+
+@pytest.fixture(params=["saved", "exported"])
+def folder(request):
+    return request.getfixturevalue(request.param)
+
+
+class TestGenerate:
+    def test_the_prompt_and_how_it_goes_on(self, folder, saved):
+        expected = zoo.load(saved)(["ab"], max_new_tokens=9, temperature=0.7, seed=5)[0]
+        found = succeeds("generate", folder, "ab", "-n", "9", "--temperature", "0.7", "--seed", "5")
+        assert found == f"ab{expected}\n"
+
+    def test_every_setting_is_passed_on(self, saved):
+        settings = dict(temperature=2.0, top_k=3, top_p=0.9, repetition_penalty=1.5, stop=["ca", "b\n"])
+        for seed in range(5):
+            expected = zoo.load(saved)(["a"], seed=seed, **settings)[0]
+            options = [
+                *("--seed", seed, "--temperature", 2, "--top-k", 3, "--top-p", 0.9, "--repetition-penalty", 1.5),
+                *("--stop", "ca", "--stop", "b\n"),
+            ]
+            assert succeeds("generate", saved, "a", *options) == f"a{expected}\n"
+
+    def test_without_a_prompt_it_begins_at_the_start(self, saved):
+        expected = zoo.load(saved)([""], temperature=0.8, seed=1)[0]
+        assert succeeds("generate", saved, "--seed", 1) == f"{expected}\n"
+
+    def test_several_prompts_and_samples(self, saved):
+        generator = zoo.load(saved)
+        texts = [
+            prompt + generator([prompt], temperature=0.8, seed=3 + number, max_new_tokens=4)[0]
+            for number, prompt in enumerate(["a", "a", "b", "b"])
+        ]
+        rule = "\n" + "-" * 20 + "\n"
+        assert succeeds("generate", saved, "a", "b", "--samples", 2, "--seed", 3, "-n", 4) == rule.join(texts) + "\n"
+
+    def test_a_prompt_of_several_lines_from_a_file(self, saved, tmp_path):
+        (tmp_path / "prompt.txt").write_text("ab\nc\n")
+        expected = zoo.load(saved)(["ab\nc\n"], temperature=0.8, seed=0)[0]
+        assert succeeds("generate", saved, "--file", tmp_path / "prompt.txt", "--seed", 0) == f"ab\nc\n{expected}\n"
+
+    def test_any_seed(self, saved):
+        assert len({succeeds("generate", saved) for _ in range(8)}) > 1
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["a" * 20], "The text at position 0 has 20 tokens, which leaves no room in the model's context of 20"),
+            (["a", "--repetition-penalty", "0"], "`repetition_penalty` must be at least 1e-06"),
+            (["a", "--stop", ""], "`stop` must hold strings of 1 to 64 bytes"),
+            (["a", "--file", "b"], "prompts and --file were both given"),
+            (["--file", "missing.txt"], "missing.txt: No such file or directory"),
+        ],
+    )
+    def test_mistakes(self, saved, arguments, message):
+        assert message in refuses("generate", saved, *arguments)
+
+    def test_a_translator_is_none(self, tmp_path):
+        tokenizer = CharacterTokenizer("ab")
+        Translator(RNNSeq2Seq(6, 6, units=4), tokenizer, tokenizer).save(tmp_path / "mine")
+        for command in ("generate", "score"):
+            told = refuses(command, tmp_path / "mine", "a")
+            assert told.endswith("is a translator, which does not go on with a text; see `zoo translate`")
+
+
+class TestScore:
+    def test_a_line_for_each_text(self, folder, saved, tmp_path):
+        texts = ["ab", "", "c a"]
+        scores = zoo.load(saved).score(texts)
+        expected = [f"{one.log_probability:.4f}\t{one.tokens}\t{one.perplexity:.4f}\t{one.text}" for one in scores]
+        assert succeeds("score", folder, *texts).splitlines() == expected
+        (tmp_path / "lines").write_text("\n".join(texts) + "\n")
+        assert succeeds("score", folder, "--file", tmp_path / "lines").splitlines() == expected
+        assert succeeds("score", folder, stdin="\n".join(texts) + "\n").splitlines() == expected
+
+    def test_a_text_that_does_not_fit(self, saved):
+        assert "has 21 tokens, which does not fit in the model's context of 20" in refuses("score", saved, "a" * 21)

@@ -1,0 +1,178 @@
+"""How fast does an exported language model write, against `transformers`' and KerasHub's `generate`?
+
+A GPT-2 with random weights, the same for ours and `transformers` (KerasHub's has weights of its own, which change
+nothing), goes on greedily with prompts of 16 tokens. Ours is the plain SavedModel, called by its signature `generate`,
+strings in and strings out, without XLA; the others get ids and give ids. A prompt's tokens are read once by all, and
+all keep a cache. `--length` lets ours alone write more and more, for the time that each token takes.
+
+    python benchmarks/generation.py                      # needs the 'peers' extra
+    python benchmarks/generation.py --length 128 256 512 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import tempfile
+
+from harness import Contestant, machine, race, report
+
+PROMPT, NEW, PIECES = 16, 256, 1000
+SIZES = {"small": dict(n_embd=128, n_layer=4, n_head=4), "medium": dict(n_embd=384, n_layer=6, n_head=6)}
+
+
+def write_checkpoint(folder: str, size: str) -> None:
+    """A GPT-2 with random weights, as `transformers` writes it, and its vocabulary of bytes and pairs."""
+    import random
+
+    import tokenizers
+    import torch
+    import transformers
+
+    chance = random.Random(0)
+    words = ["".join(chance.choices("abcdefghijklmnop", k=chance.randint(2, 9))) for _ in range(3000)]
+    trained = tokenizers.ByteLevelBPETokenizer()
+    special = "<|endoftext|>"
+    trained.train_from_iterator([" ".join(words)], PIECES, special_tokens=[special], show_progress=False)
+    trained.save_model(folder)
+    torch.manual_seed(0)
+    end = trained.token_to_id(special)
+    config = transformers.GPT2Config(
+        vocab_size=trained.get_vocab_size(), n_positions=1024, bos_token_id=end, eos_token_id=end, **SIZES[size]
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+
+
+def prompt_ids(rows: int):
+    """Prompts that are the same in every language: words that are single pieces."""
+    import numpy as np
+
+    return np.random.default_rng(0).integers(300, PIECES, (rows, PROMPT))
+
+
+def zoo_step(path: str, rows: int, new: int, threads: int):
+    """Ours: the SavedModel."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    model = tf.saved_model.load(path)
+    generate = model.signatures["generate"]
+    text = pathlib.Path(path, "prompts.txt").read_text(encoding="utf-8").split("\n")[:rows]
+
+    def column(value, dtype):
+        return tf.fill([rows], tf.constant(value, dtype))
+
+    settings = dict(
+        max_new_tokens=column(new, tf.int32),
+        temperature=column(0.0, tf.float32),
+        top_k=column(0, tf.int32),
+        top_p=column(1.0, tf.float32),
+        repetition_penalty=column(1.0, tf.float32),
+        seed=column(0, tf.int64),
+        stop=tf.fill([rows], ""),
+    )
+
+    def step():
+        written = generate(text=tf.constant(text), **settings)["tokens"].numpy()
+        assert (written == new).all(), "a text ended early"
+
+    return step
+
+
+def transformers_step(folder: str, rows: int, threads: int):
+    """`transformers` on PyTorch."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+    ids = torch.tensor(prompt_ids(rows))
+    settings = dict(min_new_tokens=NEW, max_new_tokens=NEW, do_sample=False, pad_token_id=0)
+
+    def step():
+        with torch.inference_mode():
+            found = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
+        assert found.shape[1] == PROMPT + NEW
+
+    return step
+
+
+def keras_hub_step(size: str, rows: int, jit_compile: bool):
+    """KerasHub on TensorFlow."""
+    import keras_hub
+    import numpy as np
+
+    sizes = SIZES[size]
+    backbone = keras_hub.models.GPT2Backbone(
+        vocabulary_size=PIECES,
+        num_layers=sizes["n_layer"],
+        num_heads=sizes["n_head"],
+        hidden_dim=sizes["n_embd"],
+        intermediate_dim=4 * sizes["n_embd"],
+        max_sequence_length=1024,
+    )
+    model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
+    model.compile(sampler="greedy", jit_compile=jit_compile)
+    ids = np.zeros((rows, PROMPT + NEW), "int32")
+    ids[:, :PROMPT] = prompt_ids(rows)
+    inputs = {"token_ids": ids, "padding_mask": (ids > 0).astype("int32")}
+
+    def step():
+        model.generate(inputs, stop_token_ids=None)
+
+    return step
+
+
+def export(folder: str, to: pathlib.Path) -> str:
+    """Our SavedModel of the checkpoint, and the texts of its prompts."""
+    import zoo
+
+    generator = zoo.load(folder)
+    version = zoo.serving.export(generator, to)
+    prompts = [text.decode() for text in generator.tokenizer.detokenize(prompt_ids(32) + 4).numpy()]
+    (version / "prompts.txt").write_text("\n".join(prompts), encoding="utf-8")
+    return str(version)
+
+
+def contest(path: str, checkpoint: str, size: str, rows: int) -> list[Contestant]:
+    """All of them; those whose threads can be set, with one and with two an operation."""
+    return [
+        *(Contestant(f"zoo, threads: {n}", zoo_step, (path, rows, NEW, n)) for n in (1, 2)),
+        *(Contestant(f"transformers, threads: {n}", transformers_step, (checkpoint, rows, n)) for n in (1, 2)),
+        Contestant("KerasHub, XLA", keras_hub_step, (size, rows, True)),
+        Contestant("KerasHub, graph", keras_hub_step, (size, rows, False)),
+    ]
+
+
+def main() -> None:
+    """Runs the races and prints their tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--length", type=int, nargs="+", help="new tokens: ours alone, for the time a token")
+    arguments = parser.parse_args()
+    print(machine("tensorflow", "keras", "torch", "transformers", "keras-hub"))
+    with tempfile.TemporaryDirectory() as folder:
+        for size in arguments.sizes:
+            checkpoint = pathlib.Path(folder, size)
+            checkpoint.mkdir()
+            write_checkpoint(str(checkpoint), size)
+            path = export(str(checkpoint), pathlib.Path(folder, "exported", size))
+            for rows in arguments.rows:
+                if arguments.length:
+                    lengths = [Contestant(f"{n} tokens", zoo_step, (path, rows, n, 1)) for n in arguments.length]
+                    timings = race(lengths, rounds=arguments.rounds, steps=1, warm_up=1)
+                    print(f"\n{size} {SIZES[size]}, {rows} rows: ms a token of a row\n")
+                    for new, timing in zip(arguments.length, timings, strict=True):
+                        print(f"{new:6,} new tokens: {timing.median * 1e3 / new:.3f}")
+                    continue
+                contestants = contest(path, str(checkpoint), size, rows)
+                timings = race(contestants, rounds=arguments.rounds, steps=1, warm_up=2)
+                print(f"\n{size} {SIZES[size]}, {rows} rows of {NEW} new tokens\n\n{report(timings, 'ms')}")
+                speeds = (f"{each.name} {rows * NEW / each.median:,.0f}" for each in timings)
+                print(f"\ntokens a second: {', '.join(speeds)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

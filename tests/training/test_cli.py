@@ -10,7 +10,7 @@ import pytest
 from command_line import refuses, run, succeeds
 
 import zoo
-from training.cli import _chunks, _lines, _model_name
+from training.cli.shared import chunks, model_name, read_lines
 from zoo import TextGenerator
 from zoo.models import GPT
 from zoo.text import CharacterTokenizer
@@ -392,16 +392,16 @@ class TestProcess:
 )
 def test_a_model_is_called_after_its_folder(tmp_path, monkeypatch, path, name):
     monkeypatch.chdir(tmp_path)
-    assert _model_name(pathlib.Path(path)) == (name or tmp_path.name)
+    assert model_name(pathlib.Path(path)) == (name or tmp_path.name)
 
 
 def test_lines_are_without_their_ends_and_the_first_without_a_byte_order_mark(tmp_path):
     (tmp_path / "lines").write_bytes("\ufeffa\r\n\ufeffb\n\r\n c \r\nd".encode())
-    assert list(_lines(None, tmp_path / "lines")) == ["a", "\ufeffb", "", " c ", "d"]
+    assert list(read_lines(None, tmp_path / "lines")) == ["a", "\ufeffb", "", " c ", "d"]
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 4, 7])
 def test_chunks_hold_every_line_once_in_order(number):
-    chunks = list(_chunks(iter(map(str, range(number))), 3))
-    assert [*itertools.chain(*chunks)] == [str(line) for line in range(number)]
-    assert all(len(chunk) == 3 for chunk in chunks[:-1])
+    parts = list(chunks(iter(map(str, range(number))), 3))
+    assert [*itertools.chain(*parts)] == [str(line) for line in range(number)]
+    assert all(len(chunk) == 3 for chunk in parts[:-1])

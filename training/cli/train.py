@@ -1,0 +1,144 @@
+"""Commands that make models and tell how good they are."""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from training.cli.shared import (
+    MODELS,
+    RUNS,
+    ModelPath,
+    Overrides,
+    app,
+    load,
+    model_name,
+    recipe_folder,
+    user_errors,
+)
+from training.quiet import import_tensorflow
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (see `zoo list`) or a TOML file.")],
+    overrides: Overrides = None,
+    out: Annotated[pathlib.Path | None, typer.Option(help="Folder of the run; default runs/RECIPE.")] = None,
+    models: Annotated[pathlib.Path, typer.Option(help="The model is exported to MODELS/RECIPE/<version>.")] = MODELS,
+    restart: Annotated[bool, typer.Option("--restart", help="Begin anew, even if a stopped run could go on.")] = False,
+) -> None:
+    """Train a recipe's model, score it on the test split, and export it.
+
+    The same command goes on with a run that was stopped, from the end of its last epoch.
+    """
+    with user_errors():
+        from training.recipe import RecipeError, name_of, read_recipe
+
+        name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
+        if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
+            name = pathlib.Path(recipe).resolve().parent.name
+        folder = out or RUNS / name
+        folder.mkdir(parents=True, exist_ok=True)
+        # Whatever is wrong with the texts is said before TensorFlow starts, and not after the training.
+        for split in ("train", "validation", *parsed.corpus.splits):
+            parsed.corpus.check(split)
+    import_tensorflow()
+    import training.run
+    from training.checkpoint import CheckpointError
+    from training.headline import headlines, scored_on
+    from training.progress import say
+
+    # Any other error of a training is ours, and shows where it is from.
+    with user_errors((RecipeError, CheckpointError, OSError)):
+        run = training.run.train(name, parsed, folder, _command_line(), restart)
+    with user_errors():
+        version = run.export(models / name)
+    for score, value in headlines(run.metrics).items():
+        say(f"{score} on {scored_on(run.metrics)}: {value}")
+    say(f"run: {folder}   exported: {version}")
+
+
+@app.command()
+def evaluate(
+    model: ModelPath,
+    split: Annotated[str, typer.Option(help="The split to score.")] = "test",
+    recipe: Annotated[str | None, typer.Option(help="Score on this recipe's corpus, not on the model's own.")] = None,
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Score a model on a split of its corpus.
+
+    Translators: BLEU if it is of sentences, and how often the whole output is right. Language models: loss, perplexity.
+    """
+    with user_errors():
+        from training.recipe import read_recipe
+
+        trained = load(model)
+        from training import run
+
+        changes = overrides or ()
+        parsed = read_recipe(recipe, changes) if recipe else run.read_back(recipe_folder(model), changes)
+        parsed.corpus.check(split)
+        result = run.score(trained, parsed, split)
+    if as_json:
+        typer.echo(run.to_json(result), nl=False)
+    else:
+        _print_scores(result, split)
+
+
+@app.command()
+def export(
+    run: Annotated[
+        pathlib.Path,
+        typer.Argument(help="A run's folder, such as runs/dates, or a GPT-2 checkpoint's."),
+    ],
+    to: Annotated[pathlib.Path | None, typer.Option(help="The model's folder; default saved_models/NAME.")] = None,
+) -> None:
+    """Export a finished run once more, as the next version of its model; or anybody's GPT-2."""
+    with user_errors():
+        import_tensorflow()
+        from training.run import Run
+        from zoo.gpt2_checkpoint import is_gpt2, load_gpt2
+        from zoo.serving import export
+
+        if is_gpt2(run):
+            typer.echo(export(load_gpt2(run), to or MODELS / model_name(run)))
+        else:
+            finished = Run.load(run)
+            typer.echo(finished.export(to or MODELS / finished.name))
+
+
+@app.command("list")
+def list_(
+    models: Annotated[pathlib.Path, typer.Option(help="Where exported models are.")] = MODELS,
+) -> None:
+    """List the recipes that can be trained and the models that were exported."""
+    from training import listing
+
+    listing.print_recipes()
+    listing.print_models(models)
+
+
+def _print_scores(result: dict, split: str) -> None:
+    from training.headline import headlines
+
+    if result["metric"] == "loss":
+        for name, value in headlines(result).items():
+            typer.echo(f"{split:<12} {name:<14} {value}")
+        return
+    for group, score in result["by_group"].items():
+        typer.echo(f"{group:<12} {score['exact_match']:>8.2%}  {score['right']:>6,} of {score['total']:,}")
+    what = "wrong" if result["metric"] == "exact_match" else "differs"  # there is more than one good translation
+    for mistake in result["mistakes"]:
+        typer.echo(f"{what}: {mistake['source']!r} -> {mistake['output']!r}, not {mistake['target']!r}")
+    for name, value in list(headlines(result).items())[:-1]:
+        typer.echo(f"{split:<12} {name} {value}")
+    typer.echo(f"{split:<12} {result['exact_match']:>8.2%}  {result['right']:>6,} of {result['total']:,}")
+
+
+def _command_line() -> str:
+    return shlex.join(["zoo", *sys.argv[1:]])

@@ -1,0 +1,114 @@
+"""Commands of translators."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from typing import Annotated
+
+import typer
+
+from training.cli.shared import (
+    PICTURES,
+    ModelPath,
+    TextFile,
+    Texts,
+    app,
+    chunks,
+    load_translator,
+    model_name,
+    read_lines,
+    user_errors,
+)
+
+
+@app.command()
+def translate(
+    model: ModelPath,
+    texts: Texts = None,
+    file: TextFile = None,
+    scores: Annotated[bool, typer.Option(help="Put the log-probability before each result, and a tab.")] = False,
+    beam: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Hypotheses to follow; 1 is greedy. Default: the model's own."),
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(min=0, metavar="X", help="How much longer results are favoured; 0 for not at all.")
+    ] = None,
+    n_best: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Print the N best results of each text, with an empty line after.")
+    ] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts to translate at once.")] = 64,
+) -> None:
+    """Translate texts, one result a line; an empty line stays empty."""
+    with user_errors():
+        lines = read_lines(texts, file)
+        translator = load_translator(model)
+        at_once = 1 if not texts and file is None and sys.stdin.isatty() else 16 * batch_size
+        for chunk in chunks(lines, at_once):
+            for best in translator.translate(chunk, batch_size, beam, length_penalty, n_best):
+                for result in (best, *best.alternatives):
+                    line = result.text.replace("\n", " ")  # one line in, one line out
+                    typer.echo(f"{result.score:.4f}\t{line}" if scores else line)
+                if n_best > 1:
+                    typer.echo()
+
+
+@app.command()
+def attend(
+    model: ModelPath,
+    texts: Texts = None,
+    file: TextFile = None,
+    out: Annotated[
+        pathlib.Path | None, typer.Option(help="A .html, .svg or .png file; default pictures/MODEL.html.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="all|last|N", help="Which layers of a transformer; default last.")
+    ] = None,
+    heads: Annotated[
+        str | None, typer.Option(metavar="all|mean|N", help="Which heads of them, or their mean; default mean.")
+    ] = None,
+    encoder: Annotated[bool, typer.Option("--encoder", help="Draw the encoder's self-attention below.")] = False,
+) -> None:
+    """Draw what each output token attends to in the source."""
+    with user_errors():
+        from zoo import pictures
+
+        lines = [line for line in read_lines(texts, file) if line.strip()]
+        if not lines:
+            raise ValueError("no text to draw the attention of; give one as an argument, by --file or on stdin")
+        chosen = (
+            _number_or_word("--layers", layers or "last", "last"),
+            _number_or_word("--heads", heads or "mean", "mean"),
+        )
+        name = model_name(model)
+        translator = load_translator(model)
+        if layers or heads or encoder:
+            kinds = None if encoder else [0]
+            drawn = [grid.choose(*chosen, kinds) for grid in translator.attend_by_head(lines)]
+        else:
+            drawn = translator.attend(lines)
+        path = pictures.save(drawn, out or PICTURES / f"{name}.html", title=f"Attention of {name}")
+    typer.echo(path)
+
+
+@app.command("compare-lengths")
+def compare_lengths(
+    models: Annotated[
+        list[pathlib.Path], typer.Argument(metavar="MODEL...", help="Runs' or exported models' folders, a line each.")
+    ],
+    out: Annotated[pathlib.Path, typer.Option(help="A .png, .svg or .pdf file.")] = PICTURES / "lengths.png",
+) -> None:
+    """Draw BLEU by source length, of several models in one picture, from the scores that they were saved with."""
+    with user_errors():
+        from training import length_plot
+
+        typer.echo(length_plot.save(models, out))
+
+
+def _number_or_word(option: str, value: str, word: str) -> str | int:
+    if value in ("all", word):
+        return value
+    if not value.isdecimal():
+        raise ValueError(f"{option} must be all, {word} or a number counted from 1, received {value!r}")
+    return int(value)

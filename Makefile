@@ -46,6 +46,8 @@ bench: .venv/ready-peers
 	$(BIN)/python benchmarks/tokenizing.py
 	$(BIN)/python benchmarks/translation_training.py
 	$(BIN)/python benchmarks/thought_vector.py
+	$(BIN)/python benchmarks/gpt_training.py
+	$(BIN)/python benchmarks/generation.py
 
 clean:
 	rm -rf .venv build *.egg-info

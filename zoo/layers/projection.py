@@ -6,6 +6,8 @@ from string import ascii_lowercase, ascii_uppercase
 import keras
 from keras import ops
 
+from zoo.layers.functions.sizes import sizes_of
+
 
 class Projection(keras.layers.EinsumDense):
     """A dense layer from some last axes to others: `(..., D)` -> `(..., H, X)`, or `(..., H, X)` -> `(..., D)`.
@@ -55,10 +57,10 @@ class Projection(keras.layers.EinsumDense):
 
     def call(self, inputs, training=None):
         """The product, the bias and the activation."""
-        free, width = ops.shape(inputs)[: -self.contracted], math.prod(inputs.shape[-self.contracted :])
-        product = ops.matmul(ops.reshape(inputs, (-1, width)), ops.reshape(self.kernel, (width, -1)))
+        free, width = sizes_of(inputs, slice(-self.contracted)), math.prod(inputs.shape[-self.contracted :])
+        product = ops.matmul(ops.reshape(inputs, (-1, width)), _of_rank(2, self.kernel, (width, -1)))
         if self.bias is not None:
-            product = product + ops.reshape(self.bias, (-1,))
+            product = product + _of_rank(1, self.bias, (-1,))
         if self.activation is not None:
             product = self.activation(product)
         return ops.reshape(product, (*free, *self.produced_shape))
@@ -66,6 +68,10 @@ class Projection(keras.layers.EinsumDense):
     def quantize(self, mode=None, type_check=True, config=None):
         """As for `keras.layers.EinsumDense`, which refuses subclasses by the type check."""
         super().quantize(mode, type_check=False, config=config)
+
+
+def _of_rank(rank, weight, shape):
+    return weight if len(weight.shape) == rank else ops.reshape(weight, shape)
 
 
 def _fresh(initializer):

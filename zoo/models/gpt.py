@@ -234,18 +234,28 @@ class GPT(keras.Model):
         Returns:
             logits `(B, K, V)` in float32; the cache; and None, where models with a source give attention weights.
         """
-        batch, hypotheses = ops.shape(tokens)
-        rows, before = batch * hypotheses, ops.shape(cache[0][0])[3]
-        positions = ops.repeat(memory["lengths"] + ops.cast(position, "int32"), hypotheses)[:, None]
-        padding = memory["mask"]
+        hypotheses = tokens.shape[1] or ops.shape(tokens)[1]
+        positions, padding = memory["lengths"] + ops.cast(position, "int32"), memory["mask"]
+        batch, before = ops.shape(padding)[0], ops.shape(cache[0][0])[3]
         since = ops.ones((batch, before + 1 - ops.shape(padding)[1]), "bool")
-        mask = ops.repeat(ops.concatenate([padding, since], axis=1), hypotheses, axis=0)
-        hidden = self._embedded(ops.reshape(tokens, (rows, 1)), positions)
+        mask = ops.concatenate([padding, since], axis=1)
+        if hypotheses != 1:
+            positions, mask = (ops.repeat(each, hypotheses, axis=0) for each in (positions, mask))
+
+        def flattened(cached):  # (B, K, ...) -> (B K, ...)
+            return cached[:, 0] if hypotheses == 1 else ops.reshape(cached, (-1, *ops.shape(cached)[2:]))
+
+        def unflattened(flat):
+            if hypotheses == 1:
+                return flat[:, None]
+            return ops.reshape(flat, (batch, hypotheses, *ops.shape(flat)[1:]))
+
+        positions = positions[:, None]
+        hidden = self._embedded(ops.reshape(tokens, (-1, 1)), positions)
         new_cache = []
         for layer, cached in zip(self._decoder, cache, strict=True):
-            flat = tuple(ops.reshape(each, (rows, *ops.shape(each)[2:])) for each in cached)
-            hidden, flat = layer.step(hidden, flat, mask=mask, positions=positions)
-            new_cache.append(tuple(ops.reshape(each, (batch, hypotheses, *ops.shape(each)[1:])) for each in flat))
+            hidden, flat = layer.step(hidden, tuple(map(flattened, cached)), mask=mask, positions=positions)
+            new_cache.append(tuple(map(unflattened, flat)))
         hidden = ops.reshape(self._norm(hidden), (batch, hypotheses, self.units))
         return self._logits(hidden), tuple(new_cache), None
 

@@ -3,6 +3,7 @@
 from keras import ops
 
 from zoo.layers.functions.masked_softmax import LOWEST, at_least_float32, softmax
+from zoo.layers.functions.sizes import sizes_of
 
 
 def attention_with_weights(query, key, value, mask, noise=None):
@@ -97,6 +98,9 @@ def backward(query, key, value, mask, noise, context, kept, change):
 
 def heads_first(tensor):
     """`(B, T, H, D)` -> `(B, H, T, D)`, or back."""
+    first, second = tensor.shape[1:3]
+    if 1 in (first, second) and None not in (first, second, tensor.shape[3]):  # nothing moves
+        return ops.reshape(tensor, (*sizes_of(tensor, slice(1)), second, first, tensor.shape[3]))
     return ops.swapaxes(tensor, 1, 2)
 
 

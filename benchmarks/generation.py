@@ -12,6 +12,7 @@ all keep a cache. `--length` lets ours alone write more and more, for the time t
 from __future__ import annotations
 
 import argparse
+import json
 import pathlib
 import tempfile
 
@@ -43,21 +44,36 @@ def write_checkpoint(folder: str, size: str) -> None:
     transformers.GPT2LMHeadModel(config).save_pretrained(folder)
 
 
-def prompt_ids(rows: int):
-    """Prompts that are the same in every language: words that are single pieces."""
-    import numpy as np
+def write_prompts(folder: str, rows: int) -> None:
+    """Prompts of as many tokens for everybody: of pieces that begin with a space, which stay what they are."""
+    import random
 
-    return np.random.default_rng(0).integers(300, PIECES, (rows, PROMPT))
+    import tokenizers
+
+    tokenizer = tokenizers.ByteLevelBPETokenizer(f"{folder}/vocab.json", f"{folder}/merges.txt")
+    pieces = sorted(
+        (piece, i) for piece, i in tokenizer.get_vocab().items() if piece.startswith("Ġ") and len(piece) > 2
+    )
+    chance = random.Random(0)
+    ids = [[i for _, i in chance.choices(pieces, k=PROMPT)] for _ in range(rows)]
+    texts = [tokenizer.decode(row) for row in ids]
+    assert [tokenizer.encode(text).ids for text in texts] == ids
+    pathlib.Path(folder, "prompts.json").write_text(json.dumps({"ids": ids, "texts": texts}), encoding="utf-8")
 
 
-def zoo_step(path: str, rows: int, new: int, threads: int):
+def prompts(folder: str, what: str, rows: int) -> list:
+    """The `ids` or the `texts` of the first prompts."""
+    return json.loads(pathlib.Path(folder, "prompts.json").read_text(encoding="utf-8"))[what][:rows]
+
+
+def zoo_step(path: str, folder: str, rows: int, new: int, threads: int):
     """Ours: the SavedModel."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     model = tf.saved_model.load(path)
     generate = model.signatures["generate"]
-    text = pathlib.Path(path, "prompts.txt").read_text(encoding="utf-8").split("\n")[:rows]
+    text = prompts(folder, "texts", rows)
 
     def column(value, dtype):
         return tf.fill([rows], tf.constant(value, dtype))
@@ -86,7 +102,7 @@ def transformers_step(folder: str, rows: int, threads: int):
 
     torch.set_num_threads(threads)
     model = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
-    ids = torch.tensor(prompt_ids(rows))
+    ids = torch.tensor(prompts(folder, "ids", rows))
     settings = dict(min_new_tokens=NEW, max_new_tokens=NEW, do_sample=False, pad_token_id=0)
 
     def step():
@@ -97,7 +113,7 @@ def transformers_step(folder: str, rows: int, threads: int):
     return step
 
 
-def keras_hub_step(size: str, rows: int, jit_compile: bool):
+def keras_hub_step(size: str, folder: str, rows: int, jit_compile: bool):
     """KerasHub on TensorFlow."""
     import keras_hub
     import numpy as np
@@ -114,7 +130,7 @@ def keras_hub_step(size: str, rows: int, jit_compile: bool):
     model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
     model.compile(sampler="greedy", jit_compile=jit_compile)
     ids = np.zeros((rows, PROMPT + NEW), "int32")
-    ids[:, :PROMPT] = prompt_ids(rows)
+    ids[:, :PROMPT] = prompts(folder, "ids", rows)
     inputs = {"token_ids": ids, "padding_mask": (ids > 0).astype("int32")}
 
     def step():
@@ -124,23 +140,19 @@ def keras_hub_step(size: str, rows: int, jit_compile: bool):
 
 
 def export(folder: str, to: pathlib.Path) -> str:
-    """Our SavedModel of the checkpoint, and the texts of its prompts."""
+    """Our SavedModel of the checkpoint."""
     import zoo
 
-    generator = zoo.load(folder)
-    version = zoo.serving.export(generator, to)
-    prompts = [text.decode() for text in generator.tokenizer.detokenize(prompt_ids(32) + 4).numpy()]
-    (version / "prompts.txt").write_text("\n".join(prompts), encoding="utf-8")
-    return str(version)
+    return str(zoo.serving.export(zoo.load(folder), to))
 
 
 def contest(path: str, checkpoint: str, size: str, rows: int) -> list[Contestant]:
     """All of them; those whose threads can be set, with one and with two an operation."""
     return [
-        *(Contestant(f"zoo, threads: {n}", zoo_step, (path, rows, NEW, n)) for n in (1, 2)),
+        *(Contestant(f"zoo, threads: {n}", zoo_step, (path, checkpoint, rows, NEW, n)) for n in (1, 2)),
         *(Contestant(f"transformers, threads: {n}", transformers_step, (checkpoint, rows, n)) for n in (1, 2)),
-        Contestant("KerasHub, XLA", keras_hub_step, (size, rows, True)),
-        Contestant("KerasHub, graph", keras_hub_step, (size, rows, False)),
+        Contestant("KerasHub, XLA", keras_hub_step, (size, checkpoint, rows, True)),
+        Contestant("KerasHub, graph", keras_hub_step, (size, checkpoint, rows, False)),
     ]
 
 
@@ -158,10 +170,14 @@ def main() -> None:
             checkpoint = pathlib.Path(folder, size)
             checkpoint.mkdir()
             write_checkpoint(str(checkpoint), size)
+            write_prompts(str(checkpoint), max(arguments.rows))
             path = export(str(checkpoint), pathlib.Path(folder, "exported", size))
             for rows in arguments.rows:
                 if arguments.length:
-                    lengths = [Contestant(f"{n} tokens", zoo_step, (path, rows, n, 1)) for n in arguments.length]
+                    lengths = [
+                        Contestant(f"{n} tokens", zoo_step, (path, str(checkpoint), rows, n, 1))
+                        for n in arguments.length
+                    ]
                     timings = race(lengths, rounds=arguments.rounds, steps=1, warm_up=1)
                     print(f"\n{size} {SIZES[size]}, {rows} rows: ms a token of a row\n")
                     for new, timing in zip(arguments.length, timings, strict=True):

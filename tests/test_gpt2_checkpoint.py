@@ -162,6 +162,7 @@ class TestFaults:
         [
             ({"model_type": "llama"}, r"model_type is 'llama'; only 'gpt2' can be read\.$"),
             ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
+            ({"layer_norm_epsilon": 1e-6}, r"layer_norm_epsilon is 1e-06; only 1e-05 can be read\.$"),
             ({"activation_function": "swish"}, "activation_function is 'swish'; only gelu_new, "),
             ({"vocab_size": 9}, r"vocab\.json has \d+ pieces, and config\.json a vocab_size of 9\.$"),
             ({"n_layer": 3}, r"model\.safetensors lacks what is layer_3/"),

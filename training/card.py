@@ -26,25 +26,15 @@ def card(name: str, recipe: TranslatorRecipe, translator: Translator, metrics: d
         *facts(metrics),
         *_how_scored(metrics),
         "",
-        "## Use",
-        "",
-        "Any SavedModel loader runs it; no other package is needed.",
-        "",
-        "```python",
-        "import tensorflow as tf",
-        "",
-        'model = tf.saved_model.load("PATH/OF/THIS/FOLDER")',
-        'model.signatures["serving_default"](text=tf.constant(["..."]))  # text, score',
-        "```",
-        "",
+        *use("text, score"),
         f"Signatures: {_signatures(translator)}.",
         "",
         "## Limits",
         "",
         f"- A source longer than {lengths.max_source} tokens is cut off there; a result ends at {lengths.max_target}"
         " tokens at the latest. An empty text gives an empty text.",
-        f"- {_vocabulary(translator.source_tokenizer)} It gives an answer to whatever it is given, also to what is not"
-        " its task: look at the score.",
+        f"- {vocabulary(translator.source_tokenizer, 'training sources')} It gives an answer to whatever it is given,"
+        " also to what is not its task: look at the score.",
         *([f"- {recipe.corpus.licence}"] if recipe.corpus.licence else []),
         *_weakest(metrics),
         "",
@@ -55,6 +45,23 @@ def card(name: str, recipe: TranslatorRecipe, translator: Translator, metrics: d
 def sentence(description: str) -> list[str]:
     """The description as a paragraph, if there is one."""
     return [f"{description[:1].upper()}{description[1:].removesuffix('.')}.", ""] if description else []
+
+
+def use(outputs: str) -> list[str]:
+    """How any program calls it, and what `serving_default` gives."""
+    return [
+        "## Use",
+        "",
+        "Any SavedModel loader runs it; no other package is needed.",
+        "",
+        "```python",
+        "import tensorflow as tf",
+        "",
+        'model = tf.saved_model.load("PATH/OF/THIS/FOLDER")',
+        f'model.signatures["serving_default"](text=tf.constant(["..."]))  # {outputs}',
+        "```",
+        "",
+    ]
 
 
 def facts(metrics: dict[str, Any]) -> list[str]:
@@ -87,9 +94,10 @@ def _how_scored(metrics: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _vocabulary(tokenizer: Tokenizer) -> str:
+def vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
+    """A sentence on what texts it can read."""
     if isinstance(tokenizer, CharacterTokenizer):
-        return f"It knows the {tokenizer.size - 4:,} characters of its training sources; any other is unknown to it."
+        return f"It knows the {tokenizer.size - 4:,} characters of its {learnt_from}; any other is unknown to it."
     return f"It reads texts as {tokenizer.size - 4:,} pieces of words, in which any text can be written."
 
 

@@ -88,7 +88,7 @@ class Checkpoint(keras.callbacks.Callback):
             Whether there was one.
 
         Raises:
-            CheckpointError: it cannot be read, or is of another recipe or other pairs.
+            CheckpointError: it cannot be read, or is of another recipe or other texts.
         """
         file = self.folder / CHECKPOINT_FILE
         remove_partial(file)
@@ -109,7 +109,7 @@ class Checkpoint(keras.callbacks.Callback):
         variables = _variables(model)
         saved = [others.get(f"variable/{index}") for index in range(len(variables))]
         if [array if array is None else array.shape for array in saved] != [tuple(each.shape) for each in variables]:
-            raise CheckpointError(f"{self.folder} holds an unfinished training of other pairs; --restart begins anew")
+            raise CheckpointError(f"{self.folder} holds an unfinished training of other texts; --restart begins anew")
         for variable, array in zip(variables, saved, strict=True):
             variable.assign(array)
         prefix = "average/"

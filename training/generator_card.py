@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.card import facts, sentence
+from training.card import facts, sentence, use, vocabulary
 from training.generator_tables import GeneratorRecipe
-from zoo.text import CharacterTokenizer, Tokenizer
 from zoo.text_generator import TextGenerator
 
 _SAMPLE = dict(max_new_tokens=300, temperature=0.8, seed=0)
@@ -37,17 +36,7 @@ def card(name: str, recipe: GeneratorRecipe, generator: TextGenerator, metrics: 
         "",
         *(f"    {line}".rstrip() for line in generator([""], **_SAMPLE)[0].split("\n")),
         "",
-        "## Use",
-        "",
-        "Any SavedModel loader runs it; no other package is needed.",
-        "",
-        "```python",
-        "import tensorflow as tf",
-        "",
-        'model = tf.saved_model.load("PATH/OF/THIS/FOLDER")',
-        'model.signatures["serving_default"](text=tf.constant(["..."]))  # text, log_probability, tokens',
-        "```",
-        "",
+        *use("text, log_probability, tokens"),
         "Signatures: `serving_default` from `text` to how it goes on, `text`, with `log_probability` and the number of"
         " `tokens`; `generate`, the same with settings for each text: `max_new_tokens`, `temperature`, `top_k`,"
         " `top_p`, `repetition_penalty`, `seed` and `stop`; `score` from `text` to `log_probability` and `tokens`.",
@@ -56,14 +45,9 @@ def card(name: str, recipe: GeneratorRecipe, generator: TextGenerator, metrics: 
         "",
         f"- A prompt and what follows it have at most {generator.context_length:,} tokens, a start token counted; of a"
         " longer prompt the end is read.",
-        f"- {_vocabulary(generator.tokenizer)} What it writes sounds like its training text, and need not be true.",
+        f"- {vocabulary(generator.tokenizer, 'training text')} What it writes sounds like its training text, and need"
+        " not be true.",
         *([f"- {recipe.corpus.licence}"] if recipe.corpus.licence else []),
         "",
     ]
     return "\n".join(lines)
-
-
-def _vocabulary(tokenizer: Tokenizer) -> str:
-    if isinstance(tokenizer, CharacterTokenizer):
-        return f"It knows the {tokenizer.size - 4:,} characters of its training text; any other is unknown to it."
-    return f"It reads texts as {tokenizer.size - 4:,} pieces of words, in which any text can be written."

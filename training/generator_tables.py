@@ -18,7 +18,7 @@ class GPTConfig(Table):
     units: PositiveInt = Field(128, description="width")
     num_heads: PositiveInt = Field(4, description="attention heads, a divisor of `units`")
     num_layers: PositiveInt = Field(4, description="layers")
-    context_length: PositiveInt = Field(256, description="how many tokens the model sees at most")
+    context_length: int = Field(256, ge=2, description="how many tokens the model sees at most")
     feed_forward_units: PositiveInt | None = Field(
         None, description="width of the feed-forward networks in between; 4 times `units` if not given"
     )

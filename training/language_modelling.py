@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from training.corpora.texts import TextCorpus
+from training.corpora.texts import Document, TextCorpus
 from training.fitting import Prepared
 from training.generator_card import card
 from training.generator_tables import GeneratorRecipe
@@ -18,6 +18,7 @@ from training.token_prediction import TokenPrediction
 from training.windows import Windows, encode, windows_once
 from zoo.models import GPT
 from zoo.text import Tokenizer
+from zoo.text_continuation import TextContinuation
 from zoo.text_generator import TextGenerator
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
@@ -73,12 +74,21 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
 
     Raises:
         CorpusError: the split cannot be read.
-        ValueError: what is to be scored was exported, and shows no more than its signatures.
+        ValueError: what is to be scored is a translator, or was exported and shows no more than its signatures.
     """
+    if not isinstance(generator, TextContinuation):
+        raise ValueError("a translator cannot be scored on running text")
     if not isinstance(generator, TextGenerator):
         raise ValueError("an exported language model cannot be scored on a corpus; score the run's `generator` folder")
-    ids = encode(corpus.documents(split), generator.tokenizer)
-    size = sum(len(piece.encode("utf-8", "replace")) for document in corpus.documents(split) for piece in document)
+    size = 0
+
+    def counted(document: Document) -> Document:
+        nonlocal size
+        for piece in document:
+            size += len(piece.encode("utf-8", "replace"))
+            yield piece
+
+    ids = encode(map(counted, corpus.documents(split)), generator.tokenizer)
     scored = TokenPrediction(generator.model)
     scored.compile(jit_compile=False)
     windows = _checks(ids, generator.context_length)

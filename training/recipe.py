@@ -67,7 +67,7 @@ def name_of(name: str) -> str:
 def _kind_of_recipe(name: str, tables: dict[str, Any]) -> type[Recipe]:
     model = tables.get("model", {})
     family = model.get("family", "rnn_seq2seq") if isinstance(model, dict) else "rnn_seq2seq"
-    if family not in _RECIPES:
+    if not isinstance(family, str) or family not in _RECIPES:
         hint = _nearest(str(family), list(_RECIPES))
         known = ", ".join(_RECIPES)
         raise RecipeError(f"recipe {name!r}: 'model.family' must be one of {known}{hint}, received {family!r}")

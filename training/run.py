@@ -2,7 +2,8 @@
 
 `FOLDER/recipe.json` is what was run, overrides and defaults included, and `zoo train` takes it as it takes a TOML file;
 `history.csv` and `best.weights.h5` come from the fitting, as does `checkpoint.npz`, which is there until all is done;
-`translator/` or `generator/` is what `zoo.load` reads; `metrics.json` is the score on the test split.
+`translator/` or `generator/` is what `zoo.load` reads; `metrics.json` is the score on the test split, or else on the
+validation split.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Run:
 
 
 def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart: bool = False) -> Run:
-    """Trains what the recipe says, scores it on the test split, and saves both.
+    """Trains what the recipe says, scores it on the test split, or else on the validation split, and saves both.
 
     A training that was stopped goes on from its last checkpoint; one that is finished begins anew.
 
@@ -99,7 +100,7 @@ def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart
     fitted = fit(recipe, prepared, folder)
     write_whole(folder / RECIPE_FILE, _recipe_text(recipe).encode())
     fitted.trained.save(folder / task.SAVED_IN)
-    split = "test" if "test" in recipe.corpus.splits else "validation"
+    split = default_split(recipe)
     metrics = {
         "name": name,
         "split": split,
@@ -114,6 +115,11 @@ def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart
     write_whole(folder / METRICS_FILE, to_json(metrics).encode())
     (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     return Run(name, recipe, fitted.trained, metrics)
+
+
+def default_split(recipe: Recipe) -> str:
+    """The split that a model is scored on: the test, or the validation where there is none."""
+    return "test" if "test" in recipe.corpus.splits else "validation"
 
 
 def score(model: Any, recipe: Recipe, split: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ class TokenPrediction(keras.Model):
 
     It wraps a model of `zoo.models` for `fit` and `evaluate`, and shares its weights. It does what the model compiled
     with `SparseCategoricalCrossentropy` would do, with smoothed labels besides, but never holds all logits (see
-    `projected_cross_entropy`). Batches are ({source, target}, labels, weights). Labels are smoothed in training alone:
+    `projected_cross_entropy`). Batches are (inputs, labels, weights). Labels are smoothed in training alone:
     what `evaluate` gives is the negative log-likelihood a token, whatever the smoothing.
 
     Metrics, both over tokens, not over batches: `loss`, and `token_accuracy`, how often the label is the likeliest.

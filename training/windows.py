@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -11,32 +11,51 @@ import tensorflow as tf
 from training.corpora.texts import Document
 from zoo.text import Tokenizer
 
+_AT_ONCE = 1 << 21  # characters that are tokenised in one call, padding counted; a longer piece alone
 # One window in so many begins with the start token instead of its first token.
 STARTED = 8
 
 
-def encode(documents: Iterator[Document], tokenizer: Tokenizer) -> np.ndarray:
+def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
     """The ids of documents one after another, each between a start and an end token.
 
-    Texts are read and tokenised piece by piece, so that they are never in memory as a whole.
+    Texts are tokenised some pieces at a time, so that they are never in memory as a whole.
 
     Returns:
         Ids `(N,)` in the smallest of uint8, uint16 and int32 that holds them.
     """
     dtype = next(each for each in (np.uint8, np.uint16, np.int32) if tokenizer.size - 1 <= np.iinfo(each).max)
-    parts = []
+    parts: list[np.ndarray] = []
+    held: list[str | int] = []  # texts, and the tokens between them
+    number = longest = 0
+
+    def flush() -> None:
+        texts = [each for each in held if isinstance(each, str)]
+        rows = iter(tokenizer.tokenize(texts).numpy() if texts else ())
+        for each in held:
+            ids = np.array([each]) if isinstance(each, int) else next(rows)
+            parts.append(ids[ids != Tokenizer.padding].astype(dtype))
+        held.clear()
+
     for document in documents:
-        parts.append(np.array([Tokenizer.start], dtype))
-        parts += (tokenizer.tokenize([piece])[0].numpy().astype(dtype) for piece in document)
-        parts.append(np.array([Tokenizer.end], dtype))
+        held.append(Tokenizer.start)
+        for piece in document:
+            # One call for many texts takes hardly longer than for one, but all are padded to the longest.
+            if (number + 1) * max(longest, len(piece)) > _AT_ONCE:
+                flush()
+                number = longest = 0
+            held.append(piece)
+            number, longest = number + 1, max(longest, len(piece))
+        held.append(Tokenizer.end)
+    flush()
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
 class Windows:
     """Batches of windows of a text: each `length` tokens, and as labels the token after each of them.
 
-    An epoch has every token as a label once, but for what fills no batch, in windows whose borders and order are
-    another epoch's no more. What a batch holds follows from (seed, epoch, its number) alone.
+    An epoch has no token as a label twice, and all but a window's worth at the borders and what fills no batch; its
+    windows have borders and an order of their own. What a batch holds follows from (seed, epoch, its number) alone.
 
     One window in eight begins with the start token in the place of its first token, and so the model learns to begin
     where nothing is known of what was before, as texts do that it is to go on with.

@@ -24,6 +24,7 @@ _ONLY = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
     "tie_word_embeddings": True,
+    "layer_norm_epsilon": 1e-5,
 }
 
 

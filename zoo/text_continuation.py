@@ -24,6 +24,13 @@ DTYPES = {
     "repetition_penalty": tf.float32,
     "seed": tf.int64,
 }
+DEFAULTS = {
+    "max_new_tokens": 256,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+}
 _SEEDS = 2**31 - 1
 
 
@@ -50,7 +57,8 @@ class Score:
 
     Attributes:
         text: the text.
-        log_probability: the natural logarithm of its probability, of all its tokens from the first on.
+        log_probability: the natural logarithm of its probability: of all its tokens, or of all but the first, where the
+            model predicts none from nothing.
         tokens: how many there are.
     """
 
@@ -92,11 +100,11 @@ class TextContinuation(abc.ABC):
     def generate(
         self,
         texts: Sequence[str],
-        max_new_tokens: int | Sequence[int] = 256,
-        temperature: float | Sequence[float] = 1.0,
-        top_k: int | Sequence[int] = 0,
-        top_p: float | Sequence[float] = 1.0,
-        repetition_penalty: float | Sequence[float] = 1.0,
+        max_new_tokens: int | Sequence[int] = DEFAULTS["max_new_tokens"],
+        temperature: float | Sequence[float] = DEFAULTS["temperature"],
+        top_k: int | Sequence[int] = DEFAULTS["top_k"],
+        top_p: float | Sequence[float] = DEFAULTS["top_p"],
+        repetition_penalty: float | Sequence[float] = DEFAULTS["repetition_penalty"],
         seed: int | Sequence[int] | None = None,
         stop: str | Sequence[str] = (),
         batch_size: int = 32,
@@ -181,11 +189,11 @@ class TextContinuation(abc.ABC):
 
 def check_settings(
     texts: list[str],
-    max_new_tokens=256,
-    temperature=1.0,
-    top_k=0,
-    top_p=1.0,
-    repetition_penalty=1.0,
+    max_new_tokens=DEFAULTS["max_new_tokens"],
+    temperature=DEFAULTS["temperature"],
+    top_k=DEFAULTS["top_k"],
+    top_p=DEFAULTS["top_p"],
+    repetition_penalty=DEFAULTS["repetition_penalty"],
     seed=None,
     stop=(),
 ) -> tuple[dict[str, np.ndarray], list[bytes]]:

@@ -18,7 +18,7 @@ from zoo.decoding.stop_strings import StopStrings
 from zoo.layers.functions.inference import inference
 from zoo.text import END, PADDING, START, Tokenizer
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
-from zoo.text_continuation import DTYPES, STOP_SEPARATOR, TextContinuation, check_settings
+from zoo.text_continuation import DEFAULTS, DTYPES, STOP_SEPARATOR, TextContinuation, check_settings
 from zoo.text_stream import whole_text
 from zoo.text_to_text import batches_of, check_texts
 
@@ -29,15 +29,6 @@ _SIGNATURE = {
     "text": tf.TensorSpec([None], tf.string, "text"),
     **{name: tf.TensorSpec([None], dtype, name) for name, dtype in DTYPES.items()},
     "stop": tf.TensorSpec([None], tf.string, "stop"),
-}
-# What `serving_default` generates by: the defaults of `generate`, and always the same for the same text.
-_DEFAULTS = {
-    "max_new_tokens": 256,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "repetition_penalty": 1.0,
-    "seed": 0,
 }
 
 
@@ -170,7 +161,9 @@ class TextGenerator(TextContinuation, tf.Module):
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _generate_by_default(self, text):
         rows = tf.shape(text)
-        settings = {name: tf.fill(rows, tf.constant(value, DTYPES[name])) for name, value in _DEFAULTS.items()}
+        settings = {
+            name: tf.fill(rows, tf.constant(value, DTYPES[name])) for name, value in {**DEFAULTS, "seed": 0}.items()
+        }
         return self._generate(text=text, stop=tf.fill(rows, ""), **settings)
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)

@@ -1,7 +1,7 @@
 """The command line of language models."""
 
 import pytest
-from command_line import refuses, succeeds
+from command_line import refuses, run, succeeds
 
 import zoo
 from zoo import TextGenerator, Translator
@@ -97,4 +97,8 @@ class TestScore:
         assert succeeds("score", folder, stdin="\n".join(texts) + "\n").splitlines() == expected
 
     def test_a_text_that_does_not_fit(self, saved):
-        assert "has 21 tokens, which does not fit in the model's context of 20" in refuses("score", saved, "a" * 21)
+        told = "has 21 tokens, which does not fit in the model's context of 20"
+        lines = ["ab"] * 40 + ["a" * 21]
+        result = run("score", saved, "--batch-size", 1, stdin="\n".join(lines))
+        assert (result.exit_code, len(result.stdout.splitlines())) == (2, 32)
+        assert f"The text in line 41 {told}" in result.stderr

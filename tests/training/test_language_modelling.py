@@ -2,6 +2,7 @@
 
 import json
 import math
+import pathlib
 import random
 import re
 
@@ -192,6 +193,8 @@ class TestFaults:
             ("tokenizer={kind='byte_pair',dropout=0.1}", "tokenizer.dropout is for translators"),
             ("training.buckets=3", "unknown key 'training.buckets'"),
             ("model.units=x", "'model.units': input should be a valid integer"),
+            ("model.context_length=1", "'model.context_length': input should be greater than or equal to 2"),
+            ("model.family=['gpt']", "'model.family' must be one of"),
             ("corpus.folder=here", "unknown key 'corpus.folder'"),
             ("tokenizer.kind=words", "'tokenizer.kind' must be one of characters, byte_pair"),
         ],
@@ -207,5 +210,8 @@ class TestFaults:
 
         with pytest.raises(ValueError, match="a language model cannot be scored on pairs of texts"):
             translation.score(generator, dates.corpus, "test")
+        translator = zoo.load(pathlib.Path(__file__).parents[2] / "saved_models" / "dates")
+        with pytest.raises(ValueError, match="a translator cannot be scored on running text"):
+            language_modelling.score(translator, recipe(trained).corpus, "validation")
         with pytest.raises(ValueError, match="an exported language model cannot be scored on a corpus"):
             language_modelling.score(zoo.load("saved_models/adam"), recipe(trained).corpus, "validation")

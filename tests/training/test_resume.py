@@ -239,7 +239,7 @@ class TestCheckpointsThatDoNotFit:
 
     def test_of_other_pairs(self, stopped):
         """The recipe is the same, but its files hold other texts; here the vocabulary has fewer characters."""
-        with pytest.raises(CheckpointError, match=r"of other pairs.*--restart begins anew"):
+        with pytest.raises(CheckpointError, match=r"of other texts.*--restart begins anew"):
             fit(short(RNN, "training.epochs=2"), Pairs(["12", "21"] * 50, ["21", "12"] * 50), CHECK, stopped)
 
     def test_what_does_not_change_the_training_may_differ(self, stopped):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import random
+import re
 import sys
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from training.cli.shared import (
     Texts,
     app,
     chunks,
+    lines_at_once,
     load_generator,
     read_lines,
     user_errors,
@@ -73,7 +75,17 @@ def score(
     with user_errors():
         lines = read_lines(texts, file)
         generator = load_generator(model)
-        for chunk in chunks(lines, 16 * batch_size):
-            for each in generator.score(chunk, batch_size):
+        done = 0
+
+        def in_line(found: re.Match) -> str:  # what was given together is counted from 0
+            return f"in line {done + int(found[1]) + 1}"
+
+        for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
+            try:
+                scores = generator.score(chunk, batch_size)
+            except ValueError as error:
+                raise ValueError(re.sub(r"at position (\d+)", in_line, str(error))) from None
+            done += len(chunk)
+            for each in scores:
                 numbers = f"{each.log_probability:.4f}\t{each.tokens}\t{each.perplexity:.4f}"
                 typer.echo(f"{numbers}\t{each.text.replace(chr(10), ' ')}")

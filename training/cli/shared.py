@@ -26,7 +26,7 @@ ModelPath = Annotated[
     pathlib.Path,
     typer.Argument(
         metavar="MODEL",
-        help="An exported model's folder, one version of it, or what a run saved (runs/NAME/translator).",
+        help="An exported model's folder, one version of it, or what a run saved in runs/NAME.",
     ),
 ]
 Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; without any, lines of stdin.")]
@@ -105,6 +105,11 @@ def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[s
         for number, line in enumerate(stream):
             line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
             yield line.rstrip(b"\r\n").decode("utf-8", "replace")
+
+
+def lines_at_once(texts: list[str] | None, file: pathlib.Path | None, batch_size: int) -> int:
+    """How many lines to gather before they are worked on: one, where somebody types them and waits."""
+    return 1 if not texts and file is None and sys.stdin.isatty() else 16 * batch_size
 
 
 def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:

@@ -31,7 +31,7 @@ def train(
     models: Annotated[pathlib.Path, typer.Option(help="The model is exported to MODELS/RECIPE/<version>.")] = MODELS,
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew, even if a stopped run could go on.")] = False,
 ) -> None:
-    """Train a recipe's model, score it on the test split, and export it.
+    """Train a recipe's model, score it on held-out text, and export it.
 
     The same command goes on with a run that was stopped, from the end of its last epoch.
     """
@@ -44,7 +44,7 @@ def train(
         folder = out or RUNS / name
         folder.mkdir(parents=True, exist_ok=True)
         # Whatever is wrong with the texts is said before TensorFlow starts, and not after the training.
-        for split in ("train", "validation", *parsed.corpus.splits):
+        for split in dict.fromkeys(("train", "validation", *parsed.corpus.splits)):
             parsed.corpus.check(split)
     import_tensorflow()
     import training.run
@@ -65,14 +65,15 @@ def train(
 @app.command()
 def evaluate(
     model: ModelPath,
-    split: Annotated[str, typer.Option(help="The split to score.")] = "test",
+    split: Annotated[str | None, typer.Option(help="The split to score; default test, or else validation.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Score on this recipe's corpus, not on the model's own.")] = None,
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Score a model on a split of its corpus.
 
-    Translators: BLEU if it is of sentences, and how often the whole output is right. Language models: loss, perplexity.
+    Translators: BLEU if it is of sentences, and how often the whole output is right. Language models, as a run saved
+    them (runs/NAME/generator): loss, perplexity and bits a byte.
     """
     with user_errors():
         from training.recipe import read_recipe
@@ -82,7 +83,7 @@ def evaluate(
 
         changes = overrides or ()
         parsed = read_recipe(recipe, changes) if recipe else run.read_back(recipe_folder(model), changes)
-        parsed.corpus.check(split)
+        split = split or run.default_split(parsed)
         result = run.score(trained, parsed, split)
     if as_json:
         typer.echo(run.to_json(result), nl=False)

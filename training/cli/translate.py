@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from training.cli.shared import (
     Texts,
     app,
     chunks,
+    lines_at_once,
     load_translator,
     model_name,
     read_lines,
@@ -44,8 +44,7 @@ def translate(
     with user_errors():
         lines = read_lines(texts, file)
         translator = load_translator(model)
-        at_once = 1 if not texts and file is None and sys.stdin.isatty() else 16 * batch_size
-        for chunk in chunks(lines, at_once):
+        for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
             for best in translator.translate(chunk, batch_size, beam, length_penalty, n_best):
                 for result in (best, *best.alternatives):
                     line = result.text.replace("\n", " ")  # one line in, one line out

@@ -17,9 +17,6 @@ from training.corpora.tfds_corpus import TfdsCorpus, listed
 class TfdsPairs(TfdsCorpus, Corpus):
     """Pairs from a translation corpus of TensorFlow Datasets, or any of its corpora with two text features.
 
-    A corpus that is prepared in `data_dir` is read from there, also where the code that made it is not at hand, and
-    nothing is downloaded. One that is not is downloaded and prepared there, once, where there is a network.
-
     To translate the other way, swap `source` and `target`; naming one of the two is enough.
 
     Raises:

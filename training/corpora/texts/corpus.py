@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import itertools
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Self
@@ -13,11 +14,12 @@ from pydantic import Field
 
 from training.corpora.error import CorpusError
 
-# A document, piece by piece: it may be larger than memory. A piece ends before a line that does not begin with white
-# space, where no tokenizer of the zoo would have had a token.
+# A document, piece by piece: it may be larger than memory. A piece ends before white space that follows something else,
+# for there no tokenizer of the zoo has a token across.
 Document = Iterator[str]
 
-PIECE = 1 << 20  # characters, or the next end of a line after so many
+PIECE = 1 << 20  # characters, or where white space begins next after so many
+_BREAK = re.compile(r"(?<=\S)\s")
 
 
 class TextCorpus(pydantic.BaseModel, abc.ABC):
@@ -121,18 +123,21 @@ class TextCorpus(pydantic.BaseModel, abc.ABC):
         return {"train": (0, train), "validation": (train, validation), "test": (validation, test)}
 
 
-def in_pieces(lines: Iterable[str]) -> Document:
-    """Lines, with their ends, gathered into pieces."""
-    gathered: list[str] = []
+def in_pieces(texts: Iterable[str]) -> Document:
+    """Texts that follow each other, such as lines with their ends, put together and cut into pieces."""
+    held: list[str] = []
     size = 0
-    for line in lines:
-        if size >= PIECE and not line[:1].isspace():
-            yield "".join(gathered)
-            gathered, size = [], 0
-        gathered.append(line)
-        size += len(line)
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size > PIECE:
+            together, begin = "".join(held), 0
+            while len(together) - begin > PIECE and (cut := _BREAK.search(together, begin + PIECE)):
+                yield together[begin : cut.start()]
+                begin = cut.start()
+            held, size = [together[begin:]], len(together) - begin
     if size:
-        yield "".join(gathered)
+        yield "".join(held)
 
 
 def _between(documents: Iterator[Document], begin: int, end: int) -> Iterator[Document]:

@@ -18,8 +18,8 @@ class TextFiles(TextCorpus):
     r"""Text from files, plain or gzipped (`.gz`), in UTF-8; each file is a document.
 
     A split is one path or a list of paths, and a path is a file or a folder: of a folder all files are read, those of
-    its folders too, in the order of their names, but for hidden ones. `~` is the home folder; a relative path is
-    relative to the working directory. Line ends are read as `\n`.
+    its folders too, in the order of their names, but for hidden and empty ones. `~` is the home folder; a relative path
+    is relative to the working directory. Line ends are read as `\n`.
 
     Raises:
         CorpusError: from `documents`, where a file is missing, empty, not UTF-8 or a broken `.gz`, or a folder holds
@@ -54,8 +54,10 @@ class TextFiles(TextCorpus):
         found = sorted(
             file
             for file in folder.rglob(self.pattern)
-            if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+            if file.is_file()
+            and file.stat().st_size
+            and not any(part.startswith(".") for part in file.relative_to(folder).parts)
         )
         if not found:
-            raise CorpusError(f"{folder} holds no file whose name fits pattern = {self.pattern!r}.")
+            raise CorpusError(f"{folder} holds no file with text whose name fits pattern = {self.pattern!r}.")
         return found

@@ -16,9 +16,6 @@ from training.corpora.tfds_corpus import TfdsCorpus, listed
 class TfdsTexts(TfdsCorpus, TextCorpus):
     """Texts from any corpus of TensorFlow Datasets that has a text feature; each example is a document.
 
-    A corpus that is prepared in `data_dir` is read from there, also where the code that made it is not at hand, and
-    nothing is downloaded. One that is not is downloaded and prepared there, once, where there is a network.
-
     Raises:
         CorpusError: from `splits` and `documents`, where TensorFlow Datasets knows no such corpus, or it is neither
             prepared nor can be; has no such split or text feature; or its files are damaged.

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from training.corpora.error import CorpusError
 from training.corpora.texts import PydocTopics, TextFiles, TinyShakespeare, corpus
 from training.corpora.texts.corpus import in_pieces
+from zoo.text import BytePairTokenizer
 
+PIECES = BytePairTokenizer.learn(["ab ba\n\nab\n ab 11 'a. .. \t a"] * 9, 300)
 DATA = Path(__file__).parents[5] / "shared" / "data" / "tinyshakespeare"
 
 
@@ -36,19 +38,39 @@ def write(tmp_path):
 
 
 class TestPieces:
-    def test_they_end_before_lines_that_begin_with_no_white_space(self, monkeypatch):
+    @pytest.mark.parametrize(
+        ("texts", "pieces"),
+        [
+            (["ab\n", "cd\n", " e\n", "\n", "f\n", "g\n", "h"], ["ab\ncd", "\n e\n\nf", "\ng\nh"]),
+            (["ab cd ef gh ij kl"], ["ab cd", " ef gh", " ij kl"]),
+            (["abcdefghij"], ["abcdefghij"]),
+            (["a" * 9 + " b", " c"], ["a" * 9, " b c"]),
+            ([], []),
+        ],
+    )
+    def test_they_end_before_white_space(self, monkeypatch, texts, pieces):
         monkeypatch.setattr(corpus, "PIECE", 4)
-        lines = ["ab\n", "cd\n", " e\n", "\n", "f\n", "g\n", "h"]
-        assert list(in_pieces(lines)) == ["ab\ncd\n e\n\n", "f\ng\n", "h"]
+        assert list(in_pieces(texts)) == pieces
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.text("a \n", min_size=1)), st.integers(1, 9))
-    def test_nothing_is_lost(self, lines, size):
+    def test_nothing_is_lost_and_no_piece_grows(self, lines, size):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(corpus, "PIECE", size)
             pieces = list(in_pieces(lines))
         assert "".join(pieces) == "".join(lines)
-        assert all(piece and not (number and piece[0].isspace()) for number, piece in enumerate(pieces))
+        for piece, following in itertools.pairwise(pieces):
+            assert following[0].isspace() and not piece[-1].isspace()
+            assert not re.search(r"\S\s", piece[size:])
+
+    @settings(max_examples=30, deadline=None)
+    @given(st.text("ab1'. \n\t", max_size=60), st.integers(1, 9))
+    def test_tokens_are_those_of_the_whole(self, text, size):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(corpus, "PIECE", size)
+            pieces = list(in_pieces([text]))
+        ids = [i for piece in pieces for i in PIECES.tokenize([piece]).numpy()[0] if i]
+        assert ids == [i for i in PIECES.tokenize([text]).numpy()[0] if i]
 
 
 class TestSplits:
@@ -116,11 +138,12 @@ class TestFiles:
         write("books/a/z.txt.gz", "first")
         write("books/.git/x.txt", "hidden")
         write("books/notes.md", "other")
+        write("books/empty.txt", "")
         every = TextFiles(train=tmp_path / "books", validation_share=0)
         assert texts(every, "train") == ["first", "second", "other"]
         some = TextFiles(train=tmp_path / "books", pattern="*.txt*", validation_share=0)
         assert texts(some, "train") == ["first", "second"]
-        with pytest.raises(CorpusError, match=r"books holds no file whose name fits pattern = '\*\.csv'"):
+        with pytest.raises(CorpusError, match=r"books holds no file with text whose name fits pattern = '\*\.csv'"):
             TextFiles(train=tmp_path / "books", pattern="*.csv").check("train")
 
     def test_line_ends_and_byte_order_marks(self, write):

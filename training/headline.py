@@ -13,7 +13,7 @@ def headlines(metrics: dict[str, Any]) -> dict[str, str]:
     Sentences have BLEU with its 95% interval, as `41.02 [39.6, 42.4]`, and all that is translated has exact match.
     Running text has the loss of a token, in nats.
     """
-    if metrics.get("metric") == "loss":
+    if "metric" in metrics and metrics["metric"] == "loss":
         names = {"loss": "loss", "perplexity": "perplexity", "bits_per_byte": "bits per byte"}
         return {name: f"{metrics[key]:.4f}" for key, name in names.items()}
     by_name = {name: _interval(metrics[key]) for key, name in _NAMES.items() if key in metrics}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import Discriminator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Tag
@@ -108,4 +108,6 @@ class Recipe(Table):
 
     description: str = Field("", description="one line for `zoo list`")
     seed: int = Field(0, ge=0, lt=2**32, description="of the weights' initial values and of the order of the texts")
-    training: TrainingConfig = TrainingConfig()
+
+    if TYPE_CHECKING:  # every recipe has one, after the tables that say what is trained
+        training: TrainingConfig

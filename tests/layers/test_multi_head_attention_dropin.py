@@ -309,7 +309,13 @@ def test_lora(arrays):
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
-@pytest.mark.parametrize("shapes", [(QUERY, VALUE), ((2, 3, 4, 5), (2, 6, 4, 5))], ids=["sequence", "image"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        pytest.param((QUERY, VALUE), id="sequence"),
+        pytest.param(((2, 3, 4, 5), (2, 6, 4, 5)), id="image", marks=pytest.mark.long),
+    ],
+)
 def test_quantised_models_give_the_same(arrays, shapes, mode):
     query, value = shapes
     x = arrays(query=query, value=value)

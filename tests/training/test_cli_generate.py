@@ -36,7 +36,7 @@ class TestGenerate:
 
     def test_every_setting_is_passed_on(self, saved):
         settings = dict(temperature=2.0, top_k=3, top_p=0.9, repetition_penalty=1.5, stop=["ca", "b\n"])
-        for seed in range(5):
+        for seed in range(2):
             expected = zoo.load(saved)(["a"], seed=seed, **settings)[0]
             options = [
                 *("--seed", seed, "--temperature", 2, "--top-k", 3, "--top-p", 0.9, "--repetition-penalty", 1.5),
@@ -63,7 +63,7 @@ class TestGenerate:
         assert succeeds("generate", saved, "--file", tmp_path / "prompt.txt", "--seed", 0) == f"ab\nc\n{expected}\n"
 
     def test_any_seed(self, saved):
-        assert len({succeeds("generate", saved) for _ in range(8)}) > 1
+        assert len({succeeds("generate", saved) for _ in range(3)}) > 1
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -76,6 +76,7 @@ class TestParts:
             "annotation_dropout": 0.0,
             "readout_dropout": None,
             "tied_embeddings": "none",
+            "conditional": False,
         }
         assert (config["source_vocabulary_size"], config["target_vocabulary_size"]) == (7, 7)
         assert build_model(tiny("model.attention=none"), *sides).attention is None

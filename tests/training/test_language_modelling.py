@@ -88,6 +88,7 @@ class TestTraining:
         (text,) = zoo.load("saved_models/adam")(["aA"], max_new_tokens=14, seed=1)
         assert re.fullmatch(r"( ?(aA|bB|cC|dD))+[abcd ]*", text)
 
+    @pytest.mark.long
     def test_muon_learns_it_too(self, workplace, tmp_path):
         changed = recipe(workplace, "training.learning_rate=2e-2", name="muon")
         history = fit(changed, language_modelling.prepare(changed), tmp_path).history

@@ -255,8 +255,8 @@ fit(short(*sys.argv[2:]), TRAIN, CHECK, pathlib.Path(sys.argv[1]))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", [pytest.param(TRANSFORMER, marks=pytest.mark.long), RNN], ids=["transformer", "rnn"])
+@pytest.mark.long
+@pytest.mark.parametrize("model", [TRANSFORMER, RNN], ids=["transformer", "rnn"])
 def test_killed_three_times_at_random_moments(tmp_path, model):
     """By the signal that no process can answer, in processes of their own."""
     overrides = (model, "training.epochs=30", "training.average_last=3")

@@ -79,7 +79,12 @@ def tokens_loss(model, data):
 class TestTheSameTraining:
     @pytest.mark.parametrize(
         ("ties", "jit_compile"),
-        [("none", False), ("target", False), ("all", False), pytest.param("all", True, marks=pytest.mark.long)],
+        [
+            pytest.param("none", False, marks=pytest.mark.long),
+            ("target", False),
+            pytest.param("all", False, marks=pytest.mark.long),
+            pytest.param("all", True, marks=pytest.mark.long),
+        ],
     )
     @both
     def test_weights_after_some_steps(self, family, ties, jit_compile):
@@ -191,10 +196,10 @@ class TestPrecision:
     @pytest.mark.parametrize(
         ("family", "policy", "jit_compile"),
         [
-            (transformer, "mixed_bfloat16", True),
+            pytest.param(transformer, "mixed_bfloat16", True, marks=pytest.mark.long),
             (transformer, "mixed_float16", False),
             (rnn, "mixed_bfloat16", False),
-            (rnn, "mixed_float16", True),
+            pytest.param(rnn, "mixed_float16", True, marks=pytest.mark.long),
         ],
     )
     def test_it_learns(self, family, policy, jit_compile):

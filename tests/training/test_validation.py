@@ -50,7 +50,7 @@ def validated(tmp_path, losses, epochs=None, bleus=None, **config):
         assert average.inside
         return next(scores)
 
-    config = TrainingConfig(monitor="bleu" if bleus else "loss", **config)
+    config = TrainingConfig(**config)
     best = tmp_path / "best.weights.h5"
     judge = Validation(config, epochs, "checks", bleu if bleus else None, average, best)
     judge.set_model(model)

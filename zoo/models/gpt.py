@@ -1,7 +1,6 @@
 """The decoder-only language model: Radford et al. 2018, 2019."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from zoo.layers import Dropout, LearnedPositionalEmbedding, RotaryEmbedding, TransformerDecoderLayer
@@ -160,9 +159,9 @@ class GPT(keras.Model):
         logits = ops.cast(token_embedding(hidden, reverse=True) if output is None else output(hidden), "float32")
         output_bias = None
         if unused_ids:
-            output_bias = np.zeros(vocabulary_size, "float32")
-            output_bias[list(unused_ids)] = _NEVER
-            logits = logits + output_bias
+            unused = set(unused_ids)
+            output_bias = tuple(_NEVER if each in unused else 0.0 for each in range(vocabulary_size))
+            logits = logits + ops.convert_to_tensor(output_bias, "float32")
         super().__init__(inputs=tokens, outputs=logits, name=name, trainable=trainable)
         self.dtype_policy = dtype
         # What is added to the sum N times, twice a layer, begins so much smaller (Radford et al. 2019, section 2.3).
@@ -195,7 +194,7 @@ class GPT(keras.Model):
     def output_weights(self):
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
         weights = self._embedding.embeddings if self._output is None else ops.transpose(self._output.kernel)
-        return weights, self._output_bias
+        return weights, self._bias()
 
     def begin(self, tokens):
         """Reads what stands before, all at once.
@@ -284,7 +283,10 @@ class GPT(keras.Model):
         """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
         logits = self._embedding(hidden, reverse=True) if self._output is None else self._output(hidden)
         logits = ops.cast(logits, "float32")
-        return logits if self._output_bias is None else logits + self._output_bias
+        return logits if self._output_bias is None else logits + self._bias()
+
+    def _bias(self):
+        return None if self._output_bias is None else ops.convert_to_tensor(self._output_bias, "float32")
 
     def get_config(self):
         """The constructor's arguments."""

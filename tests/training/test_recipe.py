@@ -139,9 +139,7 @@ class TestFaults:
         assert last in str(caught.value).partition("valid here: ")[2].partition(";")[0].split(", ")
 
     def test_a_key_like_no_other(self, write):
-        with pytest.raises(
-            RecipeError, match=r"unknown key 'model\.zzz'; valid here: family, attention, cell, "
-        ):
+        with pytest.raises(RecipeError, match=r"unknown key 'model\.zzz'; valid here: family, attention, cell, "):
             read_recipe(write(recipe_of("dates", "[model]\nzzz = 1")))
 
     def test_all_faults_are_told_at_once(self, write):

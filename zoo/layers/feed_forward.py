@@ -4,14 +4,21 @@ import keras
 
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.dropout import Dropout
+from zoo.layers.functions.inference import is_inference
 from zoo.layers.projection import Projection
+
+
+def _silu(x):
+    # TensorFlow's has a gradient of its own, which an export cannot keep and any program is warned of on loading.
+    return x * keras.ops.sigmoid(x) if is_inference() else keras.ops.silu(x)
+
 
 ACTIVATIONS = {
     "relu": keras.ops.relu,
     "gelu": lambda x: keras.ops.gelu(x, approximate=False),
     "gelu_tanh": lambda x: keras.ops.gelu(x, approximate=True),
-    "silu": keras.ops.silu,
-    "swiglu": keras.ops.silu,
+    "silu": _silu,
+    "swiglu": _silu,
     "geglu": lambda x: keras.ops.gelu(x, approximate=False),
 }
 GATED = ("swiglu", "geglu")

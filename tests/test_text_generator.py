@@ -24,9 +24,7 @@ PROMPTS = ["abc. de", "", "h", "gh gh gh abc", "ßa", "中"]
 
 @pytest.fixture(scope="module", params=["characters", "pieces"])
 def generator(request, randomize):
-    tokenizer, kind = {"characters": (CHARACTERS, {}), "pieces": (PIECES, MODERN)}[
-        request.param
-    ]
+    tokenizer, kind = {"characters": (CHARACTERS, {}), "pieces": (PIECES, MODERN)}[request.param]
     return TextGenerator(randomize(GPT(tokenizer.size, **SIZES, **kind), scale=0.4), tokenizer)
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pydantic
 import pytest
+import tensorflow_datasets as tfds
 
 from training.corpora.error import CorpusError
 from training.corpora.pairs.tfds import TfdsPairs
-
-tfds = pytest.importorskip("tensorflow_datasets")
 
 
 @pytest.fixture(scope="session")

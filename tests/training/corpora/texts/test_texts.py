@@ -185,9 +185,8 @@ class TestPydoc:
 
 
 class TestTinyShakespeare:
+    @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
     def test_the_usual_split(self):
-        if not DATA.is_dir():
-            pytest.skip(f"needs {DATA}")
         read = TinyShakespeare(folder=DATA)
         (train,), (validation,) = (texts(read, split) for split in ("train", "validation"))
         assert (len(train), len(validation)) == (1_003_854, 111_540)

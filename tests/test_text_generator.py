@@ -108,6 +108,12 @@ def test_never_beyond_the_context(generator):
         assert all("\ufffd" not in each.text or generator.tokenizer is PIECES for each in found)
 
 
+def test_a_text_that_fills_the_context_beside_others_that_do_not(of_characters):
+    texts = ["abc. de" * 3, "a", "b", "c"]
+    alone = [of_characters.generate([text], 23, temperature=0)[0] for text in texts]
+    assert [each.text for each in of_characters.generate(texts, 23, temperature=0)] == [each.text for each in alone]
+
+
 def test_broken_pieces_are_readable_text(randomize):
     generator = TextGenerator(randomize(GPT(PIECES.size, **SIZES), scale=0.1), PIECES)
     texts = generator(["ß"] * 50, max_new_tokens=20, temperature=5.0, seed=0)
@@ -274,10 +280,14 @@ def exported(generator, tmp_path_factory):
 def test_an_export_does_what_the_generator_does(generator, exported):
     servable = zoo.load(exported.parent)
     assert isinstance(servable, zoo.serving.ServableGenerator)
+    packed = generator.packed()
     for stop in ((), ["ab", "\n"]):
-        ours, theirs = (each.generate(PROMPTS, **SETTINGS, stop=stop, batch_size=4) for each in (generator, servable))
-        assert ours == theirs
-    assert generator.score(PROMPTS) == servable.score(PROMPTS)
+        ours, same, theirs = (
+            each.generate(PROMPTS, **SETTINGS, stop=stop, batch_size=4) for each in (generator, packed, servable)
+        )
+        assert same == theirs
+        assert [each.text for each in ours] == [each.text for each in theirs]
+    assert packed.score(PROMPTS) == servable.score(PROMPTS)
     assert "".join(servable.stream("ab", seed=1)) == generator(["ab"], seed=1)[0]
 
 

@@ -16,6 +16,7 @@ from zoo.atomic import replaced_folder
 from zoo.decoding import Sampling, draw, sample
 from zoo.decoding.stop_strings import StopStrings
 from zoo.layers.functions.inference import inference
+from zoo.packed import pack
 from zoo.text import END, PADDING, START, Tokenizer
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_continuation import DEFAULTS, DTYPES, STOP_SEPARATOR, TextContinuation, check_settings
@@ -203,6 +204,10 @@ class TextGenerator(TextContinuation, tf.Module):
 
         found = tf.map_fn(scores, (hidden, tokens), fn_output_signature=tf.float32, parallel_iterations=1)
         return tf.reshape(found, [-1])[:number]
+
+    def packed(self) -> TextGenerator:
+        """The same with the model as a server runs it, see `zoo.packed`."""
+        return TextGenerator(pack(self.model), self.tokenizer, self.context_length, self.add_start)
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""

@@ -14,6 +14,7 @@ import zoo.models  # noqa: F401  registers the families, so that Keras finds the
 from zoo.atomic import replaced_folder
 from zoo.decoding import beam_search, check_beam, greedy
 from zoo.layers.functions.inference import inference
+from zoo.packed import pack
 from zoo.text import PADDING, START, Tokenizer
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_to_text import TextToText
@@ -188,6 +189,18 @@ class Translator(TextToText, tf.Module):
         with inference(max(self.max_source_length, self.max_target_length)):
             maps, source_maps = self.model.attention_maps(source, previous)
         return ids, _zeroed(maps, ids), _zeroed(source_maps, source)
+
+    def packed(self) -> Translator:
+        """The same with the model as a server runs it, see `zoo.packed`."""
+        return Translator(
+            pack(self.model),
+            self.source_tokenizer,
+            self.target_tokenizer,
+            self.max_source_length,
+            self.max_target_length,
+            self.beam_size,
+            self.length_penalty,
+        )
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""

@@ -228,9 +228,10 @@ class TestLoop:
             def start(self):
                 return {"sum": tf.zeros(3, tf.int32), "text": tf.fill([3], "")}
 
-            def step(self, tokens, state):
-                total = state["sum"] + tokens
-                return total >= 10, {"sum": total, "text": state["text"] + tf.strings.as_string(tokens)}
+            def step(self, tokens, open_rows, state):
+                total = state["sum"] + tf.where(open_rows, tokens, 0)
+                text = state["text"] + tf.where(open_rows, tf.strings.as_string(tokens), "")
+                return total >= 10, {"sum": total, "text": text}
 
         source = certain([5, 6, 4, 7], [4, 4, 4, 6], [4, END, 7, 7])
         found, state = sample(Table(), source, [4, 4, 4], [4, 4, 4], settings(3), watch=SumOver())

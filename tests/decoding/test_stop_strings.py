@@ -17,7 +17,7 @@ def watched(tokenizer, ids, strings):
     watch = StopStrings(tokenizer, [strings])
     state = watch.start()
     for number, token in enumerate(ids):
-        ends, state = watch.step(tf.constant([token]), state)
+        ends, state = watch.step(tf.constant([token]), tf.constant([True]), state)
         if ends[0]:
             return number, int(state["kept"][0])
     assert int(state["kept"][0]) == -1
@@ -64,19 +64,22 @@ def test_any_ids_and_strings(ids, strings):
 
 
 def test_each_row_has_its_own():
-    watch = StopStrings(CHARACTERS, [["a", ""], ["", "b"], ["", ""]])
-    ends, state = watch.step(CHARACTERS.tokenize(["a", "a", "a"])[:, 0], watch.start())
-    assert ends.numpy().tolist() == [True, False, False]
-    ends, state = watch.step(CHARACTERS.tokenize(["b", "b", "b"])[:, 0], state)
-    assert ends.numpy().tolist() == [True, True, False]  # what has ended once is not asked again by a loop
-    assert state["kept"].numpy().tolist() == [0, 1, -1]
+    watch = StopStrings(CHARACTERS, [["a", ""], ["", "b"], ["", ""], ["b", ""]])
+    is_open = tf.constant([True, True, True, False])
+    ends, state = watch.step(CHARACTERS.tokenize(["a", "a", "a", "b"])[:, 0], is_open, watch.start())
+    assert ends.numpy().tolist() == [True, False, False, False]
+    is_open &= ~ends
+    ends, state = watch.step(CHARACTERS.tokenize(["b", "b", "b", "b"])[:, 0], is_open, state)
+    assert ends.numpy().tolist() == [False, True, False, False]
+    assert state["kept"].numpy().tolist() == [0, 1, -1, -1]
+    assert state["written"].numpy().tolist() == [1, 2, 2, 0]  # of a row that is not open it stays
 
 
 def test_a_graph_of_unknown_sizes():
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.string)])
     def ends(tokens, strings):
         watch = StopStrings(CHARACTERS, strings)
-        return watch.step(tokens, watch.start())[0]
+        return watch.step(tokens, tf.ones_like(tokens, tf.bool), watch.start())[0]
 
     tokens = CHARACTERS.tokenize(["a", "b"])[:, 0]
     assert ends(tokens, [["a"], ["a"]]).numpy().tolist() == [True, False]

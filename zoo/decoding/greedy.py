@@ -56,8 +56,9 @@ def greedy(model, source, limits, return_weights=False):
         logits, cache, weights = model.step(tokens, position, memory, cache)
         if return_weights and weights is None:
             raise ValueError("`return_weights` needs a model with attention; this one returns no weights.")
-        token, log_probability = _likeliest(logits[:, 0])
-        token = tf.where(open_rows, token, PADDING)
+        logits = logits[:, 0]
+        token = tf.where(open_rows, likeliest(logits), PADDING)
+        log_probability = tf.gather(tf.nn.log_softmax(logits), token, batch_dims=1)
         written = token, tf.where(open_rows, log_probability, 0.0)
         if return_weights:
             written = *written, weights[:, 0] * tf.cast(open_rows[:, None], weights.dtype)
@@ -75,9 +76,7 @@ def greedy(model, source, limits, return_weights=False):
     )
 
 
-def _likeliest(logits):
-    """The likeliest id a row may hold and its log-probability, both `(B,)`, from logits `(B, V)`."""
+def likeliest(logits):
+    """The likeliest id that a row may hold, int32 `(B,)`, from logits `(B, V)`."""
     # The end token is the first of the ids that may be produced.
-    token = tf.argmax(logits[:, END:], axis=-1, output_type=tf.int32) + END
-    top = tf.gather(logits, token, batch_dims=1)
-    return token, top - tf.reduce_logsumexp(logits, axis=-1)
+    return tf.argmax(logits[:, END:], axis=-1, output_type=tf.int32) + END

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from zoo.decoding.counted_uniform import counted_uniform
-from zoo.decoding.greedy import Hypotheses
+from zoo.decoding.greedy import Hypotheses, likeliest
 from zoo.decoding.phases import run_phases
 from zoo.text.tokenizer import END, PADDING
 
@@ -51,8 +51,8 @@ def sample(model, source, first, limits, sampling, before=None, watch=None):
         sampling: a `Sampling`.
         before: ids `(B, P)` that count as there before for the repetition penalty; None for none.
         watch: what may end a row before its end token: anything with `start() -> state`, a nest of tensors with the
-            rows as their first axis, and `step(tokens, state) -> (ends, state)`, with tokens and `ends` `(R,)` for the
-            rows that are left; None for nothing.
+            rows as their first axis, and `step(tokens, open_rows, state) -> (ends, state)`, with tokens, `open_rows`
+            and `ends` `(R,)` for the rows that are left; the state of a row that is not open stays. None for nothing.
 
     Returns:
         `Hypotheses` without weights; the log-probabilities are the model's own, whatever the settings. With a `watch`,
@@ -61,20 +61,23 @@ def sample(model, source, first, limits, sampling, before=None, watch=None):
     memory, cache = model.begin(source)
     limits = tf.cast(limits, tf.int32)
     history = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else tf.cast(before, tf.int32)
+    # Asked once, since a step of a small model takes hardly longer than all that drawing takes.
+    plain = ~tf.reduce_any(_is_drawn(sampling) | (sampling.repetition_penalty != 1))
 
     def step(position, fixed, open_rows, moving, found):
         (memory, limits, sampling), (tokens, cache, history) = fixed, moving
         logits, cache, _ = model.step(tokens[:, None], position, memory, cache)
         logits = logits[:, 0]
-        token = tf.where(open_rows, draw(logits, position, sampling, history), PADDING)
-        log_probability = tf.gather(logits, token, batch_dims=1) - tf.reduce_logsumexp(logits, axis=-1)
+        token = tf.cond(plain, lambda: likeliest(logits), lambda: draw(logits, position, sampling, history))
+        token = tf.where(open_rows, token, PADDING)
+        log_probability = tf.gather(tf.nn.log_softmax(logits), token, batch_dims=1)
         written = token, tf.where(open_rows, log_probability, 0.0)
-        goes_on = (token != END) & (position + 1 < limits)
+        goes_on = open_rows & (token != END) & (position + 1 < limits)
         if watch is not None:
-            ends, seen = watch.step(token, found)
-            found = tf.nest.map_structure(lambda new, old: _where(open_rows, new, old), seen, found)
+            ends, found = watch.step(token, open_rows, found)
             goes_on &= ~ends
-        return open_rows & goes_on, (token, cache, tf.concat([history, token[:, None]], axis=1)), found, written
+        history = tf.concat([history, tf.expand_dims(token, 1)], axis=1)
+        return goes_on, (token, cache, history), found, written
 
     moving = tf.cast(first, tf.int32), cache, history
     found = () if watch is None else watch.start()
@@ -101,7 +104,7 @@ def draw(logits, position, sampling, history):
         lambda: _penalised(logits, sampling.repetition_penalty, history),
     )[:, END:]  # the end token is the first of the ids that may be produced
     size = logits.shape[-1]
-    drawn = sampling.temperature > _COLD  # false of what is no number
+    drawn = _is_drawn(sampling)
     scores = logits - tf.reduce_max(logits, axis=-1, keepdims=True)  # so that no division overflows but to -inf
     scores /= tf.where(drawn, sampling.temperature, 1.0)[:, None]
     top_k = tf.where((sampling.top_k > 0) & (sampling.top_k < size), sampling.top_k, size)
@@ -118,6 +121,10 @@ def draw(logits, position, sampling, history):
         lambda: token,
     )
     return token + END
+
+
+def _is_drawn(sampling):
+    return sampling.temperature > _COLD  # false of what is no number
 
 
 def _penalised(logits, penalty, history):
@@ -166,7 +173,3 @@ def _place(weights, chance):
     # Rounding may let the chance meet the total.
     last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[1]), 0), axis=-1)
     return tf.minimum(place, last)
-
-
-def _where(rows, new, old):
-    return tf.where(tf.reshape(rows, tf.concat([tf.shape(rows), tf.ones([tf.rank(new) - 1], tf.int32)], 0)), new, old)

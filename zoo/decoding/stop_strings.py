@@ -21,6 +21,7 @@ class StopStrings:
     def __init__(self, tokenizer, strings):
         self._tokenizer = tokenizer
         self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, LONGEST)
+        self._any = tf.reduce_any(self._strings != "")
         # No more of a row's text is looked at than the end, in which a string may have begun, and the new token.
         self._window = LONGEST - 1 + tokenizer.longest_written
 
@@ -30,17 +31,19 @@ class StopStrings:
         zeros = tf.zeros([rows], tf.int32)
         return {"strings": self._strings, "end": tf.fill([rows], ""), "written": zeros, "kept": zeros - 1}
 
-    def step(self, tokens, state):
-        """Looks at what the tokens `(R,)` write; gives the rows that end and the new state."""
-        new = self._tokenizer.written(tokens)
-        text = state["end"] + new
-        lengths = tf.strings.length(text)
-        first = tf.cond(
-            tf.reduce_any(state["strings"] != ""),
-            lambda: self._first(text, lengths, state["strings"]),
-            lambda: tf.zeros_like(lengths) - 1,
+    def step(self, tokens, open_rows, state):
+        """Looks at what the tokens `(R,)` of the open rows write; gives the rows that end and the new state."""
+        return tf.cond(
+            self._any,
+            lambda: self._watched(tokens, open_rows, state),
+            lambda: (tf.zeros_like(open_rows), state),
         )
-        ends = first >= 0
+
+    def _watched(self, tokens, open_rows, state):
+        text = state["end"] + tf.where(open_rows, self._tokenizer.written(tokens), "")
+        lengths = tf.strings.length(text)
+        first = self._first(text, lengths, state["strings"])
+        ends = open_rows & (first >= 0)
         before = state["written"] - tf.strings.length(state["end"])
         tail = tf.minimum(lengths, LONGEST - 1)
         return ends, {

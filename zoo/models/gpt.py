@@ -207,14 +207,7 @@ class GPT(keras.Model):
             cache: what belongs to a hypothesis, of which there is one a row yet: for each layer the keys and values
                 `(B, 1, G, T, D / H)` of the tokens, behind the padding.
         """
-        # The cache goes on at its end, so there the tokens belong.
-        is_token = ops.not_equal(tokens, 0)
-        length = ops.shape(tokens)[1]
-        numbers = ops.arange(length)
-        order = ops.argsort(numbers + length * ops.cast(is_token, "int32"), axis=1)
-        tokens, mask = (ops.take_along_axis(each, order, axis=1) for each in (tokens, is_token))
-        lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
-        positions = ops.maximum(numbers - (length - lengths[:, None]), 0)
+        tokens, mask, lengths, positions = align_right(tokens)
         hidden, cache = self._embedded(tokens, positions), []
         for layer in self._decoder:
             hidden, cached = layer.step(hidden, mask=mask, positions=positions)
@@ -235,6 +228,9 @@ class GPT(keras.Model):
         """
         hypotheses = tokens.shape[1] or ops.shape(tokens)[1]
         positions, padding = memory["lengths"] + ops.cast(position, "int32"), memory["mask"]
+        if self._position_embedding is not None:
+            # A row that has ended is stepped on with the others, maybe beyond the context.
+            positions = ops.minimum(positions, self.context_length - 1)
         batch, before = ops.shape(padding)[0], ops.shape(cache[0][0])[3]
         since = ops.ones((batch, before + 1 - ops.shape(padding)[1]), "bool")
         mask = ops.concatenate([padding, since], axis=1)
@@ -298,6 +294,25 @@ class GPT(keras.Model):
     def from_config(cls, config, custom_objects=None):
         """The model that `get_config` describes, with new weights."""
         return cls(**config)
+
+
+def align_right(tokens):
+    """Moves padding before the tokens: a cache goes on at its end, so there the tokens belong.
+
+    Args:
+        tokens: ids `(B, T)` of any number a row, and zeros before or behind them.
+
+    Returns:
+        The ids, the mask of tokens and their positions in the text, 0 for padding, all `(B, T)`; before the positions
+        the number of tokens `(B,)`.
+    """
+    is_token = ops.not_equal(tokens, 0)
+    length = ops.shape(tokens)[1]
+    numbers = ops.arange(length)
+    order = ops.argsort(numbers + length * ops.cast(is_token, "int32"), axis=1)
+    tokens, mask = (ops.take_along_axis(each, order, axis=1) for each in (tokens, is_token))
+    lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
+    return tokens, mask, lengths, ops.maximum(numbers - (length - lengths[:, None]), 0)
 
 
 def _checked_ids(ids, vocabulary_size):

@@ -58,7 +58,8 @@ def export(
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with temporary_sibling(path) as aside:
         folder = aside / "version"
-        tf.saved_model.save(_bare_module(model), str(folder), signatures=model.signatures(), options=options)
+        served = model.packed()
+        tf.saved_model.save(_bare_module(served), str(folder), signatures=served.signatures(), options=options)
         for name, text in (files or {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         return _rename_to_next_version(folder, path)
@@ -67,7 +68,8 @@ def export(
 def _bare_module(model: Translator | TextGenerator) -> tf.Module:
     """A module with nothing but what the signatures use: no layers, no optimizer, no training graph."""
     module = tf.Module()
-    module.weights = [weight.value for weight in model.model.weights]
+    weights = model.model.weights
+    module.weights = weights if isinstance(model.model, tf.Module) else [weight.value for weight in weights]
     module.tokenizers = model.tokenizers
     return module
 

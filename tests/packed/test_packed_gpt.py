@@ -1,0 +1,129 @@
+"""A packed GPT against the model that it was made of."""
+
+import collections
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo import TextGenerator
+from zoo.layers.functions.inference import inference
+from zoo.models import GPT
+from zoo.packed import pack
+from zoo.text import CharacterTokenizer
+
+# Sizes that differ from each other; rows of all lengths, one without any token.
+SIZES = dict(vocabulary_size=13, units=12, num_heads=6, num_layers=2, context_length=16, feed_forward_units=10)
+KINDS = {
+    "GPT-2": {},
+    "modern": dict(positions="rotary", normalization="rms", activation="swiglu", use_bias=False, num_key_value_heads=2),
+    "untied": dict(tied_embeddings=False, activation="gelu", unused_ids=(0, 1)),
+    "mixed": dict(positions="rotary", activation="geglu", num_key_value_heads=1, unused_ids=(7,)),
+    "plain": dict(normalization="rms", activation="relu"),
+    "silu": dict(normalization="rms", activation="silu", tied_embeddings=False, use_bias=False),
+}
+TOKENS = np.array([[4, 5, 6, 7, 8, 9], [0, 0, 5, 9, 3, 0], [0, 0, 0, 0, 0, 0], [12, 0, 0, 0, 0, 0]], "int32")
+MORE = np.array([[4, 7, 5], [12, 8, 4], [2, 6, 11], [3, 4, 10]], "int32")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request, randomize):
+    """Of each kind one, with random weights."""
+    return randomize(GPT(**{**SIZES, **KINDS[request.param]}))
+
+
+@pytest.fixture(scope="module")
+def packed(model):
+    return pack(model)
+
+
+def stepped(model, tokens, hypotheses=1):
+    """The logits of steps after a prompt, each hypothesis with tokens of its own."""
+    memory, cache = model.begin(tf.constant(tokens))
+    cache = tf.nest.map_structure(lambda each: tf.repeat(each, hypotheses, axis=1), cache)
+    logits = []
+    for i in range(MORE.shape[1]):
+        ids = [np.roll(MORE, number, axis=0)[: len(tokens), i] for number in range(hypotheses)]
+        one, cache, weights = model.step(tf.constant(np.stack(ids, 1)), tf.constant(i), memory, cache)
+        assert weights is None
+        logits.append(one)
+    return np.stack(logits)
+
+
+@pytest.mark.parametrize("hypotheses", [1, 3])
+def test_steps_are_the_models(model, packed, hypotheses):
+    with inference(16):
+        np.testing.assert_allclose(stepped(packed, TOKENS, hypotheses), stepped(model, TOKENS, hypotheses), atol=2e-5)
+
+
+@pytest.mark.parametrize("tokens", [TOKENS[:, :0], TOKENS[:0]], ids=["no prompt", "no rows"])
+def test_steps_without_prompts_or_rows(model, packed, tokens):
+    with inference(16):
+        np.testing.assert_allclose(stepped(packed, tokens), stepped(model, tokens), atol=2e-5)
+
+
+def test_what_logits_are_made_of_is_the_models(model, packed):
+    weights, bias = packed.output_weights()
+    tokens = tf.constant(MORE)
+    with inference(16):
+        logits = packed.without_logits()(tokens) @ tf.transpose(weights) + (0 if bias is None else bias)
+    np.testing.assert_allclose(logits, model(tokens), atol=2e-5)
+
+
+def test_what_has_no_packed_form_stays_as_it_is(randomize):
+    class Own(GPT):
+        pass
+
+    sizes = {**SIZES, "num_layers": 1}
+    for model in (Own(**sizes), GPT(**sizes, dtype="bfloat16"), keras.Sequential()):
+        assert pack(model) is model
+    quantized = GPT(**sizes)
+    quantized.quantize("int8")
+    assert pack(quantized) is quantized
+
+
+def test_mixed_precision_is_packed_in_float32(randomize):
+    model = randomize(GPT(**SIZES, dtype="mixed_bfloat16"))
+    exact = GPT(**SIZES)
+    exact.set_weights(model.get_weights())
+    with inference(16):
+        np.testing.assert_allclose(stepped(pack(model), TOKENS), stepped(exact, TOKENS), atol=2e-5)
+
+
+class TestGenerator:
+    @pytest.fixture(scope="class")
+    def generator(self, randomize):
+        tokenizer = CharacterTokenizer("abcdé \n😀")
+        return TextGenerator(randomize(GPT(tokenizer.size, 12, 3, 2, 32)), tokenizer)
+
+    @pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, "seed": 5}])
+    def test_writes_the_same(self, generator, settings):
+        texts = ["abc", "", "d😀é" * 5, "?"]
+        found, expected = (each.generate(texts, **settings) for each in (generator.packed(), generator))
+        assert [(each.text, each.tokens) for each in found] == [(each.text, each.tokens) for each in expected]
+        np.testing.assert_allclose(
+            [each.log_probability for each in found], [each.log_probability for each in expected], atol=1e-4
+        )
+
+    def test_scores_the_same(self, generator):
+        texts = ["abc", "", "d😀é" * 5, "?"]
+        expected = [each.log_probability for each in generator.score(texts)]
+        found = [each.log_probability for each in generator.packed().score(texts)]
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def step_operations(layers):
+    """How many of each operation the body of an export's loop has."""
+    tokenizer = CharacterTokenizer("abcd")
+    generator = TextGenerator(GPT(tokenizer.size, 12, 3, layers, 32), tokenizer).packed()
+    graph = generator.signatures()["generate"].get_concrete_function().graph.as_graph_def()
+    bodies = [collections.Counter(node.op for node in function.node_def) for function in graph.library.function]
+    return max(bodies, key=lambda counts: counts["EuclideanNorm"] if counts["TensorListSetItem"] else -1)
+
+
+def test_a_step_has_few_operations_and_none_that_onednn_takes():
+    one, two = step_operations(1), step_operations(2)
+    of_layer = two - one
+    assert of_layer.total() - of_layer["Const"] <= 38
+    assert not {"MatMul", "BatchMatMulV2", "Softmax", "BiasAdd", "Shape", "Transpose", "StridedSlice"} & set(of_layer)

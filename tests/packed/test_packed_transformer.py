@@ -1,0 +1,91 @@
+"""A transformer whose decoder is packed against the model that it was made of."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.decoding import beam_search
+from zoo.layers.functions.inference import inference
+from zoo.models import RNNSeq2Seq, Transformer
+from zoo.packed import pack
+
+SIZES = dict(units=12, num_heads=3, feed_forward_units=10, encoder_layers=1, decoder_layers=2)
+KINDS = {
+    "as in the paper": {},
+    "norm first": dict(norm_first=True, tied_embeddings="all"),
+    "learned": dict(positions="learned", max_length=9, tied_embeddings="none", normalization="rms"),
+    "modern": dict(
+        positions="rotary",
+        norm_first=True,
+        use_bias=False,
+        normalization="rms",
+        activation="swiglu",
+    ),
+    "rotary": dict(positions="rotary", tied_embeddings="none"),
+}
+# Rows of all lengths, one without any token.
+SOURCE = np.array([[4, 5, 6, 7, 3], [9, 3, 0, 0, 0], [0, 0, 0, 0, 0], [12, 8, 3, 0, 0]], "int32")
+TARGET = np.array([[2, 7, 5], [2, 8, 4], [2, 6, 11], [2, 4, 10]], "int32")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request, randomize):
+    """Of each kind one, with random weights."""
+    return randomize(Transformer(13, 13, **{**SIZES, **KINDS[request.param]}))
+
+
+@pytest.fixture(scope="module")
+def packed(model):
+    return pack(model)
+
+
+def stepped(model, source, hypotheses=1):
+    """The logits and weights of steps, each hypothesis with tokens of its own."""
+    memory, cache = model.begin(tf.constant(source))
+    cache = tf.nest.map_structure(lambda each: tf.repeat(each, hypotheses, axis=1), cache)
+    found = []
+    for i in range(TARGET.shape[1]):
+        ids = [np.roll(TARGET, number, axis=0)[: len(source), i] for number in range(hypotheses)]
+        logits, cache, weights = model.step(tf.constant(np.stack(ids, 1)), tf.constant(i), memory, cache)
+        found.append(np.concatenate([logits, weights], axis=-1))
+    return np.stack(found)
+
+
+@pytest.mark.parametrize("hypotheses", [1, 3])
+def test_steps_are_the_models(model, packed, hypotheses):
+    with inference(16):
+        np.testing.assert_allclose(stepped(packed, SOURCE, hypotheses), stepped(model, SOURCE, hypotheses), atol=2e-5)
+
+
+def test_steps_without_rows(model, packed):
+    with inference(16):
+        assert stepped(packed, SOURCE[:0]).shape == stepped(model, SOURCE[:0]).shape
+
+
+def test_attention_maps_are_the_models(model, packed):
+    with inference(16):
+        found = packed.attention_maps(tf.constant(SOURCE), tf.constant(TARGET))
+        for maps, expected in zip(found, model.attention_maps(SOURCE, TARGET), strict=True):
+            np.testing.assert_allclose(maps, expected, atol=1e-5)
+
+
+def test_a_beam_finds_the_same(model, packed):
+    def search(model):
+        return tf.function(lambda: beam_search(model, tf.constant(SOURCE), [6, 4, 0, 7], beam_size=3, n_best=2)[:2])()
+
+    with inference(16):
+        for found, expected in zip(search(packed), search(model), strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_every_weight_is_kept_once(model, packed):
+    """So many numbers more than the model's are the constants beside features, centring and residual matrices."""
+    sizes = [int(np.prod(weight.shape)) for weight in packed.weights]
+    ours, more = sum(sizes), sum(int(np.prod(weight.shape)) for weight in model.weights)
+    assert len({id(weight) for weight in packed.weights}) == len(sizes)
+    assert more < ours < 1.5 * more
+
+
+def test_a_recurrent_model_stays_as_it_is():
+    model = RNNSeq2Seq(7, 8, units=4)
+    assert pack(model) is model

@@ -1,0 +1,81 @@
+"""Normalisations in the weights around them, against Keras' own and by hand."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.packed.rows import Norm, Unnormalized, normalized
+
+RANDOM = np.random.default_rng(0)
+ROWS = RANDOM.normal(2, 3, (5, 6))
+KERNEL, BIAS = RANDOM.normal(size=(6, 4)), RANDOM.normal(size=4)
+
+
+@pytest.fixture(params=[keras.layers.LayerNormalization, keras.layers.RMSNormalization])
+def layer(request):
+    """A norm of random scale and shift, with an epsilon that counts."""
+    layer = request.param(epsilon=0.5)
+    layer.build((None, 6))
+    for weight in layer.weights:
+        weight.assign(RANDOM.normal(1, 0.5, weight.shape))
+    return layer
+
+
+def carried(norm, rows=ROWS):
+    """Rows as they are carried: without their mean if the norm takes it out, and with the constant."""
+    rows = np.pad(rows - rows.mean(-1, keepdims=True) if norm.centred else rows, [[0, 0], [0, 1]])
+    return tf.constant(rows + np.eye(7)[-1] * norm.constant, tf.float32)
+
+
+def test_by_hand():
+    """Of (3, -1, 4) the mean is 2 and the variance 14 / 3; with epsilon 4 / 3 the denominator is the root of 6."""
+    layer = keras.layers.LayerNormalization(epsilon=4 / 3)
+    layer.build((None, 3))
+    norm = Norm(layer)
+    np.testing.assert_allclose(norm.constant, 2)
+    found = norm.reading(np.array([[1.0], [10.0], [100.0]]), np.array([7.0]))(
+        normalized(tf.constant([[1.0, -3, 2, 2]]))
+    )
+    np.testing.assert_allclose(found, [[7 + (1 - 30 + 200) / 6**0.5]], rtol=1e-6)
+
+
+def test_reading_gives_the_norm_times_the_kernel(layer):
+    norm = Norm(layer)
+    found = norm.reading(KERNEL, BIAS)(normalized(carried(norm)))
+    np.testing.assert_allclose(found, np.array(layer(ROWS)) @ KERNEL + BIAS, rtol=1e-5, atol=1e-5)
+
+
+def test_reading_without_a_bias(layer):
+    norm = Norm(layer)
+    found = norm.reading(KERNEL)(normalized(carried(norm)))
+    np.testing.assert_allclose(found, np.array(layer(ROWS)) @ KERNEL, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_written_keeps_rows_as_they_are_carried(layer):
+    norm, written = Norm(layer), RANDOM.normal(size=(5, 3))
+    kernel, bias = RANDOM.normal(size=(3, 6)), RANDOM.normal(size=6)
+    found = carried(norm) + norm.writing(kernel, bias)(tf.constant(written, tf.float32))
+    np.testing.assert_allclose(found, carried(norm, ROWS + written @ kernel + bias), rtol=1e-5, atol=1e-5)
+
+
+def test_residual_is_the_norm_as_it_is_carried(layer):
+    norm = Norm(layer)
+    expected = carried(norm, np.array(layer(ROWS)))
+    np.testing.assert_allclose(norm.residual()(normalized(carried(norm))), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_outside_is_the_norm(layer):
+    norm = Norm(layer)
+    scale, shift = norm.outside()
+    found = normalized(carried(norm)) * scale + (0 if shift is None else shift)
+    np.testing.assert_allclose(found[:, :6], layer(ROWS), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found[:, 6], np.zeros(5))
+
+
+def test_of_rows_without_a_norm(layer):
+    norm = Norm(layer)
+    rows = tf.constant(np.pad(ROWS, [[0, 0], [0, 1]], constant_values=norm.constant), tf.float32)
+    found = Unnormalized(norm).reading(KERNEL, BIAS)(rows)
+    np.testing.assert_allclose(found, ROWS @ KERNEL + BIAS, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(Unnormalized(norm).residual()(rows), carried(norm), rtol=1e-5, atol=1e-5)

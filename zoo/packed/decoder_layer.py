@@ -1,0 +1,87 @@
+"""`zoo.layers.TransformerDecoderLayer`, packed."""
+
+import tensorflow as tf
+
+from zoo.packed.cross_attention import PackedCrossAttention
+from zoo.packed.feed_forward import PackedFeedForward
+from zoo.packed.rows import Norm, normalized
+from zoo.packed.self_attention import PackedSelfAttention
+
+
+class PackedDecoderLayer(tf.Module):
+    """A decoder layer.
+
+    What goes from layer to layer are the sums of what all have added to them if norms come first. If they come behind,
+    it is what `normalized` gives of a sum, of which the next part reads the norm and `Norm.residual` is the sum's.
+
+    Axes: B batch, K hypotheses a row, T tokens, S tokens in the cache, D width.
+
+    Args:
+        layer: the layer, with its weights.
+        before: the last `Norm` of the layer before, or what stands in its place; None if norms come first.
+    """
+
+    def __init__(self, layer, before=None):
+        super().__init__()
+        self.norm_first = layer.norm_first
+        norms = [layer.self_attention_norm]
+        norms += [layer.memory_attention_norm] if layer.cross_attention else []
+        norms = [Norm(each) for each in (*norms, layer.feed_forward_norm)]
+        self.last = norms[-1]
+        reads = norms if layer.norm_first else [before, *norms[:-1]]
+        self.residuals = None if layer.norm_first else [each.residual() for each in reads]
+        self.self_attention = PackedSelfAttention(layer.self_attention, reads[0], norms[0])
+        self.cross_attention = None
+        if layer.cross_attention:
+            self.cross_attention = PackedCrossAttention(layer.memory_attention, reads[1], norms[1])
+        self.feed_forward = PackedFeedForward(layer.feed_forward, reads[-1], norms[-1])
+
+    def read(self, rows, shape, turns, mask=None, memory=None, memory_bias=None):
+        """All tokens of sequences at once.
+
+        Args:
+            rows: `(B T, D + 1)`.
+            shape: B and T.
+            turns: see `PackedSelfAttention.turns`.
+            mask: boolean `(B, T)`, True at tokens that may be attended to; None allows all.
+            memory: see `PackedCrossAttention.attend`, as is its bias; None without a source.
+            memory_bias: see above.
+
+        Returns:
+            The rows after the layer; the cache; and the weights `(B, H, T, S)` of the attention to the source, or None.
+        """
+        added, cache = self.self_attention.read(self._input(rows), shape, turns, mask)
+        rows, weights = self._rest(self._sum(0, rows, added), shape[1], memory, memory_bias)
+        return rows, cache, weights
+
+    def step(self, rows, hypotheses, turns, cache, bias=None, memory=None, memory_bias=None):
+        """One more token of each hypothesis.
+
+        Args:
+            rows: `(B K, D + 1)`.
+            hypotheses: K.
+            turns: see `PackedSelfAttention.step`, as are the next two.
+            cache: see above.
+            bias: see above.
+            memory: see `PackedCrossAttention.attend`, as is its bias; None without a source.
+            memory_bias: see above.
+
+        Returns:
+            The rows after the layer; the cache; and the weights `(B, H, K, S)` of the attention to the source, or None.
+        """
+        added, cache = self.self_attention.step(self._input(rows), hypotheses, turns, cache, bias)
+        rows, weights = self._rest(self._sum(0, rows, added), hypotheses, memory, memory_bias)
+        return rows, cache, weights
+
+    def _rest(self, rows, queries, memory, memory_bias):
+        weights = None
+        if self.cross_attention is not None:
+            added, weights = self.cross_attention.attend(self._input(rows), queries, memory, memory_bias)
+            rows = self._sum(1, rows, added)
+        return self._sum(-1, rows, self.feed_forward(self._input(rows))), weights
+
+    def _input(self, rows):
+        return normalized(rows) if self.norm_first else rows
+
+    def _sum(self, part, rows, added):
+        return rows + added if self.norm_first else normalized(self.residuals[part](rows) + added)

@@ -1,0 +1,112 @@
+"""`zoo.models.GPT`, packed."""
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.models.gpt import align_right
+from zoo.packed.decoder_layer import PackedDecoderLayer
+from zoo.packed.output import PackedOutput
+from zoo.packed.product import as_array, variable
+from zoo.packed.rows import Norm, Unnormalized, normalized
+
+_FORBIDDEN = -1e9  # what is added to a score
+
+
+class PackedGPT(tf.Module):
+    """What a `zoo.models.GPT` computes, in float32, with its methods for decoding and scoring.
+
+    Axes: B batch, K hypotheses a row, T length, V vocabulary, D width, G key and value heads, d width of a head,
+    P length of the longest prompt, S tokens so far, P included.
+
+    Args:
+        model: the model. Later changes of its weights change nothing here.
+    """
+
+    def __init__(self, model):
+        super().__init__()
+        self.vocabulary_size, self.context_length = model.vocabulary_size, model.context_length
+        norm = Norm(model.get_layer("norm"))
+        self._layers = [PackedDecoderLayer(model.get_layer(f"layer_{i + 1}")) for i in range(model.num_layers)]
+        table = as_array(model.get_layer("embedding").embeddings)
+        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant))
+        self._positions = None
+        if model.positions == "learned":
+            self._positions = variable(norm.part(as_array(model.get_layer("positions").embeddings)))
+        # Not in the embeddings, which may be the output's weights as well.
+        self._centring = Unnormalized(norm).residual() if norm.centred else None
+        bias = model.output_weights()[1]
+        kernel = None if model.tied_embeddings else as_array(model.get_layer("logits").kernel)
+        self._output = PackedOutput(norm, self._embeddings, kernel, None if bias is None else as_array(bias))
+
+    @property
+    def weights(self):
+        """All of them."""
+        return list(self.variables)
+
+    def begin(self, tokens):
+        """As `zoo.models.GPT.begin`, with memory and cache of its own.
+
+        Args:
+            tokens: ids `(B, P)` of any number a row, and zeros before or behind them.
+
+        Returns:
+            memory: of each row the number of tokens `(B,)`, and what a token to come adds to the bias.
+            cache: the bias of the scores `(B, 1, 1, 1, S)`, which forbids padding, and for each layer the keys and
+                values `(B, 1, G, S, d)`.
+        """
+        tokens, mask, lengths, positions = align_right(tokens)
+        _, cache = self._read(tokens, positions, mask)
+        bias = tf.where(mask, 0.0, _FORBIDDEN)[:, None, None, None]
+        allowed = tf.zeros_like(lengths, tf.float32)[:, None, None, None, None]
+        return {"lengths": lengths, "allowed": allowed}, (bias, cache)
+
+    def step(self, tokens, position, memory, cache):
+        """As `zoo.models.GPT.step`."""
+        hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
+        positions, allowed = (memory["lengths"] + position)[:, None], memory["allowed"]
+        if hypotheses != 1:
+            positions, allowed = (tf.repeat(each, hypotheses, axis=1) for each in (positions, allowed))
+        bias, caches = cache
+        bias = tf.concat([bias, allowed], axis=4)
+        rows, turns = self._embedded(tf.reshape(tokens, [-1]), positions)
+        new = []
+        for layer, each in zip(self._layers, caches, strict=True):
+            rows, each, _ = layer.step(rows, hypotheses, turns, each, bias)
+            new.append(each)
+        logits = self._output.logits(normalized(rows))
+        return tf.reshape(logits, [-1, hypotheses, self.vocabulary_size]), (bias, tuple(new)), None
+
+    def without_logits(self):
+        """As `zoo.models.GPT.without_logits`, as a function of ids `(B, T)`; its rows are `(B, T, D + 1)`."""
+
+        def rows_of(tokens):
+            shape = tf.shape(tokens)
+            rows, _ = self._read(tokens, tf.broadcast_to(tf.range(shape[1]), shape))
+            rows = self._output.scaled(normalized(rows))
+            return tf.reshape(rows, [*tf.unstack(shape), rows.shape[-1]])
+
+        return rows_of
+
+    def output_weights(self):
+        """The last product's weights `(V, D + 1)` and its bias `(V,)` or None."""
+        return self._output.weights()
+
+    def _read(self, tokens, positions, mask=None):
+        """All tokens `(B, T)` at once: rows `(B T, D + 1)` before the last norm, and each layer's keys and values."""
+        rows, turns = self._embedded(tf.reshape(tokens, [-1]), positions)
+        shape, cache = tf.unstack(tf.shape(tokens)), []
+        for layer in self._layers:
+            rows, keys_and_values, _ = layer.read(rows, shape, turns, mask)
+            cache.append(keys_and_values)
+        return rows, tuple(cache)
+
+    def _embedded(self, tokens, positions):
+        """Rows `(N, D + 1)` of as many tokens `(N,)`, and how their heads turn, for positions `(B, T)`, N together."""
+        rows = tf.gather(self._embeddings, tokens)
+        if self._positions is not None:
+            # A row that has ended is stepped on with the others, maybe beyond the context.
+            positions = tf.minimum(positions, self.context_length - 1)
+            rows += tf.gather(self._positions, tf.reshape(positions, [-1]))
+        if self._centring is not None:
+            rows = self._centring(rows)
+        return rows, self._layers[0].self_attention.turns(positions)

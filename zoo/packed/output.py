@@ -1,0 +1,46 @@
+"""The last product of a model, packed."""
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.packed.product import product, variable
+
+
+class PackedOutput(tf.Module):
+    """From normalised rows to logits, by weights of its own or by the embeddings.
+
+    Axes: N rows, D width, V vocabulary.
+
+    Args:
+        norm: the `Norm` that the rows have passed.
+        embeddings: variable `(V, D + 1)`.
+        kernel: `(D, V)`; None where the embeddings are used.
+        bias: `(V,)` or None.
+    """
+
+    def __init__(self, norm, embeddings, kernel=None, bias=None):
+        super().__init__()
+        self.untied = None if kernel is None else norm.reading(kernel, bias)
+        if kernel is None:
+            self.embeddings, self.bias = embeddings, None if bias is None else variable(np.asarray(bias))
+            self.scale, self.shift = norm.outside()
+
+    def logits(self, rows):
+        """`(N, D + 1)`, as `zoo.packed.rows.normalized` gives them -> `(N, V)`."""
+        if self.untied is not None:
+            return self.untied(rows)
+        logits = product(self.scaled(rows), self.embeddings, transposed=True)
+        return logits if self.bias is None else logits + self.bias
+
+    def scaled(self, rows):
+        """`(N, D + 1)`, likewise -> the rows `(N, D + 1)` that `weights` are for."""
+        if self.untied is not None:
+            return rows
+        rows *= self.scale
+        return rows if self.shift is None else rows + self.shift
+
+    def weights(self):
+        """Weights `(V, D + 1)` and bias `(V,)` or None: logits are `scaled` rows times weights^T + bias."""
+        if self.untied is not None:
+            return tf.transpose(self.untied.kernel), self.untied.bias
+        return self.embeddings, self.bias

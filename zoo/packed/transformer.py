@@ -1,0 +1,183 @@
+"""`zoo.models.Transformer`, its decoder packed."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.layers.functions.positions import frequencies
+from zoo.packed.decoder_layer import PackedDecoderLayer
+from zoo.packed.output import PackedOutput
+from zoo.packed.product import as_array, variable
+from zoo.packed.rows import Norm, Unnormalized, normalized
+
+_FORBIDDEN = -1e9  # what is added to a score
+
+
+class PackedTransformer(tf.Module):
+    """What a `zoo.models.Transformer` computes, in float32, with its methods for decoding.
+
+    The encoder, which runs once, is the model's own.
+
+    Axes: B batch, K hypotheses a row, S source length, T target length, V vocabulary, D width, M decoder layers,
+    N encoder layers, H heads, d width of a head.
+
+    Args:
+        model: the model. Later changes of its weights are not to be made.
+    """
+
+    has_attention = True
+
+    def __init__(self, model):
+        super().__init__()
+        self.source_vocabulary_size = model.source_vocabulary_size
+        self.target_vocabulary_size = model.target_vocabulary_size
+        self._encoder = _Encoder(model)
+        layers = [model.get_layer(f"decoder_layer_{i + 1}") for i in range(model.decoder_layers)]
+        first = Norm(layers[0].self_attention_norm)
+        before = Unnormalized(first)
+        self._layers = []
+        for layer in layers:
+            self._layers.append(PackedDecoderLayer(layer, before))
+            before = self._layers[-1].last
+        self.norm_first = model.norm_first
+        last = Norm(model.get_layer("decoder_norm")) if self.norm_first else before
+        self._heads, self._width = model.num_heads, model.units // model.num_heads
+        self._prepare = [layer.prepare for layer in layers]
+
+        self._scale = model.units**0.5
+        table = as_array(model.get_layer("target_embedding").embeddings)
+        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=first.constant / self._scale))
+        if model.tied_embeddings == "all":
+            self._encoder.embeddings = self._embeddings
+        self._positions = self._waves = None
+        if model.positions == "learned":
+            table = as_array(model.get_layer("target_positions").embeddings)
+            self._positions = variable(np.pad(table, [[0, 0], [0, 1]]))
+        elif model.positions == "sinusoidal":
+            self._waves = _waves(model.units, model.get_layer("target_positions").max_wavelength)
+        # Behind the sum of embedding and position; of norms that come behind, `Norm.residual` does it.
+        self._centring = Unnormalized(first).residual() if first.centred and self.norm_first else None
+        kernel = bias = None
+        if model.tied_embeddings == "none":
+            output = model.get_layer("logits")
+            kernel, bias = as_array(output.kernel), as_array(output.bias)
+        self._output = PackedOutput(last, self._embeddings, kernel, bias)
+
+        memory = [layer.memory_attention for layer in layers]
+        memory = [weight for each in memory for part in (each.key_dense, each.value_dense) for weight in part.weights]
+        self._kept = [*self._encoder.weights, *(weight.value for weight in memory)]
+
+    @property
+    def weights(self):
+        """All of them, the encoder's included."""
+        return list(self.variables)
+
+    def begin(self, source):
+        """As `zoo.models.Transformer.begin`, with a memory of its own.
+
+        Args:
+            source: ids `(B, S)`.
+
+        Returns:
+            memory: the mask `(B, S)`, what it adds to scores `(B, 1, 1, S)`, and for each decoder layer the keys and
+                values `(B, H, S, d)` of its attention to the source.
+            cache: for each decoder layer the keys and values `(B, 1, H, 0, d)` of the tokens before, none so far.
+        """
+        memory = self._memory(source)
+        empty = tf.zeros([tf.shape(source)[0], 1, self._heads, 0, self._width])
+        return memory, tuple((empty, empty) for _ in self._layers)
+
+    def step(self, tokens, position, memory, cache):
+        """As `zoo.models.Transformer.step`."""
+        hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
+        rows, turns = self._embedded(tf.reshape(tokens, [-1]), tf.reshape(position, [1]))
+        new, weights = [], None
+        for layer, prepared, each in zip(self._layers, memory["layers"], cache, strict=True):
+            rows, each, weights = layer.step(rows, hypotheses, turns, each, None, prepared, memory["bias"])
+            new.append(each)
+        logits = self._output.logits(normalized(rows) if self.norm_first else rows)
+        logits = tf.reshape(logits, [-1, hypotheses, self.target_vocabulary_size])
+        return logits, tuple(new), _where_allowed(tf.reduce_mean(weights, axis=1), memory["mask"][:, None])
+
+    def attention_maps(self, source, target):
+        """As `zoo.models.Transformer.attention_maps`."""
+        encoder_maps, decoder_maps = [], []
+        memory = self._memory(source, encoder_maps)
+        shape = tf.unstack(tf.shape(target))
+        positions = tf.tile(tf.range(shape[1]), [shape[0]])
+        rows, turns = self._embedded(tf.reshape(target, [-1]), positions)
+        turns = None if turns is None else tf.reshape(turns, [*shape, *turns.shape[2:]])
+        for layer, prepared in zip(self._layers, memory["layers"], strict=True):
+            rows, _, weights = layer.read(rows, shape, turns, None, prepared, memory["bias"])
+            decoder_maps.append(_where_allowed(weights, memory["mask"][:, None, None]))
+        return tf.stack(decoder_maps, axis=1), tf.stack(encoder_maps, axis=1)
+
+    def _memory(self, source, maps=None):
+        encoded, mask = self._encoder.encode(source, maps)
+        # Of a source with nothing in it all scores are alike; then it is the values that are zero.
+        shown = tf.cast(mask, tf.float32)[:, None, :, None]
+        prepared = tuple((keys, values * shown) for keys, values in (prepare(encoded) for prepare in self._prepare))
+        return {"mask": mask, "bias": tf.where(mask, 0.0, _FORBIDDEN)[:, None, None], "layers": prepared}
+
+    def _embedded(self, tokens, positions):
+        """Rows `(N, D + 1)` of tokens `(N,)` at positions `(N,)` or `(1,)`, and how their heads turn `(., 1, ...)`."""
+        rows = tf.gather(self._embeddings, tokens) * self._scale
+        if self._positions is not None:
+            rows += tf.gather(self._positions, tf.minimum(positions, self._positions.shape[0] - 1))
+        elif self._waves is not None:
+            turns, phases = self._waves
+            rows += tf.sin(tf.cast(positions, tf.float32)[:, None] * turns + phases)
+        if self._centring is not None:
+            rows = self._centring(rows)
+        return rows, self._layers[0].self_attention.turns(positions[:, None])
+
+
+class _Encoder:
+    """The model's own encoder, with embeddings that may be those of the decoder.
+
+    Attributes:
+        embeddings: variable `(V, D)` or wider.
+    """
+
+    def __init__(self, model):
+        self.embeddings = None
+        if model.tied_embeddings != "all":
+            self.embeddings = model.get_layer("source_embedding").embeddings.value
+        self.units = model.units
+        self.positions = model.get_layer("source_positions") if model.positions in ("sinusoidal", "learned") else None
+        self.layers = [model.get_layer(f"encoder_layer_{i + 1}") for i in range(model.encoder_layers)]
+        self.norm = model.get_layer("encoder_norm") if model.norm_first else None
+
+    @property
+    def weights(self):
+        """Variables: those of its layers, and the embeddings."""
+        layers = [each for each in (self.positions, *self.layers, self.norm) if each is not None]
+        return [self.embeddings, *(weight.value for layer in layers for weight in layer.weights)]
+
+    def encode(self, source, maps=None):
+        """As the model does it: ids `(B, S)` -> `(B, S, D)` and the mask `(B, S)`."""
+        mask = source != 0
+        hidden = tf.gather(self.embeddings, source)[..., : self.units] * self.units**0.5
+        hidden = hidden if self.positions is None else self.positions(hidden)
+        for layer in self.layers:
+            if maps is None:
+                hidden = layer(hidden, mask=mask)
+            else:
+                hidden, weights = layer(hidden, mask=mask, return_attention_scores=True)
+                maps.append(weights)
+        return hidden if self.norm is None else self.norm(hidden), mask
+
+
+def _waves(width, max_wavelength):
+    """How far the sines of `zoo.layers.SinusoidalPositionalEncoding` turn a position, and where they begin: `(D + 1,)`.
+
+    A cosine is a sine that is a quarter ahead. The row's constant gets the sine of 0.
+    """
+    turns = np.repeat(frequencies(width, max_wavelength), 2)[:width]
+    phases = np.where(np.arange(width) % 2, math.pi / 2, 0)
+    return tuple(tf.constant(np.append(each, 0), tf.float32) for each in (turns, phases))
+
+
+def _where_allowed(weights, mask):
+    return tf.where(mask, weights, 0.0)

@@ -222,3 +222,47 @@ class TestAttention:
     def test_one_attention_has_no_heads(self):
         with pytest.raises(ValueError, match="has one attention, without layers and heads to choose from"):
             build(RNNSeq2Seq).attend_by_head(["a"])
+
+
+# What is given: settings of each row, and translations to be scored.
+
+
+def test_scores_are_those_of_the_search(translator):
+    texts = [text for text in TEXTS if text.strip()]
+    found = translator.translate(texts, beam_size=3, n_best=2)
+    # What was cut off at the limit is scored without an end by the search, and with one here.
+    found = [each for best in found for each in (best, *best.alternatives) if length(each) < 12]
+    scored = translator.score([each.source for each in found], [each.text for each in found], batch_size=4)
+    assert [each.text for each in scored] == [each.text for each in found]
+    np.testing.assert_allclose([each.score for each in scored], log_probabilities(translator, found), atol=1e-4)
+
+
+def test_scores_of_nothing_and_of_what_does_not_fit(translator):
+    assert translator.score([], []) == []
+    for texts, targets, message in (
+        (["a", "b"], ["a"], r"`targets` must be as many as `texts`, 2\. Received: 1"),
+        ("a", ["a"], "must be a list of strings"),
+        (["a"], [b"a"], "must hold strings"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            translator.score(texts, targets)
+
+
+def test_settings_of_each_row(translator):
+    """A row with its settings beside others is what it is alone with them."""
+    beam = again(translator, beam_size=3)
+    lengths, penalties = [12, 3, 0, 99, -5, 12], [0.0, 1.0, 0.6, 2.0, 0.6, math.nan]
+    texts = ["cab", "4321 abcd", "dd", "a", "cab", "é 1"]
+
+    def generate(rows):
+        columns = [tf.constant([column[row] for row in rows]) for column in (texts, lengths, penalties)]
+        result = [beam._generate(*columns)[name].numpy() for name in ("text", "score")]
+        return [(text.decode(), float(score)) for text, score in zip(*result, strict=True)]
+
+    found = generate(range(len(texts)))
+    alone = [generate([row])[0] for row in range(len(texts))]
+    assert [text for text, _ in found] == [text for text, _ in alone]
+    assert [len(text) <= max(limit, 0) for (text, _), limit in zip(found, lengths, strict=True)] == [True] * 6
+    assert found[2][0] == found[4][0] == ""
+    for row, penalty in ((0, 0.0), (3, 2.0), (5, beam.length_penalty)):
+        assert found[row][0] == beam([texts[row]], length_penalty=penalty)[0]

@@ -13,11 +13,12 @@ import tensorflow as tf
 
 import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
 from zoo.atomic import replaced_folder
-from zoo.decoding import Sampling, draw, sample
+from zoo.decoding import Sampling, draw, log_probabilities, sample
 from zoo.decoding.stop_strings import StopStrings
 from zoo.layers.functions.inference import inference
 from zoo.packed import pack
 from zoo.text import END, PADDING, START, Tokenizer
+from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_continuation import DEFAULTS, DTYPES, STOP_SEPARATOR, TextContinuation, check_settings
 from zoo.text_stream import whole_text
@@ -25,7 +26,7 @@ from zoo.text_to_text import batches_of, check_texts
 
 CONFIG_FILE = "generator.json"
 MODEL_FILE = "model.keras"
-_CHUNK = 256  # tokens whose logits are held at once
+_EXAMPLE = {**DEFAULTS, "seed": 0, "max_new_tokens": 16, "temperature": 0.8, "top_p": 0.9}
 _SIGNATURE = {
     "text": tf.TensorSpec([None], tf.string, "text"),
     **{name: tf.TensorSpec([None], dtype, name) for name, dtype in DTYPES.items()},
@@ -176,34 +177,11 @@ class TextGenerator(TextContinuation, tf.Module):
             previous, tokens = tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]])
         with inference(self.context_length):
             hidden = self.model.without_logits()(previous)
-        is_token = tokens != PADDING
-        scores = tf.zeros_like(tokens, tf.float32)
-        places = tf.cast(tf.where(is_token), tf.int32)
-        scores = tf.tensor_scatter_nd_update(
-            scores, places, self._log_probabilities(tf.gather_nd(hidden, places), tf.gather_nd(tokens, places))
-        )
+        scores = log_probabilities(hidden, tokens, *self.model.output_weights())
         return {
             "log_probability": tf.reduce_sum(scores, axis=1),
-            "tokens": tf.math.count_nonzero(is_token, axis=1, dtype=tf.int32),
+            "tokens": tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32),
         }
-
-    def _log_probabilities(self, hidden, tokens):
-        """Of tokens `(M,)`, from the rows `(M, D)` that their logits are made of: never all logits at once."""
-        weights, bias = self.model.output_weights()
-        number = tf.shape(tokens)[0]
-        chunks = -(-number // _CHUNK)
-        extra = chunks * _CHUNK - number
-        hidden = tf.reshape(tf.pad(hidden, [[0, extra], [0, 0]]), [chunks, _CHUNK, hidden.shape[-1]])
-        tokens = tf.reshape(tf.pad(tokens, [[0, extra]]), [chunks, _CHUNK])
-
-        def scores(chunk):
-            rows, ids = chunk
-            logits = tf.cast(tf.matmul(rows, tf.cast(weights, rows.dtype), transpose_b=True), tf.float32)
-            logits = logits if bias is None else logits + tf.cast(bias, tf.float32)
-            return tf.gather(logits, ids, batch_dims=1) - tf.reduce_logsumexp(logits, axis=-1)
-
-        found = tf.map_fn(scores, (hidden, tokens), fn_output_signature=tf.float32, parallel_iterations=1)
-        return tf.reshape(found, [-1])[:number]
 
     def packed(self) -> TextGenerator:
         """The same with the model as a server runs it, see `zoo.packed`."""
@@ -212,6 +190,20 @@ class TextGenerator(TextContinuation, tf.Module):
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
         return {"serving_default": self._generate_by_default, "generate": self._generate, "score": self._score}
+
+    def example_texts(self) -> list[str]:
+        """Texts of the tokenizer's tokens, for a server to try the model with."""
+        return example_texts(self.tokenizer)
+
+    def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
+        """What a client sends to each signature to have these texts gone on with."""
+        settings = {name: tf.fill([len(texts)], tf.constant(value, DTYPES[name])) for name, value in _EXAMPLE.items()}
+        text = {"text": tf.constant(texts, tf.string, [len(texts)])}
+        return {
+            "serving_default": text,
+            "generate": {**text, **settings, "stop": tf.fill([len(texts)], "")},
+            "score": text,
+        }
 
     @property
     def tokenizers(self) -> list[Tokenizer]:

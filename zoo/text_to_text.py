@@ -45,6 +45,10 @@ class TextToText(abc.ABC):
         """A function that gives `text` `(B, N)` and `score` `(B, N)` of each text, -inf where there are fewer."""
 
     @abc.abstractmethod
+    def _score(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`log_probability` `(B,)` of targets `(B,)` as the translations of texts, and `tokens` `(B,)`."""
+
+    @abc.abstractmethod
     def _attend(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """`source_tokens` `(B, S)`, `target_tokens` `(B, T)` and `weights` `(B, T, S)` of each text."""
 
@@ -98,6 +102,30 @@ class TextToText(abc.ABC):
                 )
                 translations[row] = dataclasses.replace(best, alternatives=tuple(others))
         return translations
+
+    def score(self, texts: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> list[Translation]:
+        """How likely given translations are.
+
+        Args:
+            texts: a list of strings.
+            targets: as many translations, one of each.
+            batch_size: how many are scored at once.
+
+        Returns:
+            A `Translation` each, with the log-probability of `targets` as `score`.
+
+        Raises:
+            ValueError: not two lists of strings of the same length.
+        """
+        texts, targets = check_texts(texts), check_texts(targets)
+        if len(texts) != len(targets):
+            raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(targets)}")
+        scored: list[Translation | None] = [None] * len(texts)
+        for rows, batch in batches_of(texts, batch_size):
+            pairs = tf.constant([targets[row].encode("utf-8", "replace") for row in rows])
+            for row, score in zip(rows, self._score(text=batch, target=pairs)["log_probability"].numpy(), strict=True):
+                scored[row] = Translation(texts[row], targets[row], float(score))
+        return scored
 
     def attend(self, texts: Sequence[str], batch_size: int = 64) -> list[Alignment]:
         """What each output token attended to, for `zoo.pictures`.

@@ -12,16 +12,21 @@ import tensorflow as tf
 
 import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
 from zoo.atomic import replaced_folder
-from zoo.decoding import beam_search, check_beam, greedy
+from zoo.decoding import beam_search, check_beam, greedy, log_probabilities
 from zoo.layers.functions.inference import inference
 from zoo.packed import pack
 from zoo.text import PADDING, START, Tokenizer
+from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_to_text import TextToText
 
 CONFIG_FILE = "translator.json"
 MODEL_FILE = "model.keras"
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
+_SETTINGS = {
+    "max_target_length": tf.TensorSpec([None], tf.int32, name="max_target_length"),
+    "length_penalty": tf.TensorSpec([None], tf.float32, name="length_penalty"),
+}
 
 
 class Translator(TextToText, tf.Module):
@@ -103,6 +108,29 @@ class Translator(TextToText, tf.Module):
         ids, scores = self._decode(self._source_ids(texts), tf.constant(self.length_penalty), self.beam_size, 1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
+    @tf.function(input_signature=[_TEXT, *_SETTINGS.values()], autograph=False)
+    def _generate(self, text, max_target_length, length_penalty):
+        """As `_translate`, with settings of each row `(B,)`."""
+        limits = tf.clip_by_value(max_target_length, 0, self.max_target_length)
+        # Of what is no number or out of range, the translator's own.
+        fits = (length_penalty >= 0) & (length_penalty < math.inf)
+        length_penalty = tf.where(fits, length_penalty, self.length_penalty)
+        ids, scores = self._decode(self._source_ids(text), length_penalty, self.beam_size, 1, limits=limits)
+        return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
+
+    @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
+    def _score(self, text, target):
+        """The log-probability `(B,)` of each target as the translation of the text, and how many tokens it has."""
+        tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length)
+        previous = tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=START)
+        with inference(max(self.max_source_length, self.max_target_length)):
+            hidden = self.model.without_logits()({"source": self._source_ids(text), "target": previous})
+        scores = log_probabilities(hidden, tokens, *self.model.output_weights())
+        return {
+            "log_probability": tf.reduce_sum(scores, axis=1),
+            "tokens": tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32),
+        }
+
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend(self, texts):
         self._check_attention()
@@ -162,11 +190,11 @@ class Translator(TextToText, tf.Module):
         return self.source_tokenizer.tokenize(tf.strings.strip(texts), add_end=True, max_length=self.max_source_length)
 
     @tf.function(autograph=False)
-    def _decode(self, source, length_penalty, beam_size, n_best, return_weights=False):
+    def _decode(self, source, length_penalty, beam_size, n_best, return_weights=False, limits=None):
         """Ids `(B, N, T)` and log-probabilities `(B, N)`, and the weights `(B, N, T, S)` if asked for."""
         # Of an empty text nothing is left but the end token; nothing is what it is translated to.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
-        limits = tf.where(empty, 0, self.max_target_length)
+        limits = tf.where(empty, 0, self.max_target_length if limits is None else limits)
         with inference(max(self.max_source_length, self.max_target_length)):
             if beam_size == 1:
                 found = greedy(self.model, source, limits, return_weights)
@@ -204,12 +232,28 @@ class Translator(TextToText, tf.Module):
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
-        functions = {"serving_default": self._translate}
+        functions = {"serving_default": self._translate, "generate": self._generate, "score": self._score}
         if self.has_attention:
             functions["attention"] = self._attend
             if self.has_heads:
                 functions["attention_by_head"] = self._attend_by_head
         return functions
+
+    def example_texts(self) -> list[str]:
+        """Texts of the source tokenizer's tokens, for a server to try the model with."""
+        return example_texts(self.source_tokenizer)
+
+    def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
+        """What a client sends to each signature to have these texts translated."""
+        text = tf.constant(texts, tf.string, [len(texts)])
+        more = {
+            "generate": {
+                "max_target_length": tf.fill([len(texts)], min(16, self.max_target_length)),
+                "length_penalty": tf.fill([len(texts)], self.length_penalty),
+            },
+            "score": {"target": tf.constant(texts[::-1], tf.string, [len(texts)])},
+        }
+        return {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
 
     @property
     def tokenizers(self) -> list[Tokenizer]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.serving import export, newest_version, versions
 
-SAVED_MODEL = {"saved_model.pb", "fingerprint.pb", "variables", "assets"}
+SAVED_MODEL = {"saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "batching_params.pbtxt"}
 VARIABLES = {"variables.index", "variables.data-00000-of-00001"}
 
 

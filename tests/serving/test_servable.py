@@ -16,6 +16,11 @@ def test_translates_as_the_translator_does(servable, translator):
     assert servable(TEXTS) == translator(TEXTS)
 
 
+def test_scores_as_the_translator_does(servable, translator):
+    targets = ["zyx", "", "ü 987", "?"] * 2
+    assert servable.score(TEXTS, targets, batch_size=3) == translator.score(TEXTS, targets, batch_size=3)
+
+
 def test_attends_as_the_translator_does(servable, translator):
     texts = [text for text in TEXTS if text.strip()]
     for ours, theirs in zip(servable.attend(texts), translator.attend(texts), strict=True):
@@ -29,7 +34,7 @@ def test_without_attention_there_is_no_such_signature(without_attention, tmp_pat
     version = export(without_attention, tmp_path / "vector")
     servable = ServableTranslator(version)
     assert servable(TEXTS) == without_attention(TEXTS)
-    assert list(tf.saved_model.load(str(version)).signatures) == ["serving_default"]
+    assert set(tf.saved_model.load(str(version)).signatures) == {"serving_default", "generate", "score"}
     with pytest.raises(ValueError, match=r"vector/1 has no signature 'attention'"):
         servable.attend(["a"])
 

@@ -77,7 +77,7 @@ class TestSignatures:
     def test_tag_and_names(self, meta_graph, request):
         assert list(meta_graph.meta_info_def.tags) == ["serve"]
         signatures = {name for name in meta_graph.signature_def if not name.startswith("__")}
-        wanted = {"serving_default"}
+        wanted = {"serving_default", "generate", "score"}
         if "thought vector" not in request.node.name:
             wanted.add("attention")
         if "transformer" in request.node.name:
@@ -89,6 +89,11 @@ class TestSignatures:
         assert default.method_name == "tensorflow/serving/predict"
         assert ranks(default.inputs) == {"text": 1}
         assert ranks(default.outputs) == {"text": 1, "score": 1}
+        generate, score = (meta_graph.signature_def[name] for name in ("generate", "score"))
+        assert ranks(generate.inputs) == {"text": 1, "max_target_length": 1, "length_penalty": 1}
+        assert ranks(generate.outputs) == {"text": 1, "score": 1}
+        assert ranks(score.inputs) == {"text": 1, "target": 1}
+        assert ranks(score.outputs) == {"log_probability": 1, "tokens": 1}
         if "attention" in meta_graph.signature_def:
             attention = meta_graph.signature_def["attention"]
             assert ranks(attention.inputs) == {"text": 1}

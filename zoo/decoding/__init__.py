@@ -6,5 +6,16 @@ They drive any model through `begin` and `step` (see the models) and know nothin
 from zoo.decoding.beam import Beams, beam_search, check_beam
 from zoo.decoding.greedy import Hypotheses, greedy
 from zoo.decoding.sampling import Sampling, draw, sample
+from zoo.decoding.scoring import log_probabilities
 
-__all__ = ["Beams", "Hypotheses", "Sampling", "beam_search", "check_beam", "draw", "greedy", "sample"]
+__all__ = [
+    "Beams",
+    "Hypotheses",
+    "Sampling",
+    "beam_search",
+    "check_beam",
+    "draw",
+    "greedy",
+    "log_probabilities",
+    "sample",
+]

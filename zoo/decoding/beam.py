@@ -60,7 +60,8 @@ def beam_search(model, source, limits, beam_size=4, length_penalty=0.6, n_best=1
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted; what is open then is taken as
             finished. A row of limit 0 stays empty.
         beam_size: K, how many hypotheses are followed.
-        length_penalty: 0 compares bare log-probabilities, which favours short texts; 1 nearly their mean a token.
+        length_penalty: 0 compares bare log-probabilities, which favours short texts; 1 nearly their mean a token. A
+            number, or a float32 tensor `()` or `(B,)`.
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
 
@@ -97,11 +98,8 @@ class _Search:
 
     def __init__(self, model, limits, beam_size, length_penalty, n_best, return_weights):
         self.model, self.limits, self.size = model, tf.cast(limits, tf.int32), beam_size
-        self.length_penalty, self.n_best, self.return_weights = length_penalty, n_best, return_weights
-
-    def penalty(self, length):
-        """What a log-probability of so many tokens is divided by."""
-        return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** self.length_penalty
+        self.powers = tf.broadcast_to(tf.cast(length_penalty, tf.float32), tf.shape(self.limits))
+        self.n_best, self.return_weights = n_best, return_weights
 
     def run(self, source):
         """The finished hypotheses, and the tokens, parents and weights of each step to trace them by."""
@@ -109,17 +107,17 @@ class _Search:
         cache = tf.nest.map_structure(lambda each: tf.repeat(each, self.size, axis=1), cache)
 
         def step(position, fixed, open_rows, moving, finished):
-            (memory, limits), (tokens, log_probabilities, cache) = fixed, moving
+            (memory, limits, powers), (tokens, log_probabilities, cache) = fixed, moving
             logits, cache, weights = self.model.step(tokens, position, memory, cache)
             if self.return_weights and weights is None:
                 raise ValueError("`return_weights` needs a model with attention; this one returns no weights.")
             totals, parents, tokens = self.candidates(logits, log_probabilities)
-            finished = self.finish(finished, position, limits, open_rows, totals, parents, tokens)
+            finished = self.finish(finished, position, limits, powers, open_rows, totals, parents, tokens)
             # Of twice as many candidates as hypotheses at most half end here, so enough stay open.
             log_probabilities, kept = tf.math.top_k(tf.where(tokens == END, _NOTHING, totals), self.size)
             tokens, parents = (tf.gather(each, kept, batch_dims=1) for each in (tokens, parents))
             cache = tf.nest.map_structure(lambda each: tf.gather(each, parents, batch_dims=1), cache)
-            open_rows &= self.undecided(position + 1, limits, log_probabilities[:, 0], finished)
+            open_rows &= self.undecided(position + 1, limits, powers, log_probabilities[:, 0], finished)
             written = (tokens, parents, weights) if self.return_weights else (tokens, parents)
             return open_rows, (tokens, log_probabilities, cache), finished, written
 
@@ -129,7 +127,7 @@ class _Search:
         start = tf.fill(shape, START), log_probabilities, cache
         finished = tf.fill(shape, _NOTHING), tf.fill(shape, _NOTHING), *(tf.zeros(shape, tf.int32) for _ in "123")
         dtypes = (tf.int32, tf.int32, tf.float32) if self.return_weights else (tf.int32, tf.int32)
-        fixed = memory, self.limits
+        fixed = memory, self.limits, self.powers
         return run_phases(step, dtypes, fixed, self.limits > 0, start, _Finished(*finished))
 
     def candidates(self, logits, log_probabilities):
@@ -152,13 +150,13 @@ class _Search:
             places, tokens = tf.pad(places, extra), tf.pad(tokens, extra, constant_values=END)
         return totals, places // each, tokens
 
-    def finish(self, finished, position, limits, open_rows, totals, parents, tokens):
+    def finish(self, finished, position, limits, powers, open_rows, totals, parents, tokens):
         """The finished hypotheses, with those among the K likeliest candidates that end here."""
         totals, parents, tokens = (each[:, : self.size] for each in (totals, parents, tokens))
         ended = (tokens == END) | (position + 1 >= limits)[:, None]
         log_probabilities = tf.where(ended & open_rows[:, None], totals, _NOTHING)
         new = _Finished(
-            log_probabilities / self.penalty(position + 1),
+            log_probabilities / _penalty(position + 1, powers)[:, None],
             log_probabilities,
             tf.fill(tf.shape(tokens), position),
             parents,
@@ -168,10 +166,10 @@ class _Search:
         _, best = tf.math.top_k(both[0], self.size)
         return _Finished(*(tf.gather(each, best, batch_dims=1) for each in both))
 
-    def undecided(self, position, limits, highest, finished):
+    def undecided(self, position, limits, powers, highest, finished):
         """Which rows an open hypothesis may still change, given the log-probability of the likeliest one."""
         # It can only become less likely; its penalty is at most that of the limit, and at least that of the next step.
-        bounds = highest / self.penalty(limits), highest / self.penalty(position + 1)
+        bounds = highest / _penalty(limits, powers), highest / _penalty(position + 1, powers)
         may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
         full = finished.scores[:, -1] > _NOTHING
         return may_win & ~full & (position < limits)
@@ -207,3 +205,8 @@ class _Search:
             log_probabilities=finished.log_probabilities,
             weights=None if weights is None else tf.transpose(attention.stack(), [1, 2, 0, 3])[:, :, :longest],
         )
+
+
+def _penalty(length, powers):
+    """What a log-probability of so many tokens is divided by, `(B,)`."""
+    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** powers

@@ -100,18 +100,39 @@ class PackedTransformer(tf.Module):
         logits = tf.reshape(logits, [-1, hypotheses, self.target_vocabulary_size])
         return logits, tuple(new), _where_allowed(tf.reduce_mean(weights, axis=1), memory["mask"][:, None])
 
+    def without_logits(self):
+        """As `zoo.models.Transformer.without_logits`, as a function of ids; its rows are `(B, T, D + 1)`."""
+
+        def rows_of(inputs):
+            rows, shape, _ = self._read(self._memory(inputs["source"]), inputs["target"])
+            rows = self._output.scaled(normalized(rows) if self.norm_first else rows)
+            return tf.reshape(rows, [*shape, rows.shape[-1]])
+
+        return rows_of
+
+    def output_weights(self):
+        """The last product's weights `(V, D + 1)` and its bias `(V,)` or None."""
+        return self._output.weights()
+
     def attention_maps(self, source, target):
         """As `zoo.models.Transformer.attention_maps`."""
-        encoder_maps, decoder_maps = [], []
+        encoder_maps = []
         memory = self._memory(source, encoder_maps)
+        _, _, maps = self._read(memory, target)
+        maps = [_where_allowed(weights, memory["mask"][:, None, None]) for weights in maps]
+        return tf.stack(maps, axis=1), tf.stack(encoder_maps, axis=1)
+
+    def _read(self, memory, target):
+        """All tokens `(B, T)` at once: rows `(B T, D + 1)`, B and T, and each layer's weights `(B, H, T, S)`."""
         shape = tf.unstack(tf.shape(target))
         positions = tf.tile(tf.range(shape[1]), [shape[0]])
         rows, turns = self._embedded(tf.reshape(target, [-1]), positions)
         turns = None if turns is None else tf.reshape(turns, [*shape, *turns.shape[2:]])
+        maps = []
         for layer, prepared in zip(self._layers, memory["layers"], strict=True):
             rows, _, weights = layer.read(rows, shape, turns, None, prepared, memory["bias"])
-            decoder_maps.append(_where_allowed(weights, memory["mask"][:, None, None]))
-        return tf.stack(decoder_maps, axis=1), tf.stack(encoder_maps, axis=1)
+            maps.append(weights)
+        return rows, shape, maps
 
     def _memory(self, source, maps=None):
         encoded, mask = self._encoder.encode(source, maps)

@@ -5,25 +5,36 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+from collections.abc import Iterable
 
 import tensorflow as tf
 
 from zoo.atomic import temporary_sibling
 from zoo.serving.layout import versions
+from zoo.serving.warm_up import write_warm_up
 from zoo.text_generator import TextGenerator
 from zoo.translator import Translator
 
 
 def export(
-    model: Translator | TextGenerator, path: str | pathlib.Path, files: dict[str, str] | None = None
+    model: Translator | TextGenerator,
+    path: str | pathlib.Path,
+    files: dict[str, str] | None = None,
+    texts: Iterable[str] | None = None,
 ) -> pathlib.Path:
     """Writes the next version of a model: `path/<integer>/saved_model.pb` and what belongs to it.
 
     The version is written aside and renamed into place whole, because a server polls the folder and must never
-    see half of one. Its signatures all take `text`, a `[None]` string tensor. Those of a `Translator`, which all decode
-    with its beam:
+    see half of one. Beside the graph lie `assets.extra/tf_serving_warmup_requests`, requests to each signature with
+    which a server warms up, and `batching_params.pbtxt`.
+
+    The signatures all take `text`, a `[None]` string tensor. Those of a `Translator`, which all decode with its beam:
 
     - `serving_default` gives `text` `[None]`, valid UTF-8, and `score` `[None]`, the log-probability of that text;
+    - `generate` takes beside it, `[None]` each, int32 `max_target_length`, the most tokens a translation may have, at
+      most the translator's own, and float32 `length_penalty`, and gives the same;
+    - `score` takes beside it `target`, a translation of each text, and gives `log_probability` and `tokens`, those of
+      the target, of as much of it as the translator's `max_target_length`;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and
       `weights` `[None, T, S]`, zero at padding. Only where the model has attention;
     - `attention_by_head` gives the same tokens, `weights` `[None, M, H, T, S]` of all M layers and H heads, and
@@ -43,6 +54,8 @@ def export(
         model: what to export.
         path: the model's folder, whose name is the model's name to a server.
         files: further texts to put into the version's folder, by file name, such as a card.
+        texts: what the requests that a server warms up with are of, such as some of the training's; texts of common
+            tokens if not given.
 
     Returns:
         The new version's folder.
@@ -60,6 +73,7 @@ def export(
         folder = aside / "version"
         served = model.packed()
         tf.saved_model.save(_bare_module(served), str(folder), signatures=served.signatures(), options=options)
+        write_warm_up(folder, served, texts)
         for name, text in (files or {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         return _rename_to_next_version(folder, path)

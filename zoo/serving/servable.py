@@ -62,6 +62,11 @@ class ServableTranslator(_Servable, TextToText):
         result = self._signatures["serving_default"](text=texts)
         return {name: tf.expand_dims(tensor, 1) for name, tensor in result.items()}
 
+    def _score(self, text, target):
+        if "score" not in self._signatures:
+            raise ValueError(f"The SavedModel {self.path} has no signature 'score'; export the model again.")
+        return self._signatures["score"](text=text, target=target)
+
     def _attend(self, texts):
         if "attention" not in self._signatures:
             raise ValueError(f"The SavedModel {self.path} has no signature 'attention': its model attends to nothing.")

@@ -1,0 +1,262 @@
+"""How fast does an exported translator answer, as a server runs it, against CTranslate2, `transformers` and KerasHub?
+
+A transformer of 4 + 4 layers, width 128, feed-forward 256, vocabulary 10,000, random weights; 16 source tokens, 32
+steps. Ours is the plain SavedModel in a graph-mode session, strings in and strings out, no XLA. CTranslate2 has the
+same weights in float32 and must find the same texts; it gets tokens and gives tokens. `transformers` (Marian) and
+KerasHub (BART) have models of the same size with weights of their own, ids in and ids out.
+
+Two measures: how many requests a second are answered while two are always under way, and how long a single one takes.
+Every engine appears with several settings of threads; its best counts.
+
+    python benchmarks/serving.py                      # needs the 'peers' extra
+    python benchmarks/serving.py --rows 1 --beams 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import tempfile
+
+from harness import Contestant, machine, race
+
+SOURCE, STEPS, VOCABULARY = 16, 32, 10_000
+SIZES = dict(units=128, num_heads=4, feed_forward_units=256, encoder_layers=4, decoder_layers=4)
+FIRST_CHARACTER = 0x4E00  # a token is a character, of a script that has enough of them
+
+
+def build():
+    """The translator, whose texts never end before the limit."""
+    import keras
+
+    from zoo import Translator
+    from zoo.models import Transformer
+    from zoo.text import CharacterTokenizer
+
+    keras.utils.set_random_seed(0)
+    tokenizer = CharacterTokenizer("".join(map(chr, range(FIRST_CHARACTER, FIRST_CHARACTER + VOCABULARY - 4))))
+    model = Transformer(
+        VOCABULARY, VOCABULARY, **SIZES, dropout=0.0, norm_first=True, tied_embeddings="none", name="transformer"
+    )
+    output = model.get_layer("logits")
+    bias = output.bias.numpy()
+    bias[:4] = -100.0
+    output.bias.assign(bias)
+    return Translator(model, tokenizer, tokenizer, max_target_length=STEPS)
+
+
+def sources(rows: int) -> list[list[int]]:
+    """Ids of the source texts."""
+    import numpy as np
+
+    return np.random.default_rng(0).integers(4, VOCABULARY, (rows, SOURCE - 1)).tolist()
+
+
+def text(ids: list[int]) -> str:
+    """What ids are written as."""
+    return "".join(chr(FIRST_CHARACTER + each - 4) for each in ids)
+
+
+def at_once(request, requests: int):
+    """A step that makes so many requests at the same time."""
+    if requests == 1:
+        return request
+    pool = concurrent.futures.ThreadPoolExecutor(requests)
+
+    def step():
+        for future in [pool.submit(request) for _ in range(requests)]:
+            future.result()
+
+    return step
+
+
+def zoo_step(path: str, rows: int, requests: int, threads: int, onednn: bool):
+    """Ours: a session, as a server has it."""
+    os.environ["TF_ENABLE_ONEDNN_OPTS"] = str(int(onednn))
+    import tensorflow as tf
+
+    tf1 = tf.compat.v1
+    tf1.disable_eager_execution()
+    config = tf1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=2)
+    session = tf1.Session(graph=tf.Graph(), config=config)
+    with session.graph.as_default():
+        graph = tf1.saved_model.load(session, ["serve"], path)
+    signature = graph.signature_def["serving_default"]
+    call = session.make_callable(
+        [signature.outputs["text"].name, signature.outputs["score"].name], [signature.inputs["text"].name]
+    )
+    texts = [text(ids) for ids in sources(rows)]
+
+    def request():
+        found, _ = call(texts)
+        assert len(found) == rows
+        assert all(len(each.decode()) == STEPS for each in found)
+
+    return at_once(request, requests)
+
+
+def ctranslate2_step(folder: str, rows: int, beams: int, requests: int, threads: int):
+    """CTranslate2."""
+    import ctranslate2_model
+
+    translator = ctranslate2_model.translator(folder, requests, threads)
+    tokens = [[*map(str, ids), "</s>"] for ids in sources(rows)]
+    settings = dict(beam_size=beams, length_penalty=0.6, max_decoding_length=STEPS, return_scores=True)
+
+    def request():
+        found = translator.translate_batch(tokens, max_batch_size=0, **settings)
+        assert all(len(each.hypotheses[0]) == STEPS for each in found)
+
+    return at_once(request, requests)
+
+
+def transformers_step(rows: int, beams: int, requests: int, threads: int):
+    """`transformers` on PyTorch."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    width, heads, inner = SIZES["units"], SIZES["num_heads"], SIZES["feed_forward_units"]
+    config = transformers.MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=width,
+        encoder_layers=SIZES["encoder_layers"],
+        decoder_layers=SIZES["decoder_layers"],
+        encoder_attention_heads=heads,
+        decoder_attention_heads=heads,
+        encoder_ffn_dim=inner,
+        decoder_ffn_dim=inner,
+        pad_token_id=0,
+        decoder_start_token_id=0,
+        eos_token_id=3,
+        forced_eos_token_id=None,
+    )
+    model = transformers.MarianMTModel(config).eval()
+    ids = torch.tensor([[*row, 3] for row in sources(rows)])
+    settings = dict(num_beams=beams, do_sample=False, min_new_tokens=STEPS, max_new_tokens=STEPS)
+
+    def request():
+        with torch.inference_mode():
+            found = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
+        assert found.shape == (rows, STEPS + 1)
+
+    return at_once(request, requests)
+
+
+def keras_hub_step(rows: int, beams: int, requests: int):
+    """KerasHub on TensorFlow, XLA and all."""
+    import keras_hub
+    import numpy as np
+
+    backbone = keras_hub.models.BartBackbone(
+        vocabulary_size=VOCABULARY,
+        num_layers=SIZES["encoder_layers"],
+        num_heads=SIZES["num_heads"],
+        hidden_dim=SIZES["units"],
+        intermediate_dim=SIZES["feed_forward_units"],
+        max_sequence_length=64,
+    )
+    model = keras_hub.models.BartSeq2SeqLM(backbone, preprocessor=None)
+    model.compile(sampler=keras_hub.samplers.BeamSampler(num_beams=beams) if beams > 1 else "greedy")
+    ids = np.array([[*row, 3] for row in sources(rows)], "int32")
+    target = np.zeros((rows, STEPS + 1), "int32")
+    target[:, 0] = 2
+    inputs = {
+        "encoder_token_ids": ids,
+        "encoder_padding_mask": np.ones_like(ids),
+        "decoder_token_ids": target,
+        "decoder_padding_mask": (target > 0).astype("int32"),
+    }
+
+    def request():
+        model.generate(inputs, stop_token_ids=None)
+
+    return at_once(request, requests)
+
+
+def check_same(path: str, folder: str, beams: int) -> None:
+    """Both must find the same texts."""
+    import ctranslate2_model
+    import tensorflow as tf
+
+    ids = sources(32)
+    found = tf.saved_model.load(path).signatures["serving_default"](text=tf.constant([text(row) for row in ids]))
+    ours = [each.decode() for each in found["text"].numpy()]
+    settings = dict(beam_size=beams, length_penalty=0.6, max_decoding_length=STEPS)
+    results = ctranslate2_model.translator(folder, 1, 2).translate_batch(
+        [[*map(str, row), "</s>"] for row in ids], **settings
+    )
+    theirs = [text([int(each) for each in result.hypotheses[0]]) for result in results]
+    same = sum(one == other for one, other in zip(ours, theirs, strict=True))
+    print(f"the same texts as CTranslate2's, beam {beams}: {same} of {len(ids)}", flush=True)
+
+
+def contestants(path: str, folder: str, rows: int, beams: int, requests: int, peers: bool) -> list[Contestant]:
+    """All engines with the settings worth trying: one thread a request, and two for a single one."""
+    threads = (1, 2) if requests == 1 else (1,)
+    ours = [
+        Contestant(
+            f"zoo, {n} threads an operation{'' if on else ', oneDNN off'}", zoo_step, (path, rows, requests, n, on)
+        )
+        for n in threads
+        for on in (True, False)
+    ]
+    others = [
+        Contestant(f"CTranslate2, {n} threads", ctranslate2_step, (folder, rows, beams, requests, n)) for n in threads
+    ]
+    if requests > 1:
+        others.append(Contestant("CTranslate2, 2 threads", ctranslate2_step, (folder, rows, beams, requests, 2)))
+    if peers:
+        others += [
+            Contestant(f"transformers, {n} threads", transformers_step, (rows, beams, requests, n)) for n in threads
+        ]
+        others.append(Contestant("KerasHub, XLA", keras_hub_step, (rows, beams, requests)))
+    return [*ours, *others]
+
+
+def main() -> None:
+    """Runs the races and prints their tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--beams", type=int, nargs="+", default=[5, 1])
+    parser.add_argument("--no-peers", action="store_true", help="CTranslate2 alone")
+    arguments = parser.parse_args()
+    print(machine("tensorflow", "keras", "ctranslate2", "torch", "transformers", "keras-hub"))
+    import ctranslate2_model
+
+    import zoo
+
+    with tempfile.TemporaryDirectory() as scratch:
+        translator = build()
+        folder = str(pathlib.Path(scratch, "ctranslate2"))
+        ctranslate2_model.write(translator.model, folder)
+        for beams in arguments.beams:
+            translator.beam_size = beams
+            path = str(zoo.serving.export(translator, pathlib.Path(scratch, f"beam{beams}")))
+            check_same(path, folder, beams)
+            for rows in arguments.rows:
+                for requests, what in ((2, "two requests at once"), (1, "one request")):
+                    them = contestants(path, folder, rows, beams, requests, not arguments.no_peers)
+                    timings = race(them, rounds=arguments.rounds, steps=3, warm_up=3)
+                    print(f"\n{rows} rows, {beams} beams, {what}\n\n{table(timings)}", flush=True)
+
+
+def table(timings) -> str:
+    """Medians, and how many times as long each takes as the fastest of ours."""
+    ours = min((each for each in timings if each.name.startswith("zoo")), key=lambda each: each.median)
+    lines = ["| | median ms | its time / ours | range over the rounds |", "|---|---|---|---|"]
+    for each in timings:
+        ratios = sorted(theirs / mine for theirs, mine in zip(each.rounds, ours.rounds, strict=True))
+        lines.append(
+            f"| {each.name} | {each.median * 1e3:.1f} | {each.median / ours.median:.2f}x | "
+            f"{ratios[0]:.2f}x - {ratios[-1]:.2f}x |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The requests that a server warms up with: what the signatures take, and answer."""
+
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+
+from zoo import TextGenerator
+from zoo.models import GPT
+from zoo.serving import export
+from zoo.serving.warm_up import WARM_UP_FILE, write_warm_up
+from zoo.text import BytePairTokenizer, CharacterTokenizer
+from zoo.text.examples import example_texts
+
+
+def requests(version):
+    for record in tf.data.TFRecordDataset(str(version / WARM_UP_FILE)):
+        yield prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
+
+
+def answered(version):
+    """How many rows each signature is asked for, in the order of the file; each request is made."""
+    signatures, rows = tf.saved_model.load(str(version)).signatures, {}
+    for request in requests(version):
+        inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
+        name = request.model_spec.signature_name
+        specs = signatures[name].structured_input_signature[1]
+        assert {key: value.dtype for key, value in inputs.items()} == {key: spec.dtype for key, spec in specs.items()}
+        outputs = signatures[name](**inputs)
+        assert {len(each) for each in outputs.values()} == {len(inputs["text"])}
+        rows.setdefault(name, []).append(len(inputs["text"]))
+    assert set(rows) == set(signatures)
+    return rows
+
+
+@pytest.mark.slow
+def test_every_signature_answers_them(exported_transformer, tmp_path):
+    rows = answered(exported_transformer)
+    assert set(rows) == {"serving_default", "generate", "score", "attention", "attention_by_head"}
+    assert all(each == [1, 4, 16] for each in rows.values())
+    tokenizer = CharacterTokenizer("abcdef")
+    generator = TextGenerator(GPT(tokenizer.size, 8, 2, 1, 32), tokenizer)
+    assert set(answered(export(generator, tmp_path / "gpt"))) == {"serving_default", "generate", "score"}
+
+
+def test_they_are_of_the_texts_given(transformer, tmp_path):
+    write_warm_up(tmp_path, transformer, ["é", "b"])
+    texts = [list(request.inputs["text"].string_val) for request in requests(tmp_path)]
+    assert texts[0] == ["é".encode()]
+    assert texts[-1] == ["é".encode(), b"b"] * 8
+    first = (tmp_path / WARM_UP_FILE).read_bytes()
+    write_warm_up(tmp_path, transformer, ["é", "b"])
+    assert (tmp_path / WARM_UP_FILE).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [CharacterTokenizer("ab"), CharacterTokenizer("a"), BytePairTokenizer.learn(["ß中 abab"] * 3, 270)],
+    ids=["two characters", "one", "pieces"],
+)
+def test_texts_of_any_tokenizer(tokenizer):
+    texts = example_texts(tokenizer)
+    assert texts == example_texts(tokenizer)
+    assert all(isinstance(text, str) for text in texts)

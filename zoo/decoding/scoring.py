@@ -1,0 +1,39 @@
+"""How likely given tokens are, without ever holding all logits."""
+
+import tensorflow as tf
+
+from zoo.text.tokenizer import PADDING
+
+_CHUNK = 256  # tokens whose logits are held at once
+
+
+def log_probabilities(hidden, tokens, output_weights, bias=None):
+    """Natural logarithms of the probabilities of tokens.
+
+    Axes: B batch, T length, D width, V vocabulary.
+
+    Args:
+        hidden: float `(B, T, D)`, what the logits of each token are made of.
+        tokens: ids `(B, T)`, 0 for padding.
+        output_weights: `(V, D)`: logits are rows times its transpose.
+        bias: `(V,)`, what is added to them; None for nothing.
+
+    Returns:
+        float32 `(B, T)`; 0 at padding.
+    """
+    places = tf.cast(tf.where(tokens != PADDING), tf.int32)
+    rows, ids = tf.gather_nd(hidden, places), tf.gather_nd(tokens, places)
+    number = tf.shape(ids)[0]
+    chunks = -(-number // _CHUNK)
+    extra = chunks * _CHUNK - number
+    rows = tf.reshape(tf.pad(rows, [[0, extra], [0, 0]]), [chunks, _CHUNK, hidden.shape[-1]])
+    ids = tf.reshape(tf.pad(ids, [[0, extra]]), [chunks, _CHUNK])
+
+    def of_chunk(chunk):
+        rows, ids = chunk
+        logits = tf.cast(tf.matmul(rows, tf.cast(output_weights, rows.dtype), transpose_b=True), tf.float32)
+        logits = logits if bias is None else logits + tf.cast(bias, tf.float32)
+        return tf.gather(logits, ids, batch_dims=1) - tf.reduce_logsumexp(logits, axis=-1)
+
+    found = tf.map_fn(of_chunk, (rows, ids), fn_output_signature=tf.float32, parallel_iterations=1)
+    return tf.tensor_scatter_nd_update(tf.zeros_like(tokens, tf.float32), places, tf.reshape(found, [-1])[:number])

@@ -62,6 +62,14 @@ def test_steps_without_rows(model, packed):
         assert stepped(packed, SOURCE[:0]).shape == stepped(model, SOURCE[:0]).shape
 
 
+def test_what_logits_are_made_of_is_the_models(model, packed):
+    weights, bias = packed.output_weights()
+    inputs = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
+    with inference(16):
+        logits = packed.without_logits()(inputs) @ tf.transpose(weights) + (0 if bias is None else bias)
+    np.testing.assert_allclose(logits, model(inputs), atol=2e-5)
+
+
 def test_attention_maps_are_the_models(model, packed):
     with inference(16):
         found = packed.attention_maps(tf.constant(SOURCE), tf.constant(TARGET))

@@ -133,16 +133,14 @@ class _Search:
     def candidates(self, logits, log_probabilities):
         """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
         # The end token is the first of the ids that may be produced.
-        allowed = logits[:, :, END:]
-        each = min(2 * self.size, allowed.shape[-1])
-        values, tokens = top_k(allowed, each)
+        each = min(2 * self.size, logits.shape[-1] - END)
+        values, tokens, highest = top_k(logits, each, first=END)
         # Written out, since `reduce_logsumexp` asks first whether the maximum is finite.
-        highest = tf.reduce_max(logits, axis=-1, keepdims=True)
         log_sum = highest + tf.math.log(tf.reduce_sum(tf.exp(logits - highest), axis=-1, keepdims=True))
         totals = tf.reshape(values - log_sum + log_probabilities[:, :, None], [-1, self.size * each])
         number = min(2 * self.size, self.size * each)
         totals, places = tf.math.top_k(totals, number)
-        tokens = tf.gather(tf.reshape(tokens, [-1, self.size * each]), places, batch_dims=1) + END
+        tokens = tf.gather(tf.reshape(tokens, [-1, self.size * each]), places, batch_dims=1)
         if number < 2 * self.size:
             # A vocabulary so small that one hypothesis has but one continuation.
             extra = [[0, 0], [0, 2 * self.size - number]]

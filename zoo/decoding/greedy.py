@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from zoo.decoding.phases import run_phases
+from zoo.decoding.top_k import top_k
 from zoo.text.tokenizer import END, PADDING, START
 
 
@@ -79,4 +80,4 @@ def greedy(model, source, limits, return_weights=False):
 def likeliest(logits):
     """The likeliest id that a row may hold, int32 `(B,)`, from logits `(B, V)`."""
     # The end token is the first of the ids that may be produced.
-    return tf.argmax(logits[:, END:], axis=-1, output_type=tf.int32) + END
+    return top_k(logits, 1, first=END).places[:, 0]

@@ -46,7 +46,7 @@ def listed(result):
 model = tf.saved_model.load(path)
 eager = {name: [listed({key: value.numpy() for key, value in
                         signature(text=tf.constant(batch, tf.string, [len(batch)])).items()}) for batch in batches]
-         for name, signature in model.signatures.items()}
+         for name, signature in model.signatures.items() if set(signature.structured_input_signature[1]) == {"text"}}
 
 session = {}
 with tf.compat.v1.Session(graph=tf.Graph()) as served:

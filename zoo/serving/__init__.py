@@ -3,15 +3,30 @@
 import importlib
 
 _HOMES = {
+    "Finding": "zoo.serving.checking.finding",
     "ServableGenerator": "zoo.serving.servable",
     "ServableTranslator": "zoo.serving.servable",
+    "ServingClient": "zoo.serving.clients.client",
+    "ServingError": "zoo.serving.clients.errors",
+    "check": "zoo.serving.checking.reporting",
     "export": "zoo.serving.exporting",
     "newest_version": "zoo.serving.layout",
     "open_servable": "zoo.serving.servable",
     "versions": "zoo.serving.layout",
 }
 
-__all__ = ["ServableGenerator", "ServableTranslator", "export", "newest_version", "open_servable", "versions"]
+__all__ = [
+    "Finding",
+    "ServableGenerator",
+    "ServableTranslator",
+    "ServingClient",
+    "ServingError",
+    "check",
+    "export",
+    "newest_version",
+    "open_servable",
+    "versions",
+]
 
 
 def __getattr__(name):

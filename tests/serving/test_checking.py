@@ -1,0 +1,760 @@
+"""The servable linter: planted trouble is found, and nothing else; hostile files are answered."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2
+from tensorflow_serving.apis import prediction_log_pb2
+
+from zoo import TextGenerator
+from zoo.models import GPT
+from zoo.serving import Finding, check, export
+from zoo.serving.checking import rules as all_rules
+from zoo.serving.checking.crc import masked_crc32c
+from zoo.serving.checking.protos import LARGEST_STRUCTURE, parse, varint
+from zoo.serving.checking.records import read_records
+from zoo.serving.checking.reporting import report
+from zoo.serving.checking.table import table_entries
+from zoo.text import CharacterTokenizer
+
+FLOATS = tf.TensorSpec([None, 2], tf.float32, name="x")
+IDS = tf.TensorSpec([None, None], tf.int64, name="ids")
+WHOLE_LINE, LINE_NUMBER = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+WARM_UP = "assets.extra/tf_serving_warmup_requests"
+
+
+def save(folder, function, *specs, jit_compile=None, variable=None):
+    """A SavedModel with one signature."""
+    module = tf.Module()
+    module.variable = variable
+    module.serve = tf.function(function, input_signature=specs, jit_compile=jit_compile)
+    tf.saved_model.save(module, str(folder), signatures=module.serve)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    """A model's folder, whose version 1 has two variables, one asset and one signature."""
+    folder = tmp_path_factory.mktemp("clean")
+    (folder / "words.txt").write_text("a\nb\n")
+    module = tf.Module()
+    module.weights = [tf.Variable(tf.ones([2])), tf.Variable(tf.ones([3, 1000]))]
+    module.table = tf.lookup.StaticHashTable(
+        tf.lookup.TextFileInitializer(str(folder / "words.txt"), tf.string, WHOLE_LINE, tf.int64, LINE_NUMBER), -1
+    )
+
+    @tf.function(input_signature=[FLOATS, tf.TensorSpec([None], tf.string, name="word")])
+    def serve(x, word):
+        return {"y": x * module.weights[0] + tf.reduce_sum(module.weights[1]), "id": module.table.lookup(word)}
+
+    tf.saved_model.save(module, str(folder / "model" / "1"), signatures=serve)
+    return folder / "model"
+
+
+@pytest.fixture
+def version(clean, tmp_path):
+    """A version to break."""
+    return shutil.copytree(clean, tmp_path / "model") / "1"
+
+
+@contextlib.contextmanager
+def edited(version):
+    """The only graph of a version, written back at the end."""
+    path = version / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    yield model.meta_graphs[0]
+    path.write_bytes(model.SerializeToString())
+
+
+def rules(path):
+    return [finding.rule for finding in check(path)]
+
+
+def served_function(graph):
+    """The function that the signature calls, by way of another."""
+    functions = {function.signature.name: function for function in graph.graph_def.library.function}
+    (name,) = (name for name in functions if name.startswith("__inference_serve"))
+    return functions[name]
+
+
+def add_node(version, op, function=True):
+    with edited(version) as graph:
+        nodes = served_function(graph).node_def if function else graph.graph_def.node
+        nodes.add(name="planted", op=op)
+
+
+def predict_log(x=((1.0, 2.0),), word=("a",), signature="", **others):
+    log = prediction_log_pb2.PredictionLog()
+    request = log.predict_log.request
+    request.model_spec.signature_name = signature
+    for key, value in {"x": x, "word": word, **others}.items():
+        if value is not None:
+            proto = value if isinstance(value, tensor_pb2.TensorProto) else tf.make_tensor_proto(value)
+            request.inputs[key].CopyFrom(proto)
+    return log
+
+
+def write_warm_up(version, *records):
+    (version / WARM_UP).parent.mkdir()
+    with tf.io.TFRecordWriter(str(version / WARM_UP)) as writer:
+        for record in records:
+            writer.write(record if isinstance(record, bytes) else record.SerializeToString())
+
+
+class Plants:
+    """A method a rule, of its name: breaks a clean version so that this is all that is found."""
+
+    def xla_must_compile(version):
+        with edited(version) as graph:
+            served_function(graph).attr["_XlaMustCompile"].b = True
+
+    def gpu_only_op(version):
+        add_node(version, "CudnnRNNV3")
+
+    def python_function(version):
+        add_node(version, "PyFuncStateless")
+
+    def unknown_op(version):
+        add_node(version, "TFText>WhitespaceTokenizeWithOffsetsV2")
+
+    def no_batch_dimension(version):
+        with edited(version) as graph:
+            graph.signature_def["serving_default"].inputs["x"].tensor_shape.dim[0].size = 8
+
+    def unnamed_output(version):
+        with edited(version) as graph:
+            outputs = graph.signature_def["serving_default"].outputs
+            outputs["output_1"].CopyFrom(outputs.pop("y"))
+
+    def ids_without_length(version):
+        with edited(version) as graph:
+            tensor = graph.signature_def["serving_default"].inputs["x"]
+            tensor.dtype, tensor.tensor_shape.dim[1].size = tf.int32.as_datatype_enum, -1
+
+    def missing_variables(version):
+        (version / "variables" / "variables.index").unlink()
+
+    def unreadable_variables(version):
+        (version / "variables" / "variables.index").write_bytes(os.urandom(500))
+
+    def truncated_variables(version):
+        os.truncate(version / "variables" / "variables.data-00000-of-00001", 9000)
+
+    def missing_asset(version):
+        (version / "assets" / "words.txt").unlink()
+
+    def version_name(version):
+        version.rename(version.parent / "v1")
+
+    def no_version_folder(version):
+        for child in version.iterdir():
+            child.rename(version.parent / child.name)
+        version.rmdir()
+
+    def empty_version(version):
+        (version.parent / "2").mkdir()
+
+    def unreadable_saved_model(version):
+        (version / "saved_model.pb").write_bytes(os.urandom(500))
+
+    def no_serve_tag(version):
+        with edited(version) as graph:
+            graph.meta_info_def.tags.append("gpu")
+
+    def no_signatures(version):
+        with edited(version) as graph:
+            del graph.signature_def["serving_default"]
+
+    def unreadable_warm_up(version):
+        (version / WARM_UP).parent.mkdir()
+        (version / WARM_UP).write_bytes(os.urandom(500))
+
+    def unfit_warm_up(version):
+        write_warm_up(version, predict_log(signature="generate"))
+
+    def empty_warm_up(version):
+        write_warm_up(version, prediction_log_pb2.PredictionLog())
+
+    def too_many_warm_ups(version):
+        write_warm_up(version, *[predict_log()] * 1001)
+
+
+PLANTS = {name.replace("_", "-"): plant for name, plant in vars(Plants).items() if not name.startswith("__")}
+
+
+class TestPlanted:
+    def test_every_rule_is(self):
+        assert set(PLANTS) == {rule.name for rule in vars(all_rules).values() if isinstance(rule, all_rules.Rule)}
+
+    @pytest.mark.parametrize("rule", PLANTS)
+    def test_is_found_alone(self, version, rule):
+        PLANTS[rule](version)
+        (finding,) = check(version.parent)
+        assert finding.rule == rule
+        assert all([finding.where, finding.what, finding.why, finding.fix])
+
+    def test_several_are_found_in_each_version(self, version):
+        shutil.copytree(version, version.parent / "12")
+        Plants.missing_asset(version)
+        add_node(version, "PyFunc")
+        add_node(version.parent / "12", "CudnnRNN")
+        (version.parent / "3").mkdir()
+        found = [(os.path.basename(finding.folder), finding.rule) for finding in check(str(version.parent))]
+        assert found == [
+            ("model", "empty-version"),
+            ("1", "python-function"),
+            ("1", "missing-asset"),
+            ("12", "gpu-only-op"),
+        ]
+        assert rules(version) == ["python-function", "missing-asset"]
+
+
+class TestClean:
+    def test_nothing_is_found(self, clean):
+        assert check(clean) == check(clean / "1") == []
+        (checked,) = report(clean).folders
+        wanted = {"signatures": 1, "variables": 2, "assets": 1, "warm-up records": 0}
+        assert {kind: checked.seen[kind] for kind in wanted} == wanted
+
+    def test_on_the_committed_model(self):
+        assert check(pathlib.Path(__file__).parents[2] / "saved_models" / "dates") == []
+
+    def test_on_our_translators(self, exported_transformer):
+        assert check(exported_transformer) == []
+        (checked,) = report(exported_transformer).folders
+        listed = tf.train.list_variables(str(exported_transformer / "variables" / "variables"))
+        assert checked.seen["variables"] == len(listed) - 1  # and the graph of objects
+        assert checked.seen["signatures"] >= 3
+
+    @pytest.mark.slow
+    def test_on_our_generators(self, randomize, tmp_path):
+        tokenizer = CharacterTokenizer("abcdefgh .")
+        model = randomize(GPT(tokenizer.size, units=12, num_heads=3, num_layers=2, context_length=24))
+        assert check(export(TextGenerator(model, tokenizer), tmp_path / "tiny")) == []
+
+    def test_a_graph_of_tensorflow_1(self, tmp_path):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            x = tf.compat.v1.placeholder(tf.float32, [None, 3])
+            builder = tf.compat.v1.saved_model.Builder(str(tmp_path / "1"))
+            signature = tf.compat.v1.saved_model.predict_signature_def({"x": x}, {"y": 2 * x})
+            builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
+            builder.save()
+        assert not list((tmp_path / "1" / "variables").glob("*"))
+        assert check(tmp_path) == []
+
+    def test_a_graph_as_text(self, version):
+        model = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
+        (version / "saved_model.pbtxt").write_text(text_format.MessageToString(model))
+        (version / "saved_model.pb").unlink()
+        assert check(version.parent) == []
+        (version / "saved_model.pbtxt").write_text("meta_graphs { what }")
+        assert rules(version) == ["unreadable-saved-model"]
+
+
+class TestGraph:
+    """As TensorFlow itself saves it."""
+
+    def found(self, folder, function, *specs, **options):
+        (finding,) = check(save(folder / "1", function, *specs, **options))
+        return finding
+
+    def test_compiled(self, tmp_path):
+        finding = self.found(tmp_path, lambda x: {"y": 2 * x}, FLOATS, jit_compile=True)
+        assert finding.rule == "xla-must-compile"
+        assert finding.where.startswith("function `__inference_")
+        assert finding.what == "It is marked `_XlaMustCompile`"
+
+    def test_compiled_within(self, tmp_path):
+        inner = tf.function(lambda x: 2 * x, jit_compile=True)
+        assert self.found(tmp_path, lambda x: {"y": inner(x)}, FLOATS).rule == "xla-must-compile"
+
+    def test_not_compiled_where_it_says_so(self, tmp_path):
+        assert check(save(tmp_path / "1", lambda x: {"y": 2 * x}, FLOATS, jit_compile=False)) == []
+
+    def test_a_node_that_must_be_compiled(self, version):
+        with edited(version) as graph:
+            served_function(graph).node_def.add(name="planted", op="Add").attr["_XlaMustCompile"].b = True
+            served_function(graph).node_def.add(name="not", op="Add").attr["_XlaMustCompile"].b = False
+        (finding,) = check(version)
+        assert (finding.rule, finding.where[-14:]) == ("xla-must-compile", "node `planted`")
+
+    @pytest.mark.parametrize("of", [tf.py_function, tf.numpy_function])
+    def test_python(self, tmp_path, of):
+        finding = self.found(tmp_path, lambda x: {"y": tf.reshape(of(np.sin, [x], tf.float32), [-1, 2])}, FLOATS)
+        assert finding.rule == "python-function"
+        assert finding.what in ("`EagerPyFunc` calls a function of Python", "`PyFunc` calls a function of Python")
+
+    def test_cudnn(self, tmp_path):
+        def serve(x):
+            rnn = tf.raw_ops.CudnnRNN(
+                input=x[None], input_h=tf.zeros([1, 1, 2]), input_c=tf.zeros([1, 1, 2]), params=tf.zeros([99])
+            )
+            return {"y": rnn.output[0]}
+
+        finding = self.found(tmp_path, serve, FLOATS)
+        assert (finding.rule, finding.what) == ("gpu-only-op", "`CudnnRNN` runs on a GPU alone")
+        assert finding.where.endswith("node `CudnnRNN`")
+
+    def test_in_the_graph_itself_where_no_signature_leads(self, version):
+        add_node(version, "PyFunc", function=False)
+        (finding,) = check(version)
+        assert (finding.rule, finding.where) == ("python-function", "node `planted`")
+        assert finding.what.endswith("; no signature leads there")
+
+    def test_many_of_a_kind_are_one_finding(self, version):
+        with edited(version) as graph:
+            for number in range(1234):
+                graph.graph_def.node.add(name=f"planted_{number}", op="PyFunc")
+        (finding,) = check(version)
+        assert finding.where == "node `planted_0`; node `planted_1`; node `planted_2`; and 1,231 more"
+
+    def test_many_kinds_are_few_findings(self, version):
+        with edited(version) as graph:
+            for number in range(1234):
+                graph.graph_def.node.add(name="planted", op=f"Unknown{number}")
+        findings = check(version)
+        assert len(findings) == 21
+        assert findings[-1].what == "1,214 more findings of this kind"
+
+    def test_functions_for_a_gpu_beside_those_for_a_cpu(self, version):
+        """As Keras 2 saves an LSTM: a graph optimizer chooses the function by the device."""
+        with edited(version) as graph:
+            served = served_function(graph)
+            library = graph.graph_def.library
+            for device in (b"CPU", b"GPU"):
+                function = library.function.add()
+                function.signature.name = f"lstm_{device.decode()}"
+                function.attr["api_implements"].s = b"lstm_1"
+                function.attr["api_preferred_device"].s = device
+            function.node_def.add(name="call", op="PartitionedCall").attr["f"].func.name = "within"
+            served.node_def.add(name="lstm", op="PartitionedCall").attr["f"].func.name = "lstm_CPU"
+            within = library.function.add()
+            within.signature.name = "within"
+            within.node_def.add(name="rnn", op="CudnnRNNV3")
+        assert check(version) == []
+        with edited(version) as graph:
+            graph.graph_def.library.function[-2].attr["api_implements"].s = b"lstm_2"
+        assert rules(version) == ["gpu-only-op"]
+
+    def test_a_call_of_a_function_is_no_unknown_op(self, version):
+        with edited(version) as graph:
+            graph.graph_def.node.add(name="planted", op=served_function(graph).signature.name)
+        assert check(version) == []
+
+    @pytest.mark.peers
+    def test_what_this_process_has_loaded_is_no_part_of_tensorflow(self, version):
+        add_node(version, "SentencepieceOp")
+        add_node(version, "TFText>FastWordpieceDetokenize")
+        add_node(version, "Any")
+        program = (
+            "import sys, tensorflow_text, tensorflow as tf\nfrom zoo.serving import check\n"
+            "print(*[finding.what for finding in check(sys.argv[1])], sep='|')"
+        )
+        out = subprocess.run(
+            [sys.executable, "-c", program, version], capture_output=True, text=True, check=True
+        ).stdout
+        assert [what.split()[0] for what in out.split("|")] == ["`SentencepieceOp`", "`TFText>FastWordpieceDetokenize`"]
+
+
+class TestSignatures:
+    def found(self, folder, function, *specs):
+        return [(f.rule, f.where, f.what) for f in check(save(folder / "1", function, *specs))]
+
+    def test_scalars_known_sizes_and_unknown_ranks(self, tmp_path):
+        specs = [
+            tf.TensorSpec([], tf.float32, name="scale"),
+            tf.TensorSpec([7, None], tf.float32, name="fixed"),
+            tf.TensorSpec(None, tf.float32, name="any"),
+        ]
+        found = self.found(tmp_path, lambda a, b, c: {"mean": tf.reduce_mean(b) * a, "c": c}, *specs)
+        assert found == [
+            ("no-batch-dimension", f"signature `serving_default`, {where}", what)
+            for where, what in [
+                ("input `any`; signature `serving_default`, output `c`", "Its rank is unknown"),
+                ("input `fixed`", "Its first dimension is 7, in the shape [7, None]"),
+                ("input `scale`; signature `serving_default`, output `mean`", "It is a scalar"),
+            ]
+        ]
+
+    def test_outputs_by_position(self, tmp_path):
+        where = "signature `serving_default`, output `output_0`; signature `serving_default`, output `output_1`"
+        found = self.found(tmp_path, lambda x: (x, 2 * x), FLOATS)
+        assert found == [("unnamed-output", where, "It has no name of its own")]
+
+    def test_ids_alone(self, tmp_path):
+        ((rule, where, what),) = self.found(tmp_path, lambda ids: {"y": ids + 1}, IDS)
+        assert (rule, where) == ("ids-without-length", "signature `serving_default`, input `ids`")
+        assert what == "It is int64 [None, None], with no length or mask"
+
+    @pytest.mark.parametrize(
+        ("name", "shape", "dtype", "is_enough"),
+        [
+            ("length", [None], tf.int32, True),
+            ("seq_len", [None], tf.int64, True),
+            ("sequenceLength", [None], tf.int64, True),
+            ("attention_mask", [None, None], tf.int32, True),
+            ("real", [None, None], tf.bool, True),
+            ("calendar", [None], tf.int32, False),
+            ("seed", [None], tf.int64, False),
+            ("masked_positions", [None, 4], tf.int32, False),
+        ],
+    )
+    def test_ids_beside(self, version, name, shape, dtype, is_enough):
+        with edited(version) as graph:
+            inputs = graph.signature_def["serving_default"].inputs
+            inputs.clear()
+            for key, (size, kind) in {"ids": ([None, None], tf.int64), name: (shape, dtype)}.items():
+                inputs[key].dtype = kind.as_datatype_enum
+                inputs[key].tensor_shape.CopyFrom(tf.TensorShape(size).as_proto())
+        assert rules(version) == [] if is_enough else ["ids-without-length"]
+
+    def test_ids_of_known_length(self, tmp_path):
+        assert self.found(tmp_path, lambda x: {"y": x}, tf.TensorSpec([None, 9], tf.int32, name="x")) == []
+
+
+class TestFiles:
+    def test_a_missing_shard(self, version):
+        (version / "variables" / "variables.data-00000-of-00001").unlink()
+        (finding,) = check(version)
+        assert (finding.rule, finding.where) == ("missing-variables", "file variables/variables.data-00000-of-00001")
+
+    def test_the_last_byte_of_the_variables(self, version):
+        data = version / "variables" / "variables.data-00000-of-00001"
+        data.write_bytes(data.read_bytes()[:-1])
+        (finding,) = check(version)
+        size = data.stat().st_size
+        assert finding.what.startswith(f"It has {size:,} of {size + 1:,} bytes; `")
+
+    def test_variables_in_several_shards(self, version):
+        """The index of another checkpoint, whose 40 variables are spread over two files."""
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session, tf.device("/cpu:0"):
+            prefixes = [str(version / f"part-{part}") for part in range(2)]
+            for part, prefix in enumerate(prefixes):
+                names = [f"{part}/{number}" for number in range(20)]
+                session.run(tf.raw_ops.SaveV2(
+                    prefix=prefix, tensor_names=names, shape_and_slices=[""] * 20, tensors=[tf.ones([300])] * 20
+                ))  # fmt: skip
+            whole = str(version / "variables" / "variables")
+            session.run(tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=prefixes, destination_prefix=whole))
+        (checked,) = report(version).folders
+        assert (checked.findings, checked.seen["variables"]) == ([], 40)
+        (version / "variables" / "variables.data-00001-of-00002").unlink()
+        (finding,) = check(version)
+        assert (finding.rule, finding.where) == ("missing-variables", "file variables/variables.data-00001-of-00002")
+
+    def test_no_variables_at_all(self, version):
+        shutil.rmtree(version / "variables")
+        assert rules(version) == ["missing-variables"]
+
+    def test_a_folder_in_the_place_of_an_asset(self, version):
+        (version / "assets" / "words.txt").unlink()
+        (version / "assets" / "words.txt").mkdir()
+        assert rules(version) == ["missing-asset"]
+
+
+class TestFolders:
+    @pytest.mark.parametrize("name", ["v1", "-1", "1e3", "1.0", "latest", "99999999999999999999", "١"])
+    def test_names_that_are_no_versions(self, version, name):
+        version.rename(version.parent / name)
+        (finding,) = check(version.parent)
+        assert (finding.rule, finding.where) == ("version-name", f"folder `{name}`")
+        assert finding.folder == str(version.parent)
+
+    @pytest.mark.parametrize("name", ["0", "007", "9223372036854775807"])
+    def test_names_that_are(self, version, name):
+        version.rename(version.parent / name)
+        assert check(version.parent) == check(version.parent / name) == []
+
+    def test_two_folders_of_one_version(self, version):
+        shutil.copytree(version, version.parent / "01")
+        (finding,) = check(version.parent)
+        assert finding.what == "It means version 1, which `1` means too"
+
+    def test_a_link_to_a_version_is_for_people(self, version):
+        (version.parent / "latest").symlink_to("1")
+        assert check(version.parent) == check(version.parent / "latest") == []
+
+    def test_what_is_being_written_aside(self, version):
+        shutil.copytree(version, version.parent / ".2.tmp-1")
+        (version.parent / "notes").mkdir()
+        assert check(version.parent) == []
+
+    @pytest.mark.parametrize("content", ["nothing", "variables alone", "a file", "a loop"])
+    def test_versions_without_a_graph(self, version, content):
+        shutil.rmtree(version)
+        if content == "a file":
+            version.touch()
+        elif content == "a loop":
+            version.symlink_to("1")
+        else:
+            version.mkdir()
+            if content == "variables alone":
+                (version / "variables").mkdir()
+        (finding,) = check(version.parent)
+        what = {"nothing": "It is empty", "variables alone": "It holds no saved_model.pb"}.get(
+            content, "It is no folder"
+        )
+        assert (finding.rule, finding.where, finding.what) == ("empty-version", "version `1`", what)
+
+    def test_an_empty_version_itself(self, tmp_path):
+        (tmp_path / "5").mkdir()
+        assert rules(tmp_path / "5") == ["empty-version"]
+
+    def test_a_bare_saved_model_is_looked_into(self, version):
+        add_node(version, "PyFunc")
+        Plants.no_version_folder(version)
+        assert rules(version.parent) == ["no-version-folder", "python-function"]
+
+    def test_a_bare_saved_model_beside_versions(self, version):
+        shutil.copy(version / "saved_model.pb", version.parent)
+        assert rules(version.parent) == ["no-version-folder"]
+        assert len(report(version.parent).folders) == 2
+
+    def test_the_working_directory(self, version, monkeypatch):
+        monkeypatch.chdir(version)
+        assert check(".") == []
+        monkeypatch.chdir(version.parent)
+        assert check(".") == check("1") == []
+
+    def test_the_graph_with_the_tag_is_checked_among_others(self, version):
+        path = version / "saved_model.pb"
+        model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+        model.meta_graphs.insert(0, saved_model_pb2.SavedModel.FromString(path.read_bytes()).meta_graphs[0])
+        model.meta_graphs[0].meta_info_def.tags[:] = ["train"]
+        model.meta_graphs[0].graph_def.node.add(name="planted", op="PyFunc")
+        path.write_bytes(model.SerializeToString())
+        assert check(version) == []
+
+    def test_no_such_path(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"nowhere does not exist\.$"):
+            check(tmp_path / "nowhere")
+        (tmp_path / "file").touch()
+        with pytest.raises(ValueError, match=r"file is no folder; expected a model's folder, or one version of it\.$"):
+            check(tmp_path / "file")
+        (tmp_path / "loop").symlink_to("loop")
+        with pytest.raises(ValueError, match="loop is no folder"):
+            check(tmp_path / "loop")
+        with pytest.raises(ValueError, match="holds no SavedModel, nor versions of one"):
+            check(tmp_path)
+
+
+class TestWarmUp:
+    def found(self, version, *records):
+        write_warm_up(version, *records)
+        return [(finding.rule, finding.where, finding.what) for finding in check(version)]
+
+    def test_records_that_fit(self, version):
+        records = [predict_log(), predict_log([[1.0, 2.0]] * 3, ["a"] * 3, "serving_default"), predict_log()]
+        records[2].predict_log.request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.zeros([0, 2], "float32")))
+        records[2].predict_log.request.inputs["word"].CopyFrom(tf.make_tensor_proto([], tf.string))
+        records[0].predict_log.request.output_filter.append("id")
+        assert self.found(version, *records) == []
+        assert report(version).folders[0].seen["warm-up records"] == 3
+
+    def test_a_thousand_records(self, version):
+        assert self.found(version, *[predict_log()] * 1000) == []
+
+    @pytest.mark.parametrize(
+        ("log", "what"),
+        [
+            (predict_log(signature="score"), "There is no signature `score`, but `serving_default`"),
+            (predict_log(z=[1]), "Signature `serving_default` has no input `z`"),
+            (predict_log(word=None), "Input `word` of signature `serving_default` is missing"),
+            (predict_log(word=[1]), "Input `word` of signature `serving_default` is int32, not string"),
+            (predict_log(x=[1.0]), "Input `x` of signature `serving_default` is of the shape [1], not [None, 2]"),
+            (predict_log(x=[[1.0]]), "Input `x` of signature `serving_default` is of the shape [1, 1], not [None, 2]"),
+        ],
+    )
+    def test_records_that_do_not(self, version, log, what):
+        ((rule, where, found),) = self.found(version, predict_log(), log)
+        assert (rule, where) == ("unfit-warm-up", "record 2")
+        assert found.startswith(what)
+
+    def test_content_of_another_length(self, version):
+        tensor = tf.make_tensor_proto(np.ones([2, 2], "float32"))
+        tensor.tensor_content = tensor.tensor_content[:-1]
+        ((_, _, what),) = self.found(version, predict_log(x=tensor))
+        assert what.endswith("has 15 bytes, which are not those of the shape [2, 2]")
+
+    def test_outputs_asked_for(self, version):
+        log = predict_log()
+        log.predict_log.request.output_filter.append("z")
+        ((_, _, what),) = self.found(version, log)
+        assert what == "Signature `serving_default` has no output `z`"
+
+    def test_an_input_with_a_default_may_be_missing(self, version):
+        with edited(version) as graph:
+            graph.signature_def["serving_default"].defaults["word"].CopyFrom(tf.make_tensor_proto(["a"]))
+        assert self.found(version, predict_log(word=None)) == []
+
+    def test_requests_of_examples(self, version):
+        logs = [prediction_log_pb2.PredictionLog() for _ in range(4)]
+        logs[0].classify_log.request.model_spec.name = "any"
+        logs[1].regress_log.request.model_spec.signature_name = "regress"
+        logs[2].multi_inference_log.request.tasks.add()
+        logs[3].session_run_log.request.feed.add()
+        assert [(where, what.split(",")[0]) for _, where, what in self.found(version, *logs)] == [
+            ("record 1; record 3", "Signature `serving_default` takes no examples"),
+            ("record 2", "There is no signature `regress`"),
+            ("record 4", "A `session_run_log` cannot be used to warm up"),
+        ]
+        with edited(version) as graph:
+            inputs = graph.signature_def["serving_default"].inputs
+            inputs["inputs"].CopyFrom(inputs.pop("word"))
+            del inputs["x"]
+        assert [finding.where for finding in check(version)] == ["record 2", "record 4"]
+
+    def test_records_of_something_else(self, version):
+        ((rule, _, what),) = self.found(version, b"\xff\xff no message")
+        assert (rule, what) == ("unreadable-warm-up", "Record 1: It does not parse as a PredictionLog")
+
+    def test_a_record_cut_off_ends_the_reading(self, version):
+        write_warm_up(version, predict_log(), predict_log())
+        content = (version / WARM_UP).read_bytes()
+        (version / WARM_UP).write_bytes(content[:-1])
+        (finding,) = check(version)
+        assert (finding.rule, finding.what) == ("unreadable-warm-up", "Record 2 is cut off")
+
+    def test_nothing_recorded(self, version):
+        assert self.found(version) == []
+
+    def test_a_folder_in_its_place(self, version):
+        (version / WARM_UP).mkdir(parents=True)
+        assert rules(version) == ["unreadable-warm-up"]
+
+
+def flips(content, number, seed=0):
+    """The content with one byte changed, so many times."""
+    random = np.random.default_rng(seed)
+    for at in random.integers(len(content), size=number):
+        yield content[:at] + bytes([content[at] ^ random.integers(1, 256)]) + content[at + 1 :]
+
+
+class TestHostile:
+    """Whatever a file holds there is an answer, soon."""
+
+    @pytest.mark.parametrize("file", ["saved_model.pb", "variables/variables.index", WARM_UP])
+    def test_files_that_are_none(self, version, file):
+        path = version / file
+        path.parent.mkdir(exist_ok=True)
+        for make in (
+            lambda: path.mkdir(),
+            lambda: os.mkfifo(path),
+            lambda: path.symlink_to("/dev/zero"),
+            lambda: path.symlink_to(path.name),
+            lambda: path.symlink_to("nowhere"),
+            lambda: path.write_bytes(b"") and None,
+            lambda: path.write_bytes(os.urandom(1 << 16)) and None,
+            lambda: path.write_bytes(bytes(1 << 16)) and None,
+        ):
+            if path.is_symlink() or path.is_file() or path.is_fifo():
+                path.unlink()
+            elif path.is_dir():
+                path.rmdir()
+            make()
+            for finding in check(version.parent):
+                assert finding.rule.startswith("unreadable-"), path.stat()
+
+    def test_a_graph_cut_off_anywhere(self, version):
+        content = (version / "saved_model.pb").read_bytes()
+        for length in np.linspace(0, len(content) - 1, 60, dtype=int):
+            (version / "saved_model.pb").write_bytes(content[:length])
+            assert "unreadable-saved-model" in rules(version)
+
+    def test_a_graph_with_a_wrong_byte(self, version):
+        for content in flips((version / "saved_model.pb").read_bytes(), 150):
+            (version / "saved_model.pb").write_bytes(content)
+            assert all(isinstance(finding, Finding) for finding in check(version))
+
+    def test_an_index_cut_off_anywhere(self, version):
+        content = (version / "variables" / "variables.index").read_bytes()
+        for length in range(0, len(content), 3):
+            (version / "variables" / "variables.index").write_bytes(content[:length])
+            assert rules(version) == ["unreadable-variables"]
+
+    def test_an_index_with_a_wrong_byte(self, version):
+        content = (version / "variables" / "variables.index").read_bytes()
+        # The last 48 bytes say where the blocks are, and have no checksum; the block that they name first is not read.
+        unread, at = varint(content, len(content) - 48)
+        after = unread + varint(content, at)[0] + 5
+        for wrong in flips(content, 150):
+            (version / "variables" / "variables.index").write_bytes(wrong)
+            found = rules(version)
+            assert found in ([], ["unreadable-variables"])
+            if wrong[:unread] != content[:unread] or wrong[after:-48] != content[after:-48]:
+                assert found
+
+    def test_a_warm_up_with_a_wrong_byte(self, version):
+        write_warm_up(version, predict_log(), predict_log())
+        for wrong in flips((version / WARM_UP).read_bytes(), 100):
+            (version / WARM_UP).write_bytes(wrong)
+            assert rules(version) == ["unreadable-warm-up"]
+
+    def test_a_record_longer_than_memory(self, tmp_path):
+        length = (1 << 60).to_bytes(8, "little")
+        (tmp_path / "records").write_bytes(length + masked_crc32c(length).to_bytes(4, "little"))
+        with pytest.raises(ValueError, match="Record 1 is cut off"):
+            list(read_records(tmp_path / "records"))
+
+    @pytest.mark.parametrize("handle", [(0, 1 << 60), (1 << 60, 5), (1 << 63, 1 << 63)])
+    def test_a_table_that_points_outside(self, handle):
+        def varint(value):
+            return bytes([value & 127 | 128, *varint(value >> 7)]) if value > 127 else bytes([value])
+
+        footer = b"".join(map(varint, (0, 0, *handle)))
+        with pytest.raises(ValueError, match="ends after the file"):
+            list(table_entries(footer.ljust(40, b"\0") + 0xDB4775248B80FB57.to_bytes(8, "little")))
+
+    def test_sizes_that_cannot_be(self, version, monkeypatch):
+        entries = {b"": tensor_bundle_pb2.BundleHeaderProto(num_shards=1)}
+        entries[b"a"] = tensor_bundle_pb2.BundleEntryProto(shard_id=-1)
+        path = "zoo.serving.checking.variables.table_entries"
+        monkeypatch.setattr(path, lambda _: ((key, value.SerializeToString()) for key, value in entries.items()))
+        (finding,) = check(version)
+        assert (finding.rule, finding.what) == ("unreadable-variables", "It says of `a` what cannot be")
+        entries[b"a"] = tensor_bundle_pb2.BundleEntryProto(size=1 << 62)
+        assert rules(version) == ["truncated-variables"]
+
+    def test_a_file_of_a_terabyte(self, version):
+        for name in ("saved_model.pb", "variables/variables.index"):
+            os.truncate(version / name, 1 << 40)
+        (finding,) = check(version)
+        assert finding.what == "It is larger than 2,147,483,647 bytes, which is not read"
+
+    def test_messages_that_would_fill_the_memory(self):
+        kind = saved_model_pb2.SavedModel
+        start = time.monotonic()
+        with pytest.raises(ValueError, match="structure alone is larger than 64 MB"):
+            parse(kind, b"\x12\x00" * (LARGEST_STRUCTURE // 2 + 1))
+        assert time.monotonic() - start < 20
+
+    def test_large_constants_are_read(self):
+        model = saved_model_pb2.SavedModel()
+        node = model.meta_graphs.add().graph_def.node.add()
+        node.attr["value"].tensor.tensor_content = bytes(LARGEST_STRUCTURE + 1)
+        assert parse(saved_model_pb2.SavedModel, model.SerializeToString()) == model
+
+    def test_names_that_would_change_the_terminal(self, version):
+        with edited(version) as graph:
+            graph.graph_def.node.add(name="\x1b[2J\n\u202e" + "a" * 5000, op="PyFunc")
+        (finding,) = check(version)
+        assert finding.where.isprintable()
+        assert finding.where.startswith("node `\\x1b[2J\\n\\u202eaaa")
+        assert len(finding.where) < 200
+
+    def test_names_of_files_that_cannot_be(self, version):
+        with edited(version) as graph:
+            for name in ("\0", "../" * 9 + "etc/nothing", "a" * 5000):
+                graph.asset_file_def.add().filename = name
+        (finding,) = check(version)
+        assert finding.rule == "missing-asset"

@@ -1,0 +1,662 @@
+"""The client against servers on loopback that speak as TensorFlow Serving: answers, errors, patience."""
+
+import dataclasses
+import inspect
+import json
+import math
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from fake_models import LABELS, model_from, models
+from fake_serving import FakeGrpc, FakeRest, Refusal
+
+import zoo
+from zoo import text_continuation, text_to_text
+from zoo.models import GPT
+from zoo.serving import ServingClient, ServingError, export, open_servable
+from zoo.serving.clients import rest, texts
+from zoo.serving.clients.metadata import Signature, TensorSpec, VersionStatus
+from zoo.text import CharacterTokenizer
+
+FAKES = {"rest": FakeRest, "grpc": FakeGrpc}
+TEXTS = ["cab", "", "é 1", "日本語 😀", 'a"b\\c\nd\te\0f', "\ufeff\u2028", "dd" * 300]
+
+
+@pytest.fixture(scope="module")
+def exports(exported, randomize, tmp_path_factory):
+    """Folders of version 1 of a translator and of a generator."""
+    tokenizer = CharacterTokenizer("abc ")
+    model = randomize(GPT(tokenizer.size, 8, 2, 1, context_length=24), scale=0.5)
+    teller = export(zoo.TextGenerator(model, tokenizer), tmp_path_factory.mktemp("exports") / "teller")
+    return {"tiny": exported / "1", "tiny-teller": teller}
+
+
+@pytest.fixture(scope="module")
+def all_models(exports):
+    return {**models(), **{name: {1: model_from(version)} for name, version in exports.items()}}
+
+
+@pytest.fixture(scope="module", params=["rest", "grpc"])
+def fake(request, all_models):
+    with FAKES[request.param](all_models, LABELS) as fake:
+        fake.protocol = request.param
+        yield fake
+
+
+@pytest.fixture
+def client(fake):
+    """A function that makes clients of the server."""
+    fake.failures, fake.calls = [], []
+
+    def make(model="upper", **arguments):
+        return ServingClient(fake.address, model, protocol=fake.protocol, **{"timeout": 20, **arguments})
+
+    return make
+
+
+@pytest.fixture
+def rest_fake():
+    with FakeRest(models(), LABELS) as fake:
+        yield fake
+
+
+@pytest.fixture(params=["rest", "grpc"])
+def nobody(request):
+    """Protocol and address of a port where nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    return {"protocol": request.param, "address": f"127.0.0.1:{port}"}
+
+
+def listed(outputs):
+    return {name: array.tolist() for name, array in outputs.items()}
+
+
+class TestPredict:
+    def test_strings_and_scores(self, client):
+        outputs = client(version=1).predict(text=TEXTS)
+        assert outputs["text"].tolist() == [text.upper().encode() for text in TEXTS]
+        assert outputs["score"].tolist() == [-len(text.encode()) / 2 for text in TEXTS]
+        assert (outputs["text"].dtype, outputs["score"].dtype) == (object, np.float32)
+
+    def test_an_empty_batch(self, client):
+        outputs = client().predict(text=[])
+        assert {name: (array.shape, array.dtype) for name, array in outputs.items()} == {
+            "text": ((0,), object),
+            "score": ((0,), np.float32),
+        }
+
+    def test_an_output_without_a_name(self, client):
+        outputs = client().predict("doubled", x=[[1, 2], [3, 4], [-5, 0]])
+        assert listed(outputs) == {"y": [[2.5, 5.0], [7.5, 10.0], [-12.5, 0.0]]}
+        assert outputs["y"].dtype == np.float32
+
+    def test_every_byte_there_and_back(self, client):
+        data = [bytes(range(256)), b"", "é".encode(), b"\xff", b"\0"]
+        assert listed(client().predict("binary", data=data)) == {"data_bytes": data, "length": [256, 0, 2, 1, 1]}
+
+    def test_types_of_numbers(self, client):
+        given = {
+            "flags": [True, False],
+            "small": [0, 255],
+            "whole": [2**63 - 1, -(2**63)],
+            "double": [[0.1, 1], [math.pi, -1e300]],
+        }
+        outputs = client().predict("kinds", **given)
+        assert listed(outputs) == given
+        assert [array.dtype.name for array in outputs.values()] == ["float64", "bool", "uint8", "int64"]
+
+    def test_numbers_that_are_none(self, client):
+        found = client().predict("limits", text=["a"] * 4)["x"]
+        np.testing.assert_array_equal(found, np.float32([np.nan, np.inf, -np.inf, 1e-30]))
+
+    def test_arrays_are_given_as_well_as_lists(self, client):
+        texts = np.array(["a", "é"])
+        assert client(version=1).predict(text=texts)["text"].tolist() == [b"A", "É".encode()]
+        assert client(version=1).predict(text=np.array([b"a"], object))["text"].tolist() == [b"A"]
+        assert client().predict("doubled", x=np.int64([[1, 2]]))["y"].tolist() == [[2.5, 5]]
+
+    def test_several_axes(self, client):
+        outputs = client().predict("grid", text=["a", "b"])
+        assert outputs["pieces"].tolist() == [[b"a"] * 2] * 2
+        assert outputs["weights"].shape == (2, 2, 3)
+        assert client().predict("grid", text=[])["weights"].ndim == 3
+
+    @pytest.mark.parametrize(
+        ("signature", "inputs", "message"),
+        [
+            (
+                "nothing",
+                {"text": ["a"]},
+                r"'upper' has no signature 'nothing'; it has binary, broken, doubled, generate",
+            ),
+            ("doubled", {"y": [[1, 2]]}, r"The signature 'doubled' takes x\. Received: y$"),
+            ("doubled", {}, r"takes x\. Received: none$"),
+            ("doubled", {"x": [[1, 2.5]]}, r"`x` must hold int32\. Received: x=\[\[1, 2\.5\]\]"),
+            ("doubled", {"x": [["1", "2"]]}, r"`x` must hold int32\. Received"),
+            ("doubled", {"x": [[1, 2], [3]]}, r"`x` must hold int32 in lists of equal lengths"),
+            ("doubled", {"x": [[2**31, 0]]}, r"`x` must be from -2147483648 to 2147483647"),
+            ("doubled", {"x": [1, 2]}, r"`x` must have the shape \[any, 2\]\. Received: \[2\]"),
+            ("doubled", {"x": [[1, 2, 3]]}, r"`x` must have the shape \[any, 2\]\. Received: \[1, 3\]"),
+            ("serving_default", {"text": "a"}, r"`text` must have the shape \[any\]\. Received: \[\]"),
+            (
+                "serving_default",
+                {"text": ["a", 1]},
+                r"`text` must hold strings, in lists of equal lengths\. Received: 1",
+            ),
+            ("serving_default", {"text": [["a"], ["b", "c"]]}, r"`text` must hold strings, in lists of equal lengths"),
+        ],
+    )
+    def test_mistakes_are_told_before_anything_is_sent(self, client, fake, signature, inputs, message):
+        with pytest.raises(ValueError, match=message):
+            client().predict(signature, **inputs)
+        assert [kind for kind, *_ in fake.calls] == ["metadata"]
+
+    def test_what_is_known_of_the_model_is_asked_once(self, client, fake):
+        with client() as one:
+            for _ in range(3):
+                one.predict(text=["a"])
+        assert [kind for kind, *_ in fake.calls] == ["metadata", "predict", "predict", "predict"]
+
+    def test_by_rest_broken_utf8_is_an_error_that_says_so(self, rest_fake):
+        with pytest.raises(ServingError, match="UNKNOWN: the answer is no JSON"):
+            ServingClient(rest_fake.address, "upper").predict("broken", text=["a"])
+
+    def test_from_several_threads(self, client):
+        one, found = client(version=1), {}
+
+        def ask(number):
+            for count in range(10):
+                text = f"thread {number} text {count}"
+                found[text] = one.predict(text=[text])["text"][0].decode()
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 60
+        assert all(answer == text.upper() for text, answer in found.items())
+
+
+class TestWhichVersion:
+    def test_the_newest_a_number_or_a_label(self, client):
+        for arguments, suffix in (
+            ({}, "2"),
+            ({"version": 1}, ""),
+            ({"version": 2}, "2"),
+            ({"label": "stable"}, ""),
+            ({"label": "canary"}, "2"),
+        ):
+            assert client(**arguments).translate(["a"])[0].text == f"A{suffix}"
+
+    def test_it_is_in_the_path(self, rest_fake):
+        seen = []
+        respond = rest_fake.respond
+        rest_fake.respond = lambda handler, *others: (seen.append(handler.path), respond(handler, *others))[1]
+        ServingClient(rest_fake.address, "upper", version=2).translate(["a"])
+        ServingClient(f"http://{rest_fake.address}/", "upper", label="stable").translate(["a"])
+        assert seen == [
+            "/v1/models/upper/versions/2/metadata",
+            "/v1/models/upper/versions/2:predict",
+            "/v1/models/upper/labels/stable/metadata",
+            "/v1/models/upper/labels/stable:predict",
+        ]
+
+    def test_names_of_any_letters(self, client):
+        assert client("ümlaut & co").translate(["a"])[0].text == "A"
+
+    @pytest.mark.parametrize("arguments", [{"model": "lower"}, {"version": 3}])
+    def test_none_of_that_name(self, client, fake, arguments):
+        with pytest.raises(ServingError) as caught:
+            client(**arguments).predict(text=["a"])
+        assert caught.value.code == "NOT_FOUND"
+        assert str(caught.value) == (
+            f"{fake.address}, model {arguments.get('model', 'upper')!r}: NOT_FOUND: Servable not found for request: "
+            f"{'Latest(lower)' if 'model' in arguments else 'Specific(upper, 3)'}. Is this the model's name to the "
+            "server, and is that version or label loaded? `zoo serve-client ADDRESS MODEL --status` tells."
+        )
+
+    def test_no_such_label(self, client):
+        with pytest.raises(ServingError, match="Unrecognized servable version label: brave"):
+            client(label="brave").predict(text=["a"])
+
+
+class TestWhatTheServerTells:
+    def test_signatures(self, client):
+        found = client("teller").signatures()
+        assert list(found) == ["generate", "score", "serving_default"]
+        assert found["score"] == Signature(
+            {"text": TensorSpec("string", (None,))},
+            {"log_probability": TensorSpec("float32", (None,)), "tokens": TensorSpec("int32", (None,))},
+        )
+        assert client().signatures()["doubled"].inputs == {"x": TensorSpec("int32", (None, 2))}
+
+    def test_signatures_of_an_export(self, client):
+        """A SavedModel lists its initializer too, which nobody calls."""
+        assert list(client("tiny").signatures()) == ["attention", "generate", "score", "serving_default"]
+
+    def test_status(self, client, fake):
+        available = [VersionStatus(number, "AVAILABLE") for number in (1, 2)]
+        assert client().status() == available
+        assert client(version=2).status() == available[1:]
+        assert client(label="stable").status() == available
+        fake.models["upper"][3] = None  # which could not be loaded
+        try:
+            assert client().status() == [*available, VersionStatus(3, "END", "no variables")]
+        finally:
+            del fake.models["upper"][3]
+        with pytest.raises(ServingError, match="Could not find any versions of model lower"):
+            client("lower").status()
+
+
+class TestTexts:
+    def test_translations_are_those_of_the_export(self, client, servable):
+        texts = ["cab", "", "4321 abcd", "é 1", "dd", "a"]
+        found = client("tiny").translate(texts, batch_size=4)
+        for ours, theirs in zip(found, servable.translate(texts), strict=True):
+            assert (ours.source, ours.text) == (theirs.source, theirs.text)
+            assert ours.score == pytest.approx(theirs.score, abs=1e-5)
+        assert len({each.text for each in found}) > 3
+
+    def test_scores_of_translations_are_those_of_the_export(self, client, servable):
+        texts, targets = ["cab", "", "4321 abcd"], ["zyx", "", "9"]
+        found = client("tiny").score(texts, targets, batch_size=2)
+        for ours, theirs in zip(found, servable.score(texts, targets), strict=True):
+            assert (ours.text, ours.log_probability) == (theirs.text, pytest.approx(theirs.score, abs=1e-4))
+        assert [each.tokens for each in found] == [4, 1, 2]
+
+    def test_attention_of_the_export(self, client, servable):
+        outputs = client("tiny").predict("attention", text=["cab", "é 1"])
+        for row, theirs in enumerate(servable.attend(["cab", "é 1"])):
+            target, source = theirs.weights.shape
+            np.testing.assert_allclose(outputs["weights"][row, :target, :source], theirs.weights, atol=1e-6)
+            assert [each.decode() for each in outputs["target_tokens"][row, :target]] == theirs.target_tokens
+
+    def test_generations_and_scores_are_those_of_the_export(self, client, exports):
+        generator = open_servable(exports["tiny-teller"])
+        texts = ["ab", "", "c a"]
+        settings = dict(temperature=[0.8, 1.5, 0], top_k=3, top_p=0.9, repetition_penalty=1.2, stop=["ca", "b b"])
+        found = client("tiny-teller").generate(texts, max_new_tokens=9, seed=5, batch_size=2, **settings)
+        wanted = generator.generate(texts, max_new_tokens=9, seed=5, batch_size=3, **settings)
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert (ours.prompt, ours.text, ours.tokens) == (theirs.prompt, theirs.text, theirs.tokens)
+            assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
+        for ours, theirs in zip(client("tiny-teller").score(texts), generator.score(texts), strict=True):
+            assert (ours.text, ours.tokens) == (theirs.text, theirs.tokens)
+            assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
+            assert ours.perplexity == pytest.approx(theirs.perplexity, rel=1e-4)
+
+    def test_every_setting_arrives_in_its_row(self, client):
+        # max_new_tokens, repetition_penalty, temperature, top_k, top_p; after seed and stop
+        assert [each.text for each in client("teller").generate(["a", "bb", "c"], seed=3)] == [
+            f"{seed} b'' [256.0, 1.0, 1.0, 0.0, 1.0]" for seed in (3, 4, 5)
+        ]
+        found = client("teller").generate(
+            ["ccc", "bb", "a"],
+            max_new_tokens=[1, 2, 3],
+            temperature=0.5,
+            top_k=[7, 8, 9],
+            top_p=0.25,
+            repetition_penalty=1.5,
+            seed=[-1, 2**40, 0],
+            stop=["é", "\n"],
+            batch_size=2,
+        )
+        stop = "é\0\n".encode()
+        assert [each.text for each in found] == [
+            f"-1 {stop!r} [1.0, 1.5, 0.5, 7.0, 0.25]",
+            f"{2**40} {stop!r} [2.0, 1.5, 0.5, 8.0, 0.25]",
+            f"0 {stop!r} [3.0, 1.5, 0.5, 9.0, 0.25]",
+        ]
+        assert [each.prompt for each in found] == ["ccc", "bb", "a"]
+
+    def test_any_seed(self, client):
+        assert len({client("teller").generate(["a"])[0].text for _ in range(4)}) > 1
+
+    def test_batches_are_no_larger_than_was_said(self, client, fake):
+        client().translate(["a"] * 7, batch_size=3)
+        assert [kind for kind, *_ in fake.calls].count("predict") == 3
+
+    def test_no_texts_need_no_server(self, nobody):
+        with ServingClient(nobody["address"], "upper", protocol=nobody["protocol"]) as nowhere:
+            assert (nowhere.translate([]), nowhere.generate([]), nowhere.score([])) == ([], [], [])
+
+    def test_half_a_surrogate_pair(self, client):
+        assert client(version=1).translate(["a\ud800b"])[0].text == "A?B"
+
+    def test_a_model_of_another_kind_does_no_work(self, client, fake):
+        with pytest.raises(
+            ValueError, match=r"its signature 'serving_default' gives log_probability, text, tokens, not"
+        ):
+            client("teller").translate(["a"])
+        with pytest.raises(ValueError, match=r"its signature 'generate' gives score, text, not text, log_probability"):
+            client().generate(["a"])
+        with pytest.raises(ValueError, match=r"The signature 'score' takes target, text\. Received: text$"):
+            client().score(["a"])
+        with pytest.raises(ValueError, match=r"The signature 'score' takes text\. Received: text, target$"):
+            client("teller").score(["a"], ["b"])
+        with pytest.raises(ValueError, match=r"`targets` must be as many as `texts`, 1\. Received: 2"):
+            client().score(["a"], ["b", "c"])
+        assert "predict" not in [kind for kind, *_ in fake.calls]
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"max_new_tokens": -1},
+            {"max_new_tokens": 1.5},
+            {"max_new_tokens": True},
+            {"temperature": -0.1},
+            {"temperature": float("nan")},
+            {"temperature": "1"},
+            {"temperature": [1.0, 2.0]},
+            {"top_k": 2**31},
+            {"top_p": 1.1},
+            {"repetition_penalty": 0},
+            {"seed": 0.5},
+            {"stop": ""},
+            {"stop": ["a" * 65]},
+            {"stop": "a\0b"},
+            {"stop": [1]},
+        ],
+    )
+    def test_settings_that_the_zoo_refuses_are_refused(self, client, settings):
+        with pytest.raises(ValueError, match=next(iter(settings))):
+            text_continuation.check_settings(["a"], **settings)
+        with pytest.raises(ValueError, match=next(iter(settings))):
+            client("teller").generate(["a"], **settings)
+
+    @pytest.mark.parametrize("texts", ["a", 1, [1], [b"a"], ["a", None]])
+    def test_texts_that_are_none(self, client, texts):
+        for call in (client().translate, client("teller").generate, client("teller").score):
+            with pytest.raises(ValueError, match="`texts` must"):
+                call(texts)
+
+    def test_the_calls_are_those_of_the_zoo(self):
+        """They are written twice; see the module."""
+        defaults = [
+            {key: each.default for key, each in inspect.signature(generate).parameters.items()}
+            for generate in (ServingClient.generate, text_continuation.TextContinuation.generate)
+        ]
+        assert defaults[0] == defaults[1]
+        for name, home in (("Generation", text_continuation), ("Score", text_continuation)):
+            fields = [each.name for each in dataclasses.fields(getattr(home, name))]
+            assert [each.name for each in dataclasses.fields(getattr(texts, name))] == fields
+        fields = [each.name for each in dataclasses.fields(text_to_text.Translation)]
+        assert [*(each.name for each in dataclasses.fields(texts.Translation)), "alternatives"] == fields
+
+
+class TestErrorsOfTheServer:
+    @pytest.mark.parametrize(
+        ("code", "advice"),
+        [
+            ("INVALID_ARGUMENT", "The model's signatures tell what it takes."),
+            ("NOT_FOUND", "--status` tells."),
+            ("INTERNAL", "The server's log tells more."),
+        ],
+    )
+    def test_its_text_is_told_in_one_line_and_it_is_not_asked_again(self, client, fake, code, advice):
+        one = client()
+        one.signatures()
+        fake.failures = [Refusal(code, "Tensor é\n  of shape [2]\n has a fault.")]
+        with pytest.raises(ServingError) as caught:
+            one.predict(text=["a"])
+        assert str(caught.value).startswith(
+            f"{fake.address}, model 'upper': {code}: Tensor é of shape [2] has a fault. "
+        )
+        assert str(caught.value).endswith(advice)
+        assert (caught.value.code, caught.value.model, caught.value.errno) == (code, "upper", None)
+        assert caught.value.said == "Tensor é\n  of shape [2]\n has a fault."
+        assert isinstance(caught.value, OSError)
+
+    def test_after_one_the_signatures_are_asked_for_anew(self, client, fake):
+        """The version may be another, with other signatures."""
+        one = client()
+        one.predict(text=["a"])
+        fake.failures = [Refusal("INVALID_ARGUMENT", "no")]
+        with pytest.raises(ServingError):
+            one.predict(text=["a"])
+        one.predict(text=["a"])
+        assert [kind for kind, *_ in fake.calls] == ["metadata", "predict", "metadata", "predict"]
+
+    def test_long_ones_are_cut(self, client, fake):
+        fake.failures = [Refusal("INTERNAL", "word " * 200)]
+        with pytest.raises(
+            ServingError, match=r"word\.\.\.\. The server's log|word \.\.\.\. The server's log"
+        ) as caught:
+            client().predict(text=["a"])
+        assert len(str(caught.value)) < 700
+        assert len(caught.value.said) > 900
+
+    @pytest.mark.parametrize(
+        ("body", "message"),
+        [
+            (b"", "the answer is no JSON: ''"),
+            (b'{"outputs": ', "the answer is no JSON: '{\"outputs\": '"),
+            (b"<html>Hello</html>", "the answer is no JSON: '<html>Hello</html>'"),
+            (b"[1]", "the answer is not as expected"),
+            (b"{}", "the answer is not as expected: KeyError('outputs')"),
+            (b'{"outputs": {"text": ["a"]}}', "the answer is not as expected: KeyError('score')"),
+            (b'{"outputs": {"text": [1], "score": [1]}}', "1 is no string"),
+            (b'{"outputs": {"text": [["a"], ["b", "c"]], "score": [1]}}', "is no string"),
+            (b'{"outputs": {"text": ["a"], "score": ["b"]}}', "could not convert string to float"),
+            (b'{"outputs": {"text": [{"b64": "?"}], "score": [1]}}', "the answer is not as expected"),
+        ],
+    )
+    def test_answers_that_are_none(self, rest_fake, body, message):
+        with ServingClient(rest_fake.address, "upper") as one:
+            one.signatures()
+            rest_fake.failures = [body]
+            with pytest.raises(ServingError, match="UNKNOWN") as caught:
+                one.predict(text=["a"])
+        assert message in str(caught.value)
+
+    def test_metadata_that_is_none(self, rest_fake):
+        rest_fake.failures = [b'{"metadata": {}}']
+        with pytest.raises(ServingError, match="the answer is not as expected"):
+            ServingClient(rest_fake.address, "upper").signatures()
+
+    def test_the_wrong_protocol_for_a_port(self, all_models):
+        told = r"is this the right port|Is this TensorFlow Serving"
+        with FakeGrpc(all_models) as fake, pytest.raises(ServingError, match=told):
+            ServingClient(fake.address, "upper", retries=0, timeout=5).status()
+        with FakeRest(all_models) as fake, pytest.raises(ServingError, match=told):
+            ServingClient(fake.address, "upper", protocol="grpc", retries=0, timeout=5).status()
+
+    def test_it_can_be_handed_from_process_to_process(self):
+        error = ServingError("here", "upper", "INTERNAL", "a\nb")
+        again = pickle.loads(pickle.dumps(error))
+        assert (str(again), again.said) == (str(error), "a\nb")
+
+
+class TestPatience:
+    def test_a_refused_connection(self, nobody):
+        began = time.monotonic()
+        with pytest.raises(ServingError, match=r"UNAVAILABLE: .*[Cc]onnection refused") as caught:
+            ServingClient(nobody["address"], "upper", protocol=nobody["protocol"], timeout=20).status()
+        assert "Is the server running" in str(caught.value)
+        assert 0.1 < time.monotonic() - began < 5
+
+    def test_an_unknown_host(self):
+        with pytest.raises(ServingError, match=r"nowhere\.invalid, model 'upper': UNAVAILABLE: "):
+            ServingClient("nowhere.invalid", "upper", retries=0, timeout=20).status()
+
+    def test_a_server_that_fails_twice_and_then_answers(self, client, fake):
+        for code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED"):
+            fake.failures = [Refusal(code, "full")] * 2
+            assert client(version=1).status() == [VersionStatus(1, "AVAILABLE")]
+            one = client(version=1)
+            one.signatures()
+            fake.failures = [Refusal(code, "full")] * 2
+            assert one.translate(["a"])[0].text == "A"
+            assert fake.failures == []
+
+    def test_not_more_often_than_was_said(self, client, fake):
+        fake.failures = [Refusal("UNAVAILABLE", "full")] * 9
+        with pytest.raises(ServingError, match="UNAVAILABLE: full"):
+            client(retries=3).status()
+        assert len(fake.failures) == 5
+
+    def test_connections_that_break(self, rest_fake):
+        rest_fake.failures = ["reset", "reset"]
+        assert ServingClient(rest_fake.address, "upper").translate(["a"])[0].text == "A2"
+        rest_fake.failures = ["reset"]
+        with pytest.raises(ServingError, match="UNAVAILABLE"):
+            ServingClient(rest_fake.address, "upper", retries=0).translate(["a"])
+
+    def test_a_server_that_comes_up_late(self, nobody, all_models):
+        """By gRPC a channel would sit out its own pauses, of a second and more, and fail at once until then."""
+        fake, port = FAKES[nobody["protocol"]](all_models), int(nobody["address"].rpartition(":")[2])
+
+        def come_up():
+            time.sleep(0.5)
+            fake.__enter__(port)
+
+        thread = threading.Thread(target=come_up)
+        thread.start()
+        try:
+            one = ServingClient(nobody["address"], "upper", protocol=nobody["protocol"], retries=6, timeout=20)
+            began = time.monotonic()
+            assert len(one.status()) == 2
+            assert time.monotonic() - began < 8
+        finally:
+            thread.join()
+            fake.__exit__()
+
+    def test_a_timeout_holds(self, client, fake):
+        one = client(timeout=0.5)
+        one.signatures()
+        self.wait_in_vain(fake, one, "hang")
+
+    def test_a_timeout_holds_where_each_step_is_in_time(self, rest_fake):
+        """An answer that comes byte by byte would never end by the time-out of a socket."""
+        one = ServingClient(rest_fake.address, "upper", timeout=0.5)
+        one.signatures()
+        self.wait_in_vain(rest_fake, one, "trickle")
+
+    @staticmethod
+    def wait_in_vain(fake, one, failure):
+        fake.failures = [failure] * 3
+        began = time.monotonic()
+        with pytest.raises(ServingError, match=r"DEADLINE_EXCEEDED: .* Give a longer timeout"):
+            one.predict(text=["a"])
+        assert 0.4 < time.monotonic() - began < 3
+        fake.failures = []
+        assert one.status(), "and the client goes on"
+
+    def test_a_timeout_holds_with_the_retries(self, client, fake):
+        fake.failures = [Refusal("UNAVAILABLE", "full")] * 1000
+        began = time.monotonic()
+        with pytest.raises(ServingError, match="UNAVAILABLE: full"):
+            client(timeout=1, retries=1000).status()
+        assert 0.3 < time.monotonic() - began < 3
+
+    def test_a_timeout_holds_where_a_name_is_looked_up(self, monkeypatch):
+        over = threading.Event()
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(20))
+        began = time.monotonic()
+        with pytest.raises(ServingError, match="DEADLINE_EXCEEDED"):
+            ServingClient("localhost", "upper", timeout=0.3).status()
+        over.set()
+        assert time.monotonic() - began < 3
+
+
+class TestConnections:
+    def test_one_is_used_again_until_the_server_closes_it(self, rest_fake):
+        with ServingClient(rest_fake.address, "upper", retries=0) as one:
+            for _ in range(5):
+                one.translate(["a"])
+            assert rest_fake.connections == 1
+            rest_fake.failures = ["reset"]  # as a server that closes what was idle
+            assert one.translate(["a"])[0].text == "A2"
+            assert rest_fake.connections == 2
+        assert one.translate(["b"])[0].text == "B2"
+
+    def test_what_a_proxy_puts_before_the_path(self, rest_fake):
+        transport = rest.RestTransport(f"http://{rest_fake.address}/models/here/", "upper", None, None)
+        assert transport._path == "/models/here/v1/models/upper"
+
+    @pytest.mark.parametrize(
+        ("address", "host", "port", "secure"),
+        [
+            ("host", "host", 8501, False),
+            ("host:80", "host", 80, False),
+            ("http://host", "host", 8501, False),
+            ("https://host", "host", 443, True),
+            ("https://host:8501", "host", 8501, True),
+            ("[::1]", "::1", 8501, False),
+            ("[::1]:80", "::1", 80, False),
+        ],
+    )
+    def test_addresses(self, address, host, port, secure):
+        found = rest.Address.parse(address, 8501)
+        assert (found.host, found.port, found.secure) == (host, port, secure)
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"protocol": "soap"}, r"`protocol` must be 'rest' or 'grpc'\. Received: protocol='soap'"),
+            ({"version": 1, "label": "stable"}, "Give `version` or `label`, not both"),
+            ({"timeout": 0}, "`timeout` must be a number of seconds above 0"),
+            ({"timeout": float("inf")}, "`timeout` must be"),
+            ({"timeout": float("nan")}, "`timeout` must be"),
+            ({"retries": -1}, "`retries` must be at least 0"),
+            ({"model": ""}, "`model` must be the model's name"),
+            *(({"address": a}, "`address` must be host") for a in ("", "ftp://a", "a:b", "a:99999", "http://", "a?b")),
+            ({"address": "http://host/path", "protocol": "grpc"}, "gRPC knows no paths"),
+        ],
+    )
+    def test_of_arguments(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            ServingClient(**{"address": "localhost", "model": "upper", **arguments})
+
+    def test_without_the_stubs(self, monkeypatch):
+        monkeypatch.delitem(sys.modules, "zoo.serving.clients.grpc", raising=False)
+        monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
+        monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
+        with pytest.raises(ModuleNotFoundError, match=r"gRPC needs .*: pip install tensorflow-serving-api$"):
+            ServingClient("localhost", "upper", protocol="grpc")
+
+
+def test_by_rest_neither_tensorflow_nor_keras_nor_grpc_is_needed(rest_fake):
+    program = """
+import sys
+for name in ("tensorflow", "keras", "grpc", "tensorflow_serving"):
+    sys.modules[name] = None  # cannot be imported
+from zoo.serving import ServingClient, ServingError
+with ServingClient(sys.argv[1], "upper") as upper, ServingClient(sys.argv[1], "teller") as teller:
+    print([each.text for each in upper.translate(["a", "é"])], teller.generate(["a"])[0].tokens)
+"""
+    command = [sys.executable, "-c", program, rest_fake.address]
+    finished = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "['A2', 'É2'] 1\n", "")
+
+
+def test_row_and_column_form_are_the_servers(rest_fake):
+    """The fake's own rules, which the client's tests lean on."""
+    import urllib.request
+
+    def ask(body, signature="serving_default", model="upper/versions/1"):
+        data = json.dumps({"signature_name": signature, **body}).encode()
+        request = urllib.request.Request(f"http://{rest_fake.address}/v1/models/{model}:predict", data)
+        return json.load(urllib.request.urlopen(request, timeout=20))
+
+    assert ask({"instances": ["a", "b"]}) == {
+        "predictions": [{"text": "A", "score": -0.5}, {"text": "B", "score": -0.5}]
+    }
+    assert ask({"inputs": ["a", "b"]}) == {"outputs": {"text": ["A", "B"], "score": [-0.5, -0.5]}}
+    assert ask({"instances": [{"x": [1, 2]}]}, "doubled") == {"predictions": [[2.5, 5.0]]}
+    assert ask({"inputs": {"x": [[1, 2]]}}, "doubled") == {"outputs": [[2.5, 5.0]]}
+    assert ask({"inputs": [{"b64": "/w=="}]}, "binary") == {"outputs": {"data_bytes": [{"b64": "/w=="}], "length": [1]}}
+    for body in ({"instances": []}, {"inputs": {"y": []}}):
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            ask(body)

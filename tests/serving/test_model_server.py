@@ -1,0 +1,213 @@
+"""Exports behind a stand-in for TensorFlow Serving: warm-up, batching, REST and gRPC, and whatever clients send."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import math
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+
+import grpc
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from zoo import TextGenerator
+from zoo.models import GPT
+from zoo.serving import export
+from zoo.text import CharacterTokenizer
+
+pytestmark = pytest.mark.long
+
+NUMBERS = {"max_new_tokens": tf.int32, "temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32}
+NUMBERS |= {"repetition_penalty": tf.float32, "seed": tf.int64}
+TEXTS = ["cab", "", "é 1", "4321 abcd", "?", "😀", "a\0b", "dd " * 9]
+
+
+class Server:
+    """A process that serves a version."""
+
+    def __init__(self, version):
+        program = pathlib.Path(__file__).with_name("model_server.py")
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", str(program), str(version)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.started = json.loads(self.process.stdout.readline())
+        self.model = version.parent.name
+        self.channel = grpc.insecure_channel(self.started["grpc"])
+        self.stub = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
+
+    def stop(self):
+        """What it says as it ends."""
+        self.channel.close()
+        said, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        return json.loads(said.splitlines()[-1])
+
+    def by_grpc(self, signature, **inputs):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name, request.model_spec.signature_name = self.model, signature
+        for key, (values, dtype) in inputs.items():
+            request.inputs[key].CopyFrom(tf.make_tensor_proto(values, dtype, [len(values)]))
+        response = self.stub.Predict(request, timeout=120)
+        return {key: tf.make_ndarray(tensor).tolist() for key, tensor in response.outputs.items()}
+
+    def by_rest(self, body):
+        connection = http.client.HTTPConnection(self.started["rest"], timeout=120)
+        with contextlib.closing(connection):
+            body = body if isinstance(body, bytes) else json.dumps(body)
+            connection.request("POST", f"/v1/models/{self.model}:predict", body)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+
+
+@pytest.fixture(scope="module")
+def translating(exported_transformer):
+    server = Server(exported_transformer)
+    yield server
+    assert server.stop()["strangers"] == []
+
+
+@pytest.fixture(scope="module")
+def writer(randomize, tmp_path_factory):
+    """The version of a language model."""
+    tokenizer = CharacterTokenizer("abcdé \n😀")
+    generator = TextGenerator(randomize(GPT(tokenizer.size, 12, 3, 2, 48, positions="rotary"), scale=0.4), tokenizer)
+    return export(generator, tmp_path_factory.mktemp("models") / "writer")
+
+
+@pytest.fixture(scope="module")
+def writing(writer):
+    server = Server(writer)
+    yield server
+    assert server.stop()["strangers"] == []
+
+
+def test_the_warm_up_was_answered(translating, writing):
+    assert translating.started["warmed"] == 3 * 5
+    assert writing.started["warmed"] == 3 * 3
+
+
+def test_rest_and_grpc_say_what_the_translator_says(translating, transformer):
+    wanted = transformer.packed().translate(TEXTS)
+    by_grpc = translating.by_grpc("serving_default", text=(TEXTS, tf.string))
+    assert [text.decode() for text in by_grpc["text"]] == [each.text for each in wanted]
+    assert by_grpc["score"] == pytest.approx([each.score for each in wanted], abs=1e-5)
+    status, columns = translating.by_rest({"inputs": {"text": TEXTS}})
+    assert (status, columns["outputs"]["text"]) == (200, [each.text for each in wanted])
+    status, rows = translating.by_rest({"instances": [{"text": text} for text in TEXTS]})
+    assert (status, [row["text"] for row in rows["predictions"]]) == (200, [each.text for each in wanted])
+    binary = [{"b64": "4oKs"}, {"b64": "/w=="}]
+    status, rows = translating.by_rest({"signature_name": "serving_default", "instances": binary})
+    assert status == 200
+    assert len(rows["predictions"]) == 2
+
+
+def settings(rows, seed):
+    chance = random.Random(seed)
+    return {
+        "max_new_tokens": ([chance.randint(0, 20) for _ in range(rows)], tf.int32),
+        "temperature": ([chance.choice([0.0, 0.7, 1.5]) for _ in range(rows)], tf.float32),
+        "top_k": ([chance.choice([0, 3, 99]) for _ in range(rows)], tf.int32),
+        "top_p": ([chance.choice([1.0, 0.8]) for _ in range(rows)], tf.float32),
+        "repetition_penalty": ([chance.choice([1.0, 1.3]) for _ in range(rows)], tf.float32),
+        "seed": ([chance.randint(-9, 10**12) for _ in range(rows)], tf.int64),
+        "stop": ([chance.choice(["", "a", "b\0é"]) for _ in range(rows)], tf.string),
+    }
+
+
+def test_many_clients_at_once_get_what_each_would_get_alone(writer):
+    """Whatever is batched with it: other texts, settings and numbers of rows."""
+    writing = Server(writer)
+
+    def ask(number):
+        rows = 1 + number % 3
+        texts = [TEXTS[(number + row) % len(TEXTS)] for row in range(rows)]
+        inputs = {"text": (texts, tf.string), **settings(rows, number)}
+        together = writing.by_grpc("generate", **inputs)
+        return inputs, together
+
+    with concurrent.futures.ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(ask, range(64)))
+    for inputs, together in answers:
+        for row in range(len(together["text"])):
+            single = {key: (values[row : row + 1], dtype) for key, (values, dtype) in inputs.items()}
+            alone = writing.by_grpc("generate", **single)
+            assert alone["text"] == together["text"][row : row + 1]
+            assert alone["tokens"] == together["tokens"][row : row + 1]
+    assert writing.stop()["largest"] > 1  # or nothing was ever batched
+
+
+BAD = {
+    "no such signature": {"signature_name": "nothing", "instances": ["a"]},
+    "another input": {"instances": [{"words": "a"}]},
+    "a number": {"instances": [7]},
+    "rows of several": {"instances": [["a", "b"]]},
+    "no rows": {"instances": []},
+    "no JSON": b"{",
+    "an input too many": {"inputs": {"text": ["a"], "seed": [1]}},
+}
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD)
+def test_bad_requests_are_refused_and_the_next_is_answered(translating, body):
+    if body == BAD["an input too many"]:
+        with pytest.raises(grpc.RpcError, match="signature"):
+            translating.by_grpc("serving_default", text=(["a"], tf.string), seed=([1], tf.int64))
+    else:
+        status, said = translating.by_rest(body)
+        assert status == 400
+        assert said["error"]
+    assert translating.by_rest({"instances": ["cab"]})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [[], [b""], [b"\xff\xfe", b"a\xc3"], [b"\0", b"a\0\0"], [b"cab " * 25_000], ["שלום".encode(), "😀".encode()]],
+    ids=["no row", "empty", "not UTF-8", "NUL", "100,000 characters", "other scripts"],
+)
+def test_odd_texts_have_an_answer(translating, writing, texts):
+    for server in (translating, writing):
+        found = server.by_grpc("serving_default", text=(texts, tf.string))
+        assert len(found["text"]) == len(texts)
+        assert all(text.decode("utf-8") is not None for text in found["text"])
+
+
+def test_settings_out_of_range_have_the_documented_answer(writing):
+    def generate(**changed):
+        inputs = {**settings(1, 3), "text": (["ab"], tf.string), "max_new_tokens": ([9], tf.int32)}
+        inputs |= {
+            "temperature": ([0.0], tf.float32),
+            "stop": ([""], tf.string),
+            "repetition_penalty": ([1.0], tf.float32),
+        }
+        return writing.by_grpc("generate", **(inputs | {k: ([v], NUMBERS[k]) for k, v in changed.items()}))
+
+    greedy = generate()
+    for value in (-1.0, math.nan, -math.inf):
+        assert generate(temperature=value) == greedy
+    assert generate(top_k=-5) == generate(top_k=10**6) == greedy
+    assert generate(max_new_tokens=-3)["tokens"] == [0]
+    assert generate(max_new_tokens=10**6)["tokens"][0] <= 48
+    with pytest.raises(grpc.RpcError):
+        writing.by_grpc("generate", **{**settings(2, 3), "text": (["ab"], tf.string)})
+    assert generate() == greedy
+
+
+def test_garbage_and_quitters_do_not_disturb_the_others(writing):
+    host, port = writing.started["rest"].split(":")
+    for garbage in (b"\x00\xff" * 500, b"POST / HTTP/1.1\r\nContent-Length: 99999\r\n\r\n{", b"GET"):
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(garbage)
+    with pytest.raises(grpc.RpcError):
+        writing.by_grpc("serving_default", text=([1.5], tf.float32))
+    assert len(writing.by_grpc("serving_default", text=(["ab"], tf.string))["text"]) == 1
+    assert writing.by_rest({"instances": ["ab"]})[0] == 200

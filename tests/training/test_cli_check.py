@@ -1,0 +1,125 @@
+"""The command `zoo check`: what it prints, and its exit codes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from command_line import refuses, run, succeeds
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    module = tf.Module()
+    module.weight = tf.Variable(1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def serve(x):
+        return {"y": module.weight * x}
+
+    folder = tmp_path_factory.mktemp("saved")
+    tf.saved_model.save(module, str(folder / "1"), signatures=serve)
+    return folder
+
+
+@pytest.fixture
+def model(saved, tmp_path):
+    """A model's folder, with a clean version 1."""
+    return shutil.copytree(saved, tmp_path / "model")
+
+
+@pytest.fixture
+def broken(model):
+    """With a version 2 without its variables, and an empty version 3."""
+    shutil.copytree(model / "1", model / "2")
+    shutil.rmtree(model / "2" / "variables")
+    (model / "3").mkdir()
+    return model
+
+
+def test_help():
+    text = succeeds("check", "--help")
+    assert "Usage: root check " in text
+    assert "Exit code: 0 if nothing was found, 1 if something was" in " ".join(text.split())
+
+
+def test_a_clean_model_is_one_line(model):
+    (line,) = succeeds("check", model).splitlines()
+    assert line.startswith(f"{model}: nothing found in version 1: 1 signature, ")
+    assert line.endswith(" nodes, 1 variable")
+    shutil.copytree(model / "1", model / "2")
+    (line,) = succeeds("check", model).splitlines()
+    assert line.startswith(f"{model}: nothing found in 2 versions: 2 signatures, ")
+
+
+def test_findings_by_version(broken):
+    result = run("check", broken)
+    assert result.exit_code == 1
+    heads = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
+    assert [head.partition(" in ")[0] for head in heads] == [
+        f"{broken}: 1 finding",
+        f"{broken}/1: nothing found",
+        f"{broken}/2: 1 finding",
+    ]
+    assert "  missing-variables: file variables/variables.index\n" in result.stdout
+    assert "  empty-version: version `3`\n      It is empty.\n" in result.stdout
+    assert result.stdout.count("      Mend: ") == 2
+    assert max(map(len, set(result.stdout.splitlines()) - set(heads))) <= 80
+
+
+def test_one_version_of_them(broken):
+    assert succeeds("check", broken / "1").count("\n") == 1
+    assert run("check", broken / "2").exit_code == run("check", broken / "3").exit_code == 1
+
+
+def test_as_json(broken):
+    result = run("check", broken, "--json")
+    assert result.exit_code == 1
+    content = json.loads(result.stdout)
+    assert (content["path"], content["findings"]) == (str(broken), 2)
+    layout, first, second = content["folders"]
+    assert [folder["folder"] for folder in (layout, first, second)] == [str(broken), f"{broken}/1", f"{broken}/2"]
+    assert (layout["seen"], first["findings"], first["seen"]["variables"]) == (None, [], 1)
+    (finding,) = second["findings"]
+    assert set(finding) == {"rule", "folder", "where", "what", "why", "fix"}
+    assert finding["rule"] == "missing-variables"
+    clean = json.loads(succeeds("check", broken / "1", "--json"))
+    assert clean["findings"] == 0
+
+
+def test_what_cannot_be_read(model, tmp_path):
+    assert refuses("check", tmp_path / "nowhere") == f"{tmp_path}/nowhere does not exist."
+    assert refuses("check", tmp_path, "--json") == f"{tmp_path} holds no SavedModel, nor versions of one."
+    assert "is no folder" in refuses("check", model / "1" / "saved_model.pb")
+    (model / "1" / "saved_model.pb").write_bytes(b"")
+    result = run("check", model)
+    assert result.exit_code == 2
+    assert "  unreadable-saved-model: file saved_model.pb\n      It holds no graph, in 0 bytes.\n" in result.stdout
+
+
+def test_one_version_that_cannot_be_read_among_others(model):
+    shutil.copytree(model / "1", model / "2")
+    (model / "2" / "saved_model.pb").write_bytes(os.urandom(99))
+    assert run("check", model).exit_code == 1
+
+
+def test_a_name_that_is_no_text(model):
+    """By a process of its own, whose arguments are bytes."""
+    odd = os.path.join(os.fsencode(model.parent), b"\xff\x1b[2J")
+    os.rename(model, odd)
+    command = [os.path.join(os.path.dirname(sys.executable), "zoo"), "check", odd]
+    result = subprocess.run(command, capture_output=True, check=False)
+    assert (result.returncode, result.stdout.count(b"\n")) == (0, 1), result.stderr
+    assert b"\x1b" not in result.stdout
+
+
+def test_no_tensorflow_for_a_path_that_is_none(tmp_path):
+    program = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom training.cli import app\n"
+        "result = CliRunner().invoke(app, ['check', sys.argv[1]])\n"
+        "sys.exit('tensorflow' in sys.modules or result.exit_code != 2)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, tmp_path], check=False).returncode == 0

@@ -1,0 +1,192 @@
+"""The command that asks a server for what the other commands ask of a model in a folder."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import difflib
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from training.cli.shared import TextFile, Texts, app, chunks, lines_at_once, read_lines, user_errors
+from training.quiet import import_tensorflow
+
+_RULE = "-" * 20  # between texts that may have several lines
+
+
+@app.command("serve-client")
+def serve_client(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="The server: host, host:port, or a URL; by default 8501, or 8500.")
+    ],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name to the server.")],
+    texts: Texts = None,
+    file: TextFile = None,
+    use_grpc: Annotated[bool, typer.Option("--grpc", help="Speak gRPC instead of REST.")] = False,
+    signature: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What to call; default generate or serving_default, as it fits.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting: temperature=0.8, seed=1, stop=TEXT."),
+    ] = None,
+    version: Annotated[int | None, typer.Option(metavar="N", help="The version; default the newest.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="NAME", help="The version's label.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="Tell the model's versions and signatures instead.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The most that a request may take.")] = 30.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts to send at once.")] = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+) -> None:
+    """Ask a model on TensorFlow Serving: translate, go on with texts, score them, or call any signature.
+
+    Prints as `zoo translate`, `zoo generate` and `zoo score` do; what other signatures give as JSON, a text a line.
+    """
+    with user_errors((ValueError, OSError, ModuleNotFoundError)):
+        from zoo.serving import ServingClient
+
+        if use_grpc:
+            import_tensorflow()
+        protocol = "grpc" if use_grpc else "rest"
+        with ServingClient(address, model, protocol=protocol, version=version, label=label, timeout=timeout) as client:
+            if status:
+                _print_status(client, as_json)
+                return
+            given, lines = _parsed(settings or ()), read_lines(texts, file)
+            kind = _kind(client.signatures(), signature)
+            at_once = lines_at_once(texts, file, batch_size)
+            at_once = min(at_once, batch_size) if kind is _generated else at_once  # to show what there is
+            done = 0
+            for chunk in chunks(lines, at_once):
+                for line, row in kind(client, signature, chunk, batch_size, given):
+                    if kind is _generated and done and not as_json:
+                        typer.echo(_RULE)
+                    typer.echo(json.dumps(row, ensure_ascii=False) if as_json or line is None else line)
+                    done += 1
+
+
+Rows = Iterator[tuple[str | None, dict]]  # of each text the line to print, None for the JSON, and what that is of
+
+
+def _kind(signatures: dict, name: str | None):
+    """The function that calls a signature."""
+    if name is None:
+        generates = "tokens" in getattr(signatures.get("generate"), "outputs", ())
+        return _generated if generates else _translated
+    outputs = set(getattr(signatures.get(name), "outputs", ()))
+    if name == "generate" and "tokens" in outputs:
+        return _generated
+    if name == "serving_default" and outputs >= {"text", "score"}:
+        return _translated
+    return _called
+
+
+def _translated(client, _, texts, batch_size, settings) -> Rows:
+    _no_settings(settings)
+    for each in client.translate(texts, batch_size):
+        yield _one_line(each.text), {"source": each.source, "text": each.text, "score": each.score}
+
+
+def _generated(client, _, texts, batch_size, settings) -> Rows:
+    from zoo.serving.clients.texts import SETTINGS
+
+    for name in settings:
+        if name not in SETTINGS:
+            near = difflib.get_close_matches(name, SETTINGS, 1)
+            hint = f", did you mean {near[0]}?" if near else ";"
+            raise ValueError(f"no setting is called {name!r}{hint} There are {', '.join(SETTINGS)}")
+    found = client.generate(texts, batch_size=batch_size, **settings)
+    if "seed" in settings:  # the texts of the next chunk have the seeds that follow
+        settings["seed"] += len(texts)
+    for each in found:
+        row = {"prompt": each.prompt, "text": each.text, "log_probability": each.log_probability, "tokens": each.tokens}
+        yield each.prompt + each.text, row
+
+
+def _called(client, name, texts, batch_size, settings) -> Rows:
+    """Any signature of `text`, with settings as further inputs, the same for each row."""
+    for begin in range(0, len(texts), batch_size):
+        batch = texts[begin : begin + batch_size]
+        outputs = client.predict(name, text=batch, **{key: [value] * len(batch) for key, value in settings.items()})
+        columns = {key: array.tolist() for key, array in outputs.items() if array.shape[:1] == (len(batch),)}
+        if len(columns) < len(outputs):
+            raise ValueError(f"the signature {name!r} has outputs without a row for each text; see `ServingClient`")
+        for row, text in enumerate(batch):
+            found = {key: _plain(column[row]) for key, column in columns.items()}
+            yield _shown(text, found), {"input": text, **found}
+
+
+def _shown(text: str, found: dict) -> str | None:
+    """The line of a result, as `zoo translate` or `zoo score` has it; None if neither fits."""
+    if found.keys() == {"text", "score"}:
+        return _one_line(found["text"])
+    if found.keys() == {"log_probability", "tokens"}:
+        from zoo.serving.clients.texts import Score
+
+        perplexity = Score(text, **found).perplexity
+        return f"{found['log_probability']:.4f}\t{found['tokens']}\t{perplexity:.4f}\t{_one_line(text)}"
+    return None
+
+
+def _print_status(client, as_json: bool) -> None:
+    """A line a version; then, if one answers, a line a signature."""
+    versions = client.status()
+    available = any(each.state == "AVAILABLE" for each in versions)
+    signatures = client.signatures() if available else {}
+    if as_json:
+        shown = {name: dataclasses.asdict(each) for name, each in signatures.items()}
+        typer.echo(json.dumps({"versions": [dataclasses.asdict(each) for each in versions], "signatures": shown}))
+        return
+    for each in versions:
+        typer.echo("\t".join(filter(None, (f"version {each.version}", each.state, _one_line(each.error)))))
+    for name, each in signatures.items():
+        typer.echo(f"{name}\t{', '.join(each.inputs)} -> {', '.join(each.outputs)}")
+
+
+def _parsed(settings: list[str]) -> dict[str, Any]:
+    """Names and values: numbers where they are, and `stop`, which may be repeated, as a list of texts."""
+    parsed: dict[str, Any] = {}
+    for each in settings:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise ValueError(f"--set takes NAME=VALUE, such as temperature=0.8. Received: {each!r}")
+        if name == "stop":
+            parsed.setdefault("stop", []).append(value)
+        else:
+            parsed[name] = _number_or_text(value)
+    return parsed
+
+
+def _number_or_text(value: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _no_settings(settings: dict) -> None:
+    if settings:
+        raise ValueError(
+            f"the model translates by serving_default, which takes no settings. Received: {', '.join(settings)}; what "
+            "other signatures take, --status tells"
+        )
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", " ")
+
+
+def _plain(value: Any) -> Any:
+    """Lists, numbers and strings for JSON; bytes that are no UTF-8 as the server has them."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"b64": base64.b64encode(value).decode()}
+    return value

@@ -1,0 +1,1 @@
+"""What a stock TensorFlow Serving would refuse in a SavedModel, or stumble over, found without loading it."""

@@ -1,0 +1,103 @@
+"""Which folders a path means, as a server that is given the model's folder would see them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+
+from zoo.serving.checking import rules
+from zoo.serving.checking.finding import Finding, shown
+from zoo.serving.layout import SAVED_MODEL_FILE
+
+GRAPH_FILES = (SAVED_MODEL_FILE, "saved_model.cpb", "saved_model.pbtxt")  # what a server reads, the first there is
+
+
+@dataclasses.dataclass(frozen=True)
+class Folders:
+    """The folders that hold a graph, and what is wrong with any others."""
+
+    model: pathlib.Path
+    versions: list[pathlib.Path]
+    findings: list[Finding]
+
+
+def find_folders(path: pathlib.Path) -> Folders:
+    """What a path means: a model's folder with versions, one version, or a folder with a bare SavedModel.
+
+    Raises:
+        FileNotFoundError: `path` does not exist.
+        ValueError: it holds no SavedModel, nor versions of one.
+        OSError: it cannot be read.
+    """
+    if not os.path.lexists(path):
+        raise FileNotFoundError(f"{path} does not exist.")
+    if not os.path.isdir(path):
+        raise ValueError(f"{path} is no folder; expected a model's folder, or one version of it.")
+    if holds_graph(path):
+        if is_version(path.absolute().name) or is_version(os.path.basename(os.path.realpath(path))):
+            return Folders(path, [path], [])
+        bare = rules.NO_VERSION_FOLDER.at(graph_file(path), f"It lies in {shown(str(path))} itself")
+        within = _versions_in(path)
+        # With versions beside it, it is these that a server serves.
+        return Folders(path, within.versions or [path], [bare, *within.findings])
+    within = _versions_in(path)
+    if within.versions or within.findings:
+        return within
+    if is_version(path.absolute().name):
+        return Folders(path, [], [_empty(path)])
+    raise ValueError(f"{path} holds no SavedModel, nor versions of one.")
+
+
+def graph_file(folder: pathlib.Path) -> str | None:
+    """The name of the file that a server would read the graph from; it may turn out to be no file."""
+    return next((name for name in GRAPH_FILES if os.path.lexists(folder / name)), None)
+
+
+def holds_graph(folder: pathlib.Path) -> bool:
+    """Whether a folder looks like a version."""
+    return graph_file(folder) is not None
+
+
+def is_version(name: str) -> bool:
+    """Whether a server takes this name for a version; it counts them in 64 bits."""
+    return re.fullmatch("[0-9]+", name) is not None and int(name) < 2**63
+
+
+def _versions_in(model: pathlib.Path) -> Folders:
+    """The folders in a model's folder: those with a number and a graph; what is wrong with the others."""
+    numbered, others = {}, []
+    findings, versions = [], []
+    for name in sorted(os.listdir(model), key=lambda name: (len(name), name)):
+        if is_version(name):
+            first = numbered.setdefault(int(name), name)
+            if first != name:
+                what = f"It means version {int(name)}, which {shown(first)} means too"
+                findings.append(rules.VERSION_NAME.at(f"folder {shown(name)}", what))
+        elif not name.startswith(".") and os.path.isdir(model / name) and holds_graph(model / name):
+            others.append(name)
+    for _, name in sorted(numbered.items()):
+        if os.path.isdir(model / name) and holds_graph(model / name):
+            versions.append(model / name)
+        else:
+            findings.append(_empty(model / name))
+    seen = {os.path.realpath(version) for version in versions}
+    for name in others:
+        # A name like `latest`, linked to a version, is for people; a server passes over it.
+        if os.path.realpath(model / name) not in seen:
+            what = "It holds a SavedModel, and its name is not a whole number from 0 on"
+            findings.append(rules.VERSION_NAME.at(f"folder {shown(name)}", what))
+            versions.append(model / name)
+    return Folders(model, versions, findings)
+
+
+def _empty(version: pathlib.Path) -> Finding:
+    if not os.path.isdir(version):
+        what = "It is no folder"
+    else:
+        try:
+            what = "It holds no saved_model.pb" if os.listdir(version) else "It is empty"
+        except OSError as error:
+            what = f"It cannot be opened: {error.strerror}"
+    return rules.EMPTY_VERSION.at(f"version {shown(version.absolute().name)}", what)

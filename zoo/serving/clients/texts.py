@@ -1,0 +1,230 @@
+"""Texts in, texts out: what the zoo's exports do, asked of a server.
+
+The answers, settings and defaults are those of `zoo.Translator` and `zoo.TextGenerator`. They are written out once
+more since those need TensorFlow, which a client by REST does without.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from zoo.serving.clients.metadata import Signature
+
+_LIMITS = {
+    "max_new_tokens": (0, 2**31 - 1),
+    "temperature": (0, math.inf),
+    "top_k": (0, 2**31 - 1),
+    "top_p": (0, 1),
+    "repetition_penalty": (1e-6, math.inf),
+}
+SETTINGS = (*_LIMITS, "seed", "stop")
+_LONGEST_STOP = 64  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """One text and what it was turned into; see `zoo.text_to_text.Translation`."""
+
+    source: str
+    text: str
+    score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """A text, and how the model went on; see `zoo.text_continuation.Generation`."""
+
+    prompt: str
+    text: str
+    log_probability: float
+    tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """How likely a text is; see `zoo.text_continuation.Score`."""
+
+    text: str
+    log_probability: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """The model is as unsure of each token as among so many equally likely ones; 1 for a text without tokens."""
+        return math.exp(-self.log_probability / max(self.tokens, 1))
+
+
+class TextCalls(abc.ABC):
+    """Translates, goes on with texts and scores them by `predict`, batch by batch."""
+
+    @abc.abstractmethod
+    def predict(self, signature: str = "serving_default", **inputs: Any) -> dict[str, np.ndarray]:
+        """The outputs of a signature."""
+
+    @abc.abstractmethod
+    def _signature(self, name: str) -> Signature:
+        """What a signature takes and gives; a `ValueError` if there is no such signature."""
+
+    def translate(self, texts: Sequence[str], batch_size: int = 32) -> list[Translation]:
+        """Translates texts by an exported `Translator`.
+
+        Args:
+            texts: a list of strings, of any length.
+            batch_size: how many are sent in one request, at most; a server that batches may take no more.
+
+        Returns:
+            A `Translation` a text, in the same order.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, or the model is no translator.
+            ServingError: the server gave no answer.
+        """
+        texts = _checked_texts(texts)
+        translations: list[Translation | None] = [None] * len(texts)
+        for rows in _batches(texts, batch_size):
+            found = self._rows("serving_default", ("text", "score"), text=[texts[row] for row in rows])
+            for row, text, score in zip(rows, *found, strict=True):
+                translations[row] = Translation(texts[row], text.decode(), float(score))
+        return translations
+
+    def generate(
+        self,
+        texts: Sequence[str],
+        max_new_tokens: int | Sequence[int] = 256,
+        temperature: float | Sequence[float] = 1.0,
+        top_k: int | Sequence[int] = 0,
+        top_p: float | Sequence[float] = 1.0,
+        repetition_penalty: float | Sequence[float] = 1.0,
+        seed: int | Sequence[int] | None = None,
+        stop: str | Sequence[str] = (),
+        batch_size: int = 32,
+    ) -> list[Generation]:
+        """Goes on with texts by an exported `TextGenerator`, whose `generate` explains the settings.
+
+        Every number is one for all texts, or a list of one each. With one seed for all, text number i has `seed + i`.
+
+        Args:
+            texts: a list of strings, of any length; empty ones too.
+            max_new_tokens: the most tokens that are added.
+            temperature: below 1 likely tokens become likelier; 0 takes the likeliest.
+            top_k: draw from the so many likeliest tokens alone; 0 for all.
+            top_p: draw from the likeliest tokens alone that together have this share of the probability; 1 for all.
+            repetition_penalty: above 1, what has been written before becomes less likely; 1 for none.
+            seed: what the choices follow from; None for any.
+            stop: strings, of at most 64 bytes, at which a text ends, before them.
+            batch_size: how many are sent in one request, at most.
+
+        Returns:
+            A `Generation` a text, in the same order.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, a setting is out of its range, or the model does not generate.
+            ServingError: the server gave no answer.
+        """
+        texts = _checked_texts(texts)
+        given = (max_new_tokens, temperature, top_k, top_p, repetition_penalty)
+        columns = {name: _column(name, value, texts) for name, value in zip(_LIMITS, given, strict=True)}
+        seeds = _column("seed", random.randrange(2**31 - 1) if seed is None else seed, texts)
+        columns["seed"] = seeds + np.arange(len(texts)) if np.ndim(seed) == 0 else seeds
+        stop = _joined(stop)
+        generations: list[Generation | None] = [None] * len(texts)
+        for rows in _batches(texts, batch_size):
+            settings = {name: column[rows] for name, column in columns.items()}
+            found = self._rows(
+                "generate",
+                ("text", "log_probability", "tokens"),
+                text=[texts[row] for row in rows],
+                stop=[stop] * len(rows),
+                **settings,
+            )
+            for row, text, log_probability, tokens in zip(rows, *found, strict=True):
+                generations[row] = Generation(texts[row], text.decode(), float(log_probability), int(tokens))
+        return generations
+
+    def score(self, texts: Sequence[str], targets: Sequence[str] | None = None, batch_size: int = 32) -> list[Score]:
+        """How likely texts are, by an exported `TextGenerator`; or targets as their translations, by a `Translator`.
+
+        Args:
+            texts: a list of strings, of any length.
+            targets: for a translator, as many translations, one of each.
+            batch_size: how many are sent in one request, at most.
+
+        Returns:
+            A `Score` of each text or target, in the same order.
+
+        Raises:
+            ValueError: not lists of strings of one length, or the model does not score, or is of the other kind.
+            ServingError: the server gave no answer.
+        """
+        texts = _checked_texts(texts)
+        scored = texts if targets is None else _checked_texts(targets)
+        if len(scored) != len(texts):
+            raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(scored)}")
+        scores: list[Score | None] = [None] * len(texts)
+        for rows in _batches(texts, batch_size):
+            more = {} if targets is None else {"target": [scored[row] for row in rows]}
+            found = self._rows("score", ("log_probability", "tokens"), text=[texts[row] for row in rows], **more)
+            for row, log_probability, tokens in zip(rows, *found, strict=True):
+                scores[row] = Score(scored[row], float(log_probability), int(tokens))
+        return scores
+
+    def _rows(self, signature: str, wanted: Sequence[str], **inputs) -> list[np.ndarray]:
+        """The wanted outputs, `(B,)` each."""
+        given = self._signature(signature).outputs  # before a model of another kind does the work in vain
+        if not given.keys() >= set(wanted):
+            raise ValueError(
+                f"The model is of another kind: its signature {signature!r} gives {', '.join(given)}, not "
+                f"{', '.join(wanted)}."
+            )
+        found = self.predict(signature, **inputs)
+        return [found[name] for name in wanted]
+
+
+def _checked_texts(texts: Sequence[str]) -> list[str]:
+    """As `zoo.text_to_text.check_texts`."""
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ValueError(f"`texts` must be a list of strings; for one text, give a list of one. Received: {texts!r}")
+    texts = list(texts)
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"`texts` must hold strings. Received: {text!r} at position {position}")
+    return texts
+
+
+def _batches(texts: list[str], batch_size: int) -> Iterator[list[int]]:
+    """The places of texts of similar length, which saves padding."""
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    for begin in range(0, len(texts), batch_size):
+        yield order[begin : begin + batch_size]
+
+
+def _column(name: str, value: Any, texts: list[str]) -> np.ndarray:
+    """One number a text, from one for all or from a list; whether whole or not, the signature says."""
+    column = np.asarray(value)
+    if column.dtype.kind not in "iuf":
+        raise ValueError(f"`{name}` must be a number. Received: {name}={value!r}")
+    if column.ndim > 1 or (column.ndim and len(column) != len(texts)):
+        raise ValueError(f"`{name}` must be one number, or one for each of the {len(texts)} texts. Received: {value!r}")
+    least, most = _LIMITS.get(name, (-math.inf, math.inf))
+    if not ((column >= least) & (column <= most)).all():
+        limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ValueError(f"`{name}` must be {limits}. Received: {name}={value!r}")
+    return np.broadcast_to(column, len(texts))
+
+
+def _joined(stop: str | Sequence[str]) -> str:
+    """The stop strings as the signature takes them: with NULs between."""
+    stop = [stop] if isinstance(stop, str) else list(stop)
+    for each in stop:
+        if not isinstance(each, str) or not 1 <= len(each.encode("utf-8", "replace")) <= _LONGEST_STOP or "\0" in each:
+            raise ValueError(f"`stop` must hold strings of 1 to {_LONGEST_STOP} bytes, without NUL. Received: {each!r}")
+    return "\0".join(stop)

@@ -6,7 +6,7 @@ same weights in float32 and must find the same texts; it gets tokens and gives t
 KerasHub (BART) have models of the same size with weights of their own, ids in and ids out.
 
 Two measures: how many requests a second are answered while two are always under way, and how long a single one takes.
-Every engine appears with several settings of threads; its best counts.
+Every engine appears with the settings of threads that are worth trying; its best counts.
 
     python benchmarks/serving.py                      # needs the 'peers' extra
     python benchmarks/serving.py --rows 1 --beams 5
@@ -192,6 +192,8 @@ def check_same(path: str, folder: str, beams: int) -> None:
     theirs = [text([int(each) for each in result.hypotheses[0]]) for result in results]
     same = sum(one == other for one, other in zip(ours, theirs, strict=True))
     print(f"the same texts as CTranslate2's, beam {beams}: {same} of {len(ids)}", flush=True)
+    if same < len(ids):
+        raise SystemExit("the engines do not compute the same; their times mean nothing")
 
 
 def contestants(path: str, folder: str, rows: int, beams: int, requests: int, peers: bool) -> list[Contestant]:

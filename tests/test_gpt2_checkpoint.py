@@ -132,9 +132,13 @@ def test_a_score_begins_with_the_second_token(loaded):
 
 def test_saved_and_exported_it_is_the_same(loaded, tmp_path):
     texts = ["To be", "", "中"]
-    expected = loaded.generate(texts, max_new_tokens=6, seed=3)
-    for path in (loaded.save(tmp_path / "saved"), zoo.serving.export(loaded, tmp_path / "exported")):
-        assert zoo.load(path).generate(texts, max_new_tokens=6, seed=3) == expected
+    settings = {"max_new_tokens": 6, "seed": 3}
+    saved, exported = loaded.save(tmp_path / "saved"), zoo.serving.export(loaded, tmp_path / "exported")
+    expected = loaded.generate(texts, **settings)
+    assert zoo.load(saved).generate(texts, **settings) == expected
+    found = zoo.load(exported).generate(texts, **settings)
+    assert found == loaded.packed().generate(texts, **settings)
+    assert [each.text for each in found] == [each.text for each in expected]
 
 
 class TestFaults:

@@ -137,8 +137,8 @@ class TestBeam:
             ({"beam_size": 0}, r"`beam_size` must be a positive integer\. Received: beam_size=0$"),
             ({"beam_size": 2.0}, r"`beam_size` must be a positive integer\. Received: beam_size=2\.0$"),
             ({"beam_size": True}, r"`beam_size` must be a positive integer\. Received: beam_size=True$"),
-            ({"length_penalty": -0.1}, r"`length_penalty` must be 0 or more\. Received: length_penalty=-0\.1$"),
-            ({"length_penalty": math.nan}, r"`length_penalty` must be 0 or more\. Received: length_penalty=nan$"),
+            ({"length_penalty": -0.1}, r"`length_penalty` must be from 0 to 10\. Received: length_penalty=-0\.1$"),
+            ({"length_penalty": math.nan}, r"`length_penalty` must be from 0 to 10\. Received: length_penalty=nan$"),
             ({"length_penalty": "1"}, r"`length_penalty` must be a number\. Received: length_penalty='1'$"),
         ],
     )
@@ -230,11 +230,13 @@ class TestAttention:
 def test_scores_are_those_of_the_search(translator):
     texts = [text for text in TEXTS if text.strip()]
     found = translator.translate(texts, beam_size=3, n_best=2)
-    # What was cut off at the limit is scored without an end by the search, and with one here.
-    found = [each for best in found for each in (best, *best.alternatives) if length(each) < 12]
+    found = [each for best in found for each in (best, *best.alternatives)]
     scored = translator.score([each.source for each in found], [each.text for each in found], batch_size=4)
     assert [each.text for each in scored] == [each.text for each in found]
-    np.testing.assert_allclose([each.score for each in scored], log_probabilities(translator, found), atol=1e-4)
+    assert [each.tokens for each in scored] == [length(each) for each in found]
+    expected = log_probabilities(translator, found)
+    np.testing.assert_allclose([each.log_probability for each in scored], expected, atol=1e-4)
+    np.testing.assert_allclose([each.score for each in found], expected, atol=1e-4)
 
 
 def test_scores_of_nothing_and_of_what_does_not_fit(translator):
@@ -263,6 +265,6 @@ def test_settings_of_each_row(translator):
     alone = [generate([row])[0] for row in range(len(texts))]
     assert [text for text, _ in found] == [text for text, _ in alone]
     assert [len(text) <= max(limit, 0) for (text, _), limit in zip(found, lengths, strict=True)] == [True] * 6
-    assert found[2][0] == found[4][0] == ""
+    assert found[2] == found[4] == ("", 0.0)
     for row, penalty in ((0, 0.0), (3, 2.0), (5, beam.length_penalty)):
         assert found[row][0] == beam([texts[row]], length_penalty=penalty)[0]

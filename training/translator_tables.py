@@ -103,7 +103,7 @@ class DecodingConfig(Table):
     """How the trained model decodes, if a call does not say otherwise."""
 
     beam_size: PositiveInt = Field(1, description="hypotheses that are followed; 1 is greedy")
-    length_penalty: NonNegativeFloat = Field(0.6, description="alpha of Wu et al. 2016; 0 for none")
+    length_penalty: NonNegativeFloat = Field(0.6, le=10, description="alpha of Wu et al. 2016; 0 for none")
 
 
 class LengthsConfig(Table):

@@ -24,7 +24,7 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation:
 
     Returns:
         A `Translator` or `TextGenerator`, which can be trained on; or a `ServableTranslator` or `ServableGenerator`,
-        which cannot, and has the same calls: `translate` and `attend`, or `generate` and `score`.
+        which cannot, and has the same calls: `translate`, `score` and `attend`, or `generate` and `score`.
 
     Raises:
         FileNotFoundError: there is none of these, or a file is missing in it.

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.decoding.stop_strings import LONGEST
-from zoo.text_to_text import batches_of, check_texts
+from zoo.text_to_text import Score, batches_of, check_texts
 
 STOP_SEPARATOR = b"\0"
 DTYPES = {
@@ -49,27 +49,6 @@ class Generation:
     text: str
     log_probability: float
     tokens: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """How likely a text is.
-
-    Attributes:
-        text: the text.
-        log_probability: the natural logarithm of its probability: of all its tokens, or of all but the first, where the
-            model predicts none from nothing.
-        tokens: how many there are.
-    """
-
-    text: str
-    log_probability: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        """The model is as unsure of each token as among so many equally likely ones; 1 for a text without tokens."""
-        return math.exp(-self.log_probability / max(self.tokens, 1))
 
 
 class TextContinuation(abc.ABC):

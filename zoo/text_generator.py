@@ -16,7 +16,7 @@ from zoo.atomic import replaced_folder
 from zoo.decoding import Sampling, draw, log_probabilities, sample
 from zoo.decoding.stop_strings import StopStrings
 from zoo.layers.functions.inference import inference
-from zoo.packed import pack
+from zoo.packed import check_saved, pack
 from zoo.text import END, PADDING, START, Tokenizer
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
@@ -185,7 +185,7 @@ class TextGenerator(TextContinuation, tf.Module):
 
     def packed(self) -> TextGenerator:
         """The same with the model as a server runs it, see `zoo.packed`."""
-        return TextGenerator(pack(self.model), self.tokenizer, self.context_length, self.add_start)
+        return type(self)(pack(self.model), self.tokenizer, self.context_length, self.add_start)
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
@@ -199,11 +199,9 @@ class TextGenerator(TextContinuation, tf.Module):
         """What a client sends to each signature to have these texts gone on with."""
         settings = {name: tf.fill([len(texts)], tf.constant(value, DTYPES[name])) for name, value in _EXAMPLE.items()}
         text = {"text": tf.constant(texts, tf.string, [len(texts)])}
-        return {
-            "serving_default": text,
-            "generate": {**text, **settings, "stop": tf.fill([len(texts)], "")},
-            "score": text,
-        }
+        requests = {"generate": {**text, **settings, "stop": tf.fill([len(texts)], "")}, "score": text}
+        # It has no limit but its default, which takes a large model long; the function is that of `generate`.
+        return {**requests, "serving_default": text} if len(texts) == 1 else requests
 
     @property
     def tokenizers(self) -> list[Tokenizer]:
@@ -220,7 +218,9 @@ class TextGenerator(TextContinuation, tf.Module):
 
         Raises:
             FileExistsError: `path` exists and is not a generator's folder.
+            ValueError: it is `packed`.
         """
+        check_saved(self.model)
         path = pathlib.Path(path)
         with replaced_folder(path, marker=CONFIG_FILE) as folder:
             self.model.save(folder / MODEL_FILE)

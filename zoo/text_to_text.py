@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -31,6 +32,27 @@ class Translation:
     text: str
     score: float
     alternatives: tuple[Translation, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """How likely a text is.
+
+    Attributes:
+        text: the text; of a translator, the translation.
+        log_probability: the natural logarithm of its probability: of all its tokens, an end counted, if a translator
+            scores it; or of all but the first, where a language model predicts none from nothing.
+        tokens: how many there are.
+    """
+
+    text: str
+    log_probability: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """The model is as unsure of each token as among so many equally likely ones; 1 for a text without tokens."""
+        return math.exp(-self.log_probability / max(self.tokens, 1))
 
 
 class TextToText(abc.ABC):
@@ -103,7 +125,7 @@ class TextToText(abc.ABC):
                 translations[row] = dataclasses.replace(best, alternatives=tuple(others))
         return translations
 
-    def score(self, texts: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> list[Translation]:
+    def score(self, texts: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> list[Score]:
         """How likely given translations are.
 
         Args:
@@ -112,7 +134,7 @@ class TextToText(abc.ABC):
             batch_size: how many are scored at once.
 
         Returns:
-            A `Translation` each, with the log-probability of `targets` as `score`.
+            A `Score` of each target. Of one that is longer than a translation may be, as much counts.
 
         Raises:
             ValueError: not two lists of strings of the same length.
@@ -120,11 +142,14 @@ class TextToText(abc.ABC):
         texts, targets = check_texts(texts), check_texts(targets)
         if len(texts) != len(targets):
             raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(targets)}")
-        scored: list[Translation | None] = [None] * len(texts)
+        scored: list[Score | None] = [None] * len(texts)
         for rows, batch in batches_of(texts, batch_size):
-            pairs = tf.constant([targets[row].encode("utf-8", "replace") for row in rows])
-            for row, score in zip(rows, self._score(text=batch, target=pairs)["log_probability"].numpy(), strict=True):
-                scored[row] = Translation(texts[row], targets[row], float(score))
+            found = self._score(
+                text=batch, target=tf.constant([targets[row].encode("utf-8", "replace") for row in rows])
+            )
+            numbers = (found[name].numpy() for name in ("log_probability", "tokens"))
+            for row, log_probability, tokens in zip(rows, *numbers, strict=True):
+                scored[row] = Score(targets[row], float(log_probability), int(tokens))
         return scored
 
     def attend(self, texts: Sequence[str], batch_size: int = 64) -> list[Alignment]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import pathlib
 from typing import Any
 
@@ -14,7 +13,7 @@ import zoo.models  # noqa: F401  registers the families, so that Keras finds the
 from zoo.atomic import replaced_folder
 from zoo.decoding import beam_search, check_beam, greedy, log_probabilities
 from zoo.layers.functions.inference import inference
-from zoo.packed import pack
+from zoo.packed import check_saved, pack
 from zoo.text import PADDING, START, Tokenizer
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
@@ -23,6 +22,7 @@ from zoo.text_to_text import TextToText
 CONFIG_FILE = "translator.json"
 MODEL_FILE = "model.keras"
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
+_LARGEST_PENALTY = 10.0  # long before it overflows, and more than anyone has a use for
 _SETTINGS = {
     "max_target_length": tf.TensorSpec([None], tf.int32, name="max_target_length"),
     "length_penalty": tf.TensorSpec([None], tf.float32, name="length_penalty"),
@@ -113,15 +113,17 @@ class Translator(TextToText, tf.Module):
         """As `_translate`, with settings of each row `(B,)`."""
         limits = tf.clip_by_value(max_target_length, 0, self.max_target_length)
         # Of what is no number or out of range, the translator's own.
-        fits = (length_penalty >= 0) & (length_penalty < math.inf)
+        fits = (length_penalty >= 0) & (length_penalty <= _LARGEST_PENALTY)
         length_penalty = tf.where(fits, length_penalty, self.length_penalty)
-        ids, scores = self._decode(self._source_ids(text), length_penalty, self.beam_size, 1, limits=limits)
+        ids, scores = self._decode_rows(self._source_ids(text), length_penalty, limits, self.beam_size, 1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
     @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
     def _score(self, text, target):
         """The log-probability `(B,)` of each target as the translation of the text, and how many tokens it has."""
-        tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length)
+        # What is longer is cut off as a search cuts it off, without an end.
+        tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)
+        tokens = tokens[:, : self.max_target_length]
         previous = tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=START)
         with inference(max(self.max_source_length, self.max_target_length)):
             hidden = self.model.without_logits()({"source": self._source_ids(text), "target": previous})
@@ -189,12 +191,18 @@ class Translator(TextToText, tf.Module):
     def _source_ids(self, texts):
         return self.source_tokenizer.tokenize(tf.strings.strip(texts), add_end=True, max_length=self.max_source_length)
 
+    def _decode(self, source, length_penalty, beam_size, n_best, return_weights=False):
+        """As `_decode_rows`, with a penalty that is the same for all rows, and the translator's own limit."""
+        rows = tf.shape(source)[:1]
+        penalties, limits = tf.fill(rows, length_penalty), tf.fill(rows, self.max_target_length)
+        return self._decode_rows(source, penalties, limits, beam_size, n_best, return_weights)
+
     @tf.function(autograph=False)
-    def _decode(self, source, length_penalty, beam_size, n_best, return_weights=False, limits=None):
+    def _decode_rows(self, source, length_penalties, limits, beam_size, n_best, return_weights=False):
         """Ids `(B, N, T)` and log-probabilities `(B, N)`, and the weights `(B, N, T, S)` if asked for."""
         # Of an empty text nothing is left but the end token; nothing is what it is translated to.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
-        limits = tf.where(empty, 0, self.max_target_length if limits is None else limits)
+        limits = tf.where(empty, 0, limits)
         with inference(max(self.max_source_length, self.max_target_length)):
             if beam_size == 1:
                 found = greedy(self.model, source, limits, return_weights)
@@ -202,10 +210,10 @@ class Translator(TextToText, tf.Module):
                 weights = found.weights[:, None] if return_weights else None
             else:
                 ids, _, scores, weights = beam_search(
-                    self.model, source, limits, beam_size, length_penalty, n_best, return_weights
+                    self.model, source, limits, beam_size, length_penalties, n_best, return_weights
                 )
                 nothing = tf.constant([[0.0] + [float("-inf")] * (n_best - 1)])
-                scores = tf.where(empty[:, None], nothing, scores)
+                scores = tf.where((limits <= 0)[:, None], nothing, scores)
         return (ids, scores, weights) if return_weights else (ids, scores)
 
     @tf.function(autograph=False)
@@ -220,7 +228,7 @@ class Translator(TextToText, tf.Module):
 
     def packed(self) -> Translator:
         """The same with the model as a server runs it, see `zoo.packed`."""
-        return Translator(
+        return type(self)(
             pack(self.model),
             self.source_tokenizer,
             self.target_tokenizer,
@@ -270,7 +278,9 @@ class Translator(TextToText, tf.Module):
 
         Raises:
             FileExistsError: `path` exists and is not a translator's folder.
+            ValueError: it is `packed`.
         """
+        check_saved(self.model)
         path = pathlib.Path(path)
         with replaced_folder(path, marker=CONFIG_FILE) as folder:
             self.model.save(folder / MODEL_FILE)
@@ -309,8 +319,10 @@ class Translator(TextToText, tf.Module):
 def _check_penalty(length_penalty):
     if isinstance(length_penalty, bool) or not isinstance(length_penalty, (int, float)):
         raise ValueError(f"`length_penalty` must be a number. Received: length_penalty={length_penalty!r}")
-    if not 0 <= length_penalty < math.inf:
-        raise ValueError(f"`length_penalty` must be 0 or more. Received: length_penalty={length_penalty}")
+    if not 0 <= length_penalty <= _LARGEST_PENALTY:
+        raise ValueError(
+            f"`length_penalty` must be from 0 to {_LARGEST_PENALTY:g}. Received: length_penalty={length_penalty}"
+        )
 
 
 def _zeroed(maps, ids):

@@ -10,6 +10,7 @@ from zoo.decoding.top_k import top_k
 @settings(max_examples=60, deadline=None)
 @given(size=st.integers(1, 3000), k=st.integers(1, 9), first=st.integers(0, 200), seed=st.integers(0, 100))
 @example(size=2560, k=1, first=130, seed=0)
+@example(size=256, k=1, first=200, seed=0)
 @example(size=2557, k=9, first=3, seed=0)  # a prime number
 def test_finds_what_a_sort_finds(size, k, first, seed):
     first = min(first, size - 1)
@@ -19,6 +20,14 @@ def test_finds_what_a_sort_finds(size, k, first, seed):
     np.testing.assert_array_equal(largest, -np.sort(-values[..., first:])[..., :k])
     np.testing.assert_array_equal(places, np.argsort(-values[..., first:])[..., :k] + first)
     np.testing.assert_array_equal(highest, values.max(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("size", [100, 1000, 1009])
+def test_of_equal_values_the_first_is_the_largest(size):
+    """As for a maximum's place, whatever the way to find it: or a text would depend on the texts beside it."""
+    values = np.random.default_rng(0).integers(0, 3, (50, size)).astype("float32")
+    places = top_k(tf.constant(values), 1, first=3).places
+    np.testing.assert_array_equal(places[:, 0], values[:, 3:].argmax(-1) + 3)
 
 
 def test_what_is_passed_over_takes_nobodys_place():

@@ -94,6 +94,14 @@ def test_every_weight_is_kept_once(model, packed):
     assert more < ours < 1.5 * more
 
 
+def test_mixed_precision_is_packed_in_float32(randomize):
+    model = randomize(Transformer(13, 13, **SIZES, dtype="mixed_bfloat16"))
+    exact = Transformer(13, 13, **SIZES)
+    exact.set_weights(model.get_weights())
+    with inference(16):
+        np.testing.assert_allclose(stepped(pack(model), SOURCE), stepped(exact, SOURCE), atol=0.1)  # of the encoder
+
+
 def test_a_recurrent_model_stays_as_it_is():
     model = RNNSeq2Seq(7, 8, units=4)
     assert pack(model) is model

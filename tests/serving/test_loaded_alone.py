@@ -119,7 +119,9 @@ def test_it_loads_without_a_word(request, family):
         "import os, sys, tensorflow as tf; tf.config.list_logical_devices(); sys.stderr.flush()\n"
         "log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT); os.dup2(log, 2); os.dup2(log, 1)\n"
         "model = tf.saved_model.load(sys.argv[1])\n"
-        "for signature in model.signatures.values(): signature(text=tf.constant(['cab']))"
+        "inputs = {'text': ['cab'], 'target': ['zy'], 'max_target_length': [5], 'length_penalty': [0.6]}\n"
+        "for signature in model.signatures.values():\n"
+        "    signature(**{name: tf.constant(inputs[name]) for name in signature.structured_input_signature[1]})"
     )
     with tempfile.NamedTemporaryFile() as said:
         # What the machine's processor cannot do TensorFlow tells at this level; warnings of a model come from Python.

@@ -17,7 +17,9 @@ FAMILIES = {
 }
 # Where a signature's output has axes of known sizes: the layers and the heads.
 KNOWN = {"attention_by_head": {"weights": {1: 2, 2: 2}, "source_weights": {1: 1, 2: 2}}}
-SIGNATURES = {"serving_default", "attention", "attention_by_head"}
+SIGNATURES = {"serving_default", "generate", "score", "attention", "attention_by_head"}
+TYPES = {"max_target_length": tf.int32, "tokens": tf.int32}
+TYPES |= dict.fromkeys(("score", "weights", "source_weights", "log_probability", "length_penalty"), tf.float32)
 # What clients send. The last is longer than the longest source.
 TEXTS = [
     b"cab",
@@ -116,8 +118,7 @@ class TestSignatures:
         for name in SIGNATURES & set(meta_graph.signature_def):
             signature = meta_graph.signature_def[name]
             for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
-                wanted = tf.float32 if key in ("score", "weights", "source_weights") else tf.string
-                assert tensor.dtype == wanted.as_datatype_enum, key
+                assert tensor.dtype == TYPES.get(key, tf.string).as_datatype_enum, key
 
 
 @pytest.mark.slow
@@ -143,9 +144,9 @@ class TestGraph:
     def test_signatures_share_the_tokenizer_and_the_loop(self, meta_graph, request):
         loops = [node for node in nodes(meta_graph) if node.op in ("While", "StatelessWhile")]
         pieces = [node for node in nodes(meta_graph) if node.op == "UnicodeDecode"]
-        assert len(pieces) == 1
+        assert len(pieces) == 2, "of the source, and of the targets to be scored"
         if "transformer" in request.node.name:
-            assert len(loops) == 3, "phases, their steps and the way back; 400 tokens are not cut into blocks"
+            assert len(loops) == 4, "phases, their steps and the way back; scores; 400 tokens are not cut into blocks"
 
     def test_nothing_is_drawn_by_chance(self, meta_graph):
         assert [node.op for node in nodes(meta_graph) if "Random" in node.op] == []

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -31,4 +32,5 @@ def test_bleu_first_whatever_the_order_in_the_file():
 
 @pytest.mark.parametrize("file", sorted(MODELS.glob("*/*/metrics.json")), ids=lambda file: file.parts[-3])
 def test_every_model_of_the_zoo_has_one(file):
-    assert " test pairs" in headline(json.loads(file.read_text(encoding="utf-8")))
+    line = headline(json.loads(file.read_text(encoding="utf-8")))
+    assert re.search(r" on [\d,]+ (test|validation) (pairs|tokens)$", line)

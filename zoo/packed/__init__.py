@@ -1,7 +1,7 @@
 """Models as a server runs them: the same functions, of weights laid out for few and large operations a step.
 
 A single row's time in a plain TensorFlow graph is the number of its operations, about a microsecond each, so what can
-be computed once is put into the weights: see `rows` for normalisations, `decoder_layer` for attention.
+be computed once is put into the weights: see `rows` for normalisations, `self_attention` and `cross_attention`.
 """
 
 from zoo.models import GPT, Transformer
@@ -18,10 +18,20 @@ def pack(model):
         model: any model of ids.
 
     Returns:
-        What has the same `begin`, `step`, `without_logits` and `output_weights`, and gives the same numbers but for
+        What has the same methods for decoding, scoring and showing its attention, and gives the same numbers but for
         rounding; it computes in float32. Of a subclass, and of weights that are not float32, the model itself.
     """
     packed = _PACKED.get(type(model))
     if packed is None or any(weight.dtype != "float32" for weight in model.weights):
         return model
     return packed(model)
+
+
+def check_saved(model):
+    """Refuses what `pack` has made, which is for an export alone.
+
+    Raises:
+        ValueError: it is packed.
+    """
+    if isinstance(model, tuple(_PACKED.values())):
+        raise ValueError("A packed model cannot be saved, nor trained on; save what it was packed from.")

@@ -6,10 +6,8 @@ import tensorflow as tf
 from zoo.models.gpt import align_right
 from zoo.packed.decoder_layer import PackedDecoderLayer
 from zoo.packed.output import PackedOutput
-from zoo.packed.product import as_array, variable
+from zoo.packed.product import FORBIDDEN, as_array, variable
 from zoo.packed.rows import Norm, Unnormalized, normalized
-
-_FORBIDDEN = -1e9  # what is added to a score
 
 
 class PackedGPT(tf.Module):
@@ -31,7 +29,8 @@ class PackedGPT(tf.Module):
         self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant))
         self._positions = None
         if model.positions == "learned":
-            self._positions = variable(norm.part(as_array(model.get_layer("positions").embeddings)))
+            table = as_array(model.get_layer("positions").embeddings)
+            self._positions = variable(np.pad(table, [[0, 0], [0, 1]]))
         # Not in the embeddings, which may be the output's weights as well.
         self._centring = Unnormalized(norm).residual() if norm.centred else None
         bias = model.output_weights()[1]
@@ -56,7 +55,7 @@ class PackedGPT(tf.Module):
         """
         tokens, mask, lengths, positions = align_right(tokens)
         _, cache = self._read(tokens, positions, mask)
-        bias = tf.where(mask, 0.0, _FORBIDDEN)[:, None, None, None]
+        bias = tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None]
         allowed = tf.zeros_like(lengths, tf.float32)[:, None, None, None, None]
         return {"lengths": lengths, "allowed": allowed}, (bias, cache)
 
@@ -66,6 +65,9 @@ class PackedGPT(tf.Module):
         positions, allowed = (memory["lengths"] + position)[:, None], memory["allowed"]
         if hypotheses != 1:
             positions, allowed = (tf.repeat(each, hypotheses, axis=1) for each in (positions, allowed))
+        if self._positions is not None:
+            # A row that has ended is stepped on with the others, maybe beyond the context.
+            positions = tf.minimum(positions, self.context_length - 1)
         bias, caches = cache
         bias = tf.concat([bias, allowed], axis=4)
         rows, turns = self._embedded(tf.reshape(tokens, [-1]), positions)
@@ -104,8 +106,6 @@ class PackedGPT(tf.Module):
         """Rows `(N, D + 1)` of as many tokens `(N,)`, and how their heads turn, for positions `(B, T)`, N together."""
         rows = tf.gather(self._embeddings, tokens)
         if self._positions is not None:
-            # A row that has ended is stepped on with the others, maybe beyond the context.
-            positions = tf.minimum(positions, self.context_length - 1)
             rows += tf.gather(self._positions, tf.reshape(positions, [-1]))
         if self._centring is not None:
             rows = self._centring(rows)

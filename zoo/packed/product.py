@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+FORBIDDEN = -1e9  # what is added to the score of what may not be attended to
+
 
 def product(left, right, transposed=False):
     """`left @ right`, or `left @ right^T`, of the last two axes.

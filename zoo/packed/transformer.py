@@ -8,16 +8,14 @@ import tensorflow as tf
 from zoo.layers.functions.positions import frequencies
 from zoo.packed.decoder_layer import PackedDecoderLayer
 from zoo.packed.output import PackedOutput
-from zoo.packed.product import as_array, variable
+from zoo.packed.product import FORBIDDEN, as_array, variable
 from zoo.packed.rows import Norm, Unnormalized, normalized
-
-_FORBIDDEN = -1e9  # what is added to a score
 
 
 class PackedTransformer(tf.Module):
-    """What a `zoo.models.Transformer` computes, in float32, with its methods for decoding.
+    """What a `zoo.models.Transformer` computes, with its methods for decoding and scoring.
 
-    The encoder, which runs once, is the model's own.
+    The encoder, which runs once, is the model's own, in its precision; the decoder computes in float32.
 
     Axes: B batch, K hypotheses a row, S source length, T target length, V vocabulary, D width, M decoder layers,
     N encoder layers, H heads, d width of a head.
@@ -91,7 +89,11 @@ class PackedTransformer(tf.Module):
     def step(self, tokens, position, memory, cache):
         """As `zoo.models.Transformer.step`."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
-        rows, turns = self._embedded(tf.reshape(tokens, [-1]), tf.reshape(position, [1]))
+        position = tf.reshape(position, [1])
+        if self._positions is not None:
+            # Rows that have ended are stepped on with the others.
+            position = tf.minimum(position, self._positions.shape[0] - 1)
+        rows, turns = self._embedded(tf.reshape(tokens, [-1]), position)
         new, weights = [], None
         for layer, prepared, each in zip(self._layers, memory["layers"], cache, strict=True):
             rows, each, weights = layer.step(rows, hypotheses, turns, each, None, prepared, memory["bias"])
@@ -138,14 +140,17 @@ class PackedTransformer(tf.Module):
         encoded, mask = self._encoder.encode(source, maps)
         # Of a source with nothing in it all scores are alike; then it is the values that are zero.
         shown = tf.cast(mask, tf.float32)[:, None, :, None]
-        prepared = tuple((keys, values * shown) for keys, values in (prepare(encoded) for prepare in self._prepare))
-        return {"mask": mask, "bias": tf.where(mask, 0.0, _FORBIDDEN)[:, None, None], "layers": prepared}
+        prepared = []
+        for prepare in self._prepare:
+            keys, values = (tf.cast(each, tf.float32) for each in prepare(encoded))
+            prepared.append((keys, values * shown))
+        return {"mask": mask, "bias": tf.where(mask, 0.0, FORBIDDEN)[:, None, None], "layers": tuple(prepared)}
 
     def _embedded(self, tokens, positions):
         """Rows `(N, D + 1)` of tokens `(N,)` at positions `(N,)` or `(1,)`, and how their heads turn `(., 1, ...)`."""
         rows = tf.gather(self._embeddings, tokens) * self._scale
         if self._positions is not None:
-            rows += tf.gather(self._positions, tf.minimum(positions, self._positions.shape[0] - 1))
+            rows += tf.gather(self._positions, positions)
         elif self._waves is not None:
             turns, phases = self._waves
             rows += tf.sin(tf.cast(positions, tf.float32)[:, None] * turns + phases)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from zoo.atomic import temporary_sibling
 from zoo.serving.layout import versions
-from zoo.serving.warm_up import write_warm_up
+from zoo.serving.warm_up import write_batching, write_warm_up
 from zoo.text_generator import TextGenerator
 from zoo.translator import Translator
 
@@ -32,9 +32,9 @@ def export(
 
     - `serving_default` gives `text` `[None]`, valid UTF-8, and `score` `[None]`, the log-probability of that text;
     - `generate` takes beside it, `[None]` each, int32 `max_target_length`, the most tokens a translation may have, at
-      most the translator's own, and float32 `length_penalty`, and gives the same;
+      most the translator's own, and float32 `length_penalty`, from 0 to 10, and gives the same;
     - `score` takes beside it `target`, a translation of each text, and gives `log_probability` and `tokens`, those of
-      the target, of as much of it as the translator's `max_target_length`;
+      the target, of as much of it as the translator would write;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and
       `weights` `[None, T, S]`, zero at padding. Only where the model has attention;
     - `attention_by_head` gives the same tokens, `weights` `[None, M, H, T, S]` of all M layers and H heads, and
@@ -54,7 +54,7 @@ def export(
         model: what to export.
         path: the model's folder, whose name is the model's name to a server.
         files: further texts to put into the version's folder, by file name, such as a card.
-        texts: what the requests that a server warms up with are of, such as some of the training's; texts of common
+        texts: what the requests that a server warms up with are of, such as some of the training's; texts of random
             tokens if not given.
 
     Returns:
@@ -74,6 +74,7 @@ def export(
         served = model.packed()
         tf.saved_model.save(_bare_module(served), str(folder), signatures=served.signatures(), options=options)
         write_warm_up(folder, served, texts)
+        write_batching(folder)
         for name, text in (files or {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         return _rename_to_next_version(folder, path)

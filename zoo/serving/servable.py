@@ -24,7 +24,7 @@ class _Servable:
         ValueError: the SavedModel has no signature from `text` to `text` of that name.
     """
 
-    _named = "serving_default"  # the signature that such a SavedModel has
+    _named, _takes = "serving_default", {"text"}  # the signature that such a SavedModel has, and inputs of it
 
     def __init__(self, path: str | pathlib.Path):
         folder = newest_version(pathlib.Path(path))
@@ -35,8 +35,9 @@ class _Servable:
         self._signatures = self._saved_model.signatures
         named = self._signatures.get(self._named)
         inputs = {} if named is None else named.structured_input_signature[1]
-        if named is None or "text" not in named.structured_outputs or "text" not in inputs:
-            raise ValueError(f"The SavedModel {folder} has no signature {self._named!r} from `text` to `text`.")
+        if named is None or "text" not in named.structured_outputs or not self._takes <= set(inputs):
+            takes = " and ".join(f"`{name}`" for name in sorted(self._takes, reverse=True))
+            raise ValueError(f"The SavedModel {folder} has no signature {self._named!r} from {takes} to `text`.")
 
 
 class ServableTranslator(_Servable, TextToText):
@@ -92,7 +93,7 @@ class ServableGenerator(_Servable, TextContinuation):
         ValueError: the SavedModel has no signature `generate`.
     """
 
-    _named = "generate"
+    _named, _takes = "generate", {"text", "max_new_tokens"}
 
     def _generate(self, **tensors):
         return self._signatures["generate"](**tensors)
@@ -114,14 +115,15 @@ def open_servable(path: str | pathlib.Path) -> ServableTranslator | ServableGene
         FileNotFoundError: there is no SavedModel.
         ValueError: the SavedModel turns no text into text.
     """
-    return (ServableGenerator if ServableGenerator._named in _signature_names(path) else ServableTranslator)(path)
+    generates = ServableGenerator._takes <= _inputs(path, ServableGenerator._named)
+    return (ServableGenerator if generates else ServableTranslator)(path)
 
 
-def _signature_names(path: str | pathlib.Path) -> set[str]:
-    """The names of a SavedModel's signatures, without loading it; none where it cannot be read."""
+def _inputs(path: str | pathlib.Path, signature: str) -> set[str]:
+    """The names of a signature's inputs, without loading the SavedModel; none where it cannot be read or has none."""
     folder = newest_version(pathlib.Path(path))
     try:
         saved_model = saved_model_pb2.SavedModel.FromString((folder / SAVED_MODEL_FILE).read_bytes() if folder else b"")
     except (OSError, DecodeError):
         return set()
-    return {name for graph in saved_model.meta_graphs for name in graph.signature_def}
+    return {name for graph in saved_model.meta_graphs for name in graph.signature_def[signature].inputs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Iterable, Iterator
 
@@ -14,33 +15,36 @@ from zoo.translator import Translator
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 BATCHING_FILE = "batching_params.pbtxt"
 _ROWS = (1, 4, 16)
-# One thread an operation and as many batches at once as there are cores: see `benchmarks/serving.py`.
 _BATCHING = """\
 # Read by a server with --enable_batching and --enable_per_model_batching_parameters.
 # A request never waits for others: what comes while all threads are at work makes up the next batch.
 max_batch_size { value: 32 }
 batch_timeout_micros { value: 0 }
-max_enqueued_batches { value: 256 }
+max_enqueued_batches { value: 64 }
 """
 
 
 def write_warm_up(folder: pathlib.Path, model: Translator | TextGenerator, texts: Iterable[str] | None = None) -> None:
-    """Writes both into a version's folder.
+    """Writes the requests into a version's folder.
 
-    The requests are real ones, to each signature and of several batch sizes: a server that has answered them has set up
+    They are real ones, to each signature and of several batch sizes: a server that has answered them has set up
     all that it sets up at a first request.
 
     Args:
         folder: the version's folder.
         model: what is exported.
-        texts: what the requests are of; texts of common tokens if None or empty.
+        texts: what the requests are of, the first of them; texts of random tokens if None or empty.
     """
-    texts = list(texts or ()) or model.example_texts()
+    texts = list(itertools.islice(texts or (), max(_ROWS))) or model.example_texts()
     path = folder / WARM_UP_FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for record in _records(model, texts):
             writer.write(record.SerializeToString(deterministic=True))
+
+
+def write_batching(folder: pathlib.Path) -> None:
+    """Writes into a version's folder how a server may batch its requests."""
     (folder / BATCHING_FILE).write_text(_BATCHING, encoding="utf-8")
 
 

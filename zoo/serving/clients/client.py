@@ -24,7 +24,8 @@ class ServingClient(TextCalls):
             dates.translate(["21 नवंबर 2026"])
 
     Args:
-        address: `host`, `host:port`, or a URL, `https://` for TLS. Without a port it is 8501 by REST and 8500 by gRPC.
+        address: `host`, `host:port`, or a URL, `https://` for TLS. Without a port it is 8501 by REST and 8500 by gRPC,
+            or 443 with TLS.
         model: the model's name to the server.
         protocol: "rest" or "grpc".
         version: the number of a version; None for the newest.

@@ -312,7 +312,7 @@ def test_lora(arrays):
 @pytest.mark.parametrize(
     "shapes",
     [
-        pytest.param((QUERY, VALUE), id="sequence"),
+        pytest.param((QUERY, VALUE), id="sequence", marks=pytest.mark.long),
         pytest.param(((2, 3, 4, 5), (2, 6, 4, 5)), id="image", marks=pytest.mark.long),
     ],
 )

@@ -134,6 +134,7 @@ class TestStops:
         interrupted(recipe, tmp_path / "stopped", [15])
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
 
+    @pytest.mark.long
     def test_between_the_best_weights_and_the_checkpoint(self, tmp_path, monkeypatch):
         """The moment when one file tells of an epoch and the other does not."""
         recipe = short(RNN)
@@ -174,6 +175,7 @@ class TestStops:
         recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"patience": 3})})
         assert len(interrupted(recipe, tmp_path, [12 * 2 + 3]).history) == 4
 
+    @pytest.mark.long
     def test_time_adds_up(self, tmp_path):
         recipe = short(RNN, "training.epochs=2")
         with pytest.raises(Stop):

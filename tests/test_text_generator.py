@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import zoo
 from zoo.models import GPT
+from zoo.results import Generation
 from zoo.text import BytePairTokenizer, CharacterTokenizer
-from zoo.text_continuation import Generation
 from zoo.text_generator import TextGenerator
 
 CHARACTERS = CharacterTokenizer("abcdefgh .\nß中")

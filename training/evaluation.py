@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from training import bleu
 from training.corpora.pairs import Pairs
-from zoo.text_to_text import TextToText, Translation
+from zoo.results import Translation
+from zoo.text_to_text import TextToText
 
 SHOWN_MISTAKES = 20
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.decoding.stop_strings import LONGEST
-from zoo.text_to_text import Score, batches_of, check_texts
+from zoo.results import Generation, Score
+from zoo.text_lists import check_texts
+from zoo.text_to_text import batches_of
 
 STOP_SEPARATOR = b"\0"
 DTYPES = {
@@ -32,23 +33,6 @@ DEFAULTS = {
     "repetition_penalty": 1.0,
 }
 _SEEDS = 2**31 - 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Generation:
-    """A text, and how the model went on.
-
-    Attributes:
-        prompt: the text that was given.
-        text: what follows it, without a stop string.
-        log_probability: the natural logarithm of the model's probability of the tokens drawn, whatever the settings.
-        tokens: how many were drawn, the end token and those of a stop string counted.
-    """
-
-    prompt: str
-    text: str
-    log_probability: float
-    tokens: int
 
 
 class TextContinuation(abc.ABC):

@@ -21,8 +21,9 @@ from zoo.text import END, PADDING, START, Tokenizer
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_continuation import DEFAULTS, DTYPES, STOP_SEPARATOR, TextContinuation, check_settings
+from zoo.text_lists import check_texts
 from zoo.text_stream import whole_text
-from zoo.text_to_text import batches_of, check_texts
+from zoo.text_to_text import batches_of
 
 CONFIG_FILE = "generator.json"
 MODEL_FILE = "model.keras"

@@ -4,55 +4,16 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
+from zoo.results import Score, Translation
+from zoo.text_lists import check_texts, rows_of_batches
 
 Function = Callable[[tf.Tensor], dict[str, tf.Tensor]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """One text and what it was turned into.
-
-    Attributes:
-        source: the text that was given.
-        text: the text that came out.
-        score: the natural logarithm of the model's probability of `text`, its end included; at most 0.
-        alternatives: the next best translations of the same text, best first, where more than one was asked for. Which
-            is best the length penalty decides as well, so an alternative may have the higher score; and two of them
-            may be one text, spelt by different tokens.
-    """
-
-    source: str
-    text: str
-    score: float
-    alternatives: tuple[Translation, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """How likely a text is.
-
-    Attributes:
-        text: the text; of a translator, the translation.
-        log_probability: the natural logarithm of its probability: of all its tokens, an end counted, if a translator
-            scores it; or of all but the first, where a language model predicts none from nothing.
-        tokens: how many there are.
-    """
-
-    text: str
-    log_probability: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        """The model is as unsure of each token as among so many equally likely ones; 1 for a text without tokens."""
-        return math.exp(-self.log_probability / max(self.tokens, 1))
 
 
 class TextToText(abc.ABC):
@@ -207,39 +168,20 @@ class TextToText(abc.ABC):
         return drawn
 
     @staticmethod
-    def _batches(function: Function, texts: list[str], batch_size: int) -> Iterator[tuple[np.ndarray, dict]]:
+    def _batches(function: Function, texts: list[str], batch_size: int) -> Iterator[tuple[list[int], dict]]:
         """Runs the function on texts of similar length together."""
         for rows, batch in batches_of(texts, batch_size):
             yield rows, {name: tensor.numpy() for name, tensor in function(batch).items()}
 
 
-def batches_of(texts: list[str], batch_size: int) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
-    """Texts of similar length together, which saves padding: their places in the list, and the texts `(B,)`.
+def batches_of(texts: list[str], batch_size: int) -> Iterator[tuple[list[int], tf.Tensor]]:
+    """Texts of similar length together: their places in the list, and the texts `(B,)`.
 
     Raises:
         ValueError: a batch size below 1.
     """
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
-    order = np.argsort([len(text) for text in texts], kind="stable")
-    for begin in range(0, len(texts), batch_size):
-        rows = order[begin : begin + batch_size]
+    for rows in rows_of_batches(texts, batch_size):
         yield rows, tf.constant([texts[row].encode("utf-8", "replace") for row in rows])
-
-
-def check_texts(texts: Sequence[str]) -> list[str]:
-    """The texts as a list.
-
-    Raises:
-        ValueError: they are not a list of strings.
-    """
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise ValueError(f"`texts` must be a list of strings; for one text, give a list of one. Received: {texts!r}")
-    texts = list(texts)
-    for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"`texts` must hold strings. Received: {text!r} at position {position}")
-    return texts
 
 
 def _unpadded(tokens: np.ndarray) -> list[str]:

@@ -1,6 +1,5 @@
 """The client against servers on loopback that speak as TensorFlow Serving: answers, errors, patience."""
 
-import dataclasses
 import inspect
 import json
 import math
@@ -17,10 +16,10 @@ from fake_models import LABELS, model_from, models
 from fake_serving import FakeGrpc, FakeRest, Refusal
 
 import zoo
-from zoo import text_continuation, text_to_text
+from zoo import text_continuation
 from zoo.models import GPT
 from zoo.serving import ServingClient, ServingError, export, open_servable
-from zoo.serving.clients import rest, texts
+from zoo.serving.clients import rest
 from zoo.serving.clients.metadata import Signature, TensorSpec, VersionStatus
 from zoo.text import CharacterTokenizer
 
@@ -387,11 +386,6 @@ class TestTexts:
             for generate in (ServingClient.generate, text_continuation.TextContinuation.generate)
         ]
         assert defaults[0] == defaults[1]
-        for name, home in (("Generation", text_continuation), ("Score", text_continuation)):
-            fields = [each.name for each in dataclasses.fields(getattr(home, name))]
-            assert [each.name for each in dataclasses.fields(getattr(texts, name))] == fields
-        fields = [each.name for each in dataclasses.fields(text_to_text.Translation)]
-        assert [*(each.name for each in dataclasses.fields(texts.Translation)), "alternatives"] == fields
 
 
 class TestErrorsOfTheServer:

@@ -43,10 +43,18 @@ def listed(result):
                    else row.hex() if isinstance(row, bytes) else row for row in value.tolist()]
             for name, value in result.items()}
 
+def given(names, batch):
+    rows = [len(batch)]
+    inputs = {"text": tf.constant(batch, tf.string, rows), "target": tf.constant(batch[::-1], tf.string, rows),
+              "max_target_length": tf.fill(rows, 5), "length_penalty": tf.fill(rows, 0.5)}
+    return {name: inputs[name] for name in names}
+
 model = tf.saved_model.load(path)
-eager = {name: [listed({key: value.numpy() for key, value in
-                        signature(text=tf.constant(batch, tf.string, [len(batch)])).items()}) for batch in batches]
-         for name, signature in model.signatures.items() if set(signature.structured_input_signature[1]) == {"text"}}
+eager, arrays = {}, {}
+for name, signature in model.signatures.items():
+    inputs = [given(signature.structured_input_signature[1], batch) for batch in batches]
+    eager[name] = [listed({key: value.numpy() for key, value in signature(**each).items()}) for each in inputs]
+    arrays[name] = [{key: value.numpy() for key, value in each.items()} for each in inputs]
 
 session = {}
 with tf.compat.v1.Session(graph=tf.Graph()) as served:
@@ -54,7 +62,10 @@ with tf.compat.v1.Session(graph=tf.Graph()) as served:
     for name in eager:
         signature = graph.signature_def[name]
         fetches = {key: tensor.name for key, tensor in signature.outputs.items()}
-        session[name] = [listed(served.run(fetches, {signature.inputs["text"].name: batch})) for batch in batches]
+        session[name] = [
+            listed(served.run(fetches, {signature.inputs[key].name: value for key, value in each.items()}))
+            for each in arrays[name]
+        ]
 
 print(json.dumps({"eager": eager, "session": session, "strangers": list(filter(is_absent, sys.modules))}))
 """
@@ -86,7 +97,8 @@ def test_nothing_of_ours_is_imported(alone):
 
 
 def test_signatures(alone):
-    assert set(alone["eager"]) == set(alone["session"]) == {"serving_default", "attention"}
+    names = {"serving_default", "generate", "score", "attention"}
+    assert set(alone["eager"]) == set(alone["session"]) == names
 
 
 def test_texts_and_scores_are_the_translators(loaded, translator):
@@ -94,6 +106,18 @@ def test_texts_and_scores_are_the_translators(loaded, translator):
         wanted = translator._translate(tf.constant(batch, tf.string, [len(batch)]))
         assert [bytes.fromhex(text) for text in result["text"]] == wanted["text"].numpy().tolist()
         assert result["score"] == pytest.approx(wanted["score"].numpy().tolist(), abs=1e-6)
+
+
+def test_settings_and_scores_are_the_translators(loaded, translator):
+    for batch, generated, scored in zip(BATCHES, loaded["generate"], loaded["score"], strict=True):
+        rows = [len(batch)]
+        texts, targets = (tf.constant(each, tf.string, rows) for each in (batch, batch[::-1]))
+        wanted = translator._generate(texts, tf.fill(rows, 5), tf.fill(rows, 0.5))
+        assert [bytes.fromhex(text) for text in generated["text"]] == wanted["text"].numpy().tolist()
+        assert generated["score"] == pytest.approx(wanted["score"].numpy().tolist(), abs=1e-6)
+        wanted = translator._score(texts, targets)
+        assert scored["tokens"] == wanted["tokens"].numpy().tolist()
+        assert scored["log_probability"] == pytest.approx(wanted["log_probability"].numpy().tolist(), abs=1e-5)
 
 
 def test_attention_is_the_translators(loaded, translator):

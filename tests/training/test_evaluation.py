@@ -7,7 +7,7 @@ import pytest
 from training.bleu import scores
 from training.corpora.pairs import Pairs
 from training.evaluation import SHOWN_MISTAKES, Tally, evaluate
-from zoo.text_to_text import Translation
+from zoo.results import Translation
 
 
 class Upper:

@@ -1,21 +1,22 @@
 """Texts in, texts out: what the zoo's exports do, asked of a server.
 
-The answers, settings and defaults are those of `zoo.Translator` and `zoo.TextGenerator`. They are written out once
-more since those need TensorFlow, which a client by REST does without.
+The settings and defaults are those of `zoo.TextGenerator`. They are written out once more since that needs TensorFlow,
+which a client by REST does without.
 """
 
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from zoo.results import Generation, Score, Translation
 from zoo.serving.clients.metadata import Signature
+from zoo.text_lists import check_texts, rows_of_batches
 
 _LIMITS = {
     "max_new_tokens": (0, 2**31 - 1),
@@ -26,39 +27,6 @@ _LIMITS = {
 }
 SETTINGS = (*_LIMITS, "seed", "stop")
 _LONGEST_STOP = 64  # bytes
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """One text and what it was turned into; see `zoo.text_to_text.Translation`."""
-
-    source: str
-    text: str
-    score: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Generation:
-    """A text, and how the model went on; see `zoo.text_continuation.Generation`."""
-
-    prompt: str
-    text: str
-    log_probability: float
-    tokens: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """How likely a text is; see `zoo.text_continuation.Score`."""
-
-    text: str
-    log_probability: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        """The model is as unsure of each token as among so many equally likely ones; 1 for a text without tokens."""
-        return math.exp(-self.log_probability / max(self.tokens, 1))
 
 
 class TextCalls(abc.ABC):
@@ -86,9 +54,9 @@ class TextCalls(abc.ABC):
             ValueError: `texts` is not a list of strings, or the model is no translator.
             ServingError: the server gave no answer.
         """
-        texts = _checked_texts(texts)
+        texts = check_texts(texts)
         translations: list[Translation | None] = [None] * len(texts)
-        for rows in _batches(texts, batch_size):
+        for rows in rows_of_batches(texts, batch_size):
             found = self._rows("serving_default", ("text", "score"), text=[texts[row] for row in rows])
             for row, text, score in zip(rows, *found, strict=True):
                 translations[row] = Translation(texts[row], text.decode(), float(score))
@@ -128,14 +96,14 @@ class TextCalls(abc.ABC):
             ValueError: `texts` is not a list of strings, a setting is out of its range, or the model does not generate.
             ServingError: the server gave no answer.
         """
-        texts = _checked_texts(texts)
+        texts = check_texts(texts)
         given = (max_new_tokens, temperature, top_k, top_p, repetition_penalty)
         columns = {name: _column(name, value, texts) for name, value in zip(_LIMITS, given, strict=True)}
         seeds = _column("seed", random.randrange(2**31 - 1) if seed is None else seed, texts)
         columns["seed"] = seeds + np.arange(len(texts)) if np.ndim(seed) == 0 else seeds
         stop = _joined(stop)
         generations: list[Generation | None] = [None] * len(texts)
-        for rows in _batches(texts, batch_size):
+        for rows in rows_of_batches(texts, batch_size):
             settings = {name: column[rows] for name, column in columns.items()}
             found = self._rows(
                 "generate",
@@ -163,12 +131,12 @@ class TextCalls(abc.ABC):
             ValueError: not lists of strings of one length, or the model does not score, or is of the other kind.
             ServingError: the server gave no answer.
         """
-        texts = _checked_texts(texts)
-        scored = texts if targets is None else _checked_texts(targets)
+        texts = check_texts(texts)
+        scored = texts if targets is None else check_texts(targets)
         if len(scored) != len(texts):
             raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(scored)}")
         scores: list[Score | None] = [None] * len(texts)
-        for rows in _batches(texts, batch_size):
+        for rows in rows_of_batches(texts, batch_size):
             more = {} if targets is None else {"target": [scored[row] for row in rows]}
             found = self._rows("score", ("log_probability", "tokens"), text=[texts[row] for row in rows], **more)
             for row, log_probability, tokens in zip(rows, *found, strict=True):
@@ -185,26 +153,6 @@ class TextCalls(abc.ABC):
             )
         found = self.predict(signature, **inputs)
         return [found[name] for name in wanted]
-
-
-def _checked_texts(texts: Sequence[str]) -> list[str]:
-    """As `zoo.text_to_text.check_texts`."""
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise ValueError(f"`texts` must be a list of strings; for one text, give a list of one. Received: {texts!r}")
-    texts = list(texts)
-    for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"`texts` must hold strings. Received: {text!r} at position {position}")
-    return texts
-
-
-def _batches(texts: list[str], batch_size: int) -> Iterator[list[int]]:
-    """The places of texts of similar length, which saves padding."""
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
-    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-    for begin in range(0, len(texts), batch_size):
-        yield order[begin : begin + batch_size]
 
 
 def _column(name: str, value: Any, texts: list[str]) -> np.ndarray:

@@ -8,54 +8,79 @@ from zoo.decoding.top_k import top_k
 
 
 @settings(max_examples=60, deadline=None)
-@given(size=st.integers(1, 3000), k=st.integers(1, 9), first=st.integers(0, 200), seed=st.integers(0, 100))
-@example(size=2560, k=1, first=130, seed=0)
-@example(size=256, k=1, first=200, seed=0)
-@example(size=2557, k=9, first=3, seed=0)  # a prime number
-def test_finds_what_a_sort_finds(size, k, first, seed):
+@given(
+    size=st.integers(1, 3000),
+    rows=st.integers(1, 3),
+    k=st.integers(1, 9),
+    first=st.integers(0, 200),
+    adds=st.booleans(),
+    seed=st.integers(0, 100),
+)
+@example(size=2560, rows=1, k=1, first=130, adds=False, seed=0)
+@example(size=256, rows=2, k=1, first=200, adds=True, seed=0)
+@example(size=2557, rows=3, k=9, first=3, adds=True, seed=0)  # a prime number
+def test_finds_what_a_sort_finds(size, rows, k, first, adds, seed):
+    generator = np.random.default_rng(seed)
     first = min(first, size - 1)
-    k = min(k, size - first)
-    values = np.random.default_rng(seed).permutation(2 * 3 * size).reshape(2, 3, size).astype("float32")
-    largest, places, highest = top_k(tf.constant(values), k, first)
-    np.testing.assert_array_equal(largest, -np.sort(-values[..., first:])[..., :k])
-    np.testing.assert_array_equal(places, np.argsort(-values[..., first:])[..., :k] + first)
-    np.testing.assert_array_equal(highest, values.max(-1, keepdims=True))
+    k = min(k, rows * (size - first))
+    values = generator.permutation(2 * rows * size).reshape(2, rows, size).astype("float32")
+    added = generator.integers(-size, size, (2, rows)).astype("float32") + np.linspace(0, 0.5, rows, dtype="float32")
+    added = added if adds else np.zeros_like(added)
+    largest, found, places = top_k(tf.constant(values), k, first, tf.constant(added) if adds else None)
+    sums = values + added[..., None]
+    sums[..., :first] = -np.inf
+    order = np.argsort(-sums.reshape(2, -1))[:, :k]
+    np.testing.assert_array_equal(largest, np.take_along_axis(sums.reshape(2, -1), order, 1))
+    np.testing.assert_array_equal(found, order // size)
+    np.testing.assert_array_equal(places, order % size)
 
 
 @pytest.mark.parametrize("size", [100, 1000, 1009])
-def test_of_equal_values_the_first_is_the_largest(size):
+@pytest.mark.parametrize("rows", [1, 2])
+def test_of_equal_values_the_first_is_the_largest(size, rows):
     """As for a maximum's place, whatever the way to find it: or a text would depend on the texts beside it."""
-    values = np.random.default_rng(0).integers(0, 3, (50, size)).astype("float32")
-    places = top_k(tf.constant(values), 1, first=3).places
-    np.testing.assert_array_equal(places[:, 0], values[:, 3:].argmax(-1) + 3)
+    values = np.random.default_rng(0).integers(0, 3, (50, rows, size)).astype("float32")
+    _, found, places = top_k(tf.constant(values), 1, first=3)
+    expected = values[..., 3:].reshape(50, -1).argmax(-1)
+    np.testing.assert_array_equal(found[:, 0], expected // (size - 3))
+    np.testing.assert_array_equal(places[:, 0], expected % (size - 3) + 3)
 
 
 def test_what_is_passed_over_takes_nobodys_place():
-    values = np.arange(1000.0, dtype="float32")[None]
-    values[0, :3] = 5000, 4000, 3000
-    largest, places, highest = top_k(tf.constant(values), 2, first=3)
-    assert (largest.numpy().tolist(), places.numpy().tolist()) == ([[999, 998]], [[999, 998]])
-    assert highest.numpy().tolist() == [[5000]]
+    values = np.arange(2000.0, dtype="float32").reshape(1, 2, 1000)
+    values[0, :, :3] = 5000, 4000, 3000
+    largest, rows, places = top_k(tf.constant(values), 2, first=3)
+    assert [each.numpy().tolist() for each in (largest, rows, places)] == [[[1999, 1998]], [[1, 1]], [[999, 998]]]
 
 
 @pytest.mark.parametrize("size", [8, 1000])
 def test_several_of_the_largest_may_stand_side_by_side(size):
-    values = np.zeros((1, size), "float32")
-    values[0, 3:7] = 4, 1, 3, 2
-    largest, places, _ = top_k(tf.constant(values), 4)
+    values = np.zeros((1, 1, size), "float32")
+    values[0, 0, 3:7] = 4, 1, 3, 2
+    largest, _, places = top_k(tf.constant(values), 4)
     np.testing.assert_array_equal(largest, [[4, 3, 2, 1]])
     np.testing.assert_array_equal(places, [[3, 5, 6, 4]])
 
 
 def test_takes_infinities_and_rows_of_unknown_number():
-    values = np.full((2, 1000), -np.inf, "float32")
-    values[0, 7], values[1, 999] = 1, 2
+    values = np.full((2, 1, 1000), -np.inf, "float32")
+    values[0, 0, 7], values[1, 0, 999] = 1, 2
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 1000])])
+    @tf.function(input_signature=[tf.TensorSpec([None, 1, 1000])])
     def run(values):
         return top_k(values, 2)
 
-    largest, places, _ = run(values)
+    largest, _, places = run(values)
     np.testing.assert_array_equal(largest[:, 0], [1, 2])
     np.testing.assert_array_equal(places[:, 0], [7, 999])
     assert run(values[:0])[0].shape == (0, 2)
+
+
+@pytest.mark.parametrize("size", [8, 1000])
+def test_a_row_that_is_out_of_the_question(size):
+    """As all hypotheses but one are at the first step of a beam."""
+    values = np.random.default_rng(0).permutation(3 * size).reshape(1, 3, size).astype("float32")
+    added = tf.constant([[float("-inf"), 5.0, float("-inf")]])
+    _, rows, places = top_k(tf.constant(values), 4, added=added)
+    np.testing.assert_array_equal(rows, [[1] * 4])
+    np.testing.assert_array_equal(places[0], np.argsort(-values[0, 1])[:4])

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from zoo.decoding.phases import run_phases
+from zoo.decoding.scoring import log_normalizer
 from zoo.decoding.top_k import top_k
 from zoo.text.tokenizer import END, PADDING, START
 
@@ -132,21 +133,16 @@ class _Search:
 
     def candidates(self, logits, log_probabilities):
         """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
+        logits.set_shape([None, self.size, None])  # which a loop may have lost
         # The end token is the first of the ids that may be produced.
-        each = min(2 * self.size, logits.shape[-1] - END)
-        values, tokens, highest = top_k(logits, each, first=END)
-        # Written out, since `reduce_logsumexp` asks first whether the maximum is finite.
-        log_sum = highest + tf.math.log(tf.reduce_sum(tf.exp(logits - highest), axis=-1, keepdims=True))
-        totals = tf.reshape(values - log_sum + log_probabilities[:, :, None], [-1, self.size * each])
-        number = min(2 * self.size, self.size * each)
-        totals, places = tf.math.top_k(totals, number)
-        tokens = tf.gather(tf.reshape(tokens, [-1, self.size * each]), places, batch_dims=1)
+        number = min(2 * self.size, self.size * (logits.shape[-1] - END))
+        totals, parents, tokens = top_k(logits, number, END, log_probabilities - log_normalizer(logits))
         if number < 2 * self.size:
             # A vocabulary so small that one hypothesis has but one continuation.
             extra = [[0, 0], [0, 2 * self.size - number]]
             totals = tf.pad(totals, extra, constant_values=_NOTHING)
-            places, tokens = tf.pad(places, extra), tf.pad(tokens, extra, constant_values=END)
-        return totals, places // each, tokens
+            parents, tokens = tf.pad(parents, extra), tf.pad(tokens, extra, constant_values=END)
+        return totals, parents, tokens
 
     def finish(self, finished, position, limits, powers, open_rows, totals, parents, tokens):
         """The finished hypotheses, with those among the K likeliest candidates that end here."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from zoo.decoding.phases import run_phases
+from zoo.decoding.scoring import log_normalizer
 from zoo.decoding.top_k import top_k
 from zoo.text.tokenizer import END, PADDING, START
 
@@ -57,10 +58,11 @@ def greedy(model, source, limits, return_weights=False):
         logits, cache, weights = model.step(tokens, position, memory, cache)
         if return_weights and weights is None:
             raise ValueError("`return_weights` needs a model with attention; this one returns no weights.")
-        logits = logits[:, 0]
-        token = tf.where(open_rows, likeliest(logits), PADDING)
-        log_probability = tf.gather(tf.nn.log_softmax(logits), token, batch_dims=1)
-        written = token, tf.where(open_rows, log_probability, 0.0)
+        logits.set_shape([None, 1, None])  # which a loop may have lost
+        # The end token is the first of the ids that may be produced.
+        best = top_k(logits, 1, first=END)
+        token = tf.where(open_rows, best.places[:, 0], PADDING)
+        written = token, tf.where(open_rows, (best.values - log_normalizer(logits))[:, 0], 0.0)
         if return_weights:
             written = *written, weights[:, 0] * tf.cast(open_rows[:, None], weights.dtype)
         open_rows = open_rows & (token != END) & (position + 1 < limits)
@@ -75,9 +77,3 @@ def greedy(model, source, limits, return_weights=False):
         log_probabilities=tf.transpose(log_probabilities),
         weights=tf.transpose(weights[0], [1, 0, 2]) if return_weights else None,
     )
-
-
-def likeliest(logits):
-    """The likeliest id that a row may hold, int32 `(B,)`, from logits `(B, V)`."""
-    # The end token is the first of the ids that may be produced.
-    return top_k(logits, 1, first=END).places[:, 0]

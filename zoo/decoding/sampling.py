@@ -5,8 +5,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from zoo.decoding.counted_uniform import counted_uniform
-from zoo.decoding.greedy import Hypotheses, likeliest
+from zoo.decoding.greedy import Hypotheses
 from zoo.decoding.phases import run_phases
+from zoo.decoding.scoring import log_normalizer
+from zoo.decoding.top_k import top_k
 from zoo.text.tokenizer import END, PADDING
 
 _FEW = 128  # candidates that are sorted at first, where it is not known how many will do
@@ -68,9 +70,9 @@ def sample(model, source, first, limits, sampling, before=None, watch=None):
         (memory, limits, sampling), (tokens, cache, history) = fixed, moving
         logits, cache, _ = model.step(tokens[:, None], position, memory, cache)
         logits = logits[:, 0]
-        token = tf.cond(plain, lambda: likeliest(logits), lambda: draw(logits, position, sampling, history))
+        token = tf.cond(plain, lambda: _likeliest(logits), lambda: draw(logits, position, sampling, history))
         token = tf.where(open_rows, token, PADDING)
-        log_probability = tf.gather(tf.nn.log_softmax(logits), token, batch_dims=1)
+        log_probability = tf.gather(logits, token, batch_dims=1) - log_normalizer(logits)
         written = token, tf.where(open_rows, log_probability, 0.0)
         goes_on = open_rows & (token != END) & (position + 1 < limits)
         if watch is not None:
@@ -121,6 +123,11 @@ def draw(logits, position, sampling, history):
         lambda: token,
     )
     return token + END
+
+
+def _likeliest(logits):
+    # The end token is the first of the ids that may be produced.
+    return top_k(logits[:, None], 1, first=END).places[:, 0]
 
 
 def _is_drawn(sampling):

@@ -1,4 +1,4 @@
-"""How likely given tokens are, without ever holding all logits."""
+"""How likely tokens are."""
 
 import tensorflow as tf
 
@@ -19,7 +19,7 @@ def log_probabilities(hidden, tokens, output_weights, bias=None):
         bias: `(V,)`, what is added to them; None for nothing.
 
     Returns:
-        float32 `(B, T)`; 0 at padding.
+        float32 `(B, T)`; 0 at padding. All logits are never held at once.
     """
     places = tf.cast(tf.where(tokens != PADDING), tf.int32)
     rows, ids = tf.gather_nd(hidden, places), tf.gather_nd(tokens, places)
@@ -33,7 +33,17 @@ def log_probabilities(hidden, tokens, output_weights, bias=None):
         rows, ids = chunk
         logits = tf.cast(tf.matmul(rows, tf.cast(output_weights, rows.dtype), transpose_b=True), tf.float32)
         logits = logits if bias is None else logits + tf.cast(bias, tf.float32)
-        return tf.gather(logits, ids, batch_dims=1) - tf.reduce_logsumexp(logits, axis=-1)
+        return tf.gather(logits, ids, batch_dims=1) - log_normalizer(logits)
 
     found = tf.map_fn(of_chunk, (rows, ids), fn_output_signature=tf.float32, parallel_iterations=1)
     return tf.tensor_scatter_nd_update(tf.zeros_like(tokens, tf.float32), places, tf.reshape(found, [-1])[:number])
+
+
+def log_normalizer(logits):
+    """What is taken from logits `(..., V)` to make them log-probabilities: log(sum(exp(logits))), `(...)`.
+
+    The largest probability is exp(highest logit) / sum(exp(logits)), and a softmax reads it once and writes it once,
+    where differences, exponentials and sums are three operations that each do so.
+    """
+    highest = tf.reduce_max(logits, axis=-1)
+    return highest - tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))

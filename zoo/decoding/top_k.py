@@ -8,61 +8,64 @@ _CHUNK = 64  # about so many values
 
 
 class Largest(NamedTuple):
-    """What `top_k` finds. Axes: V values, k of them.
+    """What `top_k` finds. Axes: B batch, k values.
 
     Attributes:
-        values: in descending order, `(..., k)`.
-        places: where they stand, int32 `(..., k)`.
-        highest: the largest of all, whatever its place, `(..., 1)`.
+        values: in descending order, `(B, k)`.
+        rows: of which of the N rows each is, int32 `(B, k)`.
+        places: where it stands there, int32 `(B, k)`.
     """
 
     values: tf.Tensor
+    rows: tf.Tensor
     places: tf.Tensor
-    highest: tf.Tensor
 
 
-def top_k(values, k, first=0):
-    """What `tf.math.top_k` gives, sooner for a long last axis.
+def top_k(values, k, first=0, added=None):
+    """The largest of what several rows hold together.
 
-    Its kernel on a CPU looks at every value by itself, where a maximum is taken of many at once. The k largest values
-    lie in the k chunks with the largest maxima, so it has to look into these alone. And of very many values a copy
-    takes as long as a look, so none is made where chunks of about 64 values divide V.
+    The kernel of `tf.math.top_k` looks at every value by itself on a CPU, where a maximum is taken of many at once. The
+    k largest values lie in the k chunks with the largest maxima, so it has to look into these alone. And of very many
+    values a copy takes as long as a look, so none is made where chunks of about 64 values divide V.
+
+    Axes: B batch, N rows, V values a row.
 
     Args:
-        values: float `(..., V)`, V known.
-        k: how many, at most V - `first`.
+        values: float `(B, N, V)`, N and V known.
+        k: how many, at most N (V - `first`).
         first: the first place that counts; what stands before is passed over.
+        added: float `(B, N)`, what is added to all values of a row; None for nothing.
 
     Returns:
         `Largest`. Of equal values any may come, but as the largest, which is the first of them.
     """
-    size = values.shape[-1]
+    number, size = values.shape[1:]
     if size < 4 * _CHUNK * k:
-        found, places = tf.math.top_k(values[..., first:], k)
-        return Largest(found, places + first, tf.reduce_max(values, axis=-1, keepdims=True))
+        left = size - first
+        values = values[:, :, first:] if first else values
+        values = values if added is None else values + added[:, :, None]
+        found, places = tf.math.top_k(tf.reshape(values, [-1, number * left]), k)
+        return Largest(found, places // left, places % left + first)
     chunk = _chunk(size)
     chunks = -(-size // chunk)
-    shape = tf.shape(values)
-    rows = tf.reshape(values, [-1, size])
     if size % chunk:
-        rows = tf.pad(rows, [[0, 0], [0, chunks * chunk - size]], constant_values=float("-inf"))
-    rows = tf.reshape(rows, [-1, chunks, chunk])
-    maxima = tf.reduce_max(rows, axis=-1)  # (R, chunks)
+        values = tf.pad(values, [[0, 0], [0, 0], [0, chunks * chunk - size]], constant_values=float("-inf"))
+    values = tf.reshape(values, [-1, number * chunks, chunk])
+    maxima = tf.reshape(tf.reduce_max(values, axis=-1), [-1, number, chunks])
+    maxima = maxima if added is None else maxima + added[:, :, None]
     # The chunks with what is passed over may have taken the places of others.
-    number = min(k - (-first // chunk), chunks)
-    _, best = tf.math.top_k(maxima, number)
-    inside = tf.reshape(tf.gather(rows, best, batch_dims=1), [-1, number * chunk])
-    places = tf.reshape(best[:, :, None] * chunk + tf.range(chunk), [-1, number * chunk])
-    if first:
-        inside = tf.where(places < first, float("-inf"), inside)
-    found, best = tf.math.top_k(inside, k)
-    places = tf.gather(places, best, batch_dims=1)
-    highest = tf.reduce_max(maxima, axis=-1)
-    leading = shape[:-1]
-    return Largest(
-        *(tf.reshape(each, tf.concat([leading, [k]], axis=0)) for each in (found, places)),
-        tf.reshape(highest, tf.concat([leading, [1]], axis=0)),
-    )
+    few = min(k - (-first // chunk) * number, number * chunks)
+    _, best = tf.math.top_k(tf.reshape(maxima, [-1, number * chunks]), few)  # (B, few)
+    rows, best_of_row = (tf.zeros_like(best), best) if number == 1 else (best // chunks, best % chunks)
+    inside = tf.gather(values, best, batch_dims=1)
+    inside = inside if added is None else inside + tf.gather(added, rows, batch_dims=1)[:, :, None]
+    places = (best_of_row * chunk)[:, :, None] + tf.range(chunk)
+    inside = tf.where(places < first, float("-inf"), inside) if first else inside
+    inside, places = (tf.reshape(each, [-1, few * chunk]) for each in (inside, places))
+    found, inside = tf.math.top_k(inside, k)
+    places = tf.gather(places, inside, batch_dims=1)
+    rows = tf.zeros_like(places) if number == 1 else tf.gather(rows, inside // chunk, batch_dims=1)
+    return Largest(found, rows, places)
 
 
 def _chunk(size):

@@ -70,6 +70,14 @@ class TestBeam:
         assert translator.translate(TEXTS, beam_size=1, length_penalty=3.0) == greedy
         assert translator.beam_size == 1
 
+    def test_many_texts_are_decoded_in_halves_and_find_what_few_find(self, translator):
+        few = translator.translate(TEXTS, beam_size=4, n_best=2)
+        many = translator.translate(TEXTS * 5, beam_size=4, n_best=2)
+        assert [each.text for each in many] == 5 * [each.text for each in few]
+        alternatives = [[each.text for each in best.alternatives] for best in many]
+        assert alternatives == 5 * [[each.text for each in best.alternatives] for best in few]
+        np.testing.assert_allclose([each.score for each in many], 5 * [each.score for each in few], rtol=1e-5)
+
     def test_scores_are_log_probabilities_and_the_order_is_the_penaltys(self, translator):
         for penalty in (0.0, 0.6):
             for best in translator.translate(["cab", "?", "dd"], beam_size=4, length_penalty=penalty, n_best=3):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
 from zoo.atomic import replaced_folder
-from zoo.decoding import beam_search, check_beam, greedy, log_probabilities
+from zoo.decoding import beam_search, check_beam, greedy, in_halves, log_probabilities
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
 from zoo.text import PADDING, START, Tokenizer
@@ -105,7 +105,8 @@ class Translator(TextToText, tf.Module):
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _translate(self, texts):
         """`text` `(B,)` and `score` `(B,)`, by the translator's own beam."""
-        ids, scores = self._decode(self._source_ids(texts), tf.constant(self.length_penalty), self.beam_size, 1)
+        source = self._source_ids(texts)
+        ids, scores = self._decode(source, *self._settings(source), self.beam_size, 1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
     @tf.function(input_signature=[_TEXT, *_SETTINGS.values()], autograph=False)
@@ -115,7 +116,7 @@ class Translator(TextToText, tf.Module):
         # Of what is no number or out of range, the translator's own.
         fits = (length_penalty >= 0) & (length_penalty <= _LARGEST_PENALTY)
         length_penalty = tf.where(fits, length_penalty, self.length_penalty)
-        ids, scores = self._decode_rows(self._source_ids(text), length_penalty, limits, self.beam_size, 1)
+        ids, scores = self._decode(self._source_ids(text), limits, length_penalty, self.beam_size, 1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
     @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
@@ -141,7 +142,7 @@ class Translator(TextToText, tf.Module):
             ids, maps, _ = self._maps(source)
             weights = tf.reduce_mean(maps[:, -1], axis=1)
         else:
-            ids, _, weights = self._decode(source, tf.constant(self.length_penalty), self.beam_size, 1, True)
+            ids, _, weights = self._decode_all(source, *self._settings(source), self.beam_size, 1, True)
             ids, weights = ids[:, 0], weights[:, 0]
         return {**self._tokens(source, ids), "weights": weights}
 
@@ -181,7 +182,8 @@ class Translator(TextToText, tf.Module):
 
     @tf.function(autograph=False)
     def _n_best_function(self, texts, length_penalty, beam_size, n_best):
-        ids, scores = self._decode(self._source_ids(texts), length_penalty, beam_size, n_best)
+        source = self._source_ids(texts)
+        ids, scores = self._decode(source, *self._settings(source, length_penalty), beam_size, n_best)
         shape = tf.shape(ids)
         found = self.target_tokenizer.detokenize(tf.reshape(ids, [shape[0] * n_best, shape[2]]))
         return {"text": tf.reshape(found, [-1, n_best]), "score": scores}
@@ -191,15 +193,22 @@ class Translator(TextToText, tf.Module):
     def _source_ids(self, texts):
         return self.source_tokenizer.tokenize(tf.strings.strip(texts), add_end=True, max_length=self.max_source_length)
 
-    def _decode(self, source, length_penalty, beam_size, n_best, return_weights=False):
-        """As `_decode_rows`, with a penalty that is the same for all rows, and the translator's own limit."""
+    def _settings(self, source, length_penalty=None):
+        """The translator's own limit and penalty for each row, unless another penalty is given."""
+        length_penalty = self.length_penalty if length_penalty is None else length_penalty
         rows = tf.shape(source)[:1]
-        penalties, limits = tf.fill(rows, length_penalty), tf.fill(rows, self.max_target_length)
-        return self._decode_rows(source, penalties, limits, beam_size, n_best, return_weights)
+        return tf.fill(rows, self.max_target_length), tf.fill(rows, length_penalty)
 
     @tf.function(autograph=False)
-    def _decode_rows(self, source, length_penalties, limits, beam_size, n_best, return_weights=False):
-        """Ids `(B, N, T)` and log-probabilities `(B, N)`, and the weights `(B, N, T, S)` if asked for."""
+    def _decode(self, source, limits, length_penalties, beam_size, n_best):
+        """Ids `(B, N, T)` and log-probabilities `(B, N)`, of many texts at once."""
+        results = tf.TensorSpec([None, n_best, None], tf.int32), tf.TensorSpec([None, n_best], tf.float32)
+        rows = source, limits, length_penalties
+        return in_halves(lambda *half: self._decode_all(*half, beam_size, n_best), results, rows, beam_size)
+
+    @tf.function(autograph=False)
+    def _decode_all(self, source, limits, length_penalties, beam_size, n_best, return_weights=False):
+        """The same in one loop; if asked for, also the weights `(B, N, T, S)`."""
         # Of an empty text nothing is left but the end token; nothing is what it is translated to.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
         limits = tf.where(empty, 0, limits)
@@ -219,7 +228,7 @@ class Translator(TextToText, tf.Module):
     @tf.function(autograph=False)
     def _maps(self, source):
         """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
-        ids, _ = self._decode(source, tf.constant(self.length_penalty), self.beam_size, 1)
+        ids, _ = self._decode_all(source, *self._settings(source), self.beam_size, 1)
         ids = ids[:, 0]
         previous = tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=START)
         with inference(max(self.max_source_length, self.max_target_length)):

@@ -5,6 +5,7 @@ They drive any model through `begin` and `step` (see the models) and know nothin
 
 from zoo.decoding.beam import Beams, beam_search, check_beam
 from zoo.decoding.greedy import Hypotheses, greedy
+from zoo.decoding.halves import in_halves
 from zoo.decoding.sampling import Sampling, draw, sample
 from zoo.decoding.scoring import log_probabilities
 
@@ -16,6 +17,7 @@ __all__ = [
     "check_beam",
     "draw",
     "greedy",
+    "in_halves",
     "log_probabilities",
     "sample",
 ]

@@ -154,6 +154,36 @@ def test_what_is_generated_is_scored_alike(of_characters):
 # Saved and loaded.
 
 
+@pytest.mark.parametrize("text", PROMPTS)
+def test_attention_is_the_whole_models(generator, text):
+    ids, _ = previous_and_next(generator, text)
+    expected = np.array(generator.model.attention_maps(np.array([ids])))[0]
+    [grid], [alignment] = generator.attend_by_head([text]), generator.attend([text])
+    [maps] = grid.kinds
+    assert maps.source_tokens == maps.target_tokens == alignment.source_tokens == alignment.target_tokens
+    assert [maps.source_tokens[0], len(maps.source_tokens)] == ["<s>", len(ids)]
+    np.testing.assert_allclose(maps.weights, expected, atol=1e-5)
+    np.testing.assert_allclose(alignment.weights, expected[-1].mean(0), atol=1e-5)
+    np.testing.assert_allclose(np.tril(maps.weights).sum(-1), 1, atol=1e-5)  # to the past alone
+    assert (alignment.source_text, alignment.target_text) == (text, text)
+
+
+def test_attention_of_many_texts_is_that_of_each(generator):
+    for text, found in zip(PROMPTS, generator.attend(PROMPTS, batch_size=4), strict=True):
+        [alone] = generator.attend([text])
+        assert alone.source_tokens == found.source_tokens
+        np.testing.assert_allclose(alone.weights, found.weights, atol=1e-5)
+
+
+def test_attention_without_a_start_token(of_characters):
+    bare = TextGenerator(of_characters.model, CHARACTERS, add_start=False)
+    assert bare.attend(["abc"])[0].source_tokens == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="position 1 has no tokens"):
+        bare.attend(["abc", ""])
+    with pytest.raises(ValueError, match="position 0 has 25 tokens, which does not fit"):
+        bare.attend(["a" * 25])
+
+
 def test_saved_and_loaded_in_a_new_process_it_says_the_same(generator, tmp_path):
     generator.save(tmp_path / "generator")
     (tmp_path / "generator").rename(tmp_path / "moved")
@@ -292,6 +322,19 @@ def test_an_export_does_what_the_generator_does(generator, exported):
 
 
 @pytest.mark.slow
+def test_an_export_shows_the_attention_that_the_generator_shows(generator, exported):
+    exported = zoo.load(exported)
+    for text, ours, grid in zip(PROMPTS, exported.attend(PROMPTS), exported.attend_by_head(PROMPTS), strict=True):
+        np.testing.assert_allclose(ours.weights, generator.attend([text])[0].weights, atol=1e-5)
+        [maps], [expected] = grid.kinds, generator.attend_by_head([text])[0].kinds
+        np.testing.assert_allclose(maps.weights, expected.weights, atol=1e-5)
+    attention = exported._signatures["attention"](text=tf.constant(["abc abc", "", "a"]))
+    assert attention["tokens"].shape[0] == 3
+    np.testing.assert_allclose(
+        tf.reduce_sum(attention["weights"], -1), np.array(attention["tokens"] != "", "float32"), atol=1e-5
+    )
+
+
 def test_an_export_runs_with_tensorflow_alone(generator, exported, tmp_path):
     moved = shutil.copytree(exported, tmp_path / "7")
     program = """
@@ -302,7 +345,7 @@ assert not any(name.partition(".")[0] == "zoo" for name in sys.modules)
 for name, signature in sorted(model.signatures.items()):
     print(name, sorted(signature.structured_input_signature[1]), sorted(signature.structured_outputs))
     for tensor in (*signature.structured_input_signature[1].values(), *signature.structured_outputs.values()):
-        assert tensor.shape.as_list() == [None], tensor
+        assert tensor.shape.as_list() == [None] or name.startswith("attention") and tensor.shape[0] is None, tensor
 print(model.signatures["serving_default"](text=tf.constant(["ab", ""]))["text"].numpy().tolist())
 """
     run = subprocess.run([sys.executable, "-c", program, str(moved)], capture_output=True, text=True, check=True)
@@ -310,6 +353,8 @@ print(model.signatures["serving_default"](text=tf.constant(["ab", ""]))["text"].
     settings = ["max_new_tokens", "repetition_penalty", "seed", "stop", "temperature", "text", "top_k", "top_p"]
     found = [text.encode() for each in ("ab", "") for text in generator([each], seed=0)]
     assert run.stdout.splitlines() == [
+        "attention ['text'] ['tokens', 'weights']",
+        "attention_by_head ['text'] ['tokens', 'weights']",
         f"generate {settings} {['log_probability', 'text', 'tokens']}",
         f"score ['text'] {['log_probability', 'tokens']}",
         f"serving_default ['text'] {['log_probability', 'text', 'tokens']}",

@@ -39,7 +39,9 @@ def card(name: str, recipe: GeneratorRecipe, generator: TextGenerator, metrics: 
         *use("text, log_probability, tokens"),
         "Signatures: `serving_default` from `text` to how it goes on, `text`, with `log_probability` and the number of"
         " `tokens`; `generate`, the same with settings for each text: `max_new_tokens`, `temperature`, `top_k`,"
-        " `top_p`, `repetition_penalty`, `seed` and `stop`; `score` from `text` to `log_probability` and `tokens`.",
+        " `top_p`, `repetition_penalty`, `seed` and `stop`; `score` from `text` to `log_probability` and `tokens`;"
+        " `attention` from `text` to its `tokens` and the `weights` with which they attend to those before, and"
+        " `attention_by_head`, the same for each layer and head.",
         "",
         "## Limits",
         "",

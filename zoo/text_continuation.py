@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.decoding.stop_strings import LONGEST
+from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
 from zoo.results import Generation, Score
 from zoo.text_lists import check_texts
 from zoo.text_to_text import batches_of
@@ -36,7 +37,7 @@ _SEEDS = 2**31 - 1
 
 
 class TextContinuation(abc.ABC):
-    """Goes on with texts, and tells how likely they are.
+    """Goes on with texts, tells how likely they are, and shows what attends to what in them.
 
     A subclass gives functions of tensors. All else, lists of any length, their batches and their order, is here.
     """
@@ -51,6 +52,14 @@ class TextContinuation(abc.ABC):
     @abc.abstractmethod
     def _score(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """`log_probability` and `tokens` of each text, `(B,)`."""
+
+    @abc.abstractmethod
+    def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`tokens` `(B, T)` and `weights` `(B, T, T)` of each text."""
+
+    @abc.abstractmethod
+    def _attend_by_head(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """As `_attend`, with `weights` `(B, N, H, T, T)`."""
 
     @abc.abstractmethod
     def _check_room(self, texts: list[str], new: int) -> None:
@@ -148,6 +157,54 @@ class TextContinuation(abc.ABC):
             ):
                 scores[row] = Score(texts[row], float(log_probability), int(tokens))
         return scores
+
+    def attend(self, texts: Sequence[str], batch_size: int = 32) -> list[Alignment]:
+        """What each token of a text attends to, itself and those before it: the mean of the last layer's heads.
+
+        Args:
+            texts: a list of strings.
+            batch_size: how many are read at once.
+
+        Returns:
+            An `Alignment` of each text with itself, a start token included if the model was trained with one. The row
+            of a token is what the next one is predicted from.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, one has no tokens, or one is longer than the context, where
+                that is known: what was exported leaves out the end of the text.
+        """
+
+        def alignment(text, tokens, weights):
+            return Alignment(tokens, tokens, weights, source_text=text, target_text=text)
+
+        return self._drawn(self._attend, texts, batch_size, alignment)
+
+    def attend_by_head(self, texts: Sequence[str], batch_size: int = 32) -> list[AttentionGrid]:
+        """As `attend`, in each head of each layer.
+
+        Returns:
+            An `AttentionGrid` of each text, with one kind of attention. Its `choose` leaves some of the heads.
+        """
+
+        def grid(text, tokens, weights):
+            maps = AttentionMaps("Self-attention", tokens, tokens, weights)
+            return AttentionGrid(maps, source_text=text, target_text=text)
+
+        return self._drawn(self._attend_by_head, texts, batch_size, grid)
+
+    def _drawn(self, function, texts, batch_size, make):
+        """What is made of each text, its tokens and their weights."""
+        texts = check_texts(texts)
+        self._check_room(texts, 0)
+        drawn = [None] * len(texts)
+        for rows, batch in batches_of(texts, batch_size):
+            found = function(text=batch)
+            for row, tokens, weights in zip(rows, found["tokens"].numpy(), found["weights"].numpy(), strict=True):
+                tokens = [token.decode() for token in tokens if token]
+                if not tokens:
+                    raise ValueError(f"The text at position {row} has no tokens whose attention could be shown.")
+                drawn[row] = make(texts[row], tokens, weights[..., : len(tokens), : len(tokens)])
+        return drawn
 
 
 def check_settings(

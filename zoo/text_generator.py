@@ -184,13 +184,38 @@ class TextGenerator(TextContinuation, tf.Module):
             "tokens": tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32),
         }
 
+    @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
+    def _attend(self, text):
+        tokens, maps = self._maps(text)
+        return {"tokens": self.tokenizer.tokens(tokens), "weights": tf.reduce_mean(maps[:, -1], axis=1)}
+
+    @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
+    def _attend_by_head(self, text):
+        tokens, maps = self._maps(text)
+        return {"tokens": self.tokenizer.tokens(tokens), "weights": maps}
+
+    # A function of its own, which both of these share.
+    @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
+    def _maps(self, text):
+        """Ids `(B, T)` of the texts, and the weights `(B, N, H, T, T)`, zero where a token is padding."""
+        tokens = self.tokenizer.tokenize(text, add_start=self.add_start, max_length=self.context_length)
+        with inference(self.context_length):
+            maps = self.model.attention_maps(tokens)
+        return tokens, tf.where((tokens != PADDING)[:, None, None, :, None], tf.cast(maps, tf.float32), 0.0)
+
     def packed(self) -> TextGenerator:
         """The same with the model as a server runs it, see `zoo.packed`."""
-        return type(self)(pack(self.model), self.tokenizer, self.context_length, self.add_start)
+        return type(self)(pack(self.model, self.context_length), self.tokenizer, self.context_length, self.add_start)
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
-        return {"serving_default": self._generate_by_default, "generate": self._generate, "score": self._score}
+        return {
+            "serving_default": self._generate_by_default,
+            "generate": self._generate,
+            "score": self._score,
+            "attention": self._attend,
+            "attention_by_head": self._attend_by_head,
+        }
 
     def example_texts(self) -> list[str]:
         """Texts of the tokenizer's tokens, for a server to try the model with."""
@@ -200,7 +225,12 @@ class TextGenerator(TextContinuation, tf.Module):
         """What a client sends to each signature to have these texts gone on with."""
         settings = {name: tf.fill([len(texts)], tf.constant(value, DTYPES[name])) for name, value in _EXAMPLE.items()}
         text = {"text": tf.constant(texts, tf.string, [len(texts)])}
-        requests = {"generate": {**text, **settings, "stop": tf.fill([len(texts)], "")}, "score": text}
+        requests = {
+            "generate": {**text, **settings, "stop": tf.fill([len(texts)], "")},
+            "score": text,
+            "attention": text,
+            "attention_by_head": text,
+        }
         # It has no limit but its default, which takes a large model long; the function is that of `generate`.
         return {**requests, "serving_default": text} if len(texts) == 1 else requests
 

@@ -238,7 +238,7 @@ class Translator(TextToText, tf.Module):
     def packed(self) -> Translator:
         """The same with the model as a server runs it, see `zoo.packed`."""
         return type(self)(
-            pack(self.model),
+            pack(self.model, self.max_target_length),
             self.source_tokenizer,
             self.target_tokenizer,
             self.max_source_length,

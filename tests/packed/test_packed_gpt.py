@@ -35,7 +35,7 @@ def model(request, randomize):
 
 @pytest.fixture(scope="module")
 def packed(model):
-    return pack(model)
+    return pack(model, 16)
 
 
 def stepped(model, tokens, hypotheses=1):
@@ -71,16 +71,24 @@ def test_what_logits_are_made_of_is_the_models(model, packed):
     np.testing.assert_allclose(logits, model(tokens), atol=2e-5)
 
 
+def test_attention_maps_are_the_models(model, packed):
+    tokens = tf.constant(TOKENS[[0, 3]])
+    with inference(16):
+        maps = packed.attention_maps(tokens)
+        assert maps.shape == (2, 2, 6, 6, 6)
+        np.testing.assert_allclose(maps, model.attention_maps(tokens), atol=1e-5)
+
+
 def test_what_has_no_packed_form_stays_as_it_is(randomize):
     class Own(GPT):
         pass
 
     sizes = {**SIZES, "num_layers": 1}
     for model in (Own(**sizes), GPT(**sizes, dtype="bfloat16"), keras.Sequential()):
-        assert pack(model) is model
+        assert pack(model, 16) is model
     quantized = GPT(**sizes)
     quantized.quantize("int8")
-    assert pack(quantized) is quantized
+    assert pack(quantized, 16) is quantized
 
 
 def test_mixed_precision_is_packed_in_float32(randomize):
@@ -88,7 +96,7 @@ def test_mixed_precision_is_packed_in_float32(randomize):
     exact = GPT(**SIZES)
     exact.set_weights(model.get_weights())
     with inference(16):
-        np.testing.assert_allclose(stepped(pack(model), TOKENS), stepped(exact, TOKENS), atol=2e-5)
+        np.testing.assert_allclose(stepped(pack(model, 16), TOKENS), stepped(exact, TOKENS), atol=2e-5)
 
 
 class TestGenerator:

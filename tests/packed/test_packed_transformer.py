@@ -36,7 +36,7 @@ def model(request, randomize):
 
 @pytest.fixture(scope="module")
 def packed(model):
-    return pack(model)
+    return pack(model, 16)
 
 
 def stepped(model, source, hypotheses=1):
@@ -99,9 +99,9 @@ def test_mixed_precision_is_packed_in_float32(randomize):
     exact = Transformer(13, 13, **SIZES)
     exact.set_weights(model.get_weights())
     with inference(16):
-        np.testing.assert_allclose(stepped(pack(model), SOURCE), stepped(exact, SOURCE), atol=0.1)  # of the encoder
+        np.testing.assert_allclose(stepped(pack(model, 16), SOURCE), stepped(exact, SOURCE), atol=0.1)  # of the encoder
 
 
 def test_a_recurrent_model_stays_as_it_is():
     model = RNNSeq2Seq(7, 8, units=4)
-    assert pack(model) is model
+    assert pack(model, 16) is model

@@ -86,6 +86,21 @@ class TestGenerate:
             assert told.endswith("is a translator, which does not go on with a text; see `zoo translate`")
 
 
+class TestAttend:
+    def test_the_last_layer_or_what_is_chosen(self, folder, tmp_path):
+        page = tmp_path / "page.html"
+        succeeds("attend", folder, "abc", "ba", "--out", page)
+        assert (page.read_text().count("<figure"), page.read_text().count("layer")) == (2, 0)
+        succeeds("attend", folder, "abc", "--heads", "all", "--layers", "all", "--out", page)
+        assert [page.read_text().count(f">layer 1, head {head}<") for head in (1, 2)] == [1, 1]
+        assert "Self-attention" in page.read_text()
+
+    def test_there_is_no_encoder(self, folder, tmp_path):
+        told = refuses("attend", folder, "abc", "--encoder", "--out", tmp_path / "page.html")
+        assert told == f"{folder} is a language model, which has no encoder"
+        assert list(tmp_path.iterdir()) == []
+
+
 class TestScore:
     def test_a_line_for_each_text(self, folder, saved, tmp_path):
         texts = ["ab", "", "c a"]

@@ -15,6 +15,7 @@ from training.cli.shared import (
     app,
     chunks,
     lines_at_once,
+    load,
     load_translator,
     model_name,
     read_lines,
@@ -69,7 +70,7 @@ def attend(
     ] = None,
     encoder: Annotated[bool, typer.Option("--encoder", help="Draw the encoder's self-attention below.")] = False,
 ) -> None:
-    """Draw what each output token attends to in the source."""
+    """Draw what each output token attends to in the source, or each token of a language model to those before it."""
     with user_errors():
         from zoo import pictures
 
@@ -81,12 +82,14 @@ def attend(
             _number_or_word("--heads", heads or "mean", "mean"),
         )
         name = model_name(model)
-        translator = load_translator(model)
+        loaded = load(model)
+        if encoder and not hasattr(loaded, "translate"):
+            raise ValueError(f"{model} is a language model, which has no encoder")
         if layers or heads or encoder:
             kinds = None if encoder else [0]
-            drawn = [grid.choose(*chosen, kinds) for grid in translator.attend_by_head(lines)]
+            drawn = [grid.choose(*chosen, kinds) for grid in loaded.attend_by_head(lines)]
         else:
-            drawn = translator.attend(lines)
+            drawn = loaded.attend(lines)
         path = pictures.save(drawn, out or PICTURES / f"{name}.html", title=f"Attention of {name}")
     typer.echo(path)
 

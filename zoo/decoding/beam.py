@@ -29,13 +29,15 @@ class Beams(NamedTuple):
 
 
 class _Finished(NamedTuple):
-    """The best finished hypotheses of each row so far, `(B, K)` each, and where their path ends."""
+    """The best finished hypotheses of each row so far, and where their path ends.
+
+    Attributes:
+        scores: `(B, K)`.
+        ends: `(B, K, 3)`: the step of the last token, the open hypothesis that it was added to, and the token.
+    """
 
     scores: tf.Tensor
-    log_probabilities: tf.Tensor
-    steps: tf.Tensor  # the step of the last token
-    parents: tf.Tensor  # the open hypothesis that the last token was added to
-    tokens: tf.Tensor  # the last token
+    ends: tf.Tensor
 
 
 def beam_search(model, source, limits, beam_size=4, length_penalty=0.6, n_best=1, return_weights=False):
@@ -108,17 +110,18 @@ class _Search:
         cache = tf.nest.map_structure(lambda each: tf.repeat(each, self.size, axis=1), cache)
 
         def step(position, fixed, open_rows, moving, finished):
-            (memory, limits, powers), (tokens, log_probabilities, cache) = fixed, moving
+            (memory, limits, *penalty), (tokens, log_probabilities, cache) = fixed, moving
             logits, cache, weights = self.model.step(tokens, position, memory, cache)
             if self.return_weights and weights is None:
                 raise ValueError("`return_weights` needs a model with attention; this one returns no weights.")
             totals, parents, tokens = self.candidates(logits, log_probabilities)
-            finished = self.finish(finished, position, limits, powers, open_rows, totals, parents, tokens)
+            ended = (tokens == END) | (position + 1 >= limits)[:, None]
+            finished = self.finish(finished, position, penalty, ended & open_rows[:, None], totals, parents, tokens)
             # Of twice as many candidates as hypotheses at most half end here, so enough stay open.
             log_probabilities, kept = tf.math.top_k(tf.where(tokens == END, _NOTHING, totals), self.size)
             tokens, parents = (tf.gather(each, kept, batch_dims=1) for each in (tokens, parents))
             cache = tf.nest.map_structure(lambda each: tf.gather(each, parents, batch_dims=1), cache)
-            open_rows &= self.undecided(position + 1, limits, powers, log_probabilities[:, 0], finished)
+            open_rows &= self.undecided(position + 1, limits, penalty, log_probabilities[:, 0], finished)
             written = (tokens, parents, weights) if self.return_weights else (tokens, parents)
             return open_rows, (tokens, log_probabilities, cache), finished, written
 
@@ -126,9 +129,9 @@ class _Search:
         # All hypotheses are the same before the first step; one of them counts.
         log_probabilities = tf.tile(tf.constant([[0.0] + [_NOTHING] * (self.size - 1)]), [shape[0], 1])
         start = tf.fill(shape, START), log_probabilities, cache
-        finished = tf.fill(shape, _NOTHING), tf.fill(shape, _NOTHING), *(tf.zeros(shape, tf.int32) for _ in "123")
+        finished = tf.fill(shape, _NOTHING), tf.zeros([*shape, 3], tf.int32)
         dtypes = (tf.int32, tf.int32, tf.float32) if self.return_weights else (tf.int32, tf.int32)
-        fixed = memory, self.limits, self.powers
+        fixed = memory, self.limits, self.powers, _penalty(self.limits, self.powers)
         return run_phases(step, dtypes, fixed, self.limits > 0, start, _Finished(*finished))
 
     def candidates(self, logits, log_probabilities):
@@ -144,44 +147,37 @@ class _Search:
             parents, tokens = tf.pad(parents, extra), tf.pad(tokens, extra, constant_values=END)
         return totals, parents, tokens
 
-    def finish(self, finished, position, limits, powers, open_rows, totals, parents, tokens):
-        """The finished hypotheses, with those among the K likeliest candidates that end here."""
-        totals, parents, tokens = (each[:, : self.size] for each in (totals, parents, tokens))
-        ended = (tokens == END) | (position + 1 >= limits)[:, None]
-        log_probabilities = tf.where(ended & open_rows[:, None], totals, _NOTHING)
-        new = _Finished(
-            log_probabilities / _penalty(position + 1, powers)[:, None],
-            log_probabilities,
-            tf.fill(tf.shape(tokens), position),
-            parents,
-            tokens,
-        )
-        both = [tf.concat(each, axis=1) for each in zip(finished, new, strict=True)]
-        _, best = tf.math.top_k(both[0], self.size)
-        return _Finished(*(tf.gather(each, best, batch_dims=1) for each in both))
+    def finish(self, finished, position, penalty, ended, totals, parents, tokens):
+        """The finished hypotheses, with those among the K likeliest candidates that have ended."""
+        scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / _penalty(position + 1, penalty[0])[:, None]
+        ends = tf.stack([tf.fill(tf.shape(tokens), position), parents, tokens], axis=2)[:, : self.size]
+        scores, best = tf.math.top_k(tf.concat([finished.scores, scores], axis=1), self.size)
+        return _Finished(scores, tf.gather(tf.concat([finished.ends, ends], axis=1), best, batch_dims=1))
 
-    def undecided(self, position, limits, powers, highest, finished):
+    def undecided(self, position, limits, penalty, highest, finished):
         """Which rows an open hypothesis may still change, given the log-probability of the likeliest one."""
         # It can only become less likely; its penalty is at most that of the limit, and at least that of the next step.
-        bounds = highest / _penalty(limits, powers), highest / _penalty(position + 1, powers)
+        powers, of_limits = penalty
+        bounds = highest / of_limits, highest / _penalty(position + 1, powers)
         may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
         full = finished.scores[:, -1] > _NOTHING
         return may_win & ~full & (position < limits)
 
     def traced(self, finished, tokens, parents, weights=None):
         """The hypotheses in full, followed back from their last tokens; tokens and parents `(T, B, K)`."""
-        finished = _Finished(*(each[:, : self.n_best] for each in finished))
-        exists = finished.scores > _NOTHING
+        scores, ends = (each[:, : self.n_best] for each in finished)
+        exists = scores > _NOTHING
+        last_steps, last_parents, last_tokens = tf.unstack(ends, axis=2)
         steps = tf.shape(tokens)[0]
 
         def back(position, beams, ids, attention):
-            last = position == finished.steps
-            inside = exists & (position < finished.steps)
+            last = position == last_steps
+            inside = exists & (position < last_steps)
             beams = tf.where(last, 0, beams)
-            token = tf.where(last & exists, finished.tokens, PADDING)
+            token = tf.where(last & exists, last_tokens, PADDING)
             token = tf.where(inside, tf.gather(tokens[position], beams, batch_dims=1), token)
             # From the hypothesis after this step to the one before it.
-            beams = tf.where(last, finished.parents, tf.gather(parents[position], beams, batch_dims=1))
+            beams = tf.where(last, last_parents, tf.gather(parents[position], beams, batch_dims=1))
             ids = ids.write(position, token)
             if weights is not None:
                 of_token = tf.gather(weights[position], beams, batch_dims=1)
@@ -190,17 +186,17 @@ class _Search:
 
         ids = tf.TensorArray(tf.int32, size=steps)
         attention = () if weights is None else tf.TensorArray(tf.float32, size=steps)
-        start = steps - 1, tf.zeros_like(finished.steps), ids, attention
+        start = steps - 1, tf.zeros_like(last_steps), ids, attention
         _, _, ids, attention = tf.while_loop(lambda position, *_: position >= 0, back, start)
-        longest = tf.reduce_max(tf.where(exists, finished.steps, 0)) + 1
+        longest = tf.reduce_max(tf.where(exists, last_steps, 0)) + 1
         return Beams(
             ids=tf.transpose(ids.stack(), [1, 2, 0])[:, :, :longest],
-            scores=finished.scores,
-            log_probabilities=finished.log_probabilities,
+            scores=scores,
+            log_probabilities=scores * _penalty(last_steps + 1, self.powers[:, None]),
             weights=None if weights is None else tf.transpose(attention.stack(), [1, 2, 0, 3])[:, :, :longest],
         )
 
 
 def _penalty(length, powers):
-    """What a log-probability of so many tokens is divided by, `(B,)`."""
+    """What a log-probability of so many tokens is divided by, in the shape of both."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** powers

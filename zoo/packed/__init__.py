@@ -11,11 +11,12 @@ from zoo.packed.transformer import PackedTransformer
 _PACKED = {GPT: PackedGPT, Transformer: PackedTransformer}
 
 
-def pack(model):
+def pack(model, longest):
     """The packed form of a model, or the model itself where there is none.
 
     Args:
         model: any model of ids.
+        longest: how many tokens a text that it makes or reads may have; of a translator the target's.
 
     Returns:
         What has the same methods for decoding, scoring and showing its attention, and gives the same numbers but for
@@ -24,7 +25,7 @@ def pack(model):
     packed = _PACKED.get(type(model))
     if packed is None or any(weight.dtype != "float32" for weight in model.weights):
         return model
-    return packed(model)
+    return packed(model, longest)
 
 
 def check_saved(model):

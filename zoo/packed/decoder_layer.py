@@ -36,7 +36,7 @@ class PackedDecoderLayer(tf.Module):
             self.cross_attention = PackedCrossAttention(layer.memory_attention, reads[1], norms[1])
         self.feed_forward = PackedFeedForward(layer.feed_forward, reads[-1], norms[-1])
 
-    def read(self, rows, shape, turns, mask=None, memory=None, memory_bias=None):
+    def read(self, rows, shape, turns, mask=None, memory=None, memory_bias=None, return_weights=False):
         """All tokens of sequences at once.
 
         Args:
@@ -44,15 +44,17 @@ class PackedDecoderLayer(tf.Module):
             shape: B and T.
             turns: see `PackedSelfAttention.turns`.
             mask: boolean `(B, T)`, True at tokens that may be attended to; None allows all.
-            memory: see `PackedCrossAttention.attend`, as is its bias; None without a source.
+            memory: see `PackedCrossAttention.read`, as is its bias; None without a source.
             memory_bias: see above.
+            return_weights: without a source, whether to return the weights of the attention to the past.
 
         Returns:
-            The rows after the layer; the cache; and the weights `(B, H, T, S)` of the attention to the source, or None.
+            The rows after the layer; the cache; and the weights `(B, H, T, S)` of the attention to the source, or
+            `(B, H, T, T)` to the past, or None.
         """
-        added, cache = self.self_attention.read(self._input(rows), shape, turns, mask)
-        rows, weights = self._rest(self._sum(0, rows, added), shape[1], memory, memory_bias)
-        return rows, cache, weights
+        added, cache, past = self.self_attention.read(self._input(rows), shape, turns, mask, return_weights)
+        rows, weights = self._rest(self._sum(0, rows, added), "read", shape[1], memory, memory_bias)
+        return rows, cache, past if memory is None else weights
 
     def step(self, rows, hypotheses, turns, cache, bias=None, memory=None, memory_bias=None):
         """One more token of each hypothesis.
@@ -63,20 +65,23 @@ class PackedDecoderLayer(tf.Module):
             turns: see `PackedSelfAttention.step`, as are the next two.
             cache: see above.
             bias: see above.
-            memory: see `PackedCrossAttention.attend`, as is its bias; None without a source.
+            memory: see `PackedCrossAttention.read`, as is its bias; None without a source.
             memory_bias: see above.
 
         Returns:
-            The rows after the layer; the cache; and the weights `(B, H, K, S)` of the attention to the source, or None.
+            The rows after the layer; the cache; and the weights `(B, K, H, 1, S)` of the attention to the source, or
+            None.
         """
         added, cache = self.self_attention.step(self._input(rows), hypotheses, turns, cache, bias)
-        rows, weights = self._rest(self._sum(0, rows, added), hypotheses, memory, memory_bias)
+        rows, weights = self._rest(self._sum(0, rows, added), "step", hypotheses, memory, memory_bias)
         return rows, cache, weights
 
-    def _rest(self, rows, queries, memory, memory_bias):
+    def _rest(self, rows, way, queries, memory, memory_bias):
+        """What follows the attention to the past; the way is to "read" or to "step"."""
         weights = None
         if self.cross_attention is not None:
-            added, weights = self.cross_attention.attend(self._input(rows), queries, memory, memory_bias)
+            attend = getattr(self.cross_attention, way)
+            added, weights = attend(self._input(rows), queries, memory, memory_bias)
             rows = self._sum(1, rows, added)
         return self._sum(-1, rows, self.feed_forward(self._input(rows))), weights
 

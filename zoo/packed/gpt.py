@@ -18,18 +18,19 @@ class PackedGPT(tf.Module):
 
     Args:
         model: the model. Later changes of its weights change nothing here.
+        longest: how many tokens a text may have.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, longest):
         super().__init__()
-        self.vocabulary_size, self.context_length = model.vocabulary_size, model.context_length
+        self.vocabulary_size, self.context_length = model.vocabulary_size, min(longest, model.context_length)
         norm = Norm(model.get_layer("norm"))
         self._layers = [PackedDecoderLayer(model.get_layer(f"layer_{i + 1}")) for i in range(model.num_layers)]
         table = as_array(model.get_layer("embedding").embeddings)
         self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant))
         self._positions = None
         if model.positions == "learned":
-            table = as_array(model.get_layer("positions").embeddings)
+            table = as_array(model.get_layer("positions").embeddings)[:longest]
             self._positions = variable(np.pad(table, [[0, 0], [0, 1]]))
         # Not in the embeddings, which may be the output's weights as well.
         self._centring = Unnormalized(norm).residual() if norm.centred else None
@@ -82,10 +83,9 @@ class PackedGPT(tf.Module):
         """As `zoo.models.GPT.without_logits`, as a function of ids `(B, T)`; its rows are `(B, T, D + 1)`."""
 
         def rows_of(tokens):
-            shape = tf.shape(tokens)
-            rows, _ = self._read(tokens, tf.broadcast_to(tf.range(shape[1]), shape))
+            rows, _ = self._read(tokens, _from_the_start(tokens))
             rows = self._output.scaled(normalized(rows))
-            return tf.reshape(rows, [*tf.unstack(shape), rows.shape[-1]])
+            return tf.reshape(rows, [*tf.unstack(tf.shape(tokens)), rows.shape[-1]])
 
         return rows_of
 
@@ -93,13 +93,24 @@ class PackedGPT(tf.Module):
         """The last product's weights `(V, D + 1)` and its bias `(V,)` or None."""
         return self._output.weights()
 
-    def _read(self, tokens, positions, mask=None):
-        """All tokens `(B, T)` at once: rows `(B T, D + 1)` before the last norm, and each layer's keys and values."""
+    def attention_maps(self, tokens):
+        """As `zoo.models.GPT.attention_maps`."""
+        maps = []
+        self._read(tokens, _from_the_start(tokens), maps=maps)
+        return tf.stack(maps, axis=1)
+
+    def _read(self, tokens, positions, mask=None, maps=None):
+        """All tokens `(B, T)` at once: rows `(B T, D + 1)` before the last norm, and each layer's keys and values.
+
+        To `maps`, if it is a list, each layer's weights `(B, H, T, T)` are added.
+        """
         rows, turns = self._embedded(tf.reshape(tokens, [-1]), positions)
         shape, cache = tf.unstack(tf.shape(tokens)), []
         for layer in self._layers:
-            rows, keys_and_values, _ = layer.read(rows, shape, turns, mask)
+            rows, keys_and_values, weights = layer.read(rows, shape, turns, mask, return_weights=maps is not None)
             cache.append(keys_and_values)
+            if maps is not None:
+                maps.append(weights)
         return rows, tuple(cache)
 
     def _embedded(self, tokens, positions):
@@ -110,3 +121,8 @@ class PackedGPT(tf.Module):
         if self._centring is not None:
             rows = self._centring(rows)
         return rows, self._layers[0].self_attention.turns(positions)
+
+
+def _from_the_start(tokens):
+    """Positions `(B, T)` of tokens behind which there may be padding."""
+    return tf.broadcast_to(tf.range(tf.shape(tokens)[1]), tf.shape(tokens))

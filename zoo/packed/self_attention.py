@@ -32,7 +32,7 @@ class PackedSelfAttention(tf.Module):
         self.inputs = before.reading(*side_by_side(query, key, value))
         self.outputs = after.writing(*matrix(attention.output_dense, contracted=2))
 
-    def read(self, rows, shape, turns, mask=None):
+    def read(self, rows, shape, turns, mask=None, return_weights=False):
         """All tokens of sequences at once.
 
         Args:
@@ -40,17 +40,19 @@ class PackedSelfAttention(tf.Module):
             shape: B and T.
             turns: of each token's heads, see `turns`; None without rotary positions.
             mask: boolean `(B, T)`, True at tokens that may be attended to; None allows all.
+            return_weights: whether to return the weights.
 
         Returns:
-            What is added to the rows, and the keys and values `(B, 1, G, T, d)`.
+            What is added to the rows; the keys and values `(B, 1, G, T, d)`; and the weights `(B, H, T, T)` or None.
         """
         heads = tf.reshape(self._heads(rows, shape, turns), [*shape, self.heads + 2 * self.groups, self.width])
         query, key, value = tf.split(heads, [self.heads, self.groups, self.groups], axis=2)  # (B, T, ., d)
         # The query is scaled already, for the steps.
         mask = AttentionMask(keys=mask, causal=True)
-        context = scaled_dot_product_attention(query * self.width**0.5, key, value, mask)
+        found = scaled_dot_product_attention(query * self.width**0.5, key, value, mask, None, return_weights)
+        context, weights = found if return_weights else (found, None)
         cache = tuple(tf.transpose(each, [0, 2, 1, 3])[:, None] for each in (key, value))
-        return self._through(context), cache
+        return self._through(context), cache, weights
 
     def step(self, rows, hypotheses, turns, cache, bias=None):
         """One more token of each hypothesis.

@@ -8,7 +8,7 @@ import tensorflow as tf
 from zoo.layers.functions.positions import frequencies
 from zoo.packed.decoder_layer import PackedDecoderLayer
 from zoo.packed.output import PackedOutput
-from zoo.packed.product import FORBIDDEN, as_array, variable
+from zoo.packed.product import FORBIDDEN, Product, as_array, variable
 from zoo.packed.rows import Norm, Unnormalized, normalized
 
 
@@ -22,15 +22,16 @@ class PackedTransformer(tf.Module):
 
     Args:
         model: the model. Later changes of its weights are not to be made.
+        longest: how many tokens a target may have.
     """
 
     has_attention = True
 
-    def __init__(self, model):
+    def __init__(self, model, longest):
         super().__init__()
         self.source_vocabulary_size = model.source_vocabulary_size
         self.target_vocabulary_size = model.target_vocabulary_size
-        self._encoder = _Encoder(model)
+        self._encoder, self.norm_first = _Encoder(model), model.norm_first
         layers = [model.get_layer(f"decoder_layer_{i + 1}") for i in range(model.decoder_layers)]
         first = Norm(layers[0].self_attention_norm)
         before = Unnormalized(first)
@@ -38,24 +39,31 @@ class PackedTransformer(tf.Module):
         for layer in layers:
             self._layers.append(PackedDecoderLayer(layer, before))
             before = self._layers[-1].last
-        self.norm_first = model.norm_first
         last = Norm(model.get_layer("decoder_norm")) if self.norm_first else before
         self._heads, self._width = model.num_heads, model.units // model.num_heads
         self._prepare = [layer.prepare for layer in layers]
 
-        self._scale = model.units**0.5
+        scale, constant = model.units**0.5, first.constant
         table = as_array(model.get_layer("target_embedding").embeddings)
-        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=first.constant / self._scale))
+        self._scaled = None
+        if model.tied_embeddings == "none":
+            table = np.pad(self._part(scale * table, first)[..., :-1], [[0, 0], [0, 1]], constant_values=constant)
+        else:
+            # They are the output's weights as well, or the encoder's.
+            table = np.pad(table, [[0, 0], [0, 1]], constant_values=1)
+            scaled = np.pad(self._part(scale * np.eye(model.units), first)[..., :-1], [[0, 1], [0, 1]])
+            scaled[-1, -1] = constant
+            self._scaled = Product(scaled)
+        self._embeddings = variable(table)
         if model.tied_embeddings == "all":
             self._encoder.embeddings = self._embeddings
-        self._positions = self._waves = None
+        self._positions = None
         if model.positions == "learned":
-            table = as_array(model.get_layer("target_positions").embeddings)
-            self._positions = variable(np.pad(table, [[0, 0], [0, 1]]))
+            table = as_array(model.get_layer("target_positions").embeddings)[:longest]
+            self._positions = variable(self._part(table, first))
         elif model.positions == "sinusoidal":
-            self._waves = _waves(model.units, model.get_layer("target_positions").max_wavelength)
-        # Behind the sum of embedding and position; of norms that come behind, `Norm.residual` does it.
-        self._centring = Unnormalized(first).residual() if first.centred and self.norm_first else None
+            table = _waves(longest, model.units, model.get_layer("target_positions").max_wavelength)
+            self._positions = variable(self._part(table, first))
         kernel = bias = None
         if model.tied_embeddings == "none":
             output = model.get_layer("logits")
@@ -78,8 +86,8 @@ class PackedTransformer(tf.Module):
             source: ids `(B, S)`.
 
         Returns:
-            memory: the mask `(B, S)`, what it adds to scores `(B, 1, 1, S)`, and for each decoder layer the keys and
-                values `(B, H, S, d)` of its attention to the source.
+            memory: the mask `(B, S)`, what it adds to scores `(B, 1, 1, 1, S)`, and for each decoder layer the keys and
+                values `(B, 1, H, S, d)` of its attention to the source.
             cache: for each decoder layer the keys and values `(B, 1, H, 0, d)` of the tokens before, none so far.
         """
         memory = self._memory(source)
@@ -89,18 +97,15 @@ class PackedTransformer(tf.Module):
     def step(self, tokens, position, memory, cache):
         """As `zoo.models.Transformer.step`."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
-        position = tf.reshape(position, [1])
-        if self._positions is not None:
-            # Rows that have ended are stepped on with the others.
-            position = tf.minimum(position, self._positions.shape[0] - 1)
-        rows, turns = self._embedded(tf.reshape(tokens, [-1]), position)
+        rows, turns = self._embedded(tf.reshape(tokens, [-1]), tf.reshape(position, [1]))
         new, weights = [], None
         for layer, prepared, each in zip(self._layers, memory["layers"], cache, strict=True):
             rows, each, weights = layer.step(rows, hypotheses, turns, each, None, prepared, memory["bias"])
             new.append(each)
         logits = self._output.logits(normalized(rows) if self.norm_first else rows)
         logits = tf.reshape(logits, [-1, hypotheses, self.target_vocabulary_size])
-        return logits, tuple(new), _where_allowed(tf.reduce_mean(weights, axis=1), memory["mask"][:, None])
+        weights = tf.reduce_mean(weights, axis=2)[:, :, 0]
+        return logits, tuple(new), _where_allowed(weights, memory["mask"][:, None])
 
     def without_logits(self):
         """As `zoo.models.Transformer.without_logits`, as a function of ids; its rows are `(B, T, D + 1)`."""
@@ -143,20 +148,21 @@ class PackedTransformer(tf.Module):
         prepared = []
         for prepare in self._prepare:
             keys, values = (tf.cast(each, tf.float32) for each in prepare(encoded))
-            prepared.append((keys, values * shown))
-        return {"mask": mask, "bias": tf.where(mask, 0.0, FORBIDDEN)[:, None, None], "layers": tuple(prepared)}
+            prepared.append((keys[:, None], (values * shown)[:, None]))
+        return {"mask": mask, "bias": tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None], "layers": tuple(prepared)}
 
     def _embedded(self, tokens, positions):
         """Rows `(N, D + 1)` of tokens `(N,)` at positions `(N,)` or `(1,)`, and how their heads turn `(., 1, ...)`."""
-        rows = tf.gather(self._embeddings, tokens) * self._scale
+        rows = tf.gather(self._embeddings, tokens)
+        rows = rows if self._scaled is None else self._scaled(rows)
         if self._positions is not None:
-            rows += tf.gather(self._positions, positions)
-        elif self._waves is not None:
-            turns, phases = self._waves
-            rows += tf.sin(tf.cast(positions, tf.float32)[:, None] * turns + phases)
-        if self._centring is not None:
-            rows = self._centring(rows)
+            # Rows that have ended are stepped on with the others.
+            rows += tf.gather(self._positions, tf.minimum(positions, self._positions.shape[0] - 1))
         return rows, self._layers[0].self_attention.turns(positions[:, None])
+
+    def _part(self, values, first):
+        """What is in the sum that the first part reads: `(..., D + 1)`. Of norms behind, `Norm.residual` does more."""
+        return first.part(values) if self.norm_first else np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, 1)])
 
 
 class _Encoder:
@@ -195,14 +201,11 @@ class _Encoder:
         return hidden if self.norm is None else self.norm(hidden), mask
 
 
-def _waves(width, max_wavelength):
-    """How far the sines of `zoo.layers.SinusoidalPositionalEncoding` turn a position, and where they begin: `(D + 1,)`.
-
-    A cosine is a sine that is a quarter ahead. The row's constant gets the sine of 0.
-    """
+def _waves(longest, width, max_wavelength):
+    """What `zoo.layers.SinusoidalPositionalEncoding` adds to so many tokens: `(T, D)`."""
     turns = np.repeat(frequencies(width, max_wavelength), 2)[:width]
-    phases = np.where(np.arange(width) % 2, math.pi / 2, 0)
-    return tuple(tf.constant(np.append(each, 0), tf.float32) for each in (turns, phases))
+    phases = np.where(np.arange(width) % 2, math.pi / 2, 0)  # a cosine is a sine that is a quarter ahead
+    return np.sin(np.arange(longest)[:, None] * turns + phases)
 
 
 def _where_allowed(weights, mask):

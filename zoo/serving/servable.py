@@ -39,6 +39,16 @@ class _Servable:
             takes = " and ".join(f"`{name}`" for name in sorted(self._takes, reverse=True))
             raise ValueError(f"The SavedModel {folder} has no signature {self._named!r} from {takes} to `text`.")
 
+    def _signature(self, name, why="; export the model again"):
+        """A signature that not all have.
+
+        Raises:
+            ValueError: this one has not.
+        """
+        if name not in self._signatures:
+            raise ValueError(f"The SavedModel {self.path} has no signature {name!r}{why}.")
+        return self._signatures[name]
+
 
 class ServableTranslator(_Servable, TextToText):
     """An exported `Translator`.
@@ -64,22 +74,14 @@ class ServableTranslator(_Servable, TextToText):
         return {name: tf.expand_dims(tensor, 1) for name, tensor in result.items()}
 
     def _score(self, text, target):
-        if "score" not in self._signatures:
-            raise ValueError(f"The SavedModel {self.path} has no signature 'score'; export the model again.")
-        return self._signatures["score"](text=text, target=target)
+        return self._signature("score")(text=text, target=target)
 
     def _attend(self, texts):
-        if "attention" not in self._signatures:
-            raise ValueError(f"The SavedModel {self.path} has no signature 'attention': its model attends to nothing.")
-        return self._signatures["attention"](text=texts)
+        return self._signature("attention", ": its model attends to nothing")(text=texts)
 
     def _attend_by_head(self, texts):
-        if "attention_by_head" not in self._signatures:
-            raise ValueError(
-                f"The SavedModel {self.path} has no signature 'attention_by_head': its model has no layers and heads "
-                "of attention to choose from."
-            )
-        return self._signatures["attention_by_head"](text=texts)
+        why = ": its model has no layers and heads of attention to choose from"
+        return self._signature("attention_by_head", why)(text=texts)
 
 
 class ServableGenerator(_Servable, TextContinuation):
@@ -99,7 +101,13 @@ class ServableGenerator(_Servable, TextContinuation):
         return self._signatures["generate"](**tensors)
 
     def _score(self, text):
-        return self._signatures["score"](text=text)
+        return self._signature("score")(text=text)
+
+    def _attend(self, text):
+        return self._signature("attention")(text=text)
+
+    def _attend_by_head(self, text):
+        return self._signature("attention_by_head")(text=text)
 
     def _check_room(self, texts, new):
         """A SavedModel does not tell its context: it reads as much of a text as that holds."""

@@ -74,6 +74,18 @@ def facts(metrics: dict[str, Any]) -> list[str]:
         f"| training | {metrics['training_seconds']:.0f} s |",
         f"| command | `{metrics['command']}` |",
         f"| made with | TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']} |",
+        *_start_up(metrics.get("start_up")),
+    ]
+
+
+def _start_up(measured: dict[str, Any] | None) -> list[str]:
+    """A row on what a server needs, if it was measured."""
+    if measured is None:
+        return []
+    seconds = {name: f"{measured[f'{name}_seconds']:.1f} s" for name in ("load", "first")}
+    return [
+        f"| to serve | {measured['size'] / 1e6:.1f} MB; loaded in {seconds['load']}, the first text in"
+        f" {seconds['first']}, later ones in {measured['later_seconds'] * 1e3:.1f} ms, on {measured['cores']} cores |"
     ]
 
 

@@ -27,7 +27,7 @@ from training.run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE
 from training.translator_tables import TranslatorRecipe
 from zoo.atomic import write_whole
 from zoo.loading import load
-from zoo.serving import export
+from zoo.serving import export, measure_start_up
 from zoo.text_generator import TextGenerator
 from zoo.translator import Translator
 
@@ -66,12 +66,20 @@ class Run:
         return cls(metrics["name"], recipe, load(folder / _TASKS[type(recipe)].SAVED_IN), metrics)
 
     def export(self, path: pathlib.Path) -> pathlib.Path:
-        """Exports the model with its card, metrics and recipe, and returns the new version's folder."""
-        files = {
-            CARD_FILE: _TASKS[type(self.recipe)].card(self.name, self.recipe, self.trained, self.metrics),
-            METRICS_FILE: to_json(self.metrics),
-            RECIPE_FILE: _recipe_text(self.recipe),
-        }
+        """Exports the model with its card, metrics and recipe, and returns the new version's folder.
+
+        The exported metrics also hold `start_up`, what `zoo.serving.measure_start_up` has found.
+        """
+
+        def files(folder: pathlib.Path) -> dict[str, str]:
+            start_up = dataclasses.asdict(measure_start_up(folder, self.trained))
+            metrics = {**self.metrics, "start_up": start_up}
+            return {
+                CARD_FILE: _TASKS[type(self.recipe)].card(self.name, self.recipe, self.trained, metrics),
+                METRICS_FILE: to_json(metrics),
+                RECIPE_FILE: _recipe_text(self.recipe),
+            }
+
         return export(self.trained, path, files)
 
 

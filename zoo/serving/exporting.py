@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
@@ -19,7 +19,7 @@ from zoo.translator import Translator
 def export(
     model: Translator | TextGenerator,
     path: str | pathlib.Path,
-    files: dict[str, str] | None = None,
+    files: dict[str, str] | Callable[[pathlib.Path], dict[str, str]] | None = None,
     texts: Iterable[str] | None = None,
 ) -> pathlib.Path:
     """Writes the next version of a model: `path/<integer>/saved_model.pb` and what belongs to it.
@@ -48,12 +48,16 @@ def export(
       `stop`, any number of them with NULs between. It gives `[None]` each: `text`, how the text goes on, valid UTF-8,
       `log_probability`, and `tokens`, how many there are. Of a text that leaves no room in the context the end is read;
     - `serving_default` is `generate` with its defaults and seed 0;
-    - `score` gives `log_probability` and `tokens` of the text itself, of as much of it as the context holds.
+    - `score` gives `log_probability` and `tokens` of the text itself, of as much of it as the context holds;
+    - `attention` gives `tokens` `[None, T]` of as much, padded with empty strings, and `weights` `[None, T, T]`, the
+      mean of the last layer's heads, zero at padding; `attention_by_head` the same tokens, and `weights`
+      `[None, N, H, T, T]` of all N layers and H heads.
 
     Args:
         model: what to export.
         path: the model's folder, whose name is the model's name to a server.
-        files: further texts to put into the version's folder, by file name, such as a card.
+        files: further texts to put into the version's folder, by file name, such as a card; or a function that gives
+            them, called with the folder when all else is in it.
         texts: what the requests that a server warms up with are of, such as some of the training's; texts of random
             tokens if not given.
 
@@ -75,7 +79,7 @@ def export(
         tf.saved_model.save(_bare_module(served), str(folder), signatures=served.signatures(), options=options)
         write_warm_up(folder, served, texts)
         write_batching(folder)
-        for name, text in (files or {}).items():
+        for name, text in (files(folder) if callable(files) else files or {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         return _rename_to_next_version(folder, path)
 

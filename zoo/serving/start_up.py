@@ -1,0 +1,68 @@
+"""How large an export is, and how long a server takes until it has answered first."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import time
+
+import tensorflow as tf
+
+from zoo.text_generator import TextGenerator
+from zoo.translator import Translator
+
+_LATER = 5  # requests
+
+
+@dataclasses.dataclass(frozen=True)
+class StartUp:
+    """What a version asks of a server.
+
+    Attributes:
+        size: bytes of all its files.
+        load_seconds: until it is loaded.
+        first_seconds: how long the first request takes, of one text to `generate`, during which much is set up. A
+            server that warms up makes it before it takes others.
+        later_seconds: how long the same takes later, the median.
+        cores: of the machine.
+    """
+
+    size: int
+    load_seconds: float
+    first_seconds: float
+    later_seconds: float
+    cores: int
+
+
+def measure_start_up(version: pathlib.Path, model: Translator | TextGenerator) -> StartUp:
+    """Loads a version as a server does, into a graph-mode session, and sends it a request.
+
+    Args:
+        version: the folder that the model was exported to.
+        model: what was exported.
+    """
+    request = model.example_requests(model.example_texts()[:1])["generate"]
+    feed = {name: value.numpy() for name, value in request.items()}
+    v1 = tf.compat.v1
+    config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=os.cpu_count())
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")  # the loader is deprecated, and what a server calls
+    try:
+        with v1.Session(graph=tf.Graph(), config=config) as session:
+            load_seconds, graph = _timed(lambda: v1.saved_model.load(session, ["serve"], str(version)))
+            signature = graph.signature_def["generate"]
+            outputs = {name: tensor.name for name, tensor in signature.outputs.items()}
+            inputs = {signature.inputs[name].name: value for name, value in feed.items()}
+            first, *later = (_timed(lambda: session.run(outputs, inputs))[0] for _ in range(1 + _LATER))
+    finally:
+        logger.setLevel(level)
+    size = sum(file.stat().st_size for file in version.rglob("*") if file.is_file())
+    return StartUp(size, load_seconds, first, sorted(later)[_LATER // 2], os.cpu_count() or 1)
+
+
+def _timed(function):
+    begin = time.perf_counter()
+    result = function()
+    return time.perf_counter() - begin, result

@@ -274,7 +274,7 @@ class FakeGrpc(Serving):
         class Models(model_service_pb2_grpc.ModelServiceServicer):
             GetModelStatus = answering(lambda request: serving.status(*which(request)[:2]))
 
-        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(32))
         prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Prediction(), self.server)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(Models(), self.server)
         self.address = f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}"

@@ -1,0 +1,185 @@
+"""Does a server that batches give many clients right answers, in time and without growing?
+
+Clients ask by gRPC for one to four texts at a time, as fast as they get answers. Each answer is compared with the one
+that its text gets alone. Then the same beside clients that nobody wants: some send what is no request, some leave
+before they have their answer, and one sends many large requests at once.
+
+    python benchmarks/load.py                      # saved_models/dates/1, behind the stand-in
+    python benchmarks/load.py --server tensorflow_model_server
+    python benchmarks/load.py --version saved_models/multi30k-transformer/1 --texts test_2016_flickr.en
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import pathlib
+import random
+import re
+import socket
+import statistics
+import sys
+import threading
+import time
+
+from harness import machine
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "serving")]
+CLOSE = 1e-3  # between log-probabilities, whose last digits depend on what is computed together
+
+
+def main() -> None:
+    """Runs both parts and prints their figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--server", choices=["stand-in", "tensorflow_model_server"], default="stand-in")
+    parser.add_argument("--version", type=pathlib.Path, default=ROOT / "saved_models" / "dates" / "1")
+    parser.add_argument("--texts", type=pathlib.Path, default=ROOT / "training" / "demo.txt", help="a text a line")
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=60)
+    arguments = parser.parse_args()
+    from servers import SERVERS
+
+    texts = [line for line in arguments.texts.read_text(encoding="utf-8").splitlines() if line.strip()][:200]
+    print(machine("tensorflow", "tensorflow-serving-api", "grpcio"))
+    with SERVERS[arguments.server](arguments.version.resolve()) as server:
+        with client_of(server) as client:
+            alone = {text: client.translate([text])[0] for text in texts}
+        print(f"\n{len(texts)} texts, {arguments.clients} clients, {arguments.seconds:g} s each part\n")
+        print("| | requests | texts a second | median ms | 99th percentile ms | wrong | failed | server's memory MiB |")
+        print("|---|---|---|---|---|---|---|---|")
+        for name, others in (("alone", ()), ("beside garbage, quitters and a flood", UNWANTED)):
+            found = run(server, alone, others, arguments.clients, arguments.seconds)
+            print(f"| {name} | {found} |", flush=True)
+    if found.wrong or found.failed:
+        raise SystemExit("there were wrong answers, or none")
+
+
+def client_of(server):
+    """A client of the server by gRPC."""
+    from zoo.serving import ServingClient
+
+    return ServingClient(server.grpc, server.model, protocol="grpc", timeout=60)
+
+
+class Load:
+    """What the wanted clients met."""
+
+    def __init__(self):
+        self.seconds, self.texts, self.wrong, self.failed = [], 0, 0, 0
+        self.memory: list[float] = []
+        self.duration = 0.0
+
+    def __str__(self):
+        milliseconds = sorted(1e3 * each for each in self.seconds)
+        tail = milliseconds[min(len(milliseconds) - 1, len(milliseconds) * 99 // 100)]
+        # By quarters of the time, so that growth would be seen.
+        points = [self.memory[round(part * (len(self.memory) - 1) / 4)] for part in range(5)]
+        return " | ".join(
+            (
+                f"{len(milliseconds):,}",
+                f"{self.texts / self.duration:,.0f}",
+                f"{statistics.median(milliseconds):.1f}",
+                f"{tail:.1f}",
+                str(self.wrong),
+                str(self.failed),
+                ", ".join(f"{each:,.0f}" for each in points),
+            )
+        )
+
+
+def run(server, alone, others, clients, seconds) -> Load:
+    """So many clients for so long, and the other ones beside them."""
+    over, load, lock = threading.Event(), Load(), threading.Lock()
+
+    def ask(number):
+        chance = random.Random(number)
+        with client_of(server) as client:
+            while not over.is_set():
+                texts = chance.choices(list(alone), k=chance.randint(1, 4))
+                begin = time.perf_counter()
+                try:
+                    found = client.translate(texts)
+                except Exception as error:
+                    print(f"failed: {error}", file=sys.stderr)
+                    with lock:
+                        load.failed += 1
+                    continue
+                took = time.perf_counter() - begin
+                wrong = sum(
+                    each.text != alone[text].text or abs(each.score - alone[text].score) > CLOSE
+                    for text, each in zip(texts, found, strict=True)
+                )
+                with lock:
+                    load.seconds.append(took)
+                    load.texts += len(texts)
+                    load.wrong += wrong
+
+    def disturb(other):
+        chance = random.Random(0)
+        while not over.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                other(server, list(alone), chance)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
+    threads += [threading.Thread(target=disturb, args=(other,)) for other in others]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    while time.perf_counter() - begin < seconds:
+        load.memory.append(resident(server.process))
+        time.sleep(1)
+    over.set()
+    for thread in threads:
+        thread.join()
+    load.duration = time.perf_counter() - begin
+    return load
+
+
+def resident(process: int) -> float:
+    """A process' memory in MiB."""
+    status = pathlib.Path("/proc", str(process), "status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
+
+
+def garbage(server, texts, chance) -> None:
+    """Bytes that are no request, and requests that are none."""
+    for address in (server.rest, server.grpc):
+        with socket.create_connection(address.split(":"), timeout=10) as connection:
+            connection.sendall(chance.randbytes(chance.randint(1, 2000)))
+    for body in (b"{", b'{"instances": []}', b'{"instances": [[1, 2], "a"]}', b'{"inputs": {"words": ["a"]}}'):
+        send(server, body).getresponse().read()
+    time.sleep(0.05)
+
+
+def quitter(server, texts, chance) -> None:
+    """Asks, and is gone before the answer, or before the question is out."""
+    body = json.dumps({"instances": chance.choices(texts, k=8)}).encode()
+    send(server, body).close()
+    with socket.create_connection(server.rest.split(":"), timeout=10) as connection:
+        head = f"POST /v1/models/{server.model}:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body[: len(body) // 2])
+    time.sleep(0.05)
+
+
+def flood(server, texts, chance) -> None:
+    """Sixteen requests of 32 texts at once."""
+    body = json.dumps({"instances": chance.choices(texts, k=32)}).encode()
+    for connection in [send(server, body) for _ in range(16)]:
+        connection.getresponse().read()
+    time.sleep(0.5)
+
+
+def send(server, body) -> http.client.HTTPConnection:
+    """A connection by which a request has been sent."""
+    connection = http.client.HTTPConnection(server.rest, timeout=60)
+    connection.request("POST", f"/v1/models/{server.model}:predict", body)
+    return connection
+
+
+UNWANTED = garbage, quitter, flood
+
+if __name__ == "__main__":
+    main()

@@ -30,7 +30,7 @@ def test_gives_what_one_whole_gives(rows, hypotheses, first_half_is_longer):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("rows", "hypotheses", "sizes"), [(127, 1, [127]), (129, 1, [64, 65]), (26, 5, [13, 13])])
+@pytest.mark.parametrize(("rows", "hypotheses", "sizes"), [(79, 1, [79]), (81, 1, [40, 41]), (16, 5, [8, 8])])
 def test_few_rows_stay_together(rows, hypotheses, sizes):
     seen = []
 

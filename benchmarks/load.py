@@ -50,10 +50,11 @@ def main() -> None:
         print(f"\n{len(texts)} texts, {arguments.clients} clients, {arguments.seconds:g} s each part\n")
         print("| | requests | texts a second | median ms | 99th percentile ms | wrong | failed | server's memory MiB |")
         print("|---|---|---|---|---|---|---|---|")
+        loads = []
         for name, others in (("alone", ()), ("beside garbage, quitters and a flood", UNWANTED)):
-            found = run(server, alone, others, arguments.clients, arguments.seconds)
-            print(f"| {name} | {found} |", flush=True)
-    if found.wrong or found.failed:
+            loads.append(run(server, alone, others, arguments.clients, arguments.seconds))
+            print(f"| {name} | {loads[-1]} |", flush=True)
+    if any(load.wrong or load.failed for load in loads):
         raise SystemExit("there were wrong answers, or none")
 
 
@@ -73,13 +74,13 @@ class Load:
         self.duration = 0.0
 
     def __str__(self):
-        milliseconds = sorted(1e3 * each for each in self.seconds)
+        milliseconds = sorted(1e3 * each for each in self.seconds) or [float("nan")]
         tail = milliseconds[min(len(milliseconds) - 1, len(milliseconds) * 99 // 100)]
         # By quarters of the time, so that growth would be seen.
         points = [self.memory[round(part * (len(self.memory) - 1) / 4)] for part in range(5)]
         return " | ".join(
             (
-                f"{len(milliseconds):,}",
+                f"{len(self.seconds):,}",
                 f"{self.texts / self.duration:,.0f}",
                 f"{statistics.median(milliseconds):.1f}",
                 f"{tail:.1f}",

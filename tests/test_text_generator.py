@@ -151,7 +151,7 @@ def test_what_is_generated_is_scored_alike(of_characters):
             assert abs(found.log_probability - difference) < 1e-4
 
 
-# Saved and loaded.
+# What attends to what.
 
 
 @pytest.mark.parametrize("text", PROMPTS)
@@ -180,8 +180,18 @@ def test_attention_without_a_start_token(of_characters):
     assert bare.attend(["abc"])[0].source_tokens == ["a", "b", "c"]
     with pytest.raises(ValueError, match="position 1 has no tokens"):
         bare.attend(["abc", ""])
+    assert len(bare.attend(["a" * 24])[0].source_tokens) == 24
     with pytest.raises(ValueError, match="position 0 has 25 tokens, which does not fit"):
         bare.attend(["a" * 25])
+
+
+def test_attention_of_a_text_that_fills_the_context(of_characters):
+    assert len(of_characters.attend(["a" * 23])[0].source_tokens) == 24
+    with pytest.raises(ValueError, match="position 0 has 24 tokens, which leaves no room in the model's context of 24"):
+        of_characters.attend_by_head(["a" * 24])
+
+
+# Saved and loaded.
 
 
 def test_saved_and_loaded_in_a_new_process_it_says_the_same(generator, tmp_path):
@@ -335,6 +345,7 @@ def test_an_export_shows_the_attention_that_the_generator_shows(generator, expor
     )
 
 
+@pytest.mark.slow
 def test_an_export_runs_with_tensorflow_alone(generator, exported, tmp_path):
     moved = shutil.copytree(exported, tmp_path / "7")
     program = """

@@ -84,8 +84,9 @@ def _start_up(measured: dict[str, Any] | None) -> list[str]:
         return []
     seconds = {name: f"{measured[f'{name}_seconds']:.1f} s" for name in ("load", "first")}
     return [
-        f"| to serve | {measured['size'] / 1e6:.1f} MB; loaded in {seconds['load']}, the first text in"
-        f" {seconds['first']}, later ones in {measured['later_seconds'] * 1e3:.1f} ms, on {measured['cores']} cores |"
+        f"| to serve | {measured['size'] / 1e6:.1f} MB; loaded in {seconds['load']}, the first text, of at most 16"
+        f" tokens, in {seconds['first']}, later ones in {measured['later_seconds'] * 1e3:.1f} ms, on"
+        f" {measured['cores']} cores |"
     ]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.decoding.stop_strings import LONGEST
+from zoo.padding import unpadded
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
 from zoo.results import Generation, Score
 from zoo.text_lists import check_texts
@@ -41,6 +42,8 @@ class TextContinuation(abc.ABC):
 
     A subclass gives functions of tensors. All else, lists of any length, their batches and their order, is here.
     """
+
+    _has_start = False  # whether a start token stands before a text, where that is known
 
     @abc.abstractmethod
     def _generate(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -195,12 +198,12 @@ class TextContinuation(abc.ABC):
     def _drawn(self, function, texts, batch_size, make):
         """What is made of each text, its tokens and their weights."""
         texts = check_texts(texts)
-        self._check_room(texts, 0)
+        self._check_room(texts, int(self._has_start))
         drawn = [None] * len(texts)
         for rows, batch in batches_of(texts, batch_size):
             found = function(text=batch)
             for row, tokens, weights in zip(rows, found["tokens"].numpy(), found["weights"].numpy(), strict=True):
-                tokens = [token.decode() for token in tokens if token]
+                tokens = unpadded(tokens)
                 if not tokens:
                     raise ValueError(f"The text at position {row} has no tokens whose attention could be shown.")
                 drawn[row] = make(texts[row], tokens, weights[..., : len(tokens), : len(tokens)])

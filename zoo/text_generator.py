@@ -17,6 +17,7 @@ from zoo.decoding import Sampling, draw, log_probabilities, sample
 from zoo.decoding.stop_strings import StopStrings
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
+from zoo.padding import zeroed
 from zoo.text import END, PADDING, START, Tokenizer
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
@@ -79,6 +80,10 @@ class TextGenerator(TextContinuation, tf.Module):
         self.tokenizer = tokenizer
         self.context_length = context_length
         self.add_start = add_start
+
+    @property
+    def _has_start(self):
+        return self.add_start
 
     def _check_room(self, texts, new):
         longest, what = self.context_length - new, "leaves no room" if new else "does not fit"
@@ -201,7 +206,7 @@ class TextGenerator(TextContinuation, tf.Module):
         tokens = self.tokenizer.tokenize(text, add_start=self.add_start, max_length=self.context_length)
         with inference(self.context_length):
             maps = self.model.attention_maps(tokens)
-        return tokens, tf.where((tokens != PADDING)[:, None, None, :, None], tf.cast(maps, tf.float32), 0.0)
+        return tokens, zeroed(maps, tokens)
 
     def packed(self) -> TextGenerator:
         """The same with the model as a server runs it, see `zoo.packed`."""

@@ -6,9 +6,9 @@ import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import tensorflow as tf
 
+from zoo.padding import unpadded
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
 from zoo.results import Score, Translation
 from zoo.text_lists import check_texts, rows_of_batches
@@ -164,7 +164,7 @@ class TextToText(abc.ABC):
         for rows, result in self._batches(function, texts, batch_size):
             columns = (result[name] for name in ("source_tokens", "target_tokens", *names))
             for row, source, target, *weights in zip(rows, *columns, strict=True):
-                drawn[row] = make(texts[row], _unpadded(source), _unpadded(target), *weights)
+                drawn[row] = make(texts[row], unpadded(source), unpadded(target), *weights)
         return drawn
 
     @staticmethod
@@ -182,8 +182,3 @@ def batches_of(texts: list[str], batch_size: int) -> Iterator[tuple[list[int], t
     """
     for rows in rows_of_batches(texts, batch_size):
         yield rows, tf.constant([texts[row].encode("utf-8", "replace") for row in rows])
-
-
-def _unpadded(tokens: np.ndarray) -> list[str]:
-    """The tokens of a row but for its padding, whose piece is the empty string."""
-    return [token.decode() for token in tokens if token]

@@ -14,7 +14,8 @@ from zoo.atomic import replaced_folder
 from zoo.decoding import beam_search, check_beam, greedy, in_halves, log_probabilities
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
-from zoo.text import PADDING, START, Tokenizer
+from zoo.padding import zeroed
+from zoo.text import START, Tokenizer
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_to_text import TextToText
@@ -112,16 +113,24 @@ class Translator(TextToText, tf.Module):
     @tf.function(input_signature=[_TEXT, *_SETTINGS.values()], autograph=False)
     def _generate(self, text, max_target_length, length_penalty):
         """As `_translate`, with settings of each row `(B,)`."""
-        limits = tf.clip_by_value(max_target_length, 0, self.max_target_length)
-        # Of what is no number or out of range, the translator's own.
-        fits = (length_penalty >= 0) & (length_penalty <= _LARGEST_PENALTY)
-        length_penalty = tf.where(fits, length_penalty, self.length_penalty)
+        settings = {"max_target_length": max_target_length, "length_penalty": length_penalty}
+        checks = [
+            tf.debugging.assert_equal(tf.size(setting), tf.size(text), f"`{name}` must be one for each text")
+            for name, setting in settings.items()
+        ]
+        with tf.control_dependencies(checks):
+            limits = tf.clip_by_value(max_target_length, 0, self.max_target_length)
+            # Of what is no number or out of range, the translator's own.
+            fits = (length_penalty >= 0) & (length_penalty <= _LARGEST_PENALTY)
+            length_penalty = tf.where(fits, length_penalty, self.length_penalty)
         ids, scores = self._decode(self._source_ids(text), limits, length_penalty, self.beam_size, 1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
     @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
     def _score(self, text, target):
         """The log-probability `(B,)` of each target as the translation of the text, and how many tokens it has."""
+        if not hasattr(self.model, "without_logits"):
+            raise ValueError("`score` needs a model with `without_logits` and `output_weights`; this one has neither.")
         # What is longer is cut off as a search cuts it off, without an end.
         tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)
         tokens = tokens[:, : self.max_target_length]
@@ -233,7 +242,7 @@ class Translator(TextToText, tf.Module):
         previous = tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=START)
         with inference(max(self.max_source_length, self.max_target_length)):
             maps, source_maps = self.model.attention_maps(source, previous)
-        return ids, _zeroed(maps, ids), _zeroed(source_maps, source)
+        return ids, zeroed(maps, ids), zeroed(source_maps, source)
 
     def packed(self) -> Translator:
         """The same with the model as a server runs it, see `zoo.packed`."""
@@ -249,7 +258,9 @@ class Translator(TextToText, tf.Module):
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
-        functions = {"serving_default": self._translate, "generate": self._generate, "score": self._score}
+        functions = {"serving_default": self._translate, "generate": self._generate}
+        if hasattr(self.model, "without_logits"):
+            functions["score"] = self._score
         if self.has_attention:
             functions["attention"] = self._attend
             if self.has_heads:
@@ -332,8 +343,3 @@ def _check_penalty(length_penalty):
         raise ValueError(
             f"`length_penalty` must be from 0 to {_LARGEST_PENALTY:g}. Received: length_penalty={length_penalty}"
         )
-
-
-def _zeroed(maps, ids):
-    """Weights `(B, layers, H, T, S)` without the rows where ids `(B, T)` are padding."""
-    return tf.where((ids != PADDING)[:, None, None, :, None], tf.cast(maps, tf.float32), 0.0)

@@ -79,6 +79,15 @@ def test_attention_maps_are_the_models(model, packed):
         np.testing.assert_allclose(maps, model.attention_maps(tokens), atol=1e-5)
 
 
+def test_positions_are_kept_for_the_longest_text_alone(randomize):
+    model = randomize(GPT(**SIZES))
+    short = pack(model, 9)
+    assert short.context_length == 9
+    assert [9, 13] in [each.shape for each in short.variables]
+    with inference(16):
+        np.testing.assert_allclose(stepped(short, TOKENS[:, :6]), stepped(model, TOKENS[:, :6]), atol=2e-5)
+
+
 def test_what_has_no_packed_form_stays_as_it_is(randomize):
     class Own(GPT):
         pass

@@ -13,7 +13,7 @@ SIZES = dict(units=12, num_heads=3, feed_forward_units=10, encoder_layers=1, dec
 KINDS = {
     "as in the paper": {},
     "norm first": dict(norm_first=True, tied_embeddings="all"),
-    "learned": dict(positions="learned", max_length=9, tied_embeddings="none", normalization="rms"),
+    "learned": dict(positions="learned", max_length=16, tied_embeddings="none", normalization="rms"),
     "modern": dict(
         positions="rotary",
         norm_first=True,
@@ -22,6 +22,8 @@ KINDS = {
         activation="swiglu",
     ),
     "rotary": dict(positions="rotary", tied_embeddings="none"),
+    "norm first, untied": dict(norm_first=True, tied_embeddings="none"),
+    "norm first, learned": dict(norm_first=True, positions="learned", max_length=16, tied_embeddings="none"),
 }
 # Rows of all lengths, one without any token.
 SOURCE = np.array([[4, 5, 6, 7, 3], [9, 3, 0, 0, 0], [0, 0, 0, 0, 0], [12, 8, 3, 0, 0]], "int32")
@@ -87,11 +89,23 @@ def test_a_beam_finds_the_same(model, packed):
 
 
 def test_every_weight_is_kept_once(model, packed):
-    """So many numbers more than the model's are the constants beside features, centring and residual matrices."""
+    """So many numbers more than the model's are constants beside features, positions, and centring and residuals."""
     sizes = [int(np.prod(weight.shape)) for weight in packed.weights]
     ours, more = sum(sizes), sum(int(np.prod(weight.shape)) for weight in model.weights)
     assert len({id(weight) for weight in packed.weights}) == len(sizes)
     assert more < ours < 1.5 * more
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_positions_are_kept_for_the_longest_target_alone(positions, randomize):
+    model = randomize(Transformer(13, 13, **SIZES, positions=positions, max_length=7))
+    short = pack(model, 3)
+    assert [3, 13] in [each.shape for each in short.variables]
+    with inference(16):
+        np.testing.assert_allclose(stepped(short, SOURCE), stepped(model, SOURCE), atol=2e-5)
+    if positions == "learned":
+        with pytest.raises(ValueError, match=r"A target may have 8 tokens, more than the 7 learned positions"):
+            pack(model, 8)
 
 
 def test_mixed_precision_is_packed_in_float32(randomize):

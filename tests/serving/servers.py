@@ -28,7 +28,7 @@ class Client:
     """What asks a server for a model, by REST and gRPC."""
 
     answers_nothing = True  # whether a request of no rows has an answer
-    warmed = process = None  # how many requests of the warm-up file it has answered, and its number
+    warmed = process = None  # how many requests of the warm-up file it has answered, and its process id
 
     def __init__(self, model, rest, grpc_address):
         self.model, self.rest, self.grpc = model, rest, grpc_address

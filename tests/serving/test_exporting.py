@@ -74,6 +74,25 @@ def test_a_path_that_is_a_file(translator, tmp_path):
     assert (tmp_path / "tiny").read_text() == "mine"
 
 
+def test_files_that_depend_on_what_was_exported(translator, tmp_path, quick_save):
+    def files(folder):
+        seen.update(path.name for path in folder.iterdir())
+        return {"README.md": "of " + str(len(seen))}
+
+    seen = set()
+    version = export(translator, tmp_path / "tiny", files)
+    assert {"assets.extra", "batching_params.pbtxt"} <= seen
+    assert "README.md" not in seen
+    assert (version / "README.md").read_text() == f"of {len(seen)}"
+
+    def fails(folder):
+        raise RuntimeError("no card")
+
+    with pytest.raises(RuntimeError, match="no card"):
+        export(translator, tmp_path / "tiny", fails)
+    assert [path.name for path in (tmp_path / "tiny").iterdir()] == ["1"]
+
+
 def test_a_crash_in_the_middle_leaves_no_version_and_nothing_temporary(translator, tmp_path, monkeypatch):
     def crash(_, folder, signatures, options):
         os.makedirs(os.path.join(folder, "variables"))

@@ -1,7 +1,4 @@
-"""Exports behind TensorFlow Serving, or a stand-in: warm-up, batching, REST and gRPC, and whatever clients send.
-
-The server itself is tried too where there is one: `tensorflow_model_server` on the PATH, or named by TF_SERVING_BIN.
-"""
+"""Exports behind TensorFlow Serving, or a stand-in: warm-up, batching, REST and gRPC, and whatever clients send."""
 
 import concurrent.futures
 import math

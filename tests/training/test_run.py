@@ -57,8 +57,14 @@ class TestFolders:
     def test_of_the_exported_version(self, trained):
         run, version = trained / "runs" / "backwards", trained / "saved_models" / "backwards" / "1"
         assert names(version) >= {"saved_model.pb", "variables", "README.md", "metrics.json", "recipe.json"}
-        for file in ("metrics.json", "recipe.json"):
-            assert (version / file).read_bytes() == (run / file).read_bytes()
+        assert (version / "recipe.json").read_bytes() == (run / "recipe.json").read_bytes()
+        metrics = json.loads((version / "metrics.json").read_text(encoding="utf-8"))
+        start_up = metrics.pop("start_up")
+        assert metrics == json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+        size, load, first, later, cores = start_up.values()
+        assert size > (version / "saved_model.pb").stat().st_size
+        assert 0 < later < first and load > 0 and cores >= 1
+        assert f"| to serve | {size / 1e6:.1f} MB; loaded in {load:.1f} s, " in (version / "README.md").read_text()
 
     def test_metrics(self, trained):
         metrics = json.loads((trained / "runs" / "backwards" / "metrics.json").read_text(encoding="utf-8"))
@@ -114,8 +120,11 @@ class TestLoadingARun:
         run = Run.load(trained / "runs" / "backwards")
         version = run.export(tmp_path / "again")
         assert version == tmp_path / "again" / "1"
-        for file in ("README.md", "metrics.json", "recipe.json"):
-            assert (version / file).read_bytes() == (trained / "saved_models/backwards/1" / file).read_bytes()
+        before = trained / "saved_models/backwards/1"
+        assert (version / "recipe.json").read_bytes() == (before / "recipe.json").read_bytes()
+        cards = ((each / "README.md").read_text().splitlines() for each in (version, before))
+        one, other = ([line for line in card if "| to serve |" not in line] for card in cards)
+        assert one == other
         assert zoo.load(version)(WORDS) == run.trained(WORDS)
 
     @pytest.mark.parametrize("file", ["recipe.json", "metrics.json"])

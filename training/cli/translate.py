@@ -1,4 +1,4 @@
-"""Commands of translators."""
+"""Commands of translators, and of attention."""
 
 from __future__ import annotations
 

@@ -110,18 +110,19 @@ class _Search:
         cache = tf.nest.map_structure(lambda each: tf.repeat(each, self.size, axis=1), cache)
 
         def step(position, fixed, open_rows, moving, finished):
-            (memory, limits, *penalty), (tokens, log_probabilities, cache) = fixed, moving
+            (memory, limits, powers, of_limits), (tokens, log_probabilities, cache) = fixed, moving
             logits, cache, weights = self.model.step(tokens, position, memory, cache)
             if self.return_weights and weights is None:
                 raise ValueError("`return_weights` needs a model with attention; this one returns no weights.")
             totals, parents, tokens = self.candidates(logits, log_probabilities)
             ended = (tokens == END) | (position + 1 >= limits)[:, None]
-            finished = self.finish(finished, position, penalty, ended & open_rows[:, None], totals, parents, tokens)
+            finished = self.finish(finished, position, powers, ended & open_rows[:, None], totals, parents, tokens)
             # Of twice as many candidates as hypotheses at most half end here, so enough stay open.
             log_probabilities, kept = tf.math.top_k(tf.where(tokens == END, _NOTHING, totals), self.size)
             tokens, parents = (tf.gather(each, kept, batch_dims=1) for each in (tokens, parents))
             cache = tf.nest.map_structure(lambda each: tf.gather(each, parents, batch_dims=1), cache)
-            open_rows &= self.undecided(position + 1, limits, penalty, log_probabilities[:, 0], finished)
+            highest = log_probabilities[:, 0]
+            open_rows &= self.undecided(position + 1, limits, powers, of_limits, highest, finished)
             written = (tokens, parents, weights) if self.return_weights else (tokens, parents)
             return open_rows, (tokens, log_probabilities, cache), finished, written
 
@@ -137,7 +138,6 @@ class _Search:
     def candidates(self, logits, log_probabilities):
         """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
         logits.set_shape([None, self.size, None])  # which a loop may have lost
-        # The end token is the first of the ids that may be produced.
         number = min(2 * self.size, self.size * (logits.shape[-1] - END))
         totals, parents, tokens = top_k(logits, number, END, log_probabilities - log_normalizer(logits))
         if number < 2 * self.size:
@@ -147,17 +147,16 @@ class _Search:
             parents, tokens = tf.pad(parents, extra), tf.pad(tokens, extra, constant_values=END)
         return totals, parents, tokens
 
-    def finish(self, finished, position, penalty, ended, totals, parents, tokens):
+    def finish(self, finished, position, powers, ended, totals, parents, tokens):
         """The finished hypotheses, with those among the K likeliest candidates that have ended."""
-        scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / _penalty(position + 1, penalty[0])[:, None]
+        scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / _penalty(position + 1, powers)[:, None]
         ends = tf.stack([tf.fill(tf.shape(tokens), position), parents, tokens], axis=2)[:, : self.size]
         scores, best = tf.math.top_k(tf.concat([finished.scores, scores], axis=1), self.size)
         return _Finished(scores, tf.gather(tf.concat([finished.ends, ends], axis=1), best, batch_dims=1))
 
-    def undecided(self, position, limits, penalty, highest, finished):
+    def undecided(self, position, limits, powers, of_limits, highest, finished):
         """Which rows an open hypothesis may still change, given the log-probability of the likeliest one."""
         # It can only become less likely; its penalty is at most that of the limit, and at least that of the next step.
-        powers, of_limits = penalty
         bounds = highest / of_limits, highest / _penalty(position + 1, powers)
         may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
         full = finished.scores[:, -1] > _NOTHING

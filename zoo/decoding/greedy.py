@@ -59,7 +59,6 @@ def greedy(model, source, limits, return_weights=False):
         if return_weights and weights is None:
             raise ValueError("`return_weights` needs a model with attention; this one returns no weights.")
         logits.set_shape([None, 1, None])  # which a loop may have lost
-        # The end token is the first of the ids that may be produced.
         best = top_k(logits, 1, first=END)
         token = tf.where(open_rows, best.places[:, 0], PADDING)
         written = token, tf.where(open_rows, (best.values - log_normalizer(logits))[:, 0], 0.0)

@@ -9,7 +9,8 @@ def in_halves(decode, results, rows, hypotheses):
     """Decodes two halves of the rows, each in a loop of its own, which a runtime with two threads runs side by side.
 
     A second thread for the operations of one loop brings little, as most are too small to be shared. A loop over parts
-    would not do: TensorFlow begins an iteration when the one before has ended. Few rows stay together.
+    does not do: whatever its `parallel_iterations`, parts that are loops themselves were seen to run one after another.
+    Few rows stay together.
 
     Args:
         decode: `decode(*rows) -> tuple of tensors`, whose first axis has the rows.

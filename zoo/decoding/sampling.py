@@ -126,7 +126,7 @@ def draw(logits, position, sampling, history):
 
 
 def _likeliest(logits):
-    # The end token is the first of the ids that may be produced.
+    """The likeliest id that may be written, int32 `(B,)`, from logits `(B, V)`."""
     return top_k(logits[:, None], 1, first=END).places[:, 0]
 
 

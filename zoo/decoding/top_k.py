@@ -37,7 +37,7 @@ def top_k(values, k, first=0, added=None):
         added: float `(B, N)`, what is added to all values of a row; None for nothing.
 
     Returns:
-        `Largest`. Of equal values any may come, but as the largest, which is the first of them.
+        `Largest`. Of equal values any may come; of one row the largest is the first of them.
     """
     number, size = values.shape[1:]
     if size < 4 * _CHUNK * k:

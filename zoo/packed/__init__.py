@@ -21,6 +21,9 @@ def pack(model, longest):
     Returns:
         What has the same methods for decoding, scoring and showing its attention, and gives the same numbers but for
         rounding; it computes in float32. Of a subclass, and of weights that are not float32, the model itself.
+
+    Raises:
+        ValueError: a translator has fewer learned positions.
     """
     packed = _PACKED.get(type(model))
     if packed is None or any(weight.dtype != "float32" for weight in model.weights):

@@ -11,7 +11,7 @@ from zoo.packed.rows import Norm, Unnormalized, normalized
 
 
 class PackedGPT(tf.Module):
-    """What a `zoo.models.GPT` computes, in float32, with its methods for decoding and scoring.
+    """What a `zoo.models.GPT` computes, in float32, with its methods for decoding, scoring and showing its attention.
 
     Axes: B batch, K hypotheses a row, T length, V vocabulary, D width, G key and value heads, d width of a head,
     P length of the longest prompt, S tokens so far, P included.
@@ -80,7 +80,7 @@ class PackedGPT(tf.Module):
         return tf.reshape(logits, [-1, hypotheses, self.vocabulary_size]), (bias, tuple(new)), None
 
     def without_logits(self):
-        """As `zoo.models.GPT.without_logits`, as a function of ids `(B, T)`; its rows are `(B, T, D + 1)`."""
+        """As `zoo.models.GPT.without_logits`, as a function of ids `(B, T)`; see `PackedOutput.scaled` for its rows."""
 
         def rows_of(tokens):
             rows, _ = self._read(tokens, _from_the_start(tokens))
@@ -90,7 +90,7 @@ class PackedGPT(tf.Module):
         return rows_of
 
     def output_weights(self):
-        """The last product's weights `(V, D + 1)` and its bias `(V,)` or None."""
+        """The last product's weights and its bias, see `PackedOutput.weights`."""
         return self._output.weights()
 
     def attention_maps(self, tokens):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from zoo.layers.functions.positions import frequencies
 from zoo.packed.decoder_layer import PackedDecoderLayer
 from zoo.packed.output import PackedOutput
-from zoo.packed.product import FORBIDDEN, Product, as_array, variable
+from zoo.packed.product import FORBIDDEN, as_array, variable
 from zoo.packed.rows import Norm, Unnormalized, normalized
 
 
@@ -23,6 +23,9 @@ class PackedTransformer(tf.Module):
     Args:
         model: the model. Later changes of its weights are not to be made.
         longest: how many tokens a target may have.
+
+    Raises:
+        ValueError: there are fewer learned positions.
     """
 
     has_attention = True
@@ -43,23 +46,27 @@ class PackedTransformer(tf.Module):
         self._heads, self._width = model.num_heads, model.units // model.num_heads
         self._prepare = [layer.prepare for layer in layers]
 
-        scale, constant = model.units**0.5, first.constant
-        table = as_array(model.get_layer("target_embedding").embeddings)
-        self._scaled = None
+        # Scaled and centred, unless they are the output's weights as well, or the encoder's.
+        table, constant = as_array(model.get_layer("target_embedding").embeddings), first.constant
+        self._scale, self._centring = 1.0, None
         if model.tied_embeddings == "none":
-            table = np.pad(self._part(scale * table, first)[..., :-1], [[0, 0], [0, 1]], constant_values=constant)
+            table = self._part(model.units**0.5 * table, first)[:, :-1]
         else:
-            # They are the output's weights as well, or the encoder's.
-            table = np.pad(table, [[0, 0], [0, 1]], constant_values=1)
-            scaled = np.pad(self._part(scale * np.eye(model.units), first)[..., :-1], [[0, 1], [0, 1]])
-            scaled[-1, -1] = constant
-            self._scaled = Product(scaled)
-        self._embeddings = variable(table)
+            self._scale = model.units**0.5
+            constant /= self._scale
+            self._centring = Unnormalized(first).residual() if first.centred and self.norm_first else None
+        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=constant))
         if model.tied_embeddings == "all":
             self._encoder.embeddings = self._embeddings
         self._positions = None
         if model.positions == "learned":
-            table = as_array(model.get_layer("target_positions").embeddings)[:longest]
+            table = as_array(model.get_layer("target_positions").embeddings)
+            if len(table) < longest:
+                raise ValueError(
+                    f"A target may have {longest} tokens, more than the {len(table)} learned positions that there are."
+                    " Give the Translator a smaller `max_target_length`."
+                )
+            table = table[:longest]
             self._positions = variable(self._part(table, first))
         elif model.positions == "sinusoidal":
             table = _waves(longest, model.units, model.get_layer("target_positions").max_wavelength)
@@ -108,7 +115,7 @@ class PackedTransformer(tf.Module):
         return logits, tuple(new), _where_allowed(weights, memory["mask"][:, None])
 
     def without_logits(self):
-        """As `zoo.models.Transformer.without_logits`, as a function of ids; its rows are `(B, T, D + 1)`."""
+        """As `zoo.models.Transformer.without_logits`, as a function of ids; see `PackedOutput.scaled` for its rows."""
 
         def rows_of(inputs):
             rows, shape, _ = self._read(self._memory(inputs["source"]), inputs["target"])
@@ -118,7 +125,7 @@ class PackedTransformer(tf.Module):
         return rows_of
 
     def output_weights(self):
-        """The last product's weights `(V, D + 1)` and its bias `(V,)` or None."""
+        """The last product's weights and its bias, see `PackedOutput.weights`."""
         return self._output.weights()
 
     def attention_maps(self, source, target):
@@ -154,14 +161,14 @@ class PackedTransformer(tf.Module):
     def _embedded(self, tokens, positions):
         """Rows `(N, D + 1)` of tokens `(N,)` at positions `(N,)` or `(1,)`, and how their heads turn `(., 1, ...)`."""
         rows = tf.gather(self._embeddings, tokens)
-        rows = rows if self._scaled is None else self._scaled(rows)
+        rows = rows if self._scale == 1 else rows * self._scale
+        rows = rows if self._centring is None else self._centring(rows)
         if self._positions is not None:
-            # Rows that have ended are stepped on with the others.
-            rows += tf.gather(self._positions, tf.minimum(positions, self._positions.shape[0] - 1))
+            rows += tf.gather(self._positions, positions)
         return rows, self._layers[0].self_attention.turns(positions[:, None])
 
     def _part(self, values, first):
-        """What is in the sum that the first part reads: `(..., D + 1)`. Of norms behind, `Norm.residual` does more."""
+        """What is in the sum that the first part reads: `(..., D + 1)`, without its mean if norms come first."""
         return first.part(values) if self.norm_first else np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, 1)])
 
 

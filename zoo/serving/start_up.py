@@ -9,6 +9,7 @@ import time
 
 import tensorflow as tf
 
+from zoo.serving.layout import SAVED_MODEL_FILE
 from zoo.text_generator import TextGenerator
 from zoo.translator import Translator
 
@@ -20,10 +21,10 @@ class StartUp:
     """What a version asks of a server.
 
     Attributes:
-        size: bytes of all its files.
+        size: bytes of what a server loads and warms up with.
         load_seconds: until it is loaded.
-        first_seconds: how long the first request takes, of one text to `generate`, during which much is set up. A
-            server that warms up makes it before it takes others.
+        first_seconds: how long the first request takes, of one text to `generate` for at most 16 tokens, during which
+            much is set up. A server that warms up makes it before it takes others.
         later_seconds: how long the same takes later, the median.
         cores: of the machine.
     """
@@ -41,6 +42,9 @@ def measure_start_up(version: pathlib.Path, model: Translator | TextGenerator) -
     Args:
         version: the folder that the model was exported to.
         model: what was exported.
+
+    Returns:
+        What was measured, with one thread an operation.
     """
     request = model.example_requests(model.example_texts()[:1])["generate"]
     feed = {name: value.numpy() for name, value in request.items()}
@@ -58,7 +62,9 @@ def measure_start_up(version: pathlib.Path, model: Translator | TextGenerator) -
             first, *later = (_timed(lambda: session.run(outputs, inputs))[0] for _ in range(1 + _LATER))
     finally:
         logger.setLevel(level)
-    size = sum(file.stat().st_size for file in version.rglob("*") if file.is_file())
+    parts = (version / SAVED_MODEL_FILE, *(version / part for part in ("variables", "assets", "assets.extra")))
+    files = (file for part in parts for file in (part, *part.rglob("*")) if file.is_file())
+    size = sum(file.stat().st_size for file in files)
     return StartUp(size, load_seconds, first, sorted(later)[_LATER // 2], os.cpu_count() or 1)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 PADDING = 0
 UNKNOWN = 1
 START = 2
-END = 3
+END = 3  # the first of the ids that a model may write
 SPECIAL_PIECES = ("", "<unk>", "<s>", "</s>")
 REPLACEMENT = "\ufffd"
 

@@ -48,6 +48,8 @@ bench: .venv/ready-peers
 	$(BIN)/python benchmarks/thought_vector.py
 	$(BIN)/python benchmarks/gpt_training.py
 	$(BIN)/python benchmarks/generation.py
+	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python benchmarks/load.py
 
 clean:
 	rm -rf .venv build *.egg-info

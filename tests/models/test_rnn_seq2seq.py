@@ -289,7 +289,11 @@ def copying_batches():
 @pytest.mark.parametrize(
     ("attention", "cell", "jit_compile"),
     # Under XLA the batch is of unknown size, too, inside the loop and in its gradient. It compiles slowly, so once.
-    [("additive", "gru", True), ("dot", "lstm", False), (None, "gru", False)],
+    [
+        pytest.param("additive", "gru", True, marks=pytest.mark.long),
+        ("dot", "lstm", False),
+        (None, "gru", False),
+    ],
 )
 def test_fit_learns_from_batches_of_two_shapes(attention, cell, jit_compile):
     keras.utils.set_random_seed(0)

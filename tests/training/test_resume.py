@@ -108,7 +108,10 @@ class TestStops:
                 (TRANSFORMER, FLOAT16, "training.accumulate=5", "training.average_decay=0.9", DECAY),
                 marks=pytest.mark.long,
             ),
-            (RNN, "training.steps_per_epoch=5", "training.average_decay=0.9", "training.warmup_steps=7", PIECES),
+            pytest.param(
+                (RNN, "training.steps_per_epoch=5", "training.average_decay=0.9", "training.warmup_steps=7", PIECES),
+                marks=pytest.mark.long,
+            ),
             pytest.param(
                 (RNN, BFLOAT16, "training.batch_tokens=160", "training.average_last=2", "training.validate_every=2"),
                 marks=pytest.mark.long,

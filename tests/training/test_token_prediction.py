@@ -153,6 +153,7 @@ class TestMetrics:
         loss, right = tokens_loss(model, data)
         assert found == {"loss": pytest.approx(loss, rel=1e-5), "token_accuracy": pytest.approx(right, rel=1e-5)}
 
+    @pytest.mark.long
     def test_an_epochs_log_is_the_mean_over_tokens_too(self, randomize):
         model = randomize(transformer())
         data = list(batches(UNEQUAL))
@@ -197,7 +198,7 @@ class TestPrecision:
         ("family", "policy", "jit_compile"),
         [
             pytest.param(transformer, "mixed_bfloat16", True, marks=pytest.mark.long),
-            (transformer, "mixed_float16", False),
+            pytest.param(transformer, "mixed_float16", False, marks=pytest.mark.long),
             (rnn, "mixed_bfloat16", False),
             pytest.param(rnn, "mixed_float16", True, marks=pytest.mark.long),
         ],

@@ -1,0 +1,80 @@
+"""What imports what: each part of the house knows those below it and no others."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+FILES = sorted(file for folder in ("zoo", "training") for file in (ROOT / folder).rglob("*.py"))
+
+# What each part may import, beside itself. What is not named here stands on top of zoo/ and may import all of it.
+BELOW = {
+    "zoo.layers": set(),
+    "zoo.models": {"zoo.layers"},
+    "zoo.text": set(),
+    "zoo.atomic": set(),
+    "zoo.results": set(),
+    "zoo.text_lists": set(),
+    "zoo.pictures": {"zoo.atomic"},
+    "zoo.padding": {"zoo.text"},
+    "zoo.decoding": {"zoo.text"},
+    "zoo.packed": {"zoo.layers", "zoo.models"},
+    "zoo.serving.layout": set(),
+    "zoo.serving.checking": {"zoo.serving.layout"},
+    "zoo.serving.clients": {"zoo.results", "zoo.text_lists"},
+}
+
+
+def name_of(file):
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(file):
+    """The modules of this project that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: a relative import"
+            module = node.module
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                is_module = (ROOT / inner.replace(".", "/")).with_suffix(".py").exists()
+                yield inner if is_module or (ROOT / inner.replace(".", "/")).is_dir() else module
+
+
+def part_of(module):
+    return next((part for part in sorted(BELOW, key=len, reverse=True) if f"{module}.".startswith(f"{part}.")), None)
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_a_file_imports_what_is_below_it(file):
+    module = name_of(file)
+    part = part_of(module)
+    for imported in imports(file):
+        if not imported.startswith(("zoo.", "training.")) and imported not in ("zoo", "training"):
+            if part in ("zoo.layers", "zoo.models"):
+                assert imported.split(".")[0] not in ("tensorflow", "torch", "jax"), f"{module} imports {imported}"
+            continue
+        assert not (module.startswith("zoo") and imported.startswith("training")), f"{module} imports {imported}"
+        if part is not None:
+            other = part_of(imported)
+            assert other == part or other in BELOW[part], f"{module} imports {imported}"
+
+
+def test_no_file_is_long():
+    """Of more than 350 lines one asks what else it holds."""
+    assert {name_of(file): lines for file in FILES if (lines := len(file.read_text().splitlines())) > 350} == {}
+
+
+def test_nothing_goes_round_in_a_circle():
+    modules = {name_of(file): set(imports(file)) for file in FILES}
+    graph = {
+        module: {each for each in found if each in modules and each != module} for module, found in modules.items()
+    }
+    while graph:
+        done = {module for module, found in graph.items() if not found}
+        assert done, f"a circle among {sorted(graph)}"
+        graph = {module: found - done for module, found in graph.items() if module not in done}

@@ -1,6 +1,6 @@
 # Each of these does all the set-up it needs, in .venv; a second call is quick.
 #   make demo         train dates in a few minutes, export, translate, draw
-#   make test         lint and tests
+#   make test         lint, types and tests
 #   make test-long    the tests that train several times over
 #   make test-peers   tests against PyTorch and other peers
 #   make test-torch   tests of the layers with Keras on PyTorch in the place of TensorFlow
@@ -34,6 +34,7 @@ test-torch: .venv/ready-peers
 lint: .venv/ready-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 
 format: .venv/ready-test
 	$(BIN)/ruff check --fix

@@ -26,7 +26,9 @@ class WeightAverage(keras.callbacks.Callback):
     def __init__(self, config: TrainingConfig):
         super().__init__()
         self._moving = config.average_decay is not None
-        self._last = collections.deque(maxlen=config.average_last) if config.average_last else None
+        self._last: collections.deque[list[np.ndarray]] | None = None
+        if config.average_last:
+            self._last = collections.deque(maxlen=config.average_last)
 
     def on_epoch_end(self, epoch, logs=None):
         """Remembers the weights."""
@@ -43,7 +45,8 @@ class WeightAverage(keras.callbacks.Callback):
         if self._moving:
             self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
         else:
-            self._assign([np.mean(each, axis=0, dtype=np.float32) for each in zip(*self._last, strict=True)])
+            remembered = zip(*(self._last or ()), strict=True)
+            self._assign([np.asarray(np.mean(each, axis=0, dtype=np.float32)) for each in remembered])
         try:
             yield
         finally:
@@ -59,12 +62,12 @@ class WeightAverage(keras.callbacks.Callback):
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Takes back what `state` gave."""
-        ages = collections.defaultdict(dict)
+        ages: dict[int, dict[int, np.ndarray]] = collections.defaultdict(dict)
         for name, array in state.items():
             age, index = map(int, name.split("/"))
             ages[age][index] = array
-        for age in sorted(ages):
-            self._last.append([ages[age][index] for index in sorted(ages[age])])
+        if self._last is not None:
+            self._last.extend([ages[age][index] for index in sorted(ages[age])] for age in sorted(ages))
 
     def _weights(self) -> list[np.ndarray]:
         return [np.array(variable) for variable in self.model.trainable_variables]

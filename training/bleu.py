@@ -46,7 +46,7 @@ def scores(
         the number of `pairs` and the same kinds of BLEU.
     """
     styles = {"bleu": (_metric("BLEU", tokenize=_tokenizer(language), force=True), [*hypotheses], [*references])}
-    if has_published_style(language):
+    if language is not None and has_published_style(language):
         prepared = (published_style(texts, language) for texts in (hypotheses, references))
         # As multi-bleu.perl, which published figures are computed by.
         styles["bleu_published_style"] = (_metric("BLEU", tokenize="none", smooth_method="none", force=True), *prepared)

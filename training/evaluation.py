@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from training import bleu
@@ -80,7 +80,7 @@ def evaluate(
         metric: what the task is judged by; with 'bleu' the result has BLEU beside the exact matches.
         language: the language of the targets, where it is known.
     """
-    groups = pairs.groups or [None] * len(pairs)
+    groups: Sequence[str | None] = pairs.groups or [None] * len(pairs)
     order = sorted(range(len(pairs)), key=lambda row: len(pairs.sources[row]))
     outputs = [""] * len(pairs)
 

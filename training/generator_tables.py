@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import pydantic
 from pydantic import Field, PositiveInt
@@ -49,7 +49,7 @@ MODELS = {"gpt": GPTConfig}
 class GeneratorRecipe(Recipe):
     """What a model that goes on with a text is made from."""
 
-    kinds: ClassVar = {
+    kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]] = {
         ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(CORPORA)}),
         ("model",): ("family", MODELS),
         ("tokenizer",): ("kind", TOKENIZERS),

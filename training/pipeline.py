@@ -65,8 +65,8 @@ def encode(
     too_long = int(tf.math.count_nonzero(~kept))
     if too_long == len(pairs):
         raise ValueError(f"All {too_long} pairs are longer than max_source={max_source} or max_target={max_target}.")
-    short = [tf.ragged.boolean_mask(side, kept) for side in (sources, targets)]
-    return EncodedPairs(*short, np.flatnonzero(kept), too_long)
+    sources, targets = (tf.ragged.boolean_mask(side, kept) for side in (sources, targets))
+    return EncodedPairs(sources, targets, np.flatnonzero(kept), too_long)
 
 
 def _ragged_ids(tokenizer: Tokenizer, texts: list[str], chunk: int = 1024) -> tf.RaggedTensor:

@@ -10,7 +10,7 @@ import difflib
 import json
 import pathlib
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -110,7 +110,7 @@ def _override(tables: dict[str, Any], override: str) -> None:
     table[last] = value
 
 
-def _explain(fault: dict[str, Any], recipe: type[Recipe]) -> str:
+def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
     """One fault of a recipe in one sentence."""
     path, table = _place(fault["loc"], recipe)
     key = ".".join(path)

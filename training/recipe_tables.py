@@ -45,14 +45,14 @@ def one_of(name: str, default: str, **tables: type[Table]) -> Any:
         return table.get(name, default) if isinstance(table, dict) else getattr(table, name, None)
 
     union: Any = None
-    for tag, table in tables.items():
-        tagged = Annotated[table, Tag(tag)]
+    for tag, each in tables.items():
+        tagged: Any = Annotated[each, Tag(tag)]  # type: ignore[valid-type]
         union = tagged if union is None else union | tagged
     return Annotated[union, Discriminator(kind)]
 
 
-TOKENIZERS = {"characters": CharactersConfig, "byte_pair": BytePairConfig}
-TokenizerConfig = one_of("kind", "characters", **TOKENIZERS)
+TOKENIZERS: dict[str, type[Table]] = {"characters": CharactersConfig, "byte_pair": BytePairConfig}
+TokenizerConfig: Any = one_of("kind", "characters", **TOKENIZERS)
 
 
 class TrainingConfig(Table):
@@ -104,10 +104,13 @@ class Recipe(Table):
     """A training run as data: `zoo train NAME` runs it. What is trained is a subclass's."""
 
     # The tables that come in several kinds, by the keys that lead to them: the key that says which, and the kinds.
-    kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[pydantic.BaseModel]]]]]
+    kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]]
 
     description: str = Field("", description="one line for `zoo list`")
     seed: int = Field(0, ge=0, lt=2**32, description="of the weights' initial values and of the order of the texts")
 
-    if TYPE_CHECKING:  # every recipe has one, after the tables that say what is trained
+    if TYPE_CHECKING:  # every recipe has these, of types of its own
+        corpus: Any
+        tokenizer: Any
+        model: Any
         training: TrainingConfig

@@ -63,7 +63,8 @@ class Run:
                 raise FileNotFoundError(f"{folder} is not the folder of a finished training run: it has no {file}")
         metrics = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
         recipe = read_back(folder)
-        return cls(metrics["name"], recipe, load(folder / _TASKS[type(recipe)].SAVED_IN), metrics)
+        trained: Any = load(folder / _TASKS[type(recipe)].SAVED_IN)
+        return cls(metrics["name"], recipe, trained, metrics)
 
     def export(self, path: pathlib.Path) -> pathlib.Path:
         """Exports the model with its card, metrics and recipe, and returns the new version's folder.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import pydantic
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -113,13 +113,14 @@ class LengthsConfig(Table):
     max_target: PositiveInt = Field(200, description="target tokens; in use, results end here at the latest")
 
 
-MODELS = {"rnn_seq2seq": RNNSeq2SeqConfig, "transformer": TransformerConfig}
+MODELS: dict[str, type[Table]] = {"rnn_seq2seq": RNNSeq2SeqConfig, "transformer": TransformerConfig}
+ModelConfig: Any = one_of("family", "rnn_seq2seq", **MODELS)
 
 
 class TranslatorRecipe(Recipe):
     """What a model that turns one text into another is made from."""
 
-    kinds: ClassVar = {
+    kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]] = {
         ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(CORPORA)}),
         ("model",): ("family", MODELS),
         **{("tokenizer", side): ("kind", TOKENIZERS) for side in ("source", "target", "joint")},
@@ -127,7 +128,7 @@ class TranslatorRecipe(Recipe):
 
     corpus: Annotated[CORPORA, Field(discriminator="kind")]
     tokenizer: TokenizersConfig = TokenizersConfig()
-    model: one_of("family", "rnn_seq2seq", **MODELS) = RNNSeq2SeqConfig()
+    model: ModelConfig = RNNSeq2SeqConfig()
     training: TranslatorTraining = TranslatorTraining()
     lengths: LengthsConfig = LengthsConfig()
     decoding: DecodingConfig = DecodingConfig()

@@ -96,7 +96,8 @@ class Windows:
         shift = random.integers(self.length)
         order = random.permutation(self._windows)[: self.steps * self.batch_size]
         started = random.integers(STARTED, size=order.size) == 0
-        return tuple(each.reshape(self.steps, self.batch_size) for each in (shift + self.length * order, started))
+        shape = self.steps, self.batch_size
+        return (shift + self.length * order).reshape(shape), started.reshape(shape)
 
     def training(self, first_step: int = 0) -> tf.data.Dataset:
         """An endless stream of epochs for `model.fit`: (tokens, labels, weights), each `(B, T)`.

@@ -27,7 +27,7 @@ DTYPES = {
     "repetition_penalty": tf.float32,
     "seed": tf.int64,
 }
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "max_new_tokens": 256,
     "temperature": 1.0,
     "top_k": 0,
@@ -108,16 +108,17 @@ class TextContinuation(abc.ABC):
                 leaves no room in the context, where that is known: what was exported reads the end of it.
         """
         texts = check_texts(texts)
-        columns, stop = check_settings(texts, max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop)
+        settings = (max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop)
+        columns, ends = check_settings(texts, *settings)
         self._check_room(texts, 1)
-        generations: list[Generation | None] = [None] * len(texts)
+        generations: dict[int, Generation] = {}
         for rows, batch in batches_of(texts, batch_size):
-            settings = {name: tf.constant(column[rows], DTYPES[name]) for name, column in columns.items()}
-            found = self._generate(text=batch, stop=tf.fill([len(rows)], STOP_SEPARATOR.join(stop)), **settings)
+            tensors = {name: tf.constant(column[rows], DTYPES[name]) for name, column in columns.items()}
+            found = self._generate(text=batch, stop=tf.fill([len(rows)], STOP_SEPARATOR.join(ends)), **tensors)
             columns_found = (found[name].numpy() for name in ("text", "log_probability", "tokens"))
             for row, text, log_probability, tokens in zip(rows, *columns_found, strict=True):
                 generations[row] = Generation(texts[row], text.decode(), float(log_probability), int(tokens))
-        return generations
+        return [generations[row] for row in range(len(texts))]
 
     def stream(self, text: str, **settings: Any) -> Iterator[str]:
         """Goes on with one text as `generate` does, and gives what it writes piece by piece, as it comes.
@@ -152,14 +153,14 @@ class TextContinuation(abc.ABC):
         """
         texts = check_texts(texts)
         self._check_room(texts, 0)
-        scores: list[Score | None] = [None] * len(texts)
+        scores: dict[int, Score] = {}
         for rows, batch in batches_of(texts, batch_size):
             found = self._score(text=batch)
             for row, log_probability, tokens in zip(
                 rows, found["log_probability"].numpy(), found["tokens"].numpy(), strict=True
             ):
                 scores[row] = Score(texts[row], float(log_probability), int(tokens))
-        return scores
+        return [scores[row] for row in range(len(texts))]
 
     def attend(self, texts: Sequence[str], batch_size: int = 32) -> list[Alignment]:
         """What each token of a text attends to, itself and those before it: the mean of the last layer's heads.

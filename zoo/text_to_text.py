@@ -75,7 +75,7 @@ class TextToText(abc.ABC):
         """As a call, with the score of each text, and the `n_best` best translations of it, at most `beam_size`."""
         texts = check_texts(texts)
         search = self._search(beam_size, length_penalty, n_best)
-        translations: list[Translation | None] = [None] * len(texts)
+        translations: dict[int, Translation] = {}
         for rows, result in self._batches(search, texts, batch_size):
             for row, found, scores in zip(rows, result["text"], result["score"], strict=True):
                 best, *others = (
@@ -84,7 +84,7 @@ class TextToText(abc.ABC):
                     if score != float("-inf")
                 )
                 translations[row] = dataclasses.replace(best, alternatives=tuple(others))
-        return translations
+        return [translations[row] for row in range(len(texts))]
 
     def score(self, texts: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> list[Score]:
         """How likely given translations are.
@@ -103,7 +103,7 @@ class TextToText(abc.ABC):
         texts, targets = check_texts(texts), check_texts(targets)
         if len(texts) != len(targets):
             raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(targets)}")
-        scored: list[Score | None] = [None] * len(texts)
+        scored: dict[int, Score] = {}
         for rows, batch in batches_of(texts, batch_size):
             found = self._score(
                 text=batch, target=tf.constant([targets[row].encode("utf-8", "replace") for row in rows])
@@ -111,7 +111,7 @@ class TextToText(abc.ABC):
             numbers = (found[name].numpy() for name in ("log_probability", "tokens"))
             for row, log_probability, tokens in zip(rows, *numbers, strict=True):
                 scored[row] = Score(targets[row], float(log_probability), int(tokens))
-        return scored
+        return [scored[row] for row in range(len(texts))]
 
     def attend(self, texts: Sequence[str], batch_size: int = 64) -> list[Alignment]:
         """What each output token attended to, for `zoo.pictures`.

@@ -6,7 +6,7 @@ import pathlib
 import random
 import re
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -50,8 +50,8 @@ def generate(
             raise ValueError("prompts and --file were both given; give one of them")
         texts = [file.read_text("utf-8", errors="replace")] if file else prompts or [""]
         generator = load_generator(model)
-        settings = dict(temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty)
-        settings |= dict(max_new_tokens=tokens, stop=stop or ())
+        settings: dict[str, Any] = dict(temperature=temperature, top_k=top_k, top_p=top_p)
+        settings |= dict(repetition_penalty=repetition_penalty, max_new_tokens=tokens, stop=stop or ())
         first = random.randrange(2**31) if seed is None else seed
         for number, text in enumerate(each for each in texts for _ in range(samples)):
             if number:

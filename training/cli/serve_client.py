@@ -54,7 +54,7 @@ def serve_client(
             if status:
                 _print_status(client, as_json)
                 return
-            given, lines = _parsed(settings or ()), read_lines(texts, file)
+            given, lines = _parsed(settings or []), read_lines(texts, file)
             kind = _kind(client.signatures(), signature)
             at_once = lines_at_once(texts, file, batch_size)
             at_once = min(at_once, batch_size) if kind is _generated else at_once  # to show what there is

@@ -187,7 +187,7 @@ def _overlap(one: Any, other: Any) -> int:
 def _unreachable(urls: Iterable[str]) -> list[str]:
     """The hosts, if none can be resolved: TFDS itself would try for minutes before it gives up."""
     parts = [urllib.parse.urlsplit(url) for url in urls]
-    hosts = sorted({part.hostname for part in parts if part.scheme in ("http", "https", "ftp")})[:3]
+    hosts = sorted({part.hostname or "" for part in parts if part.scheme in ("http", "https", "ftp")})[:3]
     by_proxy = bool(urllib.request.getproxies())  # which would resolve them
     return [] if by_proxy or any(map(_resolves, hosts)) else hosts
 

@@ -43,8 +43,8 @@ class Alignment:
     source_tokens: list[str]
     target_tokens: list[str]
     weights: np.ndarray
-    source_text: str | None = None
-    target_text: str | None = None
+    source_text: str = None  # type: ignore[assignment]  # never None when it is made
+    target_text: str = None  # type: ignore[assignment]
     title: str | None = None
     caption: str | None = None
 

@@ -28,8 +28,8 @@ class AttentionMaps:
     source_tokens: list[str]
     target_tokens: list[str]
     weights: np.ndarray
-    layers: list[str] | None = None
-    heads: list[str] | None = None
+    layers: list[str] = None  # type: ignore[assignment]  # never None when it is made
+    heads: list[str] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         weights = np.asarray(self.weights)

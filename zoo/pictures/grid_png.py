@@ -33,7 +33,7 @@ def grid_figure(grids: Sequence[AttentionGrid], vmax: float = 1.0, fonts: Sequen
     drawing = Figure(figsize=(across / _PIXELS, down / _PIXELS), facecolor="white")
     FigureCanvasAgg(drawing)
     canvas = _Canvas(drawing, across, down, families)
-    y = _MARGIN
+    y: float = _MARGIN
     for grid, layout, title, caption in zip(grids, layouts, titles, captions, strict=True):
         if grid.title:
             canvas.write(grid.title, _MARGIN, y + 16, 16)

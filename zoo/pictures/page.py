@@ -5,9 +5,8 @@ from collections.abc import Iterable
 
 from zoo.pictures.alignment import Alignment, check_drawing
 from zoo.pictures.drawable import Drawable, as_list
-from zoo.pictures.grid_svg import grid_svg
 from zoo.pictures.labels import is_right_to_left, readable
-from zoo.pictures.svg import svg
+from zoo.pictures.svg import drawn
 from zoo.pictures.svg_parts import STYLE, legend
 
 _PAGE_STYLE = """\
@@ -120,7 +119,6 @@ def _texts(alignment: Drawable) -> str:
 
 
 def _figure(alignment: Drawable, vmax: float, with_texts: bool) -> str:
-    draw = svg if isinstance(alignment, Alignment) else grid_svg
     heading = f'<h2 dir="auto" lang="">{_escape(alignment.title)}</h2>\n' if alignment.title else ""
     notes = "".join(
         f'<p class="quiet" dir="auto">{_escape(note)}</p>\n'
@@ -131,7 +129,7 @@ def _figure(alignment: Drawable, vmax: float, with_texts: bool) -> str:
 <figure>
 {heading}{_texts(alignment) if with_texts else ""}
 <div class="map" tabindex="0" role="group" aria-label="Heat map">
-{draw(alignment, vmax, alone=False)}
+{drawn(alignment, vmax, alone=False)}
 </div>
 <figcaption>{notes}</figcaption>
 </figure>"""

@@ -8,7 +8,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zoo.atomic import write_whole
 from zoo.pictures.alignment import Alignment, check_drawing
@@ -52,15 +52,15 @@ def figure(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    alignments = as_list(alignments)
+    pictures: list[Any] = as_list(alignments)  # which are all of one kind
     check_drawing(columns, vmax)
-    if not isinstance(alignments[0], Alignment):
-        return grid_figure(alignments, vmax, fonts)
-    families = families_for((text for alignment in alignments for text in _texts(alignment)), fonts)
-    places, size = _places(alignments, columns)
+    if not isinstance(pictures[0], Alignment):
+        return grid_figure(pictures, vmax, fonts)
+    families = families_for((text for alignment in pictures for text in _texts(alignment)), fonts)
+    places, size = _places(pictures, columns)
     drawing = Figure(figsize=size, facecolor="white")
     FigureCanvasAgg(drawing)
-    for alignment, place in zip(alignments, places, strict=True):
+    for alignment, place in zip(pictures, places, strict=True):
         image = _draw(drawing.add_axes(place), alignment, vmax, families)
     _scale(drawing, image, above=places[0])
     return drawing
@@ -117,7 +117,7 @@ def _draw(axes: "Axes", alignment: Alignment, vmax: float, families: dict[str, l
         tick.set_fontfamily(families[tick.get_text()])
     angles = turns([label(token) for token in alignment.source_tokens], room=_CELL / _EM)
     for tick, angle in zip(axes.get_xticklabels(), angles, strict=True):
-        tick.set_va("baseline")
+        tick.set_verticalalignment("baseline")
         if angle:
             # Turned about the left end of its middle line, which stands over the middle of the column.
             tick.set(rotation=angle, ha="left", va="center", rotation_mode="anchor")
@@ -148,7 +148,7 @@ def _scale(drawing: "Figure", image: "AxesImage", above: tuple[float, float, flo
     width_in, height_in = drawing.get_size_inches()
     height = min(1.0, above[3] * height_in) / height_in
     axes = drawing.add_axes((1 - 0.35 / width_in, above[1] + above[3] - height, 0.08 / width_in, height))
-    vmax = image.norm.vmax
+    _, vmax = image.get_clim()
     bar = drawing.colorbar(image, cax=axes)
     bar.set_ticks([0, vmax], labels=["0", f"{vmax:g}" if vmax == 1 else f"≥ {vmax:g}"])
     bar.outline.set_linewidth(0.4)

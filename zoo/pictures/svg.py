@@ -46,7 +46,14 @@ def to_svg(alignment: Drawable, vmax: float = 1.0) -> str:
         ValueError: If `vmax` is out of range.
     """
     check_drawing(columns=1, vmax=vmax)
-    return (svg if isinstance(alignment, Alignment) else grid_svg)(alignment, vmax, alone=True)
+    return drawn(alignment, vmax, alone=True)
+
+
+def drawn(alignment: Drawable, vmax: float, alone: bool) -> str:
+    """Draws what can be drawn, see `svg` and `grid_svg`."""
+    if isinstance(alignment, Alignment):
+        return svg(alignment, vmax, alone)
+    return grid_svg(alignment, vmax, alone)
 
 
 def svg(alignment: Alignment, vmax: float, alone: bool) -> str:

@@ -23,7 +23,7 @@ STYLE = f"""\
 .alignment .target {{ text-anchor: end; }}"""
 
 
-def legend(vmax: float, top: int) -> str:
+def legend(vmax: float, top: float) -> str:
     """Draws the scale of the weights: a strip from no ink at 0 to full ink at `vmax`."""
     strip = "".join(
         f'<rect x="{16 + 12 * step}" y="{top}" width="12" height="12" fill-opacity="{step / 10:g}"/>'

@@ -148,11 +148,11 @@ def _pair_key(base: Any, mark: Any) -> Any:
     return base * 2**_CODE_POINT_BITS + mark
 
 
-def _code_point_table(mapping: Mapping[str, int]) -> tf.lookup.StaticHashTable | None:
+def _code_point_table(mapping: Mapping[str, int]) -> Any:
     return _table([ord(character) for character in mapping], list(mapping.values()), tf.int32)
 
 
-def _table(keys: list[int], values: list[int], key_dtype: tf.DType) -> tf.lookup.StaticHashTable | None:
+def _table(keys: list[int], values: list[int], key_dtype: tf.DType) -> Any:
     """Returns a table which gives 0 for what it lacks, or None if there is nothing in it."""
     if not keys:
         return None

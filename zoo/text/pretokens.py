@@ -75,8 +75,8 @@ def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Returns the first and the last of each run of consecutive numbers."""
     # Inside a run, number and index grow alike.
     for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        run = [number for _, number in run]
-        yield run[0], run[-1]
+        members = [number for _, number in run]
+        yield members[0], members[-1]
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import pickle
 import unicodedata
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from babel import localedata
 from babel.core import get_global, parse_locale
@@ -101,7 +102,12 @@ def is_unambiguous(pattern: str) -> bool:
 
 def date_fields(pattern: str) -> list[Field]:
     """The fields of a CLDR pattern in order: 'd. MMM y' has ('d', 1), ('M', 3) and ('y', 1)."""
-    return [value for kind, value in tokenize_pattern(pattern) if kind == "field"]
+    return [value for kind, value in pattern_tokens(pattern) if kind == "field"]
+
+
+def pattern_tokens(pattern: str) -> list[tuple[str, Any]]:
+    """The parts of a CLDR pattern in order: "field" with a field, or "chars" with what is written as it is."""
+    return tokenize_pattern(pattern)
 
 
 def _month_field(pattern: str) -> Field:
@@ -109,7 +115,7 @@ def _month_field(pattern: str) -> Field:
 
 
 def _numbers_touch(pattern: str) -> bool:
-    return any(a in _NUMERIC and b in _NUMERIC for (_, a), (_, b) in itertools.pairwise(tokenize_pattern(pattern)))
+    return any(a in _NUMERIC and b in _NUMERIC for (_, a), (_, b) in itertools.pairwise(pattern_tokens(pattern)))
 
 
 def _nearest_locales(name: str) -> list[str]:
@@ -129,7 +135,7 @@ def _patterns(data: Mapping, names: Mapping[Field, tuple[str, ...]]) -> tuple[st
         for pattern in (candidate, _as_typed(candidate)):
             if is_unambiguous(pattern) and _months_differ(pattern, names):
                 # Names in place of fields: where MMM and MMMM have the same names, two patterns are one.
-                written = tuple(names.get(value, value) for _, value in tokenize_pattern(pattern))
+                written = tuple(names.get(value, value) for _, value in pattern_tokens(pattern))
                 chosen.setdefault(written, pattern)
     return tuple(chosen.values())
 
@@ -168,7 +174,7 @@ def _script(name: str) -> str:
     if script := parse_locale(name)[2]:
         return script
     if name in likely:
-        return parse_locale(likely[name])[2]
+        return parse_locale(likely[name])[2] or "Zzzz"
     return _script(name.rpartition("_")[0]) if "_" in name else "Zzzz"  # ISO 15924's code for unknown
 
 

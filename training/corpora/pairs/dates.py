@@ -5,14 +5,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pydantic
-from babel.dates import tokenize_pattern
 
 from training.corpora.pairs.casing import CASED_SCRIPTS, CASINGS, Casing, recase
-from training.corpora.pairs.cldr import Field, date_locale
+from training.corpora.pairs.cldr import Field, date_locale, pattern_tokens
 from training.corpora.pairs.corpus import Corpus
 from training.corpora.pairs.numerals import numeral
 
@@ -152,7 +151,7 @@ def _parts(locale: str, pattern: str | None, digits: str | None) -> tuple[str | 
     pattern = _one_of(pattern, known.patterns_in(digits), f"an unambiguous pattern of {locale!r} in {digits!r} digits")
     return tuple(
         value if kind == "chars" else _field_writer(value, known.names.get(value), digits)
-        for kind, value in tokenize_pattern(pattern)
+        for kind, value in pattern_tokens(pattern)
     )
 
 
@@ -168,7 +167,7 @@ def _field_writer(field: Field, names: tuple[str, ...] | None, digits: str) -> C
     return lambda day: names[0]  # the era
 
 
-def _one_of(value: str | None, choices: tuple[str, ...], what: str) -> str:
+def _one_of(value: str | None, choices: tuple[str, ...], what: str) -> Any:
     """The value, or the first choice for None."""
     if value is not None and value not in choices:
         raise ValueError(f"Expected {what}, received {value!r}; there is {', '.join(map(repr, choices)) or 'none'}.")
@@ -187,7 +186,7 @@ def _draw_form(locale: str, row: list[int]) -> tuple[str, str, Casing | None]:
     return patterns[row[_PATTERN] % len(patterns)], digits, _one_in(_RECASED, _casings(locale), row[_CASING])
 
 
-def _one_in(often: int, choices: tuple[str, ...] | list[str], random_number: int) -> str | None:
+def _one_in(often: int, choices: tuple[str, ...] | list[str], random_number: int) -> Any:
     """One of the choices one time in so many, else None."""
     choice, turn = divmod(random_number, often)
     return choices[choice % len(choices)] if choices and turn == 0 else None

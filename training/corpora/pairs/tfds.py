@@ -49,7 +49,7 @@ class TfdsPairs(TfdsCorpus, Corpus):
         name = self._features[1]
         return name if isinstance(features, tfds.features.Translation) and name in features.languages else None
 
-    def _read(self, split: str) -> Iterator[tuple[str, ...]]:
+    def _read(self, split: str) -> Iterator[Any]:
         return self._examples(split, self._features)
 
     @cached_property
@@ -74,7 +74,7 @@ class TfdsPairs(TfdsCorpus, Corpus):
                 f"{self.name}: the corpus does not say which text is the source and which the target; set source and "
                 f"target to two of its text features: {listed(texts)}."
             )
-        return pair
+        return pair[0], pair[1]
 
 
 def _usual_pair(info: Any, texts: list[str]) -> tuple[tuple[str, ...], bool]:

@@ -30,7 +30,7 @@ class TfdsTexts(TfdsCorpus, TextCorpus):
     @property
     def splits(self) -> tuple[str, ...]:
         """The names of the splits; the corpus is prepared if it is not yet, since only then they are known."""
-        return TextCorpus.splits.fget(self)
+        return TextCorpus.splits.fget(self)  # type: ignore[attr-defined]
 
     @property
     def _given(self) -> tuple[str, ...]:

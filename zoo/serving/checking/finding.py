@@ -47,7 +47,9 @@ class Rule:
         Args:
             found: pairs of where and what.
         """
-        places, numbers, further = {}, {}, 0
+        places: dict[str, list[str]] = {}
+        numbers: dict[str, int] = {}
+        further = 0
         for where, what in found:
             if what not in places and len(places) == _FINDINGS:
                 further += 1

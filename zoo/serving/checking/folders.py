@@ -38,7 +38,7 @@ def find_folders(path: pathlib.Path) -> Folders:
     if holds_graph(path):
         if is_version(path.absolute().name) or is_version(os.path.basename(os.path.realpath(path))):
             return Folders(path, [path], [])
-        bare = rules.NO_VERSION_FOLDER.at(graph_file(path), f"It lies in {shown(str(path))} itself")
+        bare = rules.NO_VERSION_FOLDER.at(graph_file(path) or "", f"It lies in {shown(str(path))} itself")
         within = _versions_in(path)
         # With versions beside it, it is these that a server serves.
         return Folders(path, within.versions or [path], [bare, *within.findings])
@@ -67,8 +67,10 @@ def is_version(name: str) -> bool:
 
 def _versions_in(model: pathlib.Path) -> Folders:
     """The folders in a model's folder: those with a number and a graph; what is wrong with the others."""
-    numbered, others = {}, []
-    findings, versions = [], []
+    numbered: dict[int, str] = {}
+    others: list[str] = []
+    findings: list[Finding] = []
+    versions: list[pathlib.Path] = []
     for name in sorted(os.listdir(model), key=lambda name: (len(name), name)):
         if is_version(name):
             first = numbered.setdefault(int(name), name)

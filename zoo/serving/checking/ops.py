@@ -21,7 +21,9 @@ def check_ops(graph: Graph) -> list[Finding]:
     """Compiled functions, and ops that call Python, that run on a GPU alone or that TensorFlow does not have."""
     for_gpu, added, breaks = graph.in_place_of(), _added_ops(), {}
     compiled = {name for name, function in graph.functions.items() if _must_compile(function)}
-    found = {rule: [] for rule in (rules.XLA, rules.GPU_ONLY, rules.PYTHON, rules.UNKNOWN_OP)}
+    found: dict[Rule, list[tuple[str, str]]] = {
+        rule: [] for rule in (rules.XLA, rules.GPU_ONLY, rules.PYTHON, rules.UNKNOWN_OP)
+    }
 
     def add(rule: Rule, what: str, function: str, node: str = "") -> None:
         if not graph.is_reached(function, node):

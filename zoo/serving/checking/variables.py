@@ -24,7 +24,8 @@ def check_variables(folder: pathlib.Path, meta_graph: meta_graph_pb2.MetaGraphDe
         if not meta_graph.saver_def.restore_op_name:  # a graph of TensorFlow 1 without variables
             return [], 0
         return [rules.MISSING_VARIABLES.at(f"file {_INDEX}", "It is missing, and the graph reads it")], 0
-    ends, number, shards = {}, 0, 1
+    ends: dict[int, tuple[int, bytes]] = {}
+    number, shards = 0, 1
     try:
         for key, value in table_entries(read_file(folder / _INDEX, _LARGEST_INDEX)):
             if key == b"":

@@ -7,6 +7,7 @@ import http.client
 import queue
 import socket
 import threading
+from typing import Any
 
 
 class Connections:
@@ -34,7 +35,8 @@ class Connections:
             OSError: the server could not be reached, or was lost.
             http.client.HTTPException: what came was no HTTP.
         """
-        connection, gave_up, outcome = self._take(seconds), threading.Event(), queue.SimpleQueue()
+        connection, gave_up = self._take(seconds), threading.Event()
+        outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def work():
             try:

@@ -49,6 +49,7 @@ def from_json(value: Any, spec: TensorSpec) -> np.ndarray:
     Raises:
         ValueError: the value is no array of that type.
     """
+    array: np.ndarray
     if spec.dtype == "string":
         nested = np.array(value, dtype=object)
         array = np.empty(nested.size, object)

@@ -55,12 +55,12 @@ class TextCalls(abc.ABC):
             ServingError: the server gave no answer.
         """
         texts = check_texts(texts)
-        translations: list[Translation | None] = [None] * len(texts)
+        translations: dict[int, Translation] = {}
         for rows in rows_of_batches(texts, batch_size):
             found = self._rows("serving_default", ("text", "score"), text=[texts[row] for row in rows])
             for row, text, score in zip(rows, *found, strict=True):
                 translations[row] = Translation(texts[row], text.decode(), float(score))
-        return translations
+        return [translations[row] for row in range(len(texts))]
 
     def generate(
         self,
@@ -99,10 +99,11 @@ class TextCalls(abc.ABC):
         texts = check_texts(texts)
         given = (max_new_tokens, temperature, top_k, top_p, repetition_penalty)
         columns = {name: _column(name, value, texts) for name, value in zip(_LIMITS, given, strict=True)}
-        seeds = _column("seed", random.randrange(2**31 - 1) if seed is None else seed, texts)
+        seed = random.randrange(2**31 - 1) if seed is None else seed
+        seeds = _column("seed", seed, texts)
         columns["seed"] = seeds + np.arange(len(texts)) if np.ndim(seed) == 0 else seeds
         stop = _joined(stop)
-        generations: list[Generation | None] = [None] * len(texts)
+        generations: dict[int, Generation] = {}
         for rows in rows_of_batches(texts, batch_size):
             settings = {name: column[rows] for name, column in columns.items()}
             found = self._rows(
@@ -114,7 +115,7 @@ class TextCalls(abc.ABC):
             )
             for row, text, log_probability, tokens in zip(rows, *found, strict=True):
                 generations[row] = Generation(texts[row], text.decode(), float(log_probability), int(tokens))
-        return generations
+        return [generations[row] for row in range(len(texts))]
 
     def score(self, texts: Sequence[str], targets: Sequence[str] | None = None, batch_size: int = 32) -> list[Score]:
         """How likely texts are, by an exported `TextGenerator`; or targets as their translations, by a `Translator`.
@@ -135,13 +136,13 @@ class TextCalls(abc.ABC):
         scored = texts if targets is None else check_texts(targets)
         if len(scored) != len(texts):
             raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(scored)}")
-        scores: list[Score | None] = [None] * len(texts)
+        scores: dict[int, Score] = {}
         for rows in rows_of_batches(texts, batch_size):
             more = {} if targets is None else {"target": [scored[row] for row in rows]}
             found = self._rows("score", ("log_probability", "tokens"), text=[texts[row] for row in rows], **more)
             for row, log_probability, tokens in zip(rows, *found, strict=True):
                 scores[row] = Score(scored[row], float(log_probability), int(tokens))
-        return scores
+        return [scores[row] for row in range(len(texts))]
 
     def _rows(self, signature: str, wanted: Sequence[str], **inputs) -> list[np.ndarray]:
         """The wanted outputs, `(B,)` each."""

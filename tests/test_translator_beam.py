@@ -278,11 +278,11 @@ def test_settings_of_each_row(translator):
         assert found[row][0] == beam([texts[row]], length_penalty=penalty)[0]
 
 
-@pytest.mark.parametrize("texts", [2, 60])
-@pytest.mark.parametrize("settings", [1, 3, 61])
-def test_settings_of_another_number_than_the_texts_are_an_error(translator, texts, settings):
+def test_settings_of_another_number_than_the_texts_are_an_error(transformer):
     """Whether so many texts are decoded in halves or not."""
-    beam = again(translator, beam_size=3)
-    for limits, penalties in ((settings, texts), (texts, settings)):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="must be one for each text"):
-            beam._generate(tf.fill([texts], "a"), tf.fill([limits], 5), tf.fill([penalties], 0.6))
+    beam = again(transformer, beam_size=3)
+    for texts in (2, 60):
+        for other in (1, 3, 61):
+            for limits, penalties in ((other, texts), (texts, other)):
+                with pytest.raises(tf.errors.InvalidArgumentError, match="must be one for each text"):
+                    beam._generate(tf.fill([texts], "a"), tf.fill([limits], 5), tf.fill([penalties], 0.6))

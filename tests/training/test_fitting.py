@@ -253,10 +253,10 @@ def numbers(amount, seed, taken=()):
     return Pairs(texts, [" ".join(text[::-1]) for text in texts])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("monitor", "average"),
-    [pytest.param("bleu", "average_last=2", marks=pytest.mark.long), ("loss", "average_decay=0.98")],
+    [("bleu", "average_last=2"), ("loss", "average_decay=0.98")],
 )
 def test_it_learns_to_turn_numbers_round(tmp_path, monitor, average):
     """On numbers that training has not seen; with all that a long training has, but shorter."""

@@ -20,7 +20,7 @@ demo: .venv/ready
 	$(BIN)/zoo attend saved_models/dates --file training/demo.txt --out pictures/dates.html
 
 test: .venv/ready-test lint
-	$(BIN)/python -m pytest -n 2 -m "not peers and not long"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not peers and not long"
 
 test-long: .venv/ready-test
 	$(BIN)/python -m pytest -n 2 -m long

@@ -177,7 +177,7 @@ def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recip
     assert told.endswith("backwards/1 has no signature 'attention': its model attends to nothing.")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sentences_are_scored_by_bleu(tmp_path, monkeypatch):
     """From the training to the picture; nothing is learnt in an epoch of 60 pairs, and that is what it says."""
     monkeypatch.chdir(tmp_path)
@@ -250,6 +250,7 @@ class TestStoppedTraining:
         assert len((stopped / "history.csv").read_text().splitlines()) == 3
         assert not (stopped / "checkpoint.npz").exists(), "what is finished begins anew"
 
+    @pytest.mark.long
     def test_restart_begins_anew(self, stopped):
         assert [line[:9] for line in self.told(self.train(stopped, "--restart"))] == ["epoch 1/2", "epoch 2/2"]
 

@@ -35,11 +35,12 @@ def test_rows(row):
 
 @pytest.mark.parametrize("recipe", [TranslatorRecipe, GeneratorRecipe])
 def test_every_kind_has_its_keys(recipe):
+    text = page()
     for _, kinds in recipe.kinds.values():
         for tag, table in kinds.items():
-            assert f'"{tag}"`\n' in page()
+            assert f'"{tag}"`\n' in text
             for name in table.model_fields:
-                assert name in ("kind", "family") or f"\n| `{name}` |" in page()
+                assert name in ("kind", "family") or f"\n| `{name}` |" in text
 
 
 def test_link_leads_somewhere(link):

@@ -77,14 +77,9 @@ def tokens_loss(model, data):
 
 
 class TestTheSameTraining:
+    @pytest.mark.long
     @pytest.mark.parametrize(
-        ("ties", "jit_compile"),
-        [
-            pytest.param("none", False, marks=pytest.mark.long),
-            ("target", False),
-            pytest.param("all", False, marks=pytest.mark.long),
-            pytest.param("all", True, marks=pytest.mark.long),
-        ],
+        ("ties", "jit_compile"), [("none", False), ("target", False), ("all", False), ("all", True)]
     )
     @both
     def test_weights_after_some_steps(self, family, ties, jit_compile):

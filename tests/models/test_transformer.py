@@ -228,8 +228,8 @@ def test_gradients_reach_every_weight(model):
             assert np.abs(gradient).max() > 1e-4, weight.path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [pytest.param(True, marks=pytest.mark.long), False], ids=["XLA", "graph"])
+@pytest.mark.long
+@pytest.mark.parametrize("jit_compile", [True, False], ids=["XLA", "graph"])
 def test_fit_learns_to_reverse(jit_compile):
     keras.utils.set_random_seed(0)
     model = Transformer(**{**SIZES, "units": 24, "source_vocabulary_size": 8, "target_vocabulary_size": 8})

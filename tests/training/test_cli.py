@@ -155,6 +155,7 @@ class TestExport:
         assert succeeds("export", trained / "runs" / "backwards") == "saved_models/backwards/1\n"
 
 
+@pytest.mark.long
 def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recipe):
     """Its recipe.json is a recipe; the model has the run's name; without test pairs it is scored on validation."""
     changes = [
@@ -214,6 +215,7 @@ def test_sentences_are_scored_by_bleu(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 class TestStoppedTraining:
     """A run that was stopped in its second epoch, by an interruption while it tells of the first."""
 
@@ -250,7 +252,6 @@ class TestStoppedTraining:
         assert len((stopped / "history.csv").read_text().splitlines()) == 3
         assert not (stopped / "checkpoint.npz").exists(), "what is finished begins anew"
 
-    @pytest.mark.long
     def test_restart_begins_anew(self, stopped):
         assert [line[:9] for line in self.told(self.train(stopped, "--restart"))] == ["epoch 1/2", "epoch 2/2"]
 

@@ -184,6 +184,7 @@ class TestSaving:
         if translator.has_attention:
             assert np.array_equal(loaded.attend(["cab"])[0].weights, translator.attend(["cab"])[0].weights)
 
+    @pytest.mark.long
     def test_what_is_loaded_can_be_trained_on(self, translator, tmp_path):
         loaded = Translator.load(translator.save(tmp_path / "saved"))
         assert isinstance(loaded.model, RNNSeq2Seq)

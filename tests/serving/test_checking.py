@@ -682,6 +682,7 @@ class TestHostile:
             (version / "variables" / "variables.index").write_bytes(content[:length])
             assert rules(version) == ["unreadable-variables"]
 
+    @pytest.mark.long
     def test_an_index_with_a_wrong_byte(self, version):
         content = (version / "variables" / "variables.index").read_bytes()
         # The last 48 bytes say where the blocks are, and have no checksum; the block that they name first is not read.

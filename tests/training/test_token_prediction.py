@@ -76,8 +76,8 @@ def tokens_loss(model, data):
     return np.concatenate(losses).mean(), np.concatenate(right).mean()
 
 
+@pytest.mark.long
 class TestTheSameTraining:
-    @pytest.mark.long
     @pytest.mark.parametrize(
         ("ties", "jit_compile"), [("none", False), ("target", False), ("all", False), ("all", True)]
     )
@@ -188,14 +188,15 @@ class TestMetrics:
         assert prediction.evaluate(dataset([*data, (inputs, labels, 0 * counted)]), verbose=0) == alone
 
 
+@pytest.mark.long
 class TestPrecision:
     @pytest.mark.parametrize(
         ("family", "policy", "jit_compile"),
         [
-            pytest.param(transformer, "mixed_bfloat16", True, marks=pytest.mark.long),
-            pytest.param(transformer, "mixed_float16", False, marks=pytest.mark.long),
+            (transformer, "mixed_bfloat16", True),
+            (transformer, "mixed_float16", False),
             (rnn, "mixed_bfloat16", False),
-            pytest.param(rnn, "mixed_float16", True, marks=pytest.mark.long),
+            (rnn, "mixed_float16", True),
         ],
     )
     def test_it_learns(self, family, policy, jit_compile):

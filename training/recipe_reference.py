@@ -83,17 +83,16 @@ def _section(
     what: str | None = None,
 ) -> Iterator[str]:
     """A heading, `what` the table is for, and a row a key; `only` those that are not as another table has them."""
-    fields = table.model_json_schema()["properties"]
+    whole = table.model_json_schema()
     known = only.model_json_schema()["properties"] if only else {}
     yield f"{'#' * level} {title}\n"
     yield f"{what or (table.__doc__ or '').strip().splitlines()[0]}\n"
     yield "| key | value | default | |"
     yield "|---|---|---|---|"
-    for name, schema in fields.items():
+    for name, schema in whole["properties"].items():
         if name in but or known.get(name) == schema:
             continue
-        required = name in table.model_json_schema().get("required", ())
-        default = "required" if required else _default(schema.get("default"))
+        default = "required" if name in whole.get("required", ()) else _default(schema.get("default"))
         told = " ".join(schema.get("description", "").split()).replace("|", "\\|")
         yield f"| `{name}` | {_values(schema)} | {default} | {told} |"
     yield ""

@@ -1,18 +1,21 @@
 """The decoder-only language model: Radford et al. 2018, 2019."""
 
+import dataclasses
+
 import keras
 from keras import ops
 
 from zoo.layers import Dropout, LearnedPositionalEmbedding, RotaryEmbedding, TransformerDecoderLayer
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.normalization import NORMALIZATIONS, make_normalization
+from zoo.models.family import Family
 
 POSITIONS = ("learned", "rotary")
 _NEVER = -1e9  # a logit
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class GPT(keras.Model):
+class GPT(Family):
     """Layers of causal self-attention, each token predicted from those before it.
 
     The graph, with x the tokens and E their embeddings, each row a position:
@@ -113,15 +116,9 @@ class GPT(keras.Model):
         # The layers.
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         embedding = keras.layers.ReversibleEmbedding if tied_embeddings else keras.layers.Embedding
-        token_embedding = embedding(
-            vocabulary_size, units, embeddings_initializer=initializer, dtype=dtype, name="embedding"
-        )
-        position_embedding = None
-        if positions == "learned":
-            position_embedding = LearnedPositionalEmbedding(context_length, initializer, dtype=dtype, name="positions")
-        embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
-        decoder = [
-            TransformerDecoderLayer(
+
+        def make_layer(index):
+            return TransformerDecoderLayer(
                 num_heads,
                 4 * units if feed_forward_units is None else feed_forward_units,
                 dropout=dropout,
@@ -138,63 +135,42 @@ class GPT(keras.Model):
                 dtype=dtype,
                 name=f"layer_{index + 1}",
             )
-            for index in range(num_layers)
-        ]
-        norm = make_normalization(normalization, 1e-5, dtype=dtype, name="norm")
-        output = None
-        if not tied_embeddings:
-            output = keras.layers.Dense(
-                vocabulary_size, use_bias=False, kernel_initializer=initializer, dtype=dtype, name="logits"
-            )
+
+        def make_positions():
+            return LearnedPositionalEmbedding(context_length, initializer, dtype=dtype, name="positions")
+
+        def make_output():
+            arguments = {"use_bias": False, "kernel_initializer": initializer}
+            return keras.layers.Dense(vocabulary_size, **arguments, dtype=dtype, name="logits")
+
+        parts = _Parts(
+            embedding=embedding(
+                vocabulary_size, units, embeddings_initializer=initializer, dtype=dtype, name="embedding"
+            ),
+            positions=make_positions() if positions == "learned" else None,
+            dropout=Dropout(dropout, dtype=dtype, name="embedding_dropout"),
+            decoder=[make_layer(index) for index in range(num_layers)],
+            norm=make_normalization(normalization, 1e-5, dtype=dtype, name="norm"),
+            output=None if tied_embeddings else make_output(),
+            output_bias=_bias_against(unused_ids, vocabulary_size),
+        )
 
         # The graph.
         tokens = keras.Input((None,), dtype="int32", name="tokens")
-        hidden = token_embedding(tokens)
-        if position_embedding is not None:
-            hidden = position_embedding(hidden)
-        hidden = embedding_dropout(hidden)
-        for layer in decoder:
+        hidden = parts.embed(tokens)
+        for layer in parts.decoder:
             hidden = layer(hidden)
-        hidden = norm(hidden)
-        logits = ops.cast(token_embedding(hidden, reverse=True) if output is None else output(hidden), "float32")
-        output_bias = None
-        if unused_ids:
-            unused = set(unused_ids)
-            output_bias = tuple(_NEVER if each in unused else 0.0 for each in range(vocabulary_size))
-            logits = logits + ops.convert_to_tensor(output_bias, "float32")
-        super().__init__(inputs=tokens, outputs=logits, name=name, trainable=trainable)
-        self.dtype_policy = dtype
+        hidden = parts.norm(hidden)
+        super().__init__(tokens, hidden, parts.logits(hidden), config, dtype, name, trainable)
+        self._parts = parts
         # What is added to the sum N times, twice a layer, begins so much smaller (Radford et al. 2019, section 2.3).
-        for layer in decoder:
+        for layer in parts.decoder:
             for kernel in (layer.self_attention.output_dense.kernel, layer.feed_forward.output_projection.kernel):
                 kernel.assign(kernel * (2 * num_layers) ** -0.5)
 
-        # What get_config and the steps below need.
-        for key, value in config.items():
-            setattr(self, key, value)
-        self._config_names = tuple(config)
-        self._embedding, self._position_embedding = token_embedding, position_embedding
-        self._embedding_dropout = embedding_dropout
-        self._decoder, self._norm, self._output, self._output_bias = decoder, norm, output, output_bias
-        self._hidden = hidden
-
-    @property
-    def has_attention(self):
-        """Whether `step` returns attention weights to a source: never, as there is none."""
-        return False
-
-    def without_logits(self):
-        """The model but for its last product, with the same weights: what a loss that never holds all logits needs.
-
-        Returns:
-            A model of the same inputs; its outputs are the rows `(B, T, D)` that `output_weights` are multiplied with.
-        """
-        return keras.Model(self.inputs[0], self._hidden, name=f"{self.name}_without_logits")
-
     def output_weights(self):
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
-        weights = self._embedding.embeddings if self._output is None else ops.transpose(self._output.kernel)
-        return weights, self._bias()
+        return self._parts.output_weights()
 
     def begin(self, tokens):
         """Reads what stands before, all at once.
@@ -208,8 +184,8 @@ class GPT(keras.Model):
                 `(B, 1, G, T, D / H)` of the tokens, behind the padding.
         """
         tokens, mask, lengths, positions = align_right(tokens)
-        hidden, cache = self._embedded(tokens, positions), []
-        for layer in self._decoder:
+        hidden, cache = self._parts.embed(tokens, positions), []
+        for layer in self._parts.decoder:
             hidden, cached = layer.step(hidden, mask=mask, positions=positions)
             cache.append(tuple(each[:, None] for each in cached))
         return {"mask": mask, "lengths": lengths}, tuple(cache)
@@ -228,7 +204,7 @@ class GPT(keras.Model):
         """
         hypotheses = tokens.shape[1] or ops.shape(tokens)[1]
         positions, padding = memory["lengths"] + ops.cast(position, "int32"), memory["mask"]
-        if self._position_embedding is not None:
+        if self._parts.positions is not None:
             # A row that has ended is stepped on with the others, maybe beyond the context.
             positions = ops.minimum(positions, self.context_length - 1)
         batch, before = ops.shape(padding)[0], ops.shape(cache[0][0])[3]
@@ -246,13 +222,13 @@ class GPT(keras.Model):
             return ops.reshape(flat, (batch, hypotheses, *ops.shape(flat)[1:]))
 
         positions = positions[:, None]
-        hidden = self._embedded(ops.reshape(tokens, (-1, 1)), positions)
+        hidden = self._parts.embed(ops.reshape(tokens, (-1, 1)), positions)
         new_cache = []
-        for layer, cached in zip(self._decoder, cache, strict=True):
+        for layer, cached in zip(self._parts.decoder, cache, strict=True):
             hidden, flat = layer.step(hidden, tuple(map(flattened, cached)), mask=mask, positions=positions)
             new_cache.append(tuple(map(unflattened, flat)))
-        hidden = ops.reshape(self._norm(hidden), (batch, hypotheses, self.units))
-        return self._logits(hidden), tuple(new_cache), None
+        hidden = ops.reshape(self._parts.norm(hidden), (batch, hypotheses, self.units))
+        return self._parts.logits(hidden), tuple(new_cache), None
 
     def attention_maps(self, tokens):
         """What every head of every layer attends to, with all tokens at once.
@@ -263,37 +239,45 @@ class GPT(keras.Model):
         Returns:
             Weights `(B, N, H, T, T)` in float32. Rows of padding hold weights as well, which mean nothing.
         """
-        hidden, maps = self._embedded(tokens), []
-        for layer in self._decoder:
+        hidden, maps = self._parts.embed(tokens), []
+        for layer in self._parts.decoder:
             hidden, weights = layer(hidden, return_attention_scores=True)
             maps.append(weights)
         return ops.stack(maps, axis=1)
 
-    def _embedded(self, tokens, positions=None):
-        hidden = self._embedding(tokens)
-        if self._position_embedding is not None:
-            hidden = self._position_embedding(hidden, positions=positions)
-        return self._embedding_dropout(hidden)
 
-    def _logits(self, hidden):
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """The layers, and the ways through them that the whole model and its steps share."""
+
+    embedding: keras.layers.Layer
+    positions: keras.layers.Layer | None
+    dropout: keras.layers.Layer
+    decoder: list
+    norm: keras.layers.Layer
+    output: keras.layers.Layer | None
+    output_bias: tuple | None
+
+    def embed(self, tokens, positions=None):
+        """Ids `(B, T)` -> vectors `(B, T, D)`, which know learned positions."""
+        hidden = self.embedding(tokens)
+        if self.positions is not None:
+            hidden = self.positions(hidden, positions=positions)
+        return self.dropout(hidden)
+
+    def logits(self, hidden):
         """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
-        logits = self._embedding(hidden, reverse=True) if self._output is None else self._output(hidden)
+        logits = self.embedding(hidden, reverse=True) if self.output is None else self.output(hidden)
         logits = ops.cast(logits, "float32")
-        return logits if self._output_bias is None else logits + self._bias()
+        return logits if self.output_bias is None else logits + self._bias()
+
+    def output_weights(self):
+        """The weights `(V, D)` of the last product, and its bias or None."""
+        weights = self.embedding.embeddings if self.output is None else ops.transpose(self.output.kernel)
+        return weights, self._bias()
 
     def _bias(self):
-        return None if self._output_bias is None else ops.convert_to_tensor(self._output_bias, "float32")
-
-    def get_config(self):
-        """The constructor's arguments."""
-        config = {name: getattr(self, name) for name in self._config_names}
-        dtype = keras.dtype_policies.serialize(self.dtype_policy)
-        return {**config, "dtype": dtype, "name": self.name, "trainable": self.trainable}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """The model that `get_config` describes, with new weights."""
-        return cls(**config)
+        return None if self.output_bias is None else ops.convert_to_tensor(self.output_bias, "float32")
 
 
 def align_right(tokens):
@@ -320,3 +304,9 @@ def _checked_ids(ids, vocabulary_size):
     if not all(isinstance(each, int) and 0 <= each < vocabulary_size for each in ids):
         raise ValueError(f"`unused_ids` must be integers from 0 to {vocabulary_size - 1}. Received: unused_ids={ids}")
     return ids
+
+
+def _bias_against(ids, vocabulary_size):
+    """A bias of the logits that keeps these ids from being predicted, or None if there are none."""
+    unused = set(ids)
+    return tuple(_NEVER if each in unused else 0.0 for each in range(vocabulary_size)) if unused else None

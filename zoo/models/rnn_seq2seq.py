@@ -13,13 +13,13 @@ from zoo.layers import (
     MaxoutReadout,
 )
 from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.models.family import Family, check_ties
 
 ATTENTIONS = ("additive", "dot", "scaled", "general", "concat", None)
-TIES = ("none", "target", "all")
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class RNNSeq2Seq(keras.Model):
+class RNNSeq2Seq(Family):
     """A bidirectional recurrent encoder and a recurrent decoder that attends to its annotations.
 
     The graph, with y the target, h the annotations and s the decoder's state (Bahdanau et al. 2014, appendix A):
@@ -111,17 +111,21 @@ class RNNSeq2Seq(keras.Model):
             dropout=check_rate("dropout", dropout),
             annotation_dropout=check_rate("annotation_dropout", annotation_dropout),
             readout_dropout=None if readout_dropout is None else check_rate("readout_dropout", readout_dropout),
-            tied_embeddings=check_choice("tied_embeddings", tied_embeddings, TIES),
+            tied_embeddings=check_ties(tied_embeddings, source_vocabulary_size, target_vocabulary_size),
             conditional=conditional,
         )
         dtype = keras.dtype_policies.get(dtype)
         embedding_dim = embedding_dim or units
         readout_units = readout_units or max(1, units // 2)
         readout_dropout = dropout if readout_dropout is None else readout_dropout
-        _check_ties(tied_embeddings, source_vocabulary_size, target_vocabulary_size, embedding_dim, readout_units)
+        tied = tied_embeddings != "none"
+        if tied and embedding_dim != readout_units:
+            raise ValueError(
+                f"`tied_embeddings={tied_embeddings!r}` needs `embedding_dim` and `readout_units` to be the same. "
+                f"Received: embedding_dim={embedding_dim}, readout_units={readout_units}"
+            )
 
         # The layers.
-        tied = tied_embeddings != "none"
         embedding = keras.layers.ReversibleEmbedding if tied else keras.layers.Embedding
         target_embedding = embedding(target_vocabulary_size, embedding_dim, dtype=dtype, name="target_embedding")
         source_embedding = target_embedding
@@ -145,43 +149,23 @@ class RNNSeq2Seq(keras.Model):
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         mask = ops.not_equal(source, 0)
-        annotations, forward, backward = encoder(embedding_dropout(source_embedding(source)), mask)
-        if attention is None:
-            memory = summary = ops.concatenate([forward, backward], axis=-1)
-        else:
-            memory, summary = annotations, backward
+        memory, summary = _read(encoder, embedding_dropout(source_embedding(source)), mask, attention)
         memory = Dropout(annotation_dropout, dtype=dtype, name="annotation_dropout")(memory)
         initial_states = [bridge(summary) for bridge in bridges]
         embedded = embedding_dropout(target_embedding(target))
         states, contexts = decoder(embedded, initial_states, memory, mask)
         hidden = readout([states, embedded, contexts])
-        logits = output(hidden) if output else target_embedding(hidden, reverse=True)
-        logits = ops.cast(logits, "float32")
-        super().__init__(inputs={"source": source, "target": target}, outputs=logits, name=name, trainable=trainable)
-        self.dtype_policy = dtype
-
-        # What get_config and the steps below need.
-        for name, value in config.items():
-            setattr(self, name, value)
-        self._config_names = tuple(config)
+        logits = _logits(hidden, output, target_embedding)
+        inputs = {"source": source, "target": target}
+        super().__init__(inputs, hidden, logits, config, dtype, name, trainable)
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.bridges, self.decoder = encoder, bridges, decoder
         self.readout, self.output_layer = readout, output
-        self._hidden = hidden
 
     @property
     def has_attention(self):
         """Whether `step` returns attention weights."""
         return self.attention is not None
-
-    def without_logits(self):
-        """The model but for its last product, with the same weights: what a loss that never holds all logits needs.
-
-        Returns:
-            A model of the same inputs; its outputs are the rows `(B, T, D)` that `output_weights` are multiplied with.
-        """
-        inputs = {each.name: each for each in self.inputs}
-        return keras.Model(inputs, self._hidden, name=f"{self.name}_without_logits")
 
     def output_weights(self):
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
@@ -201,11 +185,7 @@ class RNNSeq2Seq(keras.Model):
                 `(B, 1, units)`.
         """
         mask = ops.not_equal(source, 0)
-        annotations, forward, backward = self.encoder(self.source_embedding(source), mask)
-        if self.attention is None:
-            memory = summary = ops.concatenate([forward, backward], axis=-1)
-        else:
-            memory, summary = annotations, backward
+        memory, summary = _read(self.encoder, self.source_embedding(source), mask, self.attention)
         cache = tuple(ops.expand_dims(bridge(summary), 1) for bridge in self.bridges)
         return self.decoder.prepare(memory, mask), cache
 
@@ -224,34 +204,25 @@ class RNNSeq2Seq(keras.Model):
         embedded = self.target_embedding(tokens)
         cache, context, weights = self.decoder.step(embedded, cache, memory)
         hidden = self.readout([cache[0], embedded, context])
-        tied = self.output_layer is None
-        logits = self.target_embedding(hidden, reverse=True) if tied else self.output_layer(hidden)
-        return ops.cast(logits, "float32"), cache, weights
-
-    def get_config(self):
-        """The constructor's arguments."""
-        config = {name: getattr(self, name) for name in self._config_names}
-        dtype = keras.dtype_policies.serialize(self.dtype_policy)
-        return {**config, "dtype": dtype, "name": self.name, "trainable": self.trainable}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """The model that `get_config` describes, with new weights."""
-        return cls(**config)
+        return _logits(hidden, self.output_layer, self.target_embedding), cache, weights
 
 
-def _check_ties(ties, source_size, target_size, embedding_dim, readout_units):
-    """Raises `ValueError` if these sizes cannot share the weights that are to be tied."""
-    if ties != "none" and embedding_dim != readout_units:
-        raise ValueError(
-            f"`tied_embeddings={ties!r}` needs `embedding_dim` and `readout_units` to be the same. Received: "
-            f"embedding_dim={embedding_dim}, readout_units={readout_units}"
-        )
-    if ties == "all" and source_size != target_size:
-        raise ValueError(
-            "`tied_embeddings='all'` needs one vocabulary for both sides. Received: "
-            f"source_vocabulary_size={source_size}, target_vocabulary_size={target_size}"
-        )
+def _read(encoder, embedded, mask, attention):
+    """Source vectors `(B, S, E)` -> what the decoder attends to `(B, S, 2 D)`, and what its first state is made of.
+
+    Without attention both are the encoder's last state `(B, 2 D)`.
+    """
+    annotations, forward, backward = encoder(embedded, mask)
+    if attention is None:
+        thought = ops.concatenate([forward, backward], axis=-1)
+        return thought, thought
+    return annotations, backward
+
+
+def _logits(hidden, output, embedding):
+    """The readout -> logits in float32, by the output layer, or by the embedding if there is none."""
+    logits = embedding(hidden, reverse=True) if output is None else output(hidden)
+    return ops.cast(logits, "float32")
 
 
 def _make_attention(attention, units, dtype):

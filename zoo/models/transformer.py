@@ -15,13 +15,13 @@ from zoo.layers import (
 )
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.normalization import NORMALIZATIONS, make_normalization
+from zoo.models.family import Family, check_ties
 
 POSITIONS = ("sinusoidal", "learned", "rotary")
-TIES = ("none", "target", "all")
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class Transformer(keras.Model):
+class Transformer(Family):
     """An encoder of self-attention, and a decoder of causal self-attention and attention to what was encoded.
 
     The graph, with x the source, y the target and E their embeddings, each row a position:
@@ -119,16 +119,11 @@ class Transformer(keras.Model):
             norm_first=norm_first,
             positions=check_choice("positions", positions, POSITIONS),
             max_length=None if max_length is None else check_positive("max_length", max_length),
-            tied_embeddings=check_choice("tied_embeddings", tied_embeddings, TIES),
+            tied_embeddings=check_ties(tied_embeddings, source_vocabulary_size, target_vocabulary_size),
             use_bias=use_bias,
         )
         if positions == "learned" and max_length is None:
             raise ValueError("`positions='learned'` needs `max_length`. Received: max_length=None")
-        if tied_embeddings == "all" and source_vocabulary_size != target_vocabulary_size:
-            raise ValueError(
-                "`tied_embeddings='all'` needs one vocabulary for both sides. Received: "
-                f"source_vocabulary_size={source_vocabulary_size}, target_vocabulary_size={target_vocabulary_size}"
-            )
         dtype = keras.dtype_policies.get(dtype)
 
         # The layers.
@@ -186,30 +181,14 @@ class Transformer(keras.Model):
             # Padding stands at the end, where causality hides it from every real token.
             hidden = layer(hidden, memory, memory_mask=mask)
         hidden = parts.normalized("decoder", hidden)
-        logits = parts.logits(hidden)
-        super().__init__(inputs={"source": source, "target": target}, outputs=logits, name=name, trainable=trainable)
-        self.dtype_policy = dtype
-
-        # What get_config and the steps below need.
-        for key, value in config.items():
-            setattr(self, key, value)
-        self._config_names = tuple(config)
+        inputs = {"source": source, "target": target}
+        super().__init__(inputs, hidden, parts.logits(hidden), config, dtype, name, trainable)
         self._parts = parts
-        self._hidden = hidden
 
     @property
     def has_attention(self):
         """Whether `step` returns attention weights: always."""
         return True
-
-    def without_logits(self):
-        """The model but for its last product, with the same weights: what a loss that never holds all logits needs.
-
-        Returns:
-            A model of the same inputs; its outputs are the rows `(B, T, D)` that `output_weights` are multiplied with.
-        """
-        inputs = {each.name: each for each in self.inputs}
-        return keras.Model(inputs, self._hidden, name=f"{self.name}_without_logits")
 
     def output_weights(self):
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
@@ -280,17 +259,6 @@ class Transformer(keras.Model):
             hidden, _, weights = layer(hidden, memory, memory_mask=mask, return_attention_scores=True)
             decoder_maps.append(weights)
         return ops.stack(decoder_maps, axis=1), ops.stack(encoder_maps, axis=1)
-
-    def get_config(self):
-        """The constructor's arguments."""
-        config = {name: getattr(self, name) for name in self._config_names}
-        dtype = keras.dtype_policies.serialize(self.dtype_policy)
-        return {**config, "dtype": dtype, "name": self.name, "trainable": self.trainable}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """The model that `get_config` describes, with new weights."""
-        return cls(**config)
 
 
 @dataclasses.dataclass(frozen=True)

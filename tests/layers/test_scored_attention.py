@@ -249,3 +249,24 @@ def test_a_mask_with_an_axis_of_heads_is_refused(attention, x):
     )
     with pytest.raises(ValueError, match=message):
         attention(x.query, x.value, x.key, mask=np.ones((2, 6, 3, 4), bool))
+
+
+@pytest.mark.parametrize("name", ["dot", "scaled", "general", "additive", "concat"])
+def test_scores_of_half_precision_are_float32(name, arrays, randomize):
+    # Products of these are far beyond 65,504, the largest number of float16.
+    x = arrays(query=(2, 3, 5), key=(2, 4, 5), value=(2, 4, 7))
+    x.query, x.key = (np.round(100 * each) for each in (x.query, x.key))
+    layers = [MAKERS[name](dtype=policy) for policy in ("float32", "mixed_float16")]
+    contexts = []
+    for layer in layers:
+        layer(x.query, x.value, x.key)
+        randomize(layer)
+        layer.set_weights(layers[0].get_weights())
+        scores = layer.scores(
+            *(keras.ops.cast(each, layer.compute_dtype) for each in (x.query, layer.project_key(x.key)))
+        )
+        assert keras.backend.standardize_dtype(scores.dtype) == "float32"
+        contexts.append(layer(x.query, x.value, x.key))
+    assert np.isfinite(contexts[1]).all()
+    if name in ("dot", "scaled"):  # which have no half-precision projections
+        np.testing.assert_allclose(contexts[1], contexts[0], atol=2e-3)

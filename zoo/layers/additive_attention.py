@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
+from zoo.layers.functions.masked_softmax import at_least_float32
 from zoo.layers.scored_attention import ScoredAttention
 
 
@@ -63,13 +64,14 @@ class AdditiveAttention(ScoredAttention):
 
     def scores(self, query, projected_key):
         """v^T tanh(W q + U h): `(B, T, Q)` and `(B, S, units)` -> `(B, T, S)`."""
-        query = self._product(query, self.query_kernel)  # (B, T, units)
-        hidden = ops.tanh(ops.expand_dims(query, 2) + ops.expand_dims(projected_key, 1))  # (B, T, S, units)
+        query, key = at_least_float32(self._product(query, self.query_kernel)), at_least_float32(projected_key)
+        hidden = ops.tanh(ops.expand_dims(query, 2) + ops.expand_dims(key, 1))  # (B, T, S, units)
         return ops.squeeze(self._product(hidden, self.score_kernel), -1)
 
     def _product(self, inputs, kernel):
+        kernel = ops.cast(ops.cast(kernel, self.compute_dtype), inputs.dtype)  # as `__call__` rounds it
         # A product of rank 2: XLA differentiates it with a batch of unknown size, inside a loop too.
-        flat = ops.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), ops.cast(kernel, self.compute_dtype))
+        flat = ops.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), kernel)
         return ops.reshape(flat, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
     def get_config(self):

@@ -4,6 +4,7 @@ import keras
 
 from zoo.layers.checks import check_rate
 from zoo.layers.dropout import Dropout
+from zoo.layers.functions.masked_softmax import scores_dtype
 from zoo.layers.self_attention import SelfAttention
 
 
@@ -53,8 +54,7 @@ class CausalSelfAttention(SelfAttention):
         self.dropout = check_rate("dropout", dropout)
         self.seed = seed
         # In the precision of the weights, whatever the layer's.
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
-        self._dropout_layer = Dropout(dropout, seed=seed, dtype=dtype)
+        self._dropout_layer = Dropout(dropout, seed=seed, dtype=scores_dtype(self.compute_dtype))
 
     def _dropped(self, weights, training):
         return self._dropout_layer(weights, training=training) if self.dropout else weights

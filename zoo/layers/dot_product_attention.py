@@ -6,9 +6,10 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_choice
+from zoo.layers.functions.masked_softmax import at_least_float32
 from zoo.layers.scored_attention import ScoredAttention
 
-SCORES = ("dot", "scaled", "general")
+_SCORES = ("dot", "scaled", "general")
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -47,7 +48,7 @@ class DotProductAttention(ScoredAttention):
 
     def __init__(self, score="scaled", kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
-        self.score = check_choice("score", score, SCORES)
+        self.score = check_choice("score", score, _SCORES)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def build(self, query_shape, value_shape, key_shape=None):
@@ -69,9 +70,10 @@ class DotProductAttention(ScoredAttention):
 
     def scores(self, query, projected_key):
         """Q . h, scaled if asked for: `(B, T, Q)` and `(B, S, Q)` -> `(B, T, S)`."""
+        query, key = at_least_float32(query), at_least_float32(projected_key)
         if self.score == "scaled":
             query = query * (1.0 / math.sqrt(query.shape[-1]))
-        return ops.matmul(query, ops.transpose(projected_key, (0, 2, 1)))
+        return ops.matmul(query, ops.swapaxes(key, 1, 2))
 
     def get_config(self):
         """The constructor's arguments."""

@@ -6,7 +6,7 @@ from keras import ops
 from zoo.layers.functions.attention_axes import AttentionAxes
 from zoo.layers.functions.attention_mask import AttentionMask
 from zoo.layers.functions.dropout_noise import DropoutNoise
-from zoo.layers.functions.masked_softmax import at_least_float32
+from zoo.layers.functions.masked_softmax import at_least_float32, scores_dtype
 from zoo.layers.functions.scaled_dot_product_attention import scaled_dot_product_attention
 from zoo.layers.functions.whole_attention import attention_with_weights, heads_first
 from zoo.layers.multi_head_projections import MultiHeadProjections
@@ -249,8 +249,7 @@ class MultiHeadAttention(MultiHeadProjections):
             return output
         axes = AttentionAxes(len(query.shape), self.attention_axes)
         weights_shape = axes.weights_shape(query.shape, key.shape, self.num_heads)
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
-        return output, keras.KerasTensor(weights_shape, dtype=dtype)
+        return output, keras.KerasTensor(weights_shape, dtype=scores_dtype(self.compute_dtype))
 
 
 def _both(mask, other):

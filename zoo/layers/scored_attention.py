@@ -7,7 +7,7 @@ from keras import ops
 
 from zoo.layers.functions.attention_axes import AttentionAxes
 from zoo.layers.functions.attention_mask import AttentionMask
-from zoo.layers.functions.masked_softmax import masked_softmax
+from zoo.layers.functions.masked_softmax import masked_softmax, scores_dtype
 
 _AXES = AttentionAxes(3)
 
@@ -33,7 +33,7 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
 
     @abc.abstractmethod
     def scores(self, query, projected_key):
-        """Unnormalised scores `(B, T, S)` of queries `(B, T, Q)` against projected keys `(B, S, P)`."""
+        """Scores `(B, T, S)`, in float32 at least, of queries `(B, T, Q)` against projected keys `(B, S, P)`."""
 
     def attend(self, query, projected_key, value, mask=None):
         """Attention over keys that `project_key` has seen already.
@@ -116,5 +116,5 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         context = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return context
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
-        return context, keras.KerasTensor((*query.shape[:-1], value.shape[1]), dtype=dtype)
+        weights_shape = (*query.shape[:-1], value.shape[1])
+        return context, keras.KerasTensor(weights_shape, dtype=scores_dtype(self.compute_dtype))

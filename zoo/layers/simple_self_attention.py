@@ -5,7 +5,7 @@ from keras import ops
 
 from zoo.layers.functions.attention_axes import AttentionAxes
 from zoo.layers.functions.attention_mask import AttentionMask
-from zoo.layers.functions.masked_softmax import at_least_float32, masked_softmax
+from zoo.layers.functions.masked_softmax import at_least_float32, masked_softmax, scores_dtype
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -93,5 +93,4 @@ def tokens_mask(inputs, mask):
 
 def weights_spec(layer, inputs):
     """The symbolic weights `(B, T, T)` of a layer of self-attention."""
-    dtype = "float64" if layer.compute_dtype == "float64" else "float32"
-    return keras.KerasTensor((*inputs.shape[:-1], inputs.shape[1]), dtype=dtype)
+    return keras.KerasTensor((*inputs.shape[:-1], inputs.shape[1]), dtype=scores_dtype(layer.compute_dtype))

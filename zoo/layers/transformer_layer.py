@@ -6,6 +6,7 @@ from keras import ops
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward
+from zoo.layers.functions.masked_softmax import scores_dtype
 from zoo.layers.multi_head_attention import MultiHeadAttention
 from zoo.layers.normalization import NORMALIZATIONS, make_normalization
 
@@ -143,8 +144,8 @@ class TransformerLayer(keras.layers.Layer):
         return inputs_shape
 
     def _weights_spec(self, inputs, keys):
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
-        return keras.KerasTensor((inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1]), dtype=dtype)
+        shape = (inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1])
+        return keras.KerasTensor(shape, dtype=scores_dtype(self.compute_dtype))
 
     def get_config(self):
         """The constructor's arguments."""

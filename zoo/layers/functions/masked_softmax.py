@@ -9,7 +9,12 @@ LOWEST = -3.0e38
 
 def at_least_float32(tensor):
     """The tensor in float32, or in float64 if it is: the precision of scores and of their softmax."""
-    return tensor if keras.backend.standardize_dtype(tensor.dtype) == "float64" else ops.cast(tensor, "float32")
+    return ops.cast(tensor, scores_dtype(keras.backend.standardize_dtype(tensor.dtype)))
+
+
+def scores_dtype(dtype):
+    """The name of the precision that a layer that computes in this one has its scores and weights in."""
+    return "float64" if dtype == "float64" else "float32"
 
 
 def softmax(scores):

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from zoo.layers.functions.masked_softmax import scores_dtype
+
 
 def check_positions(positions, inputs):
     """The positions as a tensor, if they fit the inputs.
@@ -50,7 +52,7 @@ def position_angles(positions, inputs, frequencies):
     Returns:
         `(T, 1, ..., F)`, or `(B, T, 1, ..., F)` for positions of each row: it broadcasts over the inputs' axes.
     """
-    dtype = "float64" if keras.backend.standardize_dtype(inputs.dtype) == "float64" else "float32"
+    dtype = scores_dtype(keras.backend.standardize_dtype(inputs.dtype))
     if positions is None:
         positions = ops.arange(ops.shape(inputs)[1], dtype=dtype)
     else:

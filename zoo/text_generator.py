@@ -13,8 +13,8 @@ import tensorflow as tf
 
 import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
 from zoo.atomic import replaced_folder
-from zoo.decoding import Sampling, draw, log_probabilities, sample
-from zoo.decoding.stop_strings import StopStrings
+from zoo.decoding import Sampling, StopStrings, sample, score
+from zoo.decoding.sampling import draw
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
 from zoo.padding import zeroed
@@ -54,28 +54,32 @@ class TextGenerator(TextContinuation, tf.Module):
         model: a model of ids with `begin` and `step`, such as `zoo.models.GPT`.
         tokenizer: the tokenizer of its texts.
         context_length: the most tokens that a prompt and what follows it may have together, the start token counted;
-            the model's own if None.
+            the model's own, which none may exceed, if None.
         add_start: whether a text begins after the start token, whose first token has then a probability too. Without
             one only an empty prompt does, and a score begins with the second token.
 
     Raises:
-        ValueError: a tokenizer with more ids than the model, or a context that is below 2 or longer than the model's.
+        ValueError: a tokenizer with more ids than the model, or a context that is below 2, longer than the model's, or
+            not known.
     """
 
     def __init__(
         self, model: keras.Model, tokenizer: Tokenizer, context_length: int | None = None, add_start: bool = True
     ):
         super().__init__()
-        if tokenizer.size > model.vocabulary_size:
+        size = getattr(model, "vocabulary_size", tokenizer.size)
+        if tokenizer.size > size:
             raise ValueError(
-                f"`tokenizer` has {tokenizer.size} ids, more than the model's vocabulary_size={model.vocabulary_size}. "
+                f"`tokenizer` has {tokenizer.size} ids, more than the model's vocabulary_size={size}. "
                 "Build the model with the tokenizer's size."
             )
-        context_length = model.context_length if context_length is None else context_length
-        if not 2 <= context_length <= model.context_length:
-            raise ValueError(
-                f"`context_length` must be from 2 to the model's {model.context_length}. Received: {context_length}"
-            )
+        longest = getattr(model, "context_length", None)
+        context_length = longest if context_length is None else context_length
+        if context_length is None:
+            raise ValueError("`context_length` must be given for a model that has none of its own.")
+        if context_length < 2 or (longest is not None and context_length > longest):
+            limits = "at least 2" if longest is None else f"from 2 to the model's {longest}"
+            raise ValueError(f"`context_length` must be {limits}. Received: context_length={context_length}")
         self.model = model
         self.tokenizer = tokenizer
         self.context_length = context_length
@@ -112,7 +116,7 @@ class TextGenerator(TextContinuation, tf.Module):
         written = tf.strings.substr(written, tf.zeros_like(kept), kept)
         return {
             "text": tf.strings.unicode_transcode(written, "UTF-8", "UTF-8", errors="replace"),
-            "log_probability": found.scores,
+            "log_probability": found.log_probabilities,
             "tokens": tf.math.count_nonzero(found.ids, axis=1, dtype=tf.int32),
         }
 
@@ -182,12 +186,7 @@ class TextGenerator(TextContinuation, tf.Module):
         else:
             previous, tokens = tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]])
         with inference(self.context_length):
-            hidden = self.model.without_logits()(previous)
-        scores = log_probabilities(hidden, tokens, *self.model.output_weights())
-        return {
-            "log_probability": tf.reduce_sum(scores, axis=1),
-            "tokens": tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32),
-        }
+            return score(self.model, previous, tokens)
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _attend(self, text):
@@ -203,6 +202,8 @@ class TextGenerator(TextContinuation, tf.Module):
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _maps(self, text):
         """Ids `(B, T)` of the texts, and the weights `(B, N, H, T, T)`, zero where a token is padding."""
+        if not hasattr(self.model, "attention_maps"):
+            raise ValueError("The attention of a language model needs one with `attention_maps`; this one has none.")
         tokens = self.tokenizer.tokenize(text, add_start=self.add_start, max_length=self.context_length)
         with inference(self.context_length):
             maps = self.model.attention_maps(tokens)
@@ -214,13 +215,12 @@ class TextGenerator(TextContinuation, tf.Module):
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
-        return {
-            "serving_default": self._generate_by_default,
-            "generate": self._generate,
-            "score": self._score,
-            "attention": self._attend,
-            "attention_by_head": self._attend_by_head,
-        }
+        functions = {"serving_default": self._generate_by_default, "generate": self._generate}
+        if hasattr(self.model, "without_logits"):
+            functions["score"] = self._score
+        if hasattr(self.model, "attention_maps"):
+            functions |= {"attention": self._attend, "attention_by_head": self._attend_by_head}
+        return functions
 
     def example_texts(self) -> list[str]:
         """Texts of the tokenizer's tokens, for a server to try the model with."""
@@ -229,15 +229,13 @@ class TextGenerator(TextContinuation, tf.Module):
     def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
         """What a client sends to each signature to have these texts gone on with."""
         settings = {name: tf.fill([len(texts)], tf.constant(value, DTYPES[name])) for name, value in _EXAMPLE.items()}
-        text = {"text": tf.constant(texts, tf.string, [len(texts)])}
-        requests = {
-            "generate": {**text, **settings, "stop": tf.fill([len(texts)], "")},
-            "score": text,
-            "attention": text,
-            "attention_by_head": text,
-        }
-        # It has no limit but its default, which takes a large model long; the function is that of `generate`.
-        return {**requests, "serving_default": text} if len(texts) == 1 else requests
+        more = {"generate": {**settings, "stop": tf.fill([len(texts)], "")}}
+        text = tf.constant(texts, tf.string, [len(texts)])
+        requests = {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
+        if len(texts) > 1:
+            # It has no limit but its default, which takes a large model long; the function is that of `generate`.
+            del requests["serving_default"]
+        return requests
 
     @property
     def tokenizers(self) -> list[Tokenizer]:

@@ -11,7 +11,9 @@ import tensorflow as tf
 
 import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
 from zoo.atomic import replaced_folder
-from zoo.decoding import beam_search, check_beam, greedy, in_halves, log_probabilities
+from zoo.decoding import beam_search, greedy, score
+from zoo.decoding.beam import check_beam
+from zoo.decoding.halves import in_halves
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
 from zoo.padding import zeroed
@@ -50,8 +52,9 @@ class Translator(TextToText, tf.Module):
         max_source_length: source tokens a text may have, its end token included; what is longer is cut off.
         max_target_length: tokens a result may have, its end token included; a longer one is cut off.
         beam_size: how many hypotheses are followed where a call does not say; 1 is greedy. What is exported always
-            decodes with this one.
-        length_penalty: how much longer translations are favoured, likewise; see `zoo.decoding.beam_search`.
+            follows so many.
+        length_penalty: how much longer translations are favoured where a call does not say, see
+            `zoo.decoding.beam_search`.
 
     Raises:
         ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, or a
@@ -129,19 +132,12 @@ class Translator(TextToText, tf.Module):
     @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
     def _score(self, text, target):
         """The log-probability `(B,)` of each target as the translation of the text, and how many tokens it has."""
-        if not hasattr(self.model, "without_logits"):
-            raise ValueError("`score` needs a model with `without_logits` and `output_weights`; this one has neither.")
         # What is longer is cut off as a search cuts it off, without an end.
         tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)
         tokens = tokens[:, : self.max_target_length]
         previous = tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=START)
         with inference(max(self.max_source_length, self.max_target_length)):
-            hidden = self.model.without_logits()({"source": self._source_ids(text), "target": previous})
-        scores = log_probabilities(hidden, tokens, *self.model.output_weights())
-        return {
-            "log_probability": tf.reduce_sum(scores, axis=1),
-            "tokens": tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32),
-        }
+            return score(self.model, {"source": self._source_ids(text), "target": previous}, tokens)
 
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend(self, texts):
@@ -224,7 +220,7 @@ class Translator(TextToText, tf.Module):
         with inference(max(self.max_source_length, self.max_target_length)):
             if beam_size == 1:
                 found = greedy(self.model, source, limits, return_weights)
-                ids, scores = found.ids[:, None], found.scores[:, None]
+                ids, scores = found.ids[:, None], found.log_probabilities[:, None]
                 weights = found.weights[:, None] if return_weights else None
             else:
                 ids, _, scores, weights = beam_search(

@@ -113,7 +113,7 @@ def test_a_beam_of_one_is_greedy_decoding(model, penalty):
     beams = beam_search(model, SOURCE, tf.constant([2, 9, 9]), 1, penalty, return_weights=True)
     hypotheses = greedy(model, SOURCE, tf.constant([2, 9, 9]), return_weights=True)
     np.testing.assert_array_equal(beams.ids[:, 0], hypotheses.ids)
-    np.testing.assert_allclose(beams.log_probabilities[:, 0], hypotheses.scores, atol=1e-5)
+    np.testing.assert_allclose(beams.log_probabilities[:, 0], hypotheses.log_probabilities, atol=1e-5)
     np.testing.assert_allclose(beams.weights[:, 0], hypotheses.weights, atol=1e-6)
 
 

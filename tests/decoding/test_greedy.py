@@ -67,8 +67,8 @@ def test_takes_the_likeliest_until_the_end_and_then_pads(run):
     assert hypotheses.ids.dtype == "int32"
     np.testing.assert_array_equal(hypotheses.ids, [[A, END, 0], [B, A, END], [END, 0, 0]])
     expected = LIKELY * np.array([[1, 1, 0], [1, 1, 1], [1, 0, 0]])
-    np.testing.assert_allclose(hypotheses.log_probabilities, expected, rtol=1e-6)
-    np.testing.assert_allclose(hypotheses.scores, LIKELY * np.array([2, 3, 1]), rtol=1e-6)
+    np.testing.assert_allclose(hypotheses.token_log_probabilities, expected, rtol=1e-6)
+    np.testing.assert_allclose(hypotheses.log_probabilities, LIKELY * np.array([2, 3, 1]), rtol=1e-6)
     assert hypotheses.weights is None
 
 
@@ -76,7 +76,7 @@ def test_each_row_stops_at_its_own_limit(run):
     model = Table()
     hypotheses = run(model)(table(*[(A, B, C, A)] * 4, (A, B, END, C)), [2, 0, 3, 1, 3])
     np.testing.assert_array_equal(hypotheses.ids, [[A, B, 0], [0, 0, 0], [A, B, C], [A, 0, 0], [A, B, END]])
-    np.testing.assert_allclose(hypotheses.scores, LIKELY * np.array([2, 0, 3, 1, 3]), rtol=1e-6)
+    np.testing.assert_allclose(hypotheses.log_probabilities, LIKELY * np.array([2, 0, 3, 1, 3]), rtol=1e-6)
     assert model.steps == 3
 
 
@@ -88,7 +88,7 @@ def test_stops_as_soon_as_every_row_has_ended(run, limits, steps):
     model = Table()
     hypotheses = run(model)(table((A, B, END, A), (A, END, A, A)), limits)
     assert model.steps == steps
-    assert hypotheses.ids.shape == hypotheses.log_probabilities.shape == (2, steps)
+    assert hypotheses.ids.shape == hypotheses.token_log_probabilities.shape == (2, steps)
 
 
 def test_never_produces_padding_unknown_or_start_and_counts_their_probability(run):
@@ -99,21 +99,21 @@ def test_never_produces_padding_unknown_or_start_and_counts_their_probability(ru
     hypotheses = run(Table())(tf.constant(logits), [1, 1, 1])
     np.testing.assert_array_equal(hypotheses.ids, [[4], [5], [6]])
     # The model's own probability: what the three may not hold is not shared out.
-    np.testing.assert_allclose(hypotheses.scores, [1 - np.log(np.exp(9) + np.exp(1) + 5)] * 3, rtol=1e-6)
+    np.testing.assert_allclose(hypotheses.log_probabilities, [1 - np.log(np.exp(9) + np.exp(1) + 5)] * 3, rtol=1e-6)
 
 
 def test_log_probabilities_of_huge_logits_are_finite(run):
     logits = np.full((1, 1, VOCABULARY), -1e4, "float32")
     logits[0, 0, [A, B]] = 1e4
     hypotheses = run(Table())(tf.constant(logits), [1])
-    np.testing.assert_allclose(hypotheses.scores, [np.log(0.5)], atol=1e-3)  # the spacing of float32 at 1e4
+    np.testing.assert_allclose(hypotheses.log_probabilities, [np.log(0.5)], atol=1e-3)  # the spacing of float32 at 1e4
 
 
 def test_an_empty_batch_gives_an_empty_result(run):
     hypotheses = run(Table(), return_weights=True)(tf.zeros((0, 4, VOCABULARY)), [])
-    assert hypotheses.ids.shape == hypotheses.log_probabilities.shape == (0, 1)
+    assert hypotheses.ids.shape == hypotheses.token_log_probabilities.shape == (0, 1)
     assert hypotheses.weights.shape == (0, 1, LENGTH)
-    assert hypotheses.scores.shape == (0,)
+    assert hypotheses.log_probabilities.shape == (0,)
 
 
 def test_weights_are_those_of_each_step_and_zero_at_padding(run):
@@ -177,9 +177,11 @@ def test_rows_do_not_depend_on_their_neighbours(run):
         alone = call(tf.constant(logits[row : row + 1]), limits[row : row + 1])
         length = alone.ids.shape[1]
         np.testing.assert_array_equal(together.ids[row, :length], alone.ids[0])
-        np.testing.assert_allclose(together.log_probabilities[row, :length], alone.log_probabilities[0], rtol=1e-6)
+        np.testing.assert_allclose(
+            together.token_log_probabilities[row, :length], alone.token_log_probabilities[0], rtol=1e-6
+        )
         assert not np.any(together.ids[row, length:])
-        assert not np.any(together.log_probabilities[row, length:])
+        assert not np.any(together.token_log_probabilities[row, length:])
 
 
 # With a real model.
@@ -208,8 +210,8 @@ def test_scores_are_the_teacher_forced_log_probabilities_of_what_is_produced(mod
     target = np.concatenate([np.full((5, 1), START), ids[:, :-1]], 1)
     log_softmax = np.array(tf.nn.log_softmax(model({"source": SOURCE, "target": target})))
     expected = np.take_along_axis(log_softmax, ids[..., None], -1)[..., 0] * (ids != PADDING)
-    np.testing.assert_allclose(hypotheses.log_probabilities, expected, atol=1e-5)
-    np.testing.assert_allclose(hypotheses.scores, expected.sum(1), atol=1e-5)
+    np.testing.assert_allclose(hypotheses.token_log_probabilities, expected, atol=1e-5)
+    np.testing.assert_allclose(hypotheses.log_probabilities, expected.sum(1), atol=1e-5)
     # No other token would have been likelier.
     likeliest = log_softmax[..., END:].argmax(-1) + END
     np.testing.assert_array_equal(ids, np.where(ids != PADDING, likeliest, 0))
@@ -224,7 +226,7 @@ def test_a_batch_is_its_rows_one_by_one(model):
         length = alone.ids.shape[1]
         np.testing.assert_array_equal(together.ids[row, :length], alone.ids[0])
         assert not np.any(together.ids[row, length:])
-        np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=1e-5)
+        np.testing.assert_allclose(together.log_probabilities[row], alone.log_probabilities[0], atol=1e-5)
         if attentive:
             np.testing.assert_allclose(together.weights[row, :length, : len(source)], alone.weights[0], atol=1e-5)
             np.testing.assert_array_equal(together.weights[row, :, len(source) :], 0)
@@ -239,10 +241,10 @@ def test_a_model_of_lower_precision_decodes(model, policy, precision):
     low = RNNSeq2Seq(**{**model.get_config(), "dtype": keras.DTypePolicy(policy)})
     low.set_weights(model.get_weights())
     hypotheses = in_graph(low)(SOURCE, LIMITS)
-    assert hypotheses.log_probabilities.dtype == "float32"
+    assert hypotheses.token_log_probabilities.dtype == "float32"
     ids = np.array(hypotheses.ids)
     target = np.concatenate([np.full((5, 1), START), ids[:, :-1]], 1)
     log_softmax = tf.nn.log_softmax(low({"source": SOURCE, "target": target}))
     expected = np.take_along_axis(np.array(log_softmax), ids[..., None], -1)[..., 0] * (ids != PADDING)
     # Of logits up to 8 both passes keep 8 or 11 bits.
-    np.testing.assert_allclose(hypotheses.log_probabilities, expected, atol=8 * precision)
+    np.testing.assert_allclose(hypotheses.token_log_probabilities, expected, atol=8 * precision)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.decoding import in_halves
+from zoo.decoding.halves import in_halves
 
 RESULTS = tf.TensorSpec([None, 2, None], tf.int32), tf.TensorSpec([None], tf.float32)
 

@@ -191,7 +191,7 @@ def search(request, model):
     def compiled(source, limits):
         if request.param == 1:
             found = greedy(model, source, limits, attentive)
-            results = {"ids": found.ids, "log_probabilities": found.log_probabilities}
+            results = {"ids": found.ids, "log_probabilities": found.token_log_probabilities}
             return {**results, "weights": tf.transpose(found.weights, [0, 2, 1])} if attentive else results
         found = beam_search(model, source, limits, request.param, 0.6, 2, attentive)
         results = {"ids": found.ids, "scores": found.scores[..., None]}

@@ -206,7 +206,7 @@ class TestLoop:
         found = sample(Table(), source, [4], [1], settings(1, temperature=0.0, repetition_penalty=5.0), before=[[6, 6]])
         assert found.ids.numpy().tolist() == [[11]]
         expected = LOGITS[11] - np.log(np.exp(LOGITS).sum())
-        np.testing.assert_allclose(found.log_probabilities, [[expected]], rtol=1e-5)
+        np.testing.assert_allclose(found.token_log_probabilities, [[expected]], rtol=1e-5)
 
     def test_what_was_there_before_and_what_is_drawn_is_penalised(self):
         logits = np.zeros((1, 4, 9))
@@ -258,7 +258,7 @@ def compiled(model):
     def run(tokens, sampling):
         rows = tf.shape(tokens)[0]
         found = sample(model, tokens, tf.fill([rows], 4), tf.fill([rows], 9), sampling, before=tokens)
-        return found.ids, found.log_probabilities
+        return found.ids, found.token_log_probabilities
 
     return run
 
@@ -289,7 +289,7 @@ class TestOfAModel:
         found = sample(gpt, PROMPTS, start, [9] * 4, settings(4, temperature=0.0))
         likeliest = greedy(gpt, PROMPTS, [9] * 4)
         np.testing.assert_array_equal(found.ids, likeliest.ids)
-        np.testing.assert_allclose(found.log_probabilities, likeliest.log_probabilities, atol=1e-5)
+        np.testing.assert_allclose(found.token_log_probabilities, likeliest.token_log_probabilities, atol=1e-5)
 
     def test_log_probabilities_are_those_of_the_whole_model(self, gpt):
         ids, log_probabilities = compiled(gpt)(PROMPTS, settings(4, **self.options))

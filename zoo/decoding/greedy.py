@@ -15,18 +15,19 @@ class Hypotheses(NamedTuple):
 
     Attributes:
         ids: int32 `(B, T)`; each row ends with the end token, unless its limit came first, and then padding.
-        log_probabilities: float32 `(B, T)`, natural logarithm of the model's probability of each id; 0 at padding.
+        token_log_probabilities: float32 `(B, T)`, natural logarithm of the model's probability of each id; 0 at
+            padding.
         weights: float32 `(B, T, S)`, the attention of each step; 0 at padding. None unless asked for.
     """
 
     ids: tf.Tensor
-    log_probabilities: tf.Tensor
+    token_log_probabilities: tf.Tensor
     weights: tf.Tensor | None
 
     @property
-    def scores(self):
+    def log_probabilities(self):
         """The log-probability of each row as a whole, its end token included, `(B,)`."""
-        return tf.reduce_sum(self.log_probabilities, axis=1)
+        return tf.reduce_sum(self.token_log_probabilities, axis=1)
 
 
 def greedy(model, source, limits, return_weights=False):
@@ -73,6 +74,6 @@ def greedy(model, source, limits, return_weights=False):
     ids, log_probabilities, *weights = written
     return Hypotheses(
         ids=tf.transpose(ids),
-        log_probabilities=tf.transpose(log_probabilities),
+        token_log_probabilities=tf.transpose(log_probabilities),
         weights=tf.transpose(weights[0], [1, 0, 2]) if return_weights else None,
     )

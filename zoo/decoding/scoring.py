@@ -7,6 +7,29 @@ from zoo.text.tokenizer import PADDING
 _CHUNK = 256  # tokens whose logits are held at once
 
 
+def score(model, inputs, tokens):
+    """How likely a model finds texts.
+
+    Args:
+        model: one with `without_logits` and `output_weights`.
+        inputs: what it is called with, the tokens before each one among it.
+        tokens: ids `(B, T)`, 0 for padding.
+
+    Returns:
+        `log_probability`, float32 `(B,)`, of all tokens of a row, and `tokens`, int32 `(B,)`, how many they are.
+
+    Raises:
+        ValueError: the model has no such methods.
+    """
+    if not hasattr(model, "without_logits"):
+        raise ValueError("`score` needs a model with `without_logits` and `output_weights`; this one has neither.")
+    found = log_probabilities(model.without_logits()(inputs), tokens, *model.output_weights())
+    return {
+        "log_probability": tf.reduce_sum(found, axis=1),
+        "tokens": tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32),
+    }
+
+
 def log_probabilities(hidden, tokens, output_weights, bias=None):
     """Natural logarithms of the probabilities of tokens.
 

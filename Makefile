@@ -4,7 +4,7 @@
 #   make test-long    the tests that train several times over
 #   make test-peers   tests against PyTorch and other peers
 #   make test-torch   tests of the layers with Keras on PyTorch in the place of TensorFlow
-#   make bench        the benchmarks
+#   make bench        the benchmarks that fit in 20 minutes; writes their figures into the documents
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -41,16 +41,7 @@ format: .venv/ready-test
 	$(BIN)/ruff format
 
 bench: .venv/ready-peers
-	$(BIN)/python benchmarks/attention.py
-	$(BIN)/python benchmarks/long_attention.py
-	$(BIN)/python benchmarks/rnn_training.py
-	$(BIN)/python benchmarks/tokenizing.py
-	$(BIN)/python benchmarks/translation_training.py
-	$(BIN)/python benchmarks/thought_vector.py
-	$(BIN)/python benchmarks/gpt_training.py
-	$(BIN)/python benchmarks/generation.py
-	$(BIN)/python benchmarks/serving.py
-	$(BIN)/python benchmarks/load.py
+	$(BIN)/python benchmarks/run_all.py
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -10,10 +10,10 @@ and compiled by XLA; PyTorch's is `nn.MultiheadAttention` as its users call it, 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 
-from harness import Contestant, machine, race
+from harness import Contestant, race
+from results import Recording, Table, options, ratio, spread
 
 SIZES = [(32, 128, 256, 8), (8, 512, 512, 8), (1, 2048, 512, 8)]
 
@@ -66,33 +66,36 @@ def torch_step(size: tuple, training: bool, causal: bool):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10, help="turns each contestant takes (default 10)")
+    """Runs the races, a table of two rows each."""
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--causal", action="store_true", help="behind a causal mask")
     arguments = parser.parse_args()
-    print(machine("tensorflow", "keras", "torch"), flush=True)
-    print("\n| batch, tokens, width, heads | | | ours, ms | Keras / ours | range | PyTorch / ours |")
-    print("|---|---|---|---|---|---|---|")
-    of_keras = []
-    for size in SIZES:
-        for training in (False, True):
-            contestants = [
-                Contestant(f"{module} {jit}", keras_step, (module, size, training, arguments.causal, jit))
-                for jit in (False, True)
-                for module in ("zoo.layers", "keras.layers")
-            ]
-            contestants.append(Contestant("torch", torch_step, (size, training, arguments.causal)))
-            *timings, torch = race(contestants, arguments.rounds)
-            for mode, ours, keras in zip(("graph", "XLA"), timings[::2], timings[1::2], strict=True):
-                ratios = sorted(a / b for a, b in zip(keras.rounds, ours.rounds, strict=True))
-                of_keras.append(statistics.median(ratios))
-                print(
-                    f"| {', '.join(map(str, size))} | {'training step' if training else 'forward'} | {mode} "
-                    f"| {ours.median * 1e3:.1f} | {of_keras[-1]:.2f}x | {ratios[0]:.2f}x - {ratios[-1]:.2f}x "
-                    f"| {torch.median / ours.median:.2f}x |",
-                    flush=True,
-                )
-    print(f"\nGeometric mean of Keras / ours: {statistics.geometric_mean(of_keras):.2f}x")
+    with Recording(__file__, arguments.record, "tensorflow", "keras", "torch") as recording:
+        rows, of_keras = [], []
+        for size in SIZES:
+            for training in (False, True):
+                contestants = [
+                    Contestant(f"{module} {jit}", keras_step, (module, size, training, arguments.causal, jit))
+                    for jit in (False, True)
+                    for module in ("zoo.layers", "keras.layers")
+                ]
+                contestants.append(Contestant("torch", torch_step, (size, training, arguments.causal)))
+                *timings, torch = race(contestants, arguments.rounds)
+                for mode, ours, keras in zip(("graph", "XLA"), timings[::2], timings[1::2], strict=True):
+                    of_keras.append(ratio(keras, ours))
+                    what = ", ".join(map(str, size)), "training step" if training else "forward", mode
+                    times = (
+                        f"{ours.median * 1e3:.1f}",
+                        f"{of_keras[-1]:.2f}x",
+                        spread(keras, ours),
+                        f"{ratio(torch, ours):.2f}x",
+                    )
+                    rows.append([*what, *times])
+                    print(*rows[-1], sep=" | ", flush=True)
+        columns = ["batch, tokens, width, heads", "", "", "ours, ms", "Keras / ours", "range", "PyTorch / ours"]
+        recording.table(Table("", columns, rows))
+        recording.note(f"Keras / ours in the geometric mean: {statistics.geometric_mean(of_keras):.2f}x.")
+        recording.headline("`MultiHeadAttention`, forward and backward", "Keras' layer", *of_keras)
 
 
 if __name__ == "__main__":

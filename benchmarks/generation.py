@@ -11,12 +11,14 @@ all keep a cache. `--length` lets ours alone write more and more, for the time t
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import tempfile
 
-from harness import Contestant, machine, race, report
+from harness import Contestant, race, threads
+from results import Recording, Table, compared, options, ratio
+
+from training.quiet import import_tensorflow
 
 PROMPT, NEW, PIECES = 16, 256, 1000
 SIZES = {"small": dict(n_embd=128, n_layer=4, n_head=4), "medium": dict(n_embd=384, n_layer=6, n_head=6)}
@@ -141,6 +143,7 @@ def keras_hub_step(size: str, folder: str, rows: int, jit_compile: bool):
 
 def export(folder: str, to: pathlib.Path) -> str:
     """Our SavedModel of the checkpoint."""
+    import_tensorflow()
     import zoo
 
     return str(zoo.serving.export(zoo.load(folder), to))
@@ -149,23 +152,22 @@ def export(folder: str, to: pathlib.Path) -> str:
 def contest(path: str, checkpoint: str, size: str, rows: int) -> list[Contestant]:
     """All of them; those whose threads can be set, with one and with two an operation."""
     return [
-        *(Contestant(f"zoo, threads: {n}", zoo_step, (path, checkpoint, rows, NEW, n)) for n in (1, 2)),
-        *(Contestant(f"transformers, threads: {n}", transformers_step, (checkpoint, rows, n)) for n in (1, 2)),
+        *(Contestant(f"zoo, {threads(n)}", zoo_step, (path, checkpoint, rows, NEW, n)) for n in (1, 2)),
+        *(Contestant(f"`transformers`, {threads(n)}", transformers_step, (checkpoint, rows, n)) for n in (1, 2)),
         Contestant("KerasHub, XLA", keras_hub_step, (size, checkpoint, rows, True)),
         Contestant("KerasHub, graph", keras_hub_step, (size, checkpoint, rows, False)),
     ]
 
 
 def main() -> None:
-    """Runs the races and prints their tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 32])
+    """Runs the races, or those of ours alone."""
+    parser = options(__doc__, rounds=4)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["small"])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 32], help="prompts at once (default %(default)s)")
     parser.add_argument("--length", type=int, nargs="+", help="new tokens: ours alone, for the time a token")
     arguments = parser.parse_args()
-    print(machine("tensorflow", "keras", "torch", "transformers", "keras-hub"))
-    with tempfile.TemporaryDirectory() as folder:
+    packages = "tensorflow", "keras", "torch", "transformers", "keras-hub"
+    with Recording(__file__, arguments.record, *packages) as recording, tempfile.TemporaryDirectory() as folder:
         for size in arguments.sizes:
             checkpoint = pathlib.Path(folder, size)
             checkpoint.mkdir()
@@ -173,21 +175,29 @@ def main() -> None:
             write_prompts(str(checkpoint), max(arguments.rows))
             path = export(str(checkpoint), pathlib.Path(folder, "exported", size))
             for rows in arguments.rows:
+                what = f"{size}, {rows} {'row' if rows == 1 else 'rows'}"
                 if arguments.length:
-                    lengths = [
-                        Contestant(f"{n} tokens", zoo_step, (path, str(checkpoint), rows, n, 1))
-                        for n in arguments.length
-                    ]
-                    timings = race(lengths, rounds=arguments.rounds, steps=1, warm_up=1)
-                    print(f"\n{size} {SIZES[size]}, {rows} rows: ms a token of a row\n")
-                    for new, timing in zip(arguments.length, timings, strict=True):
-                        print(f"{new:6,} new tokens: {timing.median * 1e3 / new:.3f}")
+                    recording.table(by_length(path, str(checkpoint), rows, arguments.length, arguments.rounds, what))
                     continue
                 contestants = contest(path, str(checkpoint), size, rows)
-                timings = race(contestants, rounds=arguments.rounds, steps=1, warm_up=2)
-                print(f"\n{size} {SIZES[size]}, {rows} rows of {NEW} new tokens\n\n{report(timings, 'ms')}")
-                speeds = (f"{each.name} {rows * NEW / each.median:,.0f}" for each in timings)
-                print(f"\ntokens a second: {', '.join(speeds)}", flush=True)
+                timings = race(contestants, arguments.rounds, steps=1, warm_up=1)
+                recording.table(compared(timings, f"{what} of {NEW} new tokens", "ms"))
+                if (size, rows) == ("small", 1):
+                    for peer in ("`transformers`", "KerasHub, graph", "KerasHub, XLA"):
+                        best = min(
+                            (each for each in timings if each.name.startswith(peer)), key=lambda each: each.median
+                        )
+                        recording.headline(
+                            f"{NEW} tokens of a small GPT, from the SavedModel", peer, ratio(best, timings[0])
+                        )
+
+
+def by_length(path: str, checkpoint: str, rows: int, lengths: list[int], rounds: int, what: str) -> Table:
+    """The time a token of ours, the more there are."""
+    contestants = [Contestant(f"{n:,} tokens", zoo_step, (path, checkpoint, rows, n, 1)) for n in lengths]
+    timings = race(contestants, rounds, steps=1, warm_up=1)
+    rows_of_it = [[each.name, f"{each.median * 1e3 / n:.3f}"] for n, each in zip(lengths, timings, strict=True)]
+    return Table(what, ["", "ms a token of a row"], rows_of_it)
 
 
 if __name__ == "__main__":

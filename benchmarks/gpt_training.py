@@ -10,9 +10,8 @@ AdamW. `transformers`' is its `GPT2LMHeadModel` with the same optimizer.
 
 from __future__ import annotations
 
-import argparse
-
-from harness import Contestant, machine, race, report
+from harness import Contestant, race, threads
+from results import Recording, compared, options, ratio
 
 WINDOWS, LENGTH, CHARACTERS = 12, 64, 65
 LAYERS, UNITS, HEADS = 4, 128, 4
@@ -133,23 +132,23 @@ def transformers_gpt2():
 
 
 def main() -> None:
-    """Runs the race and prints its table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10)
-    arguments = parser.parse_args()
-    print(f"{LAYERS} layers, width {UNITS}, {WINDOWS} windows of {LENGTH} tokens, {CHARACTERS} characters")
-    print(machine("tensorflow", "keras", "torch", "transformers"))
+    """Runs the race."""
+    arguments = options(__doc__, rounds=5).parse_args()
+    peers = {"plain PyTorch": plain, "`transformers`": transformers_gpt2}
     contestants = [
         Contestant("zoo, XLA", zoo_step, ("adam", True)),
         Contestant("zoo, graph", zoo_step, ("adam", False)),
         Contestant("zoo, XLA, Muon", zoo_step, ("muon", True)),
-        *(Contestant(f"plain PyTorch, threads: {n}", torch_step, (plain, n)) for n in (2, 1)),
-        *(Contestant(f"transformers, threads: {n}", torch_step, (transformers_gpt2, n)) for n in (2, 1)),
+        *(Contestant(f"{name}, {threads(n)}", torch_step, (peer, n)) for name, peer in peers.items() for n in (2, 1)),
     ]
-    timings = race(contestants, rounds=arguments.rounds, steps=20)
-    print(f"\n{report(timings)}")
-    speeds = (f"{each.name} {WINDOWS * LENGTH / each.median:,.0f}" for each in timings)
-    print(f"\ntokens a second: {', '.join(speeds)}")
+    with Recording(__file__, arguments.record, "tensorflow", "keras", "torch", "transformers") as recording:
+        timings = race(contestants, arguments.rounds, steps=20)
+        recording.table(compared(timings))
+        speed = WINDOWS * LENGTH / timings[0].median
+        recording.note(f"The first is {speed:,.0f} characters a second.")
+        for name in peers:
+            best = min((each for each in timings if each.name.startswith(name)), key=lambda each: each.median)
+            recording.headline("a training step, small GPT", name, ratio(best, timings[0]))
 
 
 if __name__ == "__main__":

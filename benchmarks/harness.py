@@ -8,14 +8,14 @@ evenly. What counts is the ratio of medians, and its spread over the rounds, not
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import multiprocessing
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+
+from training.quiet import without_notes
 
 Build = Callable[[], Callable[[], None]]
 
@@ -53,9 +53,14 @@ def race(contestants: Sequence[Contestant], rounds: int = 12, steps: int = 5, wa
     """
     context = multiprocessing.get_context("spawn")
     runners = [_Runner(context, contestant, warm_up) for contestant in contestants]
+    cores = os.cpu_count() or 1
     try:
-        for runner in runners:  # one after the other, so that no set-up disturbs another
+        for number, runner in enumerate(runners):  # nothing is timed yet, so each core may set one up
             runner.start()
+            if number >= cores - 1:
+                runners[number - cores + 1].wait()
+        for runner in runners[-(cores - 1) :] if cores > 1 else ():
+            runner.wait()
         times: list[list[float]] = [[] for _ in runners]
         for number in range(rounds):
             # Every other round in reverse, so that nobody always runs after the same neighbour.
@@ -73,12 +78,18 @@ class _Runner:
 
     def __init__(self, context, contestant: Contestant, warm_up: int):
         self.name = contestant.name
-        self.pipe, child = context.Pipe()
-        self.process = context.Process(target=_serve, args=(child, contestant, warm_up), daemon=True)
+        self.pipe, self._its_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(self._its_end, contestant, warm_up), daemon=True)
+        self.ready = False
 
     def start(self) -> None:
         self.process.start()
-        self._receive()
+        self._its_end.close()  # so that its end is told when it ends
+
+    def wait(self) -> None:
+        """Until it is set up and warm."""
+        if not self.ready:
+            self.ready = self._receive() == "ready"
 
     def turn(self, steps: int) -> list[float]:
         self.pipe.send(steps)
@@ -92,17 +103,19 @@ class _Runner:
             self.process.kill()
 
     def _receive(self):
-        while not self.pipe.poll(1):
-            if not self.process.is_alive():
-                raise RuntimeError(f"{self.name} ended with exit code {self.process.exitcode}")
-        return self.pipe.recv()
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            raise RuntimeError(f"{self.name} ended with exit code {self.process.exitcode}") from None
 
 
 def _serve(pipe: Connection, contestant: Contestant, warm_up: int) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    step = contestant.build(*contestant.arguments)
-    for _ in range(warm_up):
-        step()
+    with without_notes():
+        step = contestant.build(*contestant.arguments)
+        for _ in range(warm_up):
+            step()
     pipe.send("ready")
     while (steps := pipe.recv()) is not None:
         times = []
@@ -113,18 +126,6 @@ def _serve(pipe: Connection, contestant: Contestant, warm_up: int) -> None:
         pipe.send(times)
 
 
-def report(timings: Sequence[Timing], unit: str = "ms a step") -> str:
-    """A table of the medians and of how many times as fast as each the first is, with the spread over the rounds."""
-    ours = timings[0]
-    lines = [f"| | median {unit} | ours is faster by | range over the rounds |", "|---|---|---|---|"]
-    for timing in timings:
-        ratios = sorted(theirs / mine for theirs, mine in zip(timing.rounds, ours.rounds, strict=True))
-        compared = f"| {timing.median / ours.median:.2f}x | {ratios[0]:.2f}x - {ratios[-1]:.2f}x |"
-        lines.append(f"| {timing.name} | {timing.median * 1e3:.1f} {compared if timing is not ours else '| | |'}")
-    return "\n".join(lines)
-
-
-def machine(*packages: str) -> str:
-    """One line on where a figure was measured."""
-    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
-    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {versions}"
+def threads(number: int) -> str:
+    """As part of a contestant's name."""
+    return f"{number} thread{'s' if number > 1 else ''}"

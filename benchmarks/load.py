@@ -2,19 +2,20 @@
 
 Clients ask by gRPC for one to four texts at a time, as fast as they get answers. Each answer is compared with the one
 that its text gets alone. Then the same beside clients that nobody wants: some send what is no request, some leave
-before they have their answer, and one sends many large requests at once.
+before they have their answer, and one sends sixteen requests of 32 texts at once. Memory is the server's, at the
+beginning and after each quarter of the time. Clients and server share the cores.
 
-    python benchmarks/load.py                      # saved_models/dates/1, behind the stand-in
-    python benchmarks/load.py --server tensorflow_model_server
+    python benchmarks/load.py                      # saved_models/dates/1, behind the tests' stand-in
+    TF_SERVING_BIN=/path/of/tensorflow_model_server python benchmarks/load.py     # and behind that server, too
     python benchmarks/load.py --version saved_models/multi30k-transformer/1 --texts test_2016_flickr.en
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import http.client
 import json
+import os
 import pathlib
 import random
 import re
@@ -24,7 +25,9 @@ import sys
 import threading
 import time
 
-from harness import machine
+from results import Recording, Table, options
+
+from training.quiet import import_tensorflow
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "serving")]
@@ -32,28 +35,39 @@ CLOSE = 1e-3  # between log-probabilities, whose last digits depend on what is c
 
 
 def main() -> None:
-    """Runs both parts and prints their figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--server", choices=["stand-in", "tensorflow_model_server"], default="stand-in")
+    """Runs both parts, behind each server that there is."""
+    parser = options(__doc__)
     parser.add_argument("--version", type=pathlib.Path, default=ROOT / "saved_models" / "dates" / "1")
     parser.add_argument("--texts", type=pathlib.Path, default=ROOT / "training" / "demo.txt", help="a text a line")
-    parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--clients", type=int, default=8, help="(default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20, help="of each part (default %(default)s)")
     arguments = parser.parse_args()
+    import_tensorflow()
     from servers import SERVERS
 
     texts = [line for line in arguments.texts.read_text(encoding="utf-8").splitlines() if line.strip()][:200]
-    print(machine("tensorflow", "tensorflow-serving-api", "grpcio"))
-    with SERVERS[arguments.server](arguments.version.resolve()) as server:
-        with client_of(server) as client:
-            alone = {text: client.translate([text])[0] for text in texts}
-        print(f"\n{len(texts)} texts, {arguments.clients} clients, {arguments.seconds:g} s each part\n")
-        print("| | requests | texts a second | median ms | 99th percentile ms | wrong | failed | server's memory MiB |")
-        print("|---|---|---|---|---|---|---|---|")
-        loads = []
-        for name, others in (("alone", ()), ("beside garbage, quitters and a flood", UNWANTED)):
-            loads.append(run(server, alone, others, arguments.clients, arguments.seconds))
-            print(f"| {name} | {loads[-1]} |", flush=True)
+    rows, loads = [], []
+    with Recording(__file__, arguments.record, "tensorflow", "tensorflow-serving-api", "grpcio") as recording:
+        for name in SERVERS if "TF_SERVING_BIN" in os.environ else ["stand-in"]:
+            with SERVERS[name](arguments.version.resolve()) as server:
+                with client_of(server) as client:
+                    alone = {text: client.translate([text])[0] for text in texts}
+                for what, others in (("alone", ()), ("beside the others", UNWANTED)):
+                    loads.append(run(server, alone, others, arguments.clients, arguments.seconds))
+                    rows.append([f"`{name}`", what, *loads[-1].cells()])
+        columns = [
+            "",
+            "",
+            "requests",
+            "texts a second",
+            "median ms",
+            "99th percentile ms",
+            "wrong",
+            "failed",
+            "memory MiB",
+        ]
+        caption = f"{len(texts)} texts, {arguments.clients} clients, {arguments.seconds:g} s each part"
+        recording.table(Table(caption, columns, rows))
     if any(load.wrong or load.failed for load in loads):
         raise SystemExit("there were wrong answers, or none")
 
@@ -73,22 +87,21 @@ class Load:
         self.memory: list[float] = []
         self.duration = 0.0
 
-    def __str__(self):
+    def cells(self) -> list[str]:
+        """Of the table."""
         milliseconds = sorted(1e3 * each for each in self.seconds) or [float("nan")]
         tail = milliseconds[min(len(milliseconds) - 1, len(milliseconds) * 99 // 100)]
         # By quarters of the time, so that growth would be seen.
         points = [self.memory[round(part * (len(self.memory) - 1) / 4)] for part in range(5)]
-        return " | ".join(
-            (
-                f"{len(self.seconds):,}",
-                f"{self.texts / self.duration:,.0f}",
-                f"{statistics.median(milliseconds):.1f}",
-                f"{tail:.1f}",
-                str(self.wrong),
-                str(self.failed),
-                ", ".join(f"{each:,.0f}" for each in points),
-            )
-        )
+        return [
+            f"{len(self.seconds):,}",
+            f"{self.texts / self.duration:,.0f}",
+            f"{statistics.median(milliseconds):.1f}",
+            f"{tail:.1f}",
+            str(self.wrong),
+            str(self.failed),
+            ", ".join(f"{each:,.0f}" for each in points),
+        ]
 
 
 def run(server, alone, others, clients, seconds) -> Load:

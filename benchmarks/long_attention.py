@@ -11,14 +11,13 @@ tokens: the peak of the whole process.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import multiprocessing
 import os
 import resource
-import statistics
 
-from harness import Contestant, machine, race
+from harness import Contestant, race
+from results import Recording, Table, options, ratio, spread
 
 HEADS, WIDTH = 4, 64
 WAYS = {"blocks": True, "whole matrix, own gradient": None, "whole matrix, derived gradient": False}
@@ -106,35 +105,37 @@ def peak(build, *arguments):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=8, help="turns each contestant takes (default 8)")
-    parser.add_argument("--tokens", type=int, default=8192, help="length for the comparison (default 8,192)")
-    parser.add_argument("--long", type=int, default=32_768, help="length for the training step (default 32,768)")
+    """Measures memory, then runs the races, in a graph and compiled by XLA."""
+    parser = options(__doc__, rounds=4)
+    parser.add_argument("--tokens", type=int, default=8192, help="length for the comparison (default %(default)s)")
+    parser.add_argument("--long", type=int, default=32_768, help="length for the training step (default %(default)s)")
     arguments = parser.parse_args()
-    print(machine("tensorflow", "keras", "torch"), flush=True)
-    for jit in (False, True):
-        print(f"\n{'XLA' if jit else 'Graph'}, {arguments.tokens:,} tokens:\n")
-        print("| | peak, MB | blocks' / its | time, s | blocks' / its | range | largest difference |")
-        print("|---|---|---|---|---|---|---|")
-        tries = {name: (attention_step, (arguments.tokens, blockwise, jit)) for name, blockwise in WAYS.items()}
-        tries["PyTorch"] = torch_step, (arguments.tokens,)
-        memory, results = [], []
-        for build, values in tries.values():
-            before, after, result = peak(build, *values)
-            memory.append(after - before)
-            results.append(result)
-        contestants = [Contestant(name, *each) for name, each in tries.items()]
-        timings = race(contestants, arguments.rounds, steps=1, warm_up=2)
-        for timing, megabytes, result in zip(timings, memory, results, strict=True):
-            ratios = sorted(ours / theirs for ours, theirs in zip(timings[0].rounds, timing.rounds, strict=True))
-            apart = max(abs(a - b).max() for a, b in zip(results[0], result, strict=True))
-            print(
-                f"| {timing.name} | {megabytes:,.0f} | 1/{megabytes / memory[0]:.1f} | {timing.median:.2f} "
-                f"| {statistics.median(ratios):.2f}x | {ratios[0]:.2f}x - {ratios[-1]:.2f}x | {apart:.0e} |",
-                flush=True,
-            )
-        _, after, _ = peak(model_step, arguments.long, jit)
-        print(f"\nA training step of {arguments.long:,} tokens: {after:,.0f} MB, the whole process.", flush=True)
+    with Recording(__file__, arguments.record, "tensorflow", "keras", "torch") as recording:
+        for jit, mode in ((False, "graph"), (True, "XLA")):
+            tries = {name: (attention_step, (arguments.tokens, blockwise, jit)) for name, blockwise in WAYS.items()}
+            tries["PyTorch"] = torch_step, (arguments.tokens,)
+            memory, results = [], []
+            for build, values in tries.values():
+                before, after, result = peak(build, *values)
+                memory.append(after - before)
+                results.append(result)
+            contestants = [Contestant(name, *each) for name, each in tries.items()]
+            timings = race(contestants, arguments.rounds, steps=1, warm_up=1)
+            rows = []
+            for timing, megabytes, result in zip(timings, memory, results, strict=True):
+                apart = max(abs(a - b).max() for a, b in zip(results[0], result, strict=True))
+                sizes = f"{megabytes:,.0f}", f"{megabytes / memory[0]:.1f}x"
+                times = f"{timing.median:.2f}", f"{ratio(timing, timings[0]):.2f}x", spread(timing, timings[0])
+                rows.append([timing.name, *sizes, *times, f"{apart:.0e}"])
+            columns = ["", "peak, MB", "its peak / blocks'", "s a step", "its time / blocks'", "range", "difference"]
+            recording.table(Table(f"{arguments.tokens:,} tokens, {mode}", columns, rows))
+            if not jit:
+                whole = list(WAYS).index("whole matrix, derived gradient")
+                task = f"attention to {arguments.tokens:,} tokens, forward and backward"
+                recording.headline(task, "the whole matrix", ratio(timings[whole], timings[0]))
+                recording.headline(f"{task}, memory", "the whole matrix", memory[whole] / memory[0])
+            _, after, _ = peak(model_step, arguments.long, jit)
+            recording.note(f"A training step of {arguments.long:,} tokens, {mode}: {after:,.0f} MB, the whole process.")
 
 
 if __name__ == "__main__":

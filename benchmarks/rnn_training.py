@@ -9,9 +9,8 @@ written as its users do (`nn.GRU`, `nn.GRUCell`, fused Adam), with everything th
 
 from __future__ import annotations
 
-import argparse
-
-from harness import Contestant, machine, race, report
+from harness import Contestant, race
+from results import Recording, compared, options, ratio
 
 BATCH, SOURCE, TARGET, UNITS, VOCABULARY = 64, 16, 16, 256, 10_000
 
@@ -102,22 +101,19 @@ def torch_step(attention: str | None):
 
 
 def main() -> None:
-    """Runs the races and prints their tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12)
-    arguments = parser.parse_args()
-    print(f"batch {BATCH} x ({SOURCE} + {TARGET}) tokens, width {UNITS}, vocabulary {VOCABULARY:,}")
-    print(machine("tensorflow", "keras", "torch"))
-    for attention in ("additive", None):
-        timings = race(
-            [
+    """Runs the races, with attention and without."""
+    arguments = options(__doc__, rounds=6).parse_args()
+    with Recording(__file__, arguments.record, "tensorflow", "keras", "torch") as recording:
+        for attention, caption in (("additive", "With additive attention"), (None, "Without attention")):
+            contestants = [
                 Contestant("zoo, XLA", zoo_step, (attention, True)),
                 Contestant("zoo, graph", zoo_step, (attention, False)),
                 Contestant("PyTorch", torch_step, (attention,)),
-            ],
-            rounds=arguments.rounds,
-        )
-        print(f"\nattention={attention!r}\n\n{report(timings)}", flush=True)
+            ]
+            timings = race(contestants, arguments.rounds)
+            recording.table(compared(timings, caption))
+            if attention:
+                recording.headline("a training step, GRU with attention", "PyTorch", ratio(timings[-1], timings[0]))
 
 
 if __name__ == "__main__":

@@ -9,18 +9,20 @@ Two measures: how many requests a second are answered while two are always under
 Every engine appears with the settings of threads that are worth trying; its best counts.
 
     python benchmarks/serving.py                      # needs the 'peers' extra
-    python benchmarks/serving.py --rows 1 --beams 5
+    python benchmarks/serving.py --rows 1 --beams 5 --more
 """
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import os
 import pathlib
 import tempfile
 
-from harness import Contestant, machine, race
+from harness import Contestant, Timing, race, threads
+from results import Recording, Table, options, ratio, spread
+
+from training.quiet import import_tensorflow
 
 SOURCE, STEPS, VOCABULARY = 16, 32, 10_000
 SIZES = dict(units=128, num_heads=4, feed_forward_units=256, encoder_layers=4, decoder_layers=4)
@@ -29,6 +31,7 @@ FIRST_CHARACTER = 0x4E00  # a token is a character, of a script that has enough 
 
 def build():
     """The translator, whose texts never end before the limit."""
+    import_tensorflow()
     import keras
     import numpy as np
 
@@ -196,74 +199,86 @@ def check_same(path: str, folder: str, beams: int) -> None:
         [[*map(str, row), "</s>"] for row in ids], **settings
     )
     theirs = [text([int(each) for each in result.hypotheses[0]]) for result in results]
-    same = sum(one == other for one, other in zip(ours, theirs, strict=True))
-    print(f"the same texts as CTranslate2's, beam {beams}: {same} of {len(ids)}", flush=True)
-    if same < len(ids):
-        raise SystemExit("the engines do not compute the same; their times mean nothing")
+    if ours != theirs:
+        raise SystemExit("the engines do not find the same texts; their times mean nothing")
 
 
-def contestants(path: str, folder: str, rows: int, beams: int, requests: int, peers: bool) -> list[Contestant]:
-    """All engines with the settings worth trying: one thread a request, and two for a single one."""
-    threads = (1, 2) if requests == 1 else (1,)
-    ours = [
+ENGINES = "CTranslate2", "`transformers`", "KerasHub"
+
+
+def contestants(path: str, folder: str, rows: int, beams: int, requests: int, more: bool) -> list[Contestant]:
+    """All engines with the settings worth trying: one thread a request, and two; ours first, as it is advised."""
+    settings = [(1, True)]
+    if more:
+        settings += [(1, False), (2, True), (2, False)]
+    found = [
         Contestant(
-            f"zoo, {n} threads an operation{'' if on else ', oneDNN off'}", zoo_step, (path, rows, requests, n, on)
+            f"zoo, {threads(n)} an operation{'' if on else ', oneDNN off'}", zoo_step, (path, rows, requests, n, on)
         )
-        for n in threads
-        for on in (True, False)
+        for n, on in settings
     ]
-    others = [
-        Contestant(f"CTranslate2, {n} threads", ctranslate2_step, (folder, rows, beams, requests, n)) for n in threads
-    ]
-    if requests > 1:
-        others.append(Contestant("CTranslate2, 2 threads", ctranslate2_step, (folder, rows, beams, requests, 2)))
-    if peers:
-        others += [
-            Contestant(f"transformers, {n} threads", transformers_step, (rows, beams, requests, n)) for n in threads
-        ]
-        others.append(Contestant("KerasHub, XLA", keras_hub_step, (rows, beams, requests)))
-    return [*ours, *others]
+    task = rows, beams, requests
+    found += [Contestant(f"CTranslate2, {threads(n)}", ctranslate2_step, (folder, *task, n)) for n in (1, 2)]
+    numbers = (1, 2) if requests == 1 else (1,)
+    found += [Contestant(f"`transformers`, {threads(n)}", transformers_step, (*task, n)) for n in numbers]
+    if beams > 1 or more:
+        found.append(Contestant("KerasHub, XLA", keras_hub_step, task))
+    return found
+
+
+def best(timings: list[Timing], engine: str) -> Timing | None:
+    """An engine with the threads that suit it best, if it took part."""
+    return min((each for each in timings if each.name.startswith(engine)), key=lambda each: each.median, default=None)
 
 
 def main() -> None:
-    """Runs the races and prints their tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 32])
-    parser.add_argument("--beams", type=int, nargs="+", default=[5, 1])
-    parser.add_argument("--no-peers", action="store_true", help="CTranslate2 alone")
+    """Runs the races; a row of the table is one of them."""
+    parser = options(__doc__, rounds=4)
+    parser.add_argument("--rows", type=int, nargs="+", default=[32, 1], help="texts a request (default %(default)s)")
+    parser.add_argument("--beams", type=int, nargs="+", default=[5, 1], help="(default %(default)s)")
+    parser.add_argument("--more", action="store_true", help="ours with two threads and without oneDNN, KerasHub greedy")
     arguments = parser.parse_args()
-    print(machine("tensorflow", "keras", "ctranslate2", "torch", "transformers", "keras-hub"))
     import ctranslate2_model
 
     import zoo
 
-    with tempfile.TemporaryDirectory() as scratch:
+    packages = "tensorflow", "keras", "ctranslate2", "torch", "transformers", "keras-hub"
+    with Recording(__file__, arguments.record, *packages) as recording, tempfile.TemporaryDirectory() as scratch:
         translator = build()
         folder = str(pathlib.Path(scratch, "ctranslate2"))
         ctranslate2_model.write(translator.model, folder)
+        table = []
         for beams in arguments.beams:
             translator.beam_size = beams
             path = str(zoo.serving.export(translator, pathlib.Path(scratch, f"beam{beams}")))
             check_same(path, folder, beams)
             for rows in arguments.rows:
-                for requests, what in ((2, "two requests at once"), (1, "one request")):
-                    them = contestants(path, folder, rows, beams, requests, not arguments.no_peers)
-                    timings = race(them, rounds=arguments.rounds, steps=3, warm_up=3)
-                    print(f"\n{rows} rows, {beams} beams, {what}\n\n{table(timings)}", flush=True)
-
-
-def table(timings) -> str:
-    """Medians, and how many times as long each takes as the fastest of ours."""
-    ours = min((each for each in timings if each.name.startswith("zoo")), key=lambda each: each.median)
-    lines = ["| | median ms | its time / ours | range over the rounds |", "|---|---|---|---|"]
-    for each in timings:
-        ratios = sorted(theirs / mine for theirs, mine in zip(each.rounds, ours.rounds, strict=True))
-        lines.append(
-            f"| {each.name} | {each.median * 1e3:.1f} | {each.median / ours.median:.2f}x | "
-            f"{ratios[0]:.2f}x - {ratios[-1]:.2f}x |"
+                timings = {}
+                for requests, what in ((2, "two at once"), (1, "one")):
+                    them = contestants(path, folder, rows, beams, requests, arguments.more)
+                    timings[what] = race(them, arguments.rounds, steps=2, warm_up=2)
+                    table.append(table_row(rows, beams, what, timings[what]))
+                    print("; ".join(f"{each.name}: {each.median * 1e3:.1f} ms" for each in timings[what]), flush=True)
+                if beams > 1:
+                    task = f"{rows} {'text' if rows == 1 else 'texts'} translated with {beams} beams, as a server does"
+                    for engine in ENGINES:
+                        found = [ratio(best(each, engine), best(each, "zoo")) for each in timings.values()]
+                        recording.headline(task, engine, *found)
+        recording.table(Table("", ["", "requests", "ours, ms", *(f"{each} / ours" for each in ENGINES)], table))
+        recording.note(
+            f"Ours and CTranslate2 find the same texts, with a beam of {' and of '.join(map(str, arguments.beams))}."
         )
-    return "\n".join(lines)
+
+
+def table_row(rows: int, beams: int, what: str, timings: list[Timing]) -> list[str]:
+    """What was raced, our time, and how many times as long each engine takes, with its range."""
+    ours = best(timings, "zoo")
+    cells = [f"{rows} {'row' if rows == 1 else 'rows'}, {f'{beams} beams' if beams > 1 else 'greedy'}", what]
+    cells.append(f"{ours.median * 1e3:.1f}")
+    for engine in ENGINES:
+        theirs = best(timings, engine)
+        cells.append(f"{ratio(theirs, ours):.2f}x ({spread(theirs, ours)})" if theirs else "")
+    return cells
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ easy; what grows with the line is how much must be kept until it is written. Wit
 through one vector of fixed width, the "thought vector". Every model has the same data in the same order, the same
 number of steps, the same optimizer and the same widths; no day of the test set is in any training line.
 
-    python benchmarks/thought_vector.py          # table, and benchmarks/thought_vector.png
+    python benchmarks/thought_vector.py          # half an hour; table, and benchmarks/thought_vector.png
+
+A run that was stopped goes on with the models that are not trained yet.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import pathlib
@@ -18,6 +19,7 @@ import tempfile
 import time
 
 import numpy as np
+from results import Recording, Table, options
 
 from training.corpora.pairs import Dates, Pairs
 from training.evaluation import Evaluation, Tally, evaluate
@@ -30,6 +32,7 @@ LOCALES = ("en", "fr", "de", "es", "pt", "it", "nl", "sv")
 MOST_DATES = 4
 BIN = 10  # characters
 PLOT = pathlib.Path(__file__).with_suffix(".png")
+SO_FAR = pathlib.Path("runs", "thought_vector.json")
 
 
 def lines(split: str, number: int, seed: int = 0) -> Pairs:
@@ -81,14 +84,15 @@ def by_bin(evaluation: Evaluation) -> dict[int, Tally]:
     return dict(sorted(bins.items()))
 
 
-def table(results: dict[str, dict]) -> str:
-    """The Markdown table: a row a model, a column a number of dates, then all lines."""
-    heads = [f"{n} date{'s' if n > 1 else ''}" for n in range(1, MOST_DATES + 1)]
-    rows = ["| attention | " + " | ".join([*heads, "all", "training"]) + " |", "|---" * (MOST_DATES + 3) + "|"]
-    for name, result in results.items():
-        cells = [f"{result['by_dates'][str(n)]:.1%}" for n in range(1, MOST_DATES + 1)]
-        rows.append(f"| {name} | " + " | ".join([*cells, f"{result['all']:.1%}", f"{result['seconds']:.0f} s"]) + " |")
-    return "\n".join(rows)
+def table(results: dict[str, dict]) -> Table:
+    """A row a model, a column a number of dates, then all lines."""
+    numbers = range(1, MOST_DATES + 1)
+    columns = ["attention", *(f"{n} date{'s' if n > 1 else ''}" for n in numbers), "all"]
+    rows = [
+        [name, *(f"{result['by_dates'][str(n)]:.1%}" for n in numbers), f"{result['all']:.1%}"]
+        for name, result in results.items()
+    ]
+    return Table("", columns, rows)
 
 
 def plot(results: dict[str, dict], path: pathlib.Path, least: int = 20) -> None:
@@ -110,35 +114,36 @@ def plot(results: dict[str, dict], path: pathlib.Path, least: int = 20) -> None:
 
 def main() -> None:
     """Trains all models one after another, and prints and draws the result."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lines", type=int, default=100_000, help="training lines")
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--units", type=int, default=128)
+    parser = options(__doc__)
+    parser.add_argument("--lines", type=int, default=100_000, help="training lines (default %(default)s)")
+    parser.add_argument("--epochs", type=int, default=2, help="(default %(default)s)")
+    parser.add_argument("--units", type=int, default=128, help="(default %(default)s)")
     parser.add_argument("--only", nargs="*", choices=ATTENTIONS, default=ATTENTIONS)
-    parser.add_argument("--json", type=pathlib.Path, help="also write the figures here; figures there are kept")
     arguments = parser.parse_args()
     sizes = {"train": arguments.lines, "validation": 400, "test": 4000}
     train_lines, validation, test = (lines(split, number) for split, number in sizes.items())
-    print(f"{len(train_lines):,} training lines x {arguments.epochs} epochs, {len(test):,} test lines", flush=True)
-    results = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
-    for attention in arguments.only:
-        if attention in results:
-            continue
-        translator, seconds = train(attention, train_lines, validation, arguments.epochs, arguments.units)
-        evaluation = evaluate(translator, test)
-        results[attention] = {
-            "all": evaluation.overall.rate,
-            "by_dates": {group: tally.rate for group, tally in evaluation.by_group.items()},
-            "by_length": [(length, tally.rate, tally.total) for length, tally in by_bin(evaluation).items()],
-            "seconds": seconds,
-        }
-        print(f"{attention}: {evaluation.overall.rate:.1%} in {seconds:.0f} s", flush=True)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(results, indent=1))
-    results = {name: results[name] for name in ATTENTIONS if name in results}
-    print("\n" + table(results))
-    plot(results, PLOT)
-    print(f"\nplot: {PLOT}")
+    settings = [arguments.lines, arguments.epochs, arguments.units]
+    so_far = json.loads(SO_FAR.read_text()) if SO_FAR.exists() else {}
+    results = so_far.get("results", {}) if so_far.get("settings") == settings else {}
+    with Recording(__file__, arguments.record, "tensorflow", "keras") as recording:
+        for attention in arguments.only:
+            if attention not in results:
+                translator, seconds = train(attention, train_lines, validation, arguments.epochs, arguments.units)
+                evaluation = evaluate(translator, test)
+                results[attention] = {
+                    "all": evaluation.overall.rate,
+                    "by_dates": {group: tally.rate for group, tally in evaluation.by_group.items()},
+                    "by_length": [(length, tally.rate, tally.total) for length, tally in by_bin(evaluation).items()],
+                    "seconds": seconds,
+                }
+                SO_FAR.parent.mkdir(exist_ok=True)
+                SO_FAR.write_text(json.dumps({"settings": settings, "results": results}, indent=1))
+            print(f"{attention}: {results[attention]['all']:.1%}", flush=True)
+        shown = {name: results[name] for name in ATTENTIONS if name in arguments.only}
+        recording.table(table(shown))
+        recording.note(f"{len(train_lines):,} training lines, {arguments.epochs} epochs, {len(test):,} test lines.")
+        plot(shown, PLOT)
+        print(f"plot: {PLOT}")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,14 @@ ids that are not yet taken out, and `decode_batch` on lists of ids. Both may use
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import pathlib
 import re
 
-from harness import Contestant, Timing, machine, race
+from harness import Contestant, Timing, race
+from results import Recording, Table, options, ratio, spread
+
+from training.quiet import import_tensorflow
 
 SPECIAL_IDS = 4  # ours stand before the library's
 
@@ -92,25 +94,23 @@ def library_step(config: dict, batches: list[list[str]], decode: bool):
     return step
 
 
-def row(name: str, timings: list[Timing], sentences: int) -> str:
-    """A row of the table: sentences a second, and how many times as fast as the library we are."""
+def row(name: str, timings: list[Timing], sentences: int) -> list[str]:
+    """A row of the table: sentences a second, and how many times as long as ours the library takes."""
     ours, theirs = timings
-    ratios = sorted(their / our for their, our in zip(theirs.rounds, ours.rounds, strict=True))
     speeds = [f"{sentences / timing.median:,.0f}" for timing in timings]
-    compared = f"{theirs.median / ours.median:.2f}x | {ratios[0]:.2f}x - {ratios[-1]:.2f}x"
-    return f"| {name} | {speeds[0]} | {speeds[1]} | {compared} |"
+    return [name, *speeds, f"{ratio(theirs, ours):.2f}x", spread(theirs, ours)]
 
 
 def main() -> None:
-    """Runs the races and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Runs the races, to read and to write."""
+    parser = options(__doc__, rounds=12)
     parser.add_argument("--file", type=pathlib.Path, help="a sentence a line, UTF-8, may be gzip")
-    parser.add_argument("--size", type=int, default=10_000, help="the tokenizer's size")
-    parser.add_argument("--batch", type=int, default=64, help="sentences in a batch")
-    parser.add_argument("--most", type=int, default=50, help="batches in a turn")
+    parser.add_argument("--size", type=int, default=10_000, help="the tokenizer's size (default %(default)s)")
+    parser.add_argument("--batch", type=int, default=64, help="sentences in a batch (default %(default)s)")
+    parser.add_argument("--most", type=int, default=50, help="batches in a turn (default %(default)s)")
     parser.add_argument("--lowercase", action="store_true")
-    parser.add_argument("--rounds", type=int, default=12)
     arguments = parser.parse_args()
+    import_tensorflow()
     from zoo.text import BytePairTokenizer
 
     sentences = file_sentences(arguments.file) if arguments.file else help_sentences()
@@ -120,13 +120,18 @@ def main() -> None:
         parser.error(f"--batch {arguments.batch}: there are only {len(sentences)} sentences")
     number = len(batches) * arguments.batch
     words = sum(len(sentence.split()) for batch in batches for sentence in batch) / number
-    print(f"{number:,} sentences of {words:.1f} words in batches of {arguments.batch}, {tokenizer.size:,} ids")
-    print(machine("tensorflow", "tokenizers"))
-    print("\n| sentences a second | zoo | library | ours is faster by | range over the rounds |\n|---|---|---|---|---|")
-    for name, decode in (("encode", False), ("decode", True)):
-        task = (tokenizer.get_config(), batches, decode)
-        contestants = [Contestant("zoo", zoo_step, task), Contestant("library", library_step, task)]
-        print(row(name, race(contestants, arguments.rounds, steps=3), number), flush=True)
+    with Recording(__file__, arguments.record, "tensorflow", "tokenizers") as recording:
+        rows = []
+        for name, decode in (("encode", False), ("decode", True)):
+            task = (tokenizer.get_config(), batches, decode)
+            contestants = [Contestant("zoo", zoo_step, task), Contestant("library", library_step, task)]
+            timings = race(contestants, arguments.rounds, steps=3)
+            rows.append(row(name, timings, number))
+            what = f"byte pairs in the graph, {name[:-1]}ing"
+            recording.headline(what, "the Rust library, on all cores", ratio(timings[1], timings[0]))
+        caption = f"{number:,} sentences of {words:.1f} words in batches of {arguments.batch}, {tokenizer.size:,} ids"
+        columns = ["sentences a second", "zoo", "library", "its time / ours", "range over the rounds"]
+        recording.table(Table(caption, columns, rows))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ dropout inside the feed-forward network too, KerasHub has not; so has ours, and 
 
 from __future__ import annotations
 
-import argparse
-
-from harness import Contestant, machine, race, report
+from harness import Contestant, race
+from results import Recording, compared, options, ratio
 
 PAIRS, LENGTH, VOCABULARY = 128, 16, 10_000
 LAYERS, UNITS, HEADS, FEED_FORWARD = 4, 128, 4, 256
@@ -154,29 +153,28 @@ def torch_step(dropout: float):
 
 
 def main() -> None:
-    """Runs the races and prints their tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12)
+    """Runs the races, with dropout and without."""
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.1, 0.0])
     arguments = parser.parse_args()
-    print(
-        f"{LAYERS} + {LAYERS} layers, width {UNITS}, {PAIRS} pairs of {LENGTH} + {LENGTH} tokens, {VOCABULARY:,} words"
-    )
-    print(machine("tensorflow", "keras", "torch", "keras-hub"))
-    for dropout in arguments.dropout:
-        ours = {"zoo, graph": False, "zoo, XLA": True}
-        as_keras_hub = [Contestant(name, zoo_step, (dropout, 0.0, xla)) for name, xla in ours.items()]
-        as_torch = [Contestant(name, zoo_step, (dropout, dropout, xla)) for name, xla in ours.items()]
-        keras_hub = [
-            Contestant("KerasHub, graph", keras_hub_step, (dropout, False)),
-            Contestant("KerasHub, XLA", keras_hub_step, (dropout, True)),
-        ]
-        torch = [Contestant("PyTorch", torch_step, (dropout,))]
-        # Without dropout there is but one model.
-        races = [as_keras_hub + keras_hub, as_torch + torch] if dropout else [as_torch + keras_hub + torch]
-        for contestants in races:
-            timings = race(contestants, rounds=arguments.rounds)
-            print(f"\ndropout {dropout}\n\n{report(timings)}", flush=True)
+    with Recording(__file__, arguments.record, "tensorflow", "keras", "torch", "keras-hub") as recording:
+        for dropout in arguments.dropout:
+            ours = {"zoo, graph": False, "zoo, XLA": True}
+            as_keras_hub = [Contestant(name, zoo_step, (dropout, 0.0, xla)) for name, xla in ours.items()]
+            as_torch = [Contestant(name, zoo_step, (dropout, dropout, xla)) for name, xla in ours.items()]
+            keras_hub = [
+                Contestant("KerasHub, graph", keras_hub_step, (dropout, False)),
+                Contestant("KerasHub, XLA", keras_hub_step, (dropout, True)),
+            ]
+            torch = [Contestant("PyTorch", torch_step, (dropout,))]
+            # Without dropout there is but one model.
+            races = [as_torch + torch, as_keras_hub + keras_hub] if dropout else [as_torch + keras_hub + torch]
+            for contestants in races:
+                timings = race(contestants, arguments.rounds)
+                recording.table(compared(timings, f"Dropout {dropout:g}"))
+                if dropout:
+                    *_, peer = timings
+                    recording.headline("a training step, transformer", peer.name, ratio(peer, timings[0]))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def import_tensorflow():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
-    with _filtered_stderr():
+    with without_notes():
         import tensorflow as tf
 
         tf.config.list_logical_devices()
@@ -35,7 +35,8 @@ def import_tensorflow():
 
 
 @contextlib.contextmanager
-def _filtered_stderr() -> Iterator[None]:
+def without_notes() -> Iterator[None]:
+    """Holds back what is written to stderr, and at the end lets through what is no start-up note."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held_back:
         stderr = os.dup(2)

@@ -6,7 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from training.quiet import _filtered_stderr, import_tensorflow
+from training.quiet import import_tensorflow, without_notes
 
 NOTES = [
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
@@ -26,21 +26,21 @@ NEWS = [
 
 def test_notes_are_dropped_and_all_else_is_kept_in_order(capfd):
     lines = [line for pair in zip(NOTES, NEWS, strict=True) for line in pair]
-    with _filtered_stderr():
+    with without_notes():
         for line in lines:
             os.write(2, f"{line}\n".encode())
     assert capfd.readouterr().err.splitlines() == NEWS
 
 
 def test_what_python_writes_is_kept_too(capfd):
-    with _filtered_stderr():
+    with without_notes():
         sys.stderr.write("before\n")
     sys.stderr.write("after\n")
     assert capfd.readouterr().err == "before\nafter\n"
 
 
 def test_after_an_error_what_was_written_is_shown(capfd):
-    with pytest.raises(ImportError), _filtered_stderr():
+    with pytest.raises(ImportError), without_notes():
         os.write(2, b"why it failed\n")
         raise ImportError
     os.write(2, b"I0000 later.cc:1] is no business of ours\n")

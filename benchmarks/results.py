@@ -1,0 +1,167 @@
+"""What a benchmark has found, as tables that are printed, kept in `results/NAME.json`, and shown in the documents.
+
+A script adds `--record` to its options (`options`), and its tables and headlines to a `Recording`. With `--record` they
+are kept; `report.py` writes the documents from what is kept, so that no figure there was typed by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+
+from harness import Timing
+
+FOLDER = pathlib.Path(__file__).parent / "results"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of Markdown.
+
+    Attributes:
+        caption: a line above it, or nothing.
+        columns: the headings.
+        rows: as many cells each.
+    """
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+
+    def __str__(self) -> str:
+        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        return f"{self.caption}:\n\n{table}" if self.caption else table
+
+
+@dataclasses.dataclass(frozen=True)
+class Headline:
+    """What the README says of a benchmark: how many times as long as ours a peer takes."""
+
+    what: str
+    peer: str
+    ratio: str
+
+
+def ratio(theirs: Timing, ours: Timing) -> float:
+    """How many times as long theirs took as ours, the median over the rounds, whose turns meet the same machine."""
+    return statistics.median(_ratios(theirs, ours))
+
+
+def spread(theirs: Timing, ours: Timing) -> str:
+    """The range of that over the rounds, as `1.69x - 1.85x`."""
+    found = _ratios(theirs, ours)
+    return f"{min(found):.2f}x - {max(found):.2f}x"
+
+
+def _ratios(theirs: Timing, ours: Timing) -> list[float]:
+    return [one / other for one, other in zip(theirs.rounds, ours.rounds, strict=True)]
+
+
+def compared(timings: Sequence[Timing], caption: str = "", unit: str = "ms a step") -> Table:
+    """A table of the medians, and of how many times as long as the first each takes, with the range over the rounds."""
+    ours = timings[0]
+    rows = [[ours.name, f"{ours.median * 1e3:.1f}", "", ""]]
+    rows += [
+        [each.name, f"{each.median * 1e3:.1f}", f"{ratio(each, ours):.2f}x", spread(each, ours)] for each in timings[1:]
+    ]
+    return Table(caption, ["", f"median {unit}", "its time / ours", "range over the rounds"], rows)
+
+
+def options(documentation: str, rounds: int | None = None) -> argparse.ArgumentParser:
+    """The options that every script has.
+
+    Args:
+        documentation: the script's docstring.
+        rounds: how often each contestant has a turn if nobody says otherwise, where there are turns.
+    """
+    parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if rounds is not None:
+        parser.add_argument(
+            "--rounds", type=int, default=rounds, help="turns each contestant takes (default %(default)s)"
+        )
+    parser.add_argument("--record", action="store_true", help="keep the figures for the documents, in results/")
+    return parser
+
+
+class Recording:
+    """What one run of a script finds; as a context, it keeps it at the end if it was asked to.
+
+    Args:
+        script: the script's `__file__`.
+        record: whether to keep it.
+        packages: whose versions matter.
+    """
+
+    def __init__(self, script: str, record: bool, *packages: str):
+        self.name = pathlib.Path(script).stem
+        self.record = record
+        self.tables: list[Table] = []
+        self.headlines: list[Headline] = []
+        self.notes: list[str] = []
+        self.versions = {"Python": platform.python_version()} | {
+            each: importlib.metadata.version(each) for each in packages
+        }
+        self.begin = time.monotonic()
+
+    def __enter__(self) -> Recording:
+        print(machine(), ", ".join(" ".join(each) for each in self.versions.items()), sep="\n", flush=True)
+        return self
+
+    def __exit__(self, kind, error, traceback) -> None:
+        if kind is None and self.record:
+            self.write()
+
+    def table(self, table: Table) -> None:
+        """Prints a table, and keeps it."""
+        print(f"\n{table}", flush=True)
+        self.tables.append(table)
+
+    def note(self, sentence: str) -> None:
+        """Prints a sentence that stands below the tables, and keeps it."""
+        print(f"\n{sentence}", flush=True)
+        self.notes.append(sentence)
+
+    def headline(self, what: str, peer: str, *ratios: float) -> None:
+        """Keeps what the README says: a ratio, or the least and the largest of several."""
+        least, largest = f"{min(ratios):.1f}x", f"{max(ratios):.1f}x"
+        self.headlines.append(Headline(what, peer, least if least == largest else f"{least} to {largest}"))
+
+    def write(self) -> None:
+        """Writes `results/NAME.json`."""
+        arguments = [each for each in sys.argv[1:] if each != "--record"]
+        content = {
+            "command": shlex.join(["python", f"benchmarks/{self.name}.py", *arguments]),
+            "date": datetime.date.today().isoformat(),
+            "seconds": round(time.monotonic() - self.begin),
+            "machine": machine(),
+            "versions": self.versions,
+            "tables": [dataclasses.asdict(each) for each in self.tables],
+            "notes": self.notes,
+            "headlines": [dataclasses.asdict(each) for each in self.headlines],
+        }
+        FOLDER.mkdir(exist_ok=True)
+        text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+        (FOLDER / f"{self.name}.json").write_text(text, encoding="utf-8")
+
+
+def machine() -> str:
+    """The processor, its cores and the memory, as far as the system tells."""
+    try:
+        processor = re.search(r"^model name\s*:\s*(.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1]
+    except (OSError, TypeError):
+        processor = platform.processor() or platform.machine()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores of {processor}, {memory:.0f} GiB"

@@ -1,0 +1,42 @@
+"""Runs all benchmarks that fit in twenty minutes of two cores, keeps their figures and writes the documents from them.
+
+    python benchmarks/run_all.py                       # what `make bench` does; needs the 'peers' extra
+    python benchmarks/run_all.py serving generation    # some of them
+
+`thought_vector.py` takes longer, and is run by itself; so is the training of the models that `trained.py` tells of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import report
+
+LONG = ("thought_vector",)
+
+
+def main() -> None:
+    """Runs them one after the other; what fails is said, and does not stop the others."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scripts", nargs="*", choices=report.SCRIPTS, metavar="script", help=", ".join(report.SCRIPTS))
+    arguments = parser.parse_args()
+    begin = time.monotonic()
+    failed = []
+    for script in arguments.scripts or [each for each in report.SCRIPTS if each not in LONG]:
+        print(f"\n{script}.py, after {time.monotonic() - begin:.0f} s", flush=True)
+        command = [sys.executable, str(pathlib.Path(__file__).with_name(f"{script}.py")), "--record"]
+        if subprocess.run(command, env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}).returncode:
+            failed.append(script)
+    report.main()
+    print(f"\n{(time.monotonic() - begin) / 60:.1f} minutes; benchmarks/README.md and README.md are written")
+    if failed:
+        sys.exit(f"failed, and their figures are as they were: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

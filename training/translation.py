@@ -10,7 +10,7 @@ import numpy as np
 
 from training.bleu import corpus_bleu
 from training.card import card
-from training.corpora.pairs import Corpus, Pairs
+from training.corpora.pairs import PairCorpus, Pairs
 from training.evaluation import evaluate
 from training.fitting import Prepared
 from training.learning import blamed_on, learn_tokenizer
@@ -75,7 +75,7 @@ def prepare_pairs(recipe: TranslatorRecipe, train: Pairs, validation: Pairs) -> 
     )
 
 
-def score(translator: TextToText, corpus: Corpus, split: str) -> dict[str, Any]:
+def score(translator: TextToText, corpus: PairCorpus, split: str) -> dict[str, Any]:
     """Translates a split, with a progress bar; the result is as `Evaluation.to_json`, by what the corpus is judged by.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from training import bleu
 from training.corpora.pairs import Pairs
 from zoo.results import Translation
+from zoo.text_lists import rows_of_batches
 from zoo.text_to_text import TextToText
 
 SHOWN_MISTAKES = 20
@@ -27,7 +28,7 @@ class Tally:
         """The share of right ones, from 0 to 1."""
         return self.right / self.total if self.total else 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """For `metrics.json`."""
         return {"exact_match": round(self.rate, 6), "right": self.right, "total": self.total}
 
@@ -50,14 +51,14 @@ class Evaluation:
     mistakes: list[dict[str, str]]
     sentences: dict[str, Any] | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """For `metrics.json`."""
         return {
             "metric": "exact_match" if self.sentences is None else "bleu",
             **(self.sentences or {}),
-            **self.overall.to_json(),
-            "by_group": {group: tally.to_json() for group, tally in sorted(self.by_group.items())},
-            "by_source_length": {length: tally.to_json() for length, tally in sorted(self.by_length.items())},
+            **self.overall.as_dict(),
+            "by_group": {group: tally.as_dict() for group, tally in sorted(self.by_group.items())},
+            "by_source_length": {length: tally.as_dict() for length, tally in sorted(self.by_length.items())},
             "mistakes": self.mistakes,
         }
 
@@ -81,12 +82,10 @@ def evaluate(
         language: the language of the targets, where it is known.
     """
     groups: Sequence[str | None] = pairs.groups or [None] * len(pairs)
-    order = sorted(range(len(pairs)), key=lambda row: len(pairs.sources[row]))
     outputs = [""] * len(pairs)
 
     def translated() -> Iterator[tuple[Translation, str, str | None]]:
-        for begin in range(0, len(order), batch_size):
-            rows = order[begin : begin + batch_size]
+        for rows in rows_of_batches(pairs.sources, batch_size):
             translations = model.translate([pairs.sources[row] for row in rows], batch_size)
             for row, translation in zip(rows, translations, strict=True):
                 outputs[row] = translation.text

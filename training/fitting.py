@@ -13,13 +13,14 @@ import tensorflow as tf
 
 from training.averaging import WeightAverage
 from training.checkpoint import CHECKPOINT_FILE, Checkpoint
+from training.divergence import Divergence
 from training.optimization import make_optimizer
 from training.progress import say
 from training.recipe import RecipeError
 from training.recipe_tables import Recipe
 from training.token_prediction import TokenPrediction
 from training.training_progress import TrainingProgress
-from training.validation import Divergence, Validation
+from training.validation import Validation
 from zoo.text_generator import TextGenerator
 from zoo.translator import Translator
 
@@ -100,7 +101,7 @@ def fit(
     fitted.optimizer.build(fitted.trainable_variables)  # in the first step it would have that step traced twice
     best = folder / "best.weights.h5"
     average = WeightAverage(config)
-    judge = Validation(config, config.epochs, prepared.validation, prepared.bleu, average, best)
+    judge = Validation(config, prepared.validation, prepared.bleu, average, best)
     checkpoint = Checkpoint(folder, recipe, average, judge)
     if checkpoint.restore(fitted):
         say(f"going on after epoch {checkpoint.epoch} of {config.epochs}")

@@ -7,15 +7,17 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from training.corpora.texts import Document, TextCorpus
 from training.fitting import Prepared
 from training.generator_card import card
 from training.generator_tables import GeneratorRecipe
-from training.learning import blamed_on, learn_tokenizer
+from training.learn_tokenizer import learn_tokenizer
 from training.progress import progress_bar, say
+from training.recipe import blamed_on
+from training.text_windows import Windows, encode, windows_once
 from training.token_prediction import TokenPrediction
-from training.windows import Windows, encode, windows_once
 from zoo.models import GPT
 from zoo.text import Tokenizer
 from zoo.text_continuation import TextContinuation
@@ -40,18 +42,20 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         tokenizer = learn_tokenizer(recipe.tokenizer, pieces)
     with blamed_on("model"):
         model = build_model(recipe, tokenizer)
-    ids, checks = (encode(corpus.documents(split), tokenizer) for split in ("train", "validation"))
-    say(f"{len(ids):,} tokens to train on, {len(checks):,} to validate with; {tokenizer.size:,} in the vocabulary")
+    train, validation = (encode(corpus.documents(split), tokenizer) for split in ("train", "validation"))
+    say(
+        f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
+    )
     with blamed_on("training"):
-        windows = Windows(ids, length, recipe.training.batch_size, recipe.seed)
+        windows = Windows(train, length, recipe.training.batch_size, recipe.seed)
     return Prepared(
         model,
         windows.steps,
         windows.tokens,
         windows.training,
-        _checks(checks, length),
+        _once(validation, length),
         lambda: TextGenerator(model, tokenizer),
-        {"training_tokens": len(ids)},
+        {"training_tokens": len(train)},
     )
 
 
@@ -91,7 +95,7 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
     ids = encode(map(counted, corpus.documents(split)), generator.tokenizer)
     scored = TokenPrediction(generator.model)
     scored.compile(jit_compile=False)
-    windows = _checks(ids, generator.context_length)
+    windows = _once(ids, generator.context_length)
     with progress_bar(f"Scoring {split}", int(windows.cardinality())) as advance:
         watch = keras.callbacks.LambdaCallback(on_test_batch_end=lambda batch, logs: advance(1))
         found = scored.evaluate(windows, verbose=0, callbacks=[watch], return_dict=True)
@@ -107,5 +111,6 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
     }
 
 
-def _checks(ids: np.ndarray, length: int) -> Any:
+def _once(ids: np.ndarray, length: int) -> tf.data.Dataset:
+    """Each token once, in batches of a size for scoring."""
     return windows_once(ids, length, max(1, _BATCH_TOKENS // length))

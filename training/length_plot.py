@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from training.run_files import METRICS_FILE
+from training.run_files import METRICS_FILE, read_metrics
 from zoo.atomic import write_whole
 
 if TYPE_CHECKING:
@@ -23,19 +22,17 @@ def read_scores(folder: pathlib.Path) -> dict[str, Any]:
     """The scores of a run or of an exported model, whose newest version counts.
 
     Raises:
-        ValueError: the folder holds none, or none by source length.
+        FileNotFoundError: the folder holds none.
+        ValueError: they cannot be read, or are none by source length.
     """
     from zoo.serving.layout import newest_version
 
-    file = (newest_version(folder) or folder) / METRICS_FILE
-    try:
-        metrics = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    scored = newest_version(folder) or folder
+    metrics = read_metrics(scored)
+    if not metrics.get("bleu_by_source_words"):
         raise ValueError(
-            f"{folder}: expected the folder of a finished run or of an exported model, with a {METRICS_FILE}"
-        ) from None
-    if not isinstance(metrics, dict) or not metrics.get("bleu_by_source_words"):
-        raise ValueError(f"{file} has no BLEU by source length; what was scored by exact match alone has none")
+            f"{scored / METRICS_FILE} has no BLEU by source length; what was scored by exact match alone has none"
+        )
     return metrics
 
 
@@ -92,7 +89,8 @@ def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
         path: a .png, .svg or .pdf file, which appears whole or not at all.
 
     Raises:
-        ValueError: the file's suffix is another, a folder has no such scores, or they cannot be compared.
+        FileNotFoundError: a folder has no scores.
+        ValueError: the file's suffix is another, scores are none by source length, or they cannot be compared.
     """
     import matplotlib
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 
 from rich.console import Console
@@ -10,7 +9,7 @@ from rich.table import Table
 
 from training.headline import headline
 from training.recipe import read_recipe, recipe_names
-from training.run_files import METRICS_FILE
+from training.run_files import METRICS_FILE, read_metrics
 from zoo.serving.layout import newest_version, versions
 
 
@@ -47,7 +46,6 @@ def _score(model: pathlib.Path) -> str:
     if version is None:
         return "no version holds a SavedModel"
     try:
-        metrics = json.loads((version / METRICS_FILE).read_text(encoding="utf-8"))
-        return headline(metrics)
+        return headline(read_metrics(version))
     except (OSError, ValueError, KeyError, TypeError):
         return f"no {METRICS_FILE}"

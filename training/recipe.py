@@ -6,17 +6,19 @@ know it refuses, naming the nearest thing it does.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import pathlib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from typing import Any
 
 import pydantic
 
 from training import generator_tables, translator_tables
+from training.corpora.error import CorpusError
 from training.generator_tables import GeneratorRecipe
 from training.recipe_tables import Recipe
 from training.translator_tables import TranslatorRecipe
@@ -62,6 +64,17 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
 def name_of(name: str) -> str:
     """What a recipe's models are called: its name without folder and suffix."""
     return pathlib.PurePath(name).stem
+
+
+@contextlib.contextmanager
+def blamed_on(table: str) -> Iterator[None]:
+    """Turns an error into one that names the recipe's table it comes from."""
+    try:
+        yield
+    except CorpusError:  # which names its place itself
+        raise
+    except ValueError as error:
+        raise RecipeError(f"{table}: {error}") from error
 
 
 def _kind_of_recipe(name: str, tables: dict[str, Any]) -> type[Recipe]:

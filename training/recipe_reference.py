@@ -60,7 +60,7 @@ def _keys() -> Iterator[str]:
         _, families = recipe.kinds[("model",)]
         for family, table in families.items():
             yield from _section(f'`[model]`, `family = "{family}"`', table, but=("family",))
-    yield from _section("`[training]`", TrainingConfig, but=("batch_size",))
+    yield from _section("`[training]`", TrainingConfig)
     yield from _section("`[training]` of a translator, besides", TranslatorTraining, only=TrainingConfig)
     yield from _section("`[training]` of a language model, besides", GeneratorTraining, only=TrainingConfig)
     yield from _section("`[lengths]` of a translator", LengthsConfig)

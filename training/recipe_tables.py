@@ -58,7 +58,6 @@ TokenizerConfig: Any = one_of("kind", "characters", **TOKENIZERS)
 class TrainingConfig(Table):
     """How the model is fitted."""
 
-    batch_size: PositiveInt = Field(64, description="pairs or windows a batch")
     accumulate: PositiveInt = Field(1, description="batches whose gradients are averaged for one update")
     epochs: PositiveInt = Field(10, description="passes over the training text, if `steps_per_epoch` does not say else")
     steps_per_epoch: PositiveInt | None = Field(

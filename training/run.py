@@ -23,7 +23,7 @@ from training.fitting import fit
 from training.generator_tables import GeneratorRecipe
 from training.progress import say
 from training.recipe import Recipe, read_recipe
-from training.run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE
+from training.run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
 from training.translator_tables import TranslatorRecipe
 from zoo.atomic import write_whole
 from zoo.loading import load
@@ -57,11 +57,12 @@ class Run:
 
         Raises:
             FileNotFoundError: it is not one, or the run has not finished.
+            ValueError: one of its files cannot be read.
         """
         for file in (RECIPE_FILE, METRICS_FILE):
             if not (folder / file).is_file():
                 raise FileNotFoundError(f"{folder} is not the folder of a finished training run: it has no {file}")
-        metrics = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
+        metrics = read_metrics(folder)
         recipe = read_back(folder)
         trained: Any = load(folder / _TASKS[type(recipe)].SAVED_IN)
         return cls(metrics["name"], recipe, trained, metrics)

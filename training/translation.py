@@ -9,14 +9,15 @@ import keras
 import numpy as np
 
 from training.bleu import corpus_bleu
+from training.bpe_dropout import Sampler
 from training.card import card
-from training.corpora.pairs import Corpus, Pairs
+from training.corpora.pairs import PairCorpus, Pairs
 from training.evaluation import evaluate
 from training.fitting import Prepared
-from training.learning import blamed_on, learn_tokenizer
-from training.pipeline import Batches, encode
+from training.learn_tokenizer import learn_tokenizer
+from training.pair_batches import Batches, encode
 from training.progress import progress_bar, say
-from training.sampling import Sampler
+from training.recipe import blamed_on
 from training.translator_tables import TranslatorRecipe
 from zoo.models import RNNSeq2Seq, Transformer
 from zoo.text import Tokenizer
@@ -54,7 +55,7 @@ def prepare_pairs(recipe: TranslatorRecipe, train: Pairs, validation: Pairs) -> 
         model = build_model(recipe, *tokenizers)
     with blamed_on("lengths"):
         batches = _batches(recipe, train, tokenizers, "train")
-        checks = _batches(recipe, validation, tokenizers, "validation")
+        validation_batches = _batches(recipe, validation, tokenizers, "validation")
     lengths = recipe.lengths.max_source, recipe.lengths.max_target
     bleu = None
     if recipe.training.monitor == "bleu":
@@ -68,15 +69,15 @@ def prepare_pairs(recipe: TranslatorRecipe, train: Pairs, validation: Pairs) -> 
         batches.steps,
         batches.tokens,
         batches.training,
-        checks.validation(),
+        validation_batches.once(),
         lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
         {"training_pairs": len(train)},
         bleu,
     )
 
 
-def score(translator: TextToText, corpus: Corpus, split: str) -> dict[str, Any]:
-    """Translates a split, with a progress bar; the result is as `Evaluation.to_json`, by what the corpus is judged by.
+def score(translator: TextToText, corpus: PairCorpus, split: str) -> dict[str, Any]:
+    """Translates a split, with a progress bar; the result is as `Evaluation.as_dict`, by what the corpus is judged by.
 
     Raises:
         CorpusError: the split cannot be read.
@@ -87,7 +88,7 @@ def score(translator: TextToText, corpus: Corpus, split: str) -> dict[str, Any]:
     pairs, language = corpus.read(split), corpus.language
     with progress_bar(f"Scoring {split}", len(pairs)) as advance:
         metric = corpus.metric(split)
-        return evaluate(translator, pairs, advance=advance, metric=metric, language=language).to_json()
+        return evaluate(translator, pairs, advance=advance, metric=metric, language=language).as_dict()
 
 
 def learn_tokenizers(recipe: TranslatorRecipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:

@@ -11,19 +11,8 @@ from typing import Any
 import keras
 
 from training.averaging import WeightAverage
-from training.progress import say
 from training.recipe_tables import TrainingConfig
 from training.token_prediction import TokenPrediction
-
-
-class Divergence(keras.callbacks.Callback):
-    """Ends a training whose loss is no number any more. Keras' `TerminateOnNaN` would say so on stdout."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        """Looks at the loss since the beginning of the epoch, which no later batch makes a number again."""
-        if not math.isfinite(logs["loss"]):
-            say(f"the loss of batch {batch + 1} is no number: the training ends with this epoch")
-            self.model.stop_training = True
 
 
 class Validation(keras.callbacks.Callback):
@@ -33,9 +22,8 @@ class Validation(keras.callbacks.Callback):
     by; so it stands before the callbacks that read them.
 
     Args:
-        config: what the recipe says.
-        epochs: how many the training has; the last one is always validated.
-        checks: batches of validation pairs.
+        config: what the recipe says; the last of its epochs is always validated.
+        batches: what to validate with.
         bleu: a function that translates the validation sources with the model as it is, and scores the result; None
             where the loss decides.
         average: whose weights are validated.
@@ -45,26 +33,25 @@ class Validation(keras.callbacks.Callback):
     def __init__(
         self,
         config: TrainingConfig,
-        epochs: int,
-        checks: Any,
+        batches: Any,
         bleu: Callable[[], float] | None,
         average: WeightAverage,
         best: pathlib.Path,
     ):
         super().__init__()
-        self.config, self.epochs = config, epochs
-        self.checks, self.bleu = checks, bleu
+        self.config = config
+        self.batches, self.bleu = batches, bleu
         self.average, self.best = average, best
         self.best_score: list[float] | None = None
         self.waited = 0
 
     def on_epoch_end(self, epoch, logs=None):
         """Validates, if it is time."""
-        if (epoch + 1) % self.config.validate_every and epoch + 1 < self.epochs:
+        if (epoch + 1) % self.config.validate_every and epoch + 1 < self.config.epochs:
             return
         model: TokenPrediction = self.model
         with self.average.in_place():
-            scores = model.evaluate(self.checks, verbose=0, return_dict=True)
+            scores = model.evaluate(self.batches, verbose=0, return_dict=True)
             if self.bleu:
                 scores["bleu"] = self.bleu()
             # Among equals, as before the first four words in a row are right, the loss decides.

@@ -335,11 +335,10 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("lowercase", [False, True])
-def test_the_files_of_gpt_2(files, end, lowercase):
+def test_the_files_of_gpt_2(files, end):
     vocab, merges = map(str, files())
-    library = library_of(tokenizers.models.BPE.from_file(vocab, merges), lowercase)
-    tokenizer = BytePairTokenizer.from_files(*files(end), lowercase=lowercase)
+    library = library_of(tokenizers.models.BPE.from_file(vocab, merges))
+    tokenizer = BytePairTokenizer.from_files(*files(end))
     assert tokenizer.size == 4 + library.get_vocab_size() == TOKENIZER.size + 1
     assert tokenizer.get_config()["merges"] == learnt(LIBRARY)[1]
     texts = [*CORPUS, "<|endoftext|>", "a <|endoftext|>b", "#### ## #"]

@@ -28,7 +28,7 @@ def prediction(**config):
 def checkpoint(folder, *overrides):
     recipe = read_recipe("dates", overrides)
     average = WeightAverage(recipe.training)
-    judge = Validation(recipe.training, recipe.training.epochs, None, None, average, folder / "best.weights.h5")
+    judge = Validation(recipe.training, None, None, average, folder / "best.weights.h5")
     return Checkpoint(folder, recipe, average, judge)
 
 

@@ -30,7 +30,7 @@ PAIRS = Pairs(
 
 class TestTallies:
     def test_by_hand(self):
-        assert evaluate(Upper(), PAIRS).to_json() == {
+        assert evaluate(Upper(), PAIRS).as_dict() == {
             "metric": "exact_match",
             "exact_match": 0.5,
             "right": 3,
@@ -52,7 +52,7 @@ class TestTallies:
         }
 
     def test_without_groups(self):
-        result = evaluate(Upper(), Pairs(PAIRS.sources, PAIRS.targets)).to_json()
+        result = evaluate(Upper(), Pairs(PAIRS.sources, PAIRS.targets)).as_dict()
         assert result["by_group"] == {}
         assert (result["right"], result["total"]) == (3, 6)
 
@@ -61,13 +61,13 @@ class TestTallies:
         rows = list(zip(PAIRS.sources, PAIRS.targets, PAIRS.groups, strict=True))
         random.Random(batch_size).shuffle(rows)
         shuffled = Pairs(*(list(column) for column in zip(*rows, strict=True)))
-        found, wanted = (evaluate(Upper(), pairs, batch_size).to_json() for pairs in (shuffled, PAIRS))
+        found, wanted = (evaluate(Upper(), pairs, batch_size).as_dict() for pairs in (shuffled, PAIRS))
         for result in (found, wanted):
             result["mistakes"].sort(key=lambda mistake: mistake["source"])
         assert found == wanted
 
     def test_groups_and_lengths_are_in_order(self):
-        result = evaluate(Upper(), Pairs(["ccc", "bb", "a"], ["", "", ""], ["z", "y", "x"])).to_json()
+        result = evaluate(Upper(), Pairs(["ccc", "bb", "a"], ["", "", ""], ["z", "y", "x"])).as_dict()
         assert list(result["by_group"]) == ["x", "y", "z"]
         assert list(result["by_source_length"]) == [1, 2, 3]
 
@@ -89,7 +89,7 @@ class TestSentences:
 
     def evaluate(self, **options):
         pairs = Pairs(list(self.SOURCES), list(self.TARGETS))
-        return evaluate(Upper(), pairs, batch_size=2, **options).to_json()
+        return evaluate(Upper(), pairs, batch_size=2, **options).as_dict()
 
     def test_bleu_beside_the_exact_matches(self):
         result = self.evaluate(metric="bleu", language="en")

@@ -89,18 +89,11 @@ class TestReading:
         found = [read_scores(path)["name"] for path in (folder, parent / "models/rnn", parent / "models/rnn/2")]
         assert found == ["run", "new", "old"]
 
-    @pytest.mark.parametrize("content", ["{", "", b"\xff".decode("latin-1")])
-    def test_what_is_no_json(self, run, content):
-        with pytest.raises(
-            ValueError, match=r"expected the folder of a finished run or of an exported model, with a met"
-        ):
-            read_scores(run("run", content))
-
     def test_no_such_folder(self, tmp_path):
-        with pytest.raises(ValueError, match=r"^.*/nowhere: expected the folder of a finished run"):
+        with pytest.raises(FileNotFoundError, match=r"^.*/nowhere: expected the folder of a finished run"):
             read_scores(tmp_path / "nowhere")
 
-    @pytest.mark.parametrize("content", [{"exact_match": 0.5, "total": 3, "split": "test"}, {}, [], 3])
+    @pytest.mark.parametrize("content", [{"exact_match": 0.5, "total": 3, "split": "test"}, {}])
     def test_scored_by_exact_match_alone(self, run, content):
         with pytest.raises(
             ValueError, match=r"run/metrics\.json has no BLEU by source length; what was scored by exact"

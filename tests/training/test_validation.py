@@ -7,7 +7,7 @@ import types
 import pytest
 
 from training.recipe_tables import TrainingConfig
-from training.validation import Divergence, Validation
+from training.validation import Validation
 
 
 class Model:
@@ -18,8 +18,8 @@ class Model:
         self.evaluations, self.stop_training = 0, False
         self.model = types.SimpleNamespace(save_weights=self.save)
 
-    def evaluate(self, checks, verbose, return_dict):
-        assert (checks, verbose, return_dict) == ("checks", 0, True)
+    def evaluate(self, batches, verbose, return_dict):
+        assert (batches, verbose, return_dict) == ("batches", 0, True)
         self.evaluations += 1
         return {"loss": next(self.losses), "token_accuracy": 0.5}
 
@@ -50,9 +50,9 @@ def validated(tmp_path, losses, epochs=None, bleus=None, **config):
         assert average.inside
         return next(scores)
 
-    config = TrainingConfig(**config)
+    config = TrainingConfig(epochs=epochs, **config)
     best = tmp_path / "best.weights.h5"
-    judge = Validation(config, epochs, "checks", bleu if bleus else None, average, best)
+    judge = Validation(config, "batches", bleu if bleus else None, average, best)
     judge.set_model(model)
     history = []
     for epoch in range(epochs):
@@ -166,15 +166,3 @@ class TestPatience:
         again, _, _ = validated(tmp_path, [9.0], patience=5)
         again.restore(judge.state())
         assert again.state() == judge.state()
-
-
-class TestDivergence:
-    @pytest.mark.parametrize(("loss", "stops"), [(math.nan, True), (math.inf, True), (-math.inf, True), (1e30, False)])
-    def test_ends_the_training(self, loss, stops, capsys):
-        guard, model = Divergence(), Model([])
-        guard.set_model(model)
-        guard.on_train_batch_end(6, {"loss": loss})
-        assert model.stop_training == stops
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert told.err == ("the loss of batch 7 is no number: the training ends with this epoch\n" if stops else "")

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from training.corpora.error import CorpusError
+from training.corpora.paths import expanded
 from zoo.atomic import write_whole
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class PublicFiles:
         Raises:
             CorpusError: the file is not the public one, or is missing and cannot be downloaded.
         """
-        path = (self._cache_folder() if folder is None else Path(os.path.expanduser(folder))) / name
+        path = (self._cache_folder() if folder is None else expanded(folder)) / name
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -63,7 +64,7 @@ class PublicFiles:
     def _cache_folder(self) -> Path:
         base = os.environ.get("XDG_CACHE_HOME", "")
         # Its specification says that a relative path is to be ignored.
-        cache = Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))
+        cache = Path(base) if os.path.isabs(base) else expanded(Path("~/.cache"))
         return cache / "attention-zoo" / self.name
 
     def _download(self, path: Path) -> bytes:

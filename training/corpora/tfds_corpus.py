@@ -6,7 +6,6 @@ import functools
 import itertools
 import logging
 import operator
-import os
 import socket
 import urllib.parse
 import urllib.request
@@ -32,7 +31,7 @@ class TfdsCorpus(pydantic.BaseModel):
     nothing is downloaded. One that is not is downloaded and prepared there, once, where there is a network.
 
     Raises:
-        CorpusError: from `splits` and from reading, where TensorFlow Datasets knows no such corpus, or it is neither
+        CorpusError: from whatever needs its files, where TensorFlow Datasets knows no such corpus, or it is neither
             prepared nor can be; has no such split; or its files are damaged.
     """
 
@@ -51,11 +50,6 @@ class TfdsCorpus(pydantic.BaseModel):
         default=None, description="the validation split, such as train[90%:]; if left out: validation, where it exists"
     )
     test_split: str | None = Field(default=None, description="the test split; if left out: test, where it exists")
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits; the corpus is prepared if it is not yet, since only then they are known."""
-        return tuple(self._expressions)
 
     @cached_property
     def _expressions(self) -> dict[str, str]:
@@ -113,7 +107,7 @@ class TfdsCorpus(pydantic.BaseModel):
         """The TFDS builder, with its files prepared."""
         import tensorflow_datasets as tfds
 
-        data_dir = os.path.expanduser(self.data_dir) if self.data_dir else None
+        data_dir = tfds.core.Path(self.data_dir).expanduser() if self.data_dir else None
         try:
             builder = tfds.builder(self.name, data_dir=data_dir)
         except tfds.core.DatasetNotFoundError:
@@ -126,7 +120,7 @@ class TfdsCorpus(pydantic.BaseModel):
             raise CorpusError(f"{self.name}: {builder.data_dir} is not a prepared corpus; move that folder away.")
         return builder
 
-    def _unknown(self, data_dir: str | None, reason: str = "") -> CorpusError:
+    def _unknown(self, data_dir: Any, reason: str = "") -> CorpusError:
         import tensorflow_datasets as tfds
 
         folder = tfds.core.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()

@@ -135,15 +135,12 @@ class BytePairTokenizer(Tokenizer):
         return cls(vocabulary, [" ".join(pair) for pair in model["merges"]], lowercase=lowercase)
 
     @classmethod
-    def from_files(
-        cls, vocab_json: str | pathlib.Path, merges_txt: str | pathlib.Path, lowercase: bool = False
-    ) -> Self:
+    def from_files(cls, vocab_json: str | pathlib.Path, merges_txt: str | pathlib.Path) -> Self:
         """Reads a byte-level vocabulary in the two files of GPT-2.
 
         Args:
             vocab_json: Pieces and their ids, which are 0, 1, 2 and so on; ours are greater by 4.
             merges_txt: A merge a line, with a space between the pieces; lines that begin with `#version` are none.
-            lowercase: Whether texts are turned into lower case.
 
         Returns:
             The tokenizer.
@@ -156,7 +153,7 @@ class BytePairTokenizer(Tokenizer):
         if [ids[piece] for piece in vocabulary] != list(range(len(ids))):
             raise ValueError(f"vocab_json: expected the ids 0 to {len(ids) - 1}, each once, in {vocab_json}")
         lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").splitlines()
-        return cls(vocabulary, [line for line in lines if not line.startswith("#version")], lowercase=lowercase)
+        return cls(vocabulary, [line for line in lines if not line.startswith("#version")])
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, fit for JSON."""

@@ -13,6 +13,7 @@ from typing import Literal
 import pydantic
 
 from training.bleu import are_sentences
+from training.corpora.corpus import Corpus
 from training.corpora.error import CorpusError
 
 logger = logging.getLogger(__name__)
@@ -41,24 +42,16 @@ class Pairs:
         return len(self.sources)
 
 
-class Corpus(pydantic.BaseModel, abc.ABC):
-    """Text pairs by split: the fields are what a recipe's `[corpus]` table may say.
+class PairCorpus(Corpus):
+    """Text pairs by split.
 
     A subclass names its `kind`, its `splits` and how a split is `_read`, and what else it knows of its texts;
-    normalisation, the dropping of unusable pairs and the `tf.data.Dataset` are done here, once for all.
+    normalisation and the dropping of unusable pairs are done here, once for all.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    kind: str
     max_characters: pydantic.PositiveInt = pydantic.Field(
         default=1000, description="a pair with a longer side is dropped"
     )
-
-    @property
-    @abc.abstractmethod
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits that can be read, 'train' first."""
 
     @property
     def language(self) -> str | None:
@@ -68,11 +61,6 @@ class Corpus(pydantic.BaseModel, abc.ABC):
     def metric(self, split: str) -> Literal["bleu", "exact_match"]:
         """What a model is scored by on a split: 'bleu' if most of its targets are sentences, else 'exact_match'."""
         return "bleu" if are_sentences(self.read(split).targets, self.language) else "exact_match"
-
-    @property
-    def licence(self) -> str | None:
-        """A sentence on what the texts may be used for, where that is known to be restricted."""
-        return None
 
     @abc.abstractmethod
     def _read(self, split: str) -> Iterator[tuple[str, str] | tuple[str, str, str]]:
@@ -88,8 +76,7 @@ class Corpus(pydantic.BaseModel, abc.ABC):
         Raises:
             CorpusError: the split does not exist, holds no usable pair, or its text cannot be read.
         """
-        if split not in self.splits:
-            raise CorpusError(f"Corpus {self.kind!r} has no split {split!r}; it has {', '.join(self.splits)}.")
+        self._expect(split)
         if split not in self._cache:
             pairs = self._gather(self._read(split))
             dropped = [f"{n} {why}" for n, why in ((pairs.empty, "empty"), (pairs.too_long, "too long")) if n]
@@ -105,13 +92,6 @@ class Corpus(pydantic.BaseModel, abc.ABC):
     def check(self, split: str) -> None:
         """Reads a split, to see whether it can be read."""
         self.read(split)
-
-    def pairs(self, split: str):
-        """A `tf.data.Dataset` of (source, target) scalar strings (UTF-8), in a fixed order."""
-        import tensorflow as tf
-
-        pairs = self.read(split)
-        return tf.data.Dataset.from_tensor_slices((pairs.sources, pairs.targets))
 
     def _gather(self, rows: Iterable[tuple[str, ...]]) -> Pairs:
         pairs = Pairs()

@@ -12,7 +12,7 @@ import pydantic
 
 from training.corpora.pairs.casing import CASED_SCRIPTS, CASINGS, Casing, recase
 from training.corpora.pairs.cldr import Field, date_locale, pattern_tokens
-from training.corpora.pairs.corpus import Corpus
+from training.corpora.pairs.corpus import PairCorpus
 from training.corpora.pairs.numerals import numeral
 
 FIRST_DAY = datetime.date(1900, 1, 1)
@@ -41,7 +41,7 @@ _OTHER_DIGITS = 4  # where a locale has several kinds of digits, one text in fou
 _RECASED = 10  # where a script has letter case, one text in ten is not in the case the CLDR gives
 
 
-class Dates(Corpus):
+class Dates(PairCorpus):
     """Human date -> ISO date: '२१ नवंबर २०२६', 'samedi 21 novembre 2026', '2026年11月21日' -> '2026-11-21'.
 
     The days from 1900 to 2099 are divided among the splits first, so that no day of one split occurs in another, in
@@ -89,11 +89,6 @@ class Dates(Corpus):
     def metric(self, split: str) -> Literal["exact_match"]:
         """What a model is scored by: a date that is wrong in a digit is wrong."""
         return "exact_match"
-
-    @property
-    def scripts(self) -> tuple[str, ...]:
-        """The ISO 15924 codes of the locales' scripts, in alphabetical order."""
-        return tuple(sorted({date_locale(name).script for name in self.locales}))
 
     def _days(self, split: str) -> list[datetime.date]:
         order = np.argsort(_random_rows(self.seed, "days", NUM_DAYS, 1)[:, 0], kind="stable").tolist()

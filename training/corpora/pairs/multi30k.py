@@ -10,7 +10,7 @@ from typing import Literal, Self
 import pydantic
 from pydantic import Field
 
-from training.corpora.pairs.corpus import Corpus
+from training.corpora.pairs.corpus import PairCorpus
 from training.corpora.public_files import PublicFiles
 
 _FILES = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
@@ -32,7 +32,7 @@ _PUBLIC = PublicFiles(
 Language = Literal["en", "de"]
 
 
-class Multi30k(Corpus):
+class Multi30k(PairCorpus):
     """Captions of photographs, English and German: 29,000 pairs to train on, 1,014 to validate with, 1,000 as the test.
 
     The test is `test_2016_flickr`. The texts are **for research and education only**.
@@ -45,7 +45,7 @@ class Multi30k(Corpus):
         CorpusError: from `read`, where a file is missing and cannot be downloaded, or is not the public one.
     """
 
-    kind: Literal["multi30k"] = Field(default="multi30k", description="image captions, English and German")
+    kind: Literal["multi30k"] = "multi30k"
     source: Language = Field(default="en", description="the language to translate from")
     target: Language = Field(default="de", description="the language to translate into")
     folder: Path | None = Field(

@@ -10,11 +10,11 @@ import pydantic
 from pydantic import Field
 
 from training.corpora.error import CorpusError
-from training.corpora.pairs.corpus import Corpus
+from training.corpora.pairs.corpus import PairCorpus
 from training.corpora.tfds_corpus import TfdsCorpus, listed
 
 
-class TfdsPairs(TfdsCorpus, Corpus):
+class TfdsPairs(TfdsCorpus, PairCorpus):
     """Pairs from a translation corpus of TensorFlow Datasets, or any of its corpora with two text features.
 
     To translate the other way, swap `source` and `target`; naming one of the two is enough.
@@ -24,7 +24,7 @@ class TfdsPairs(TfdsCorpus, Corpus):
             prepared nor can be; has no such split or text feature; or its files are damaged.
     """
 
-    kind: Literal["tfds"] = Field(default="tfds", description="pairs from TensorFlow Datasets")
+    kind: Literal["tfds"] = "tfds"
     source: str | None = Field(
         default=None,
         description="the feature with the source text, a nested one as outer/inner; if left out: the first of the "
@@ -39,6 +39,11 @@ class TfdsPairs(TfdsCorpus, Corpus):
         if self.source is not None and self.source == self.target:
             raise ValueError(f"source and target are the same feature, {self.source!r}")
         return self
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits; the corpus is prepared if it is not yet, since only then they are known."""
+        return tuple(self._expressions)
 
     @property
     def language(self) -> str | None:

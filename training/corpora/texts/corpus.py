@@ -12,6 +12,7 @@ from typing import Self
 import pydantic
 from pydantic import Field
 
+from training.corpora.corpus import Corpus
 from training.corpora.error import CorpusError
 
 # A document, piece by piece: it may be larger than memory. A piece ends before white space that follows something else,
@@ -22,17 +23,14 @@ PIECE = 1 << 20  # characters, or where white space begins next after so many
 _BREAK = re.compile(r"(?<=\S)\s")
 
 
-class TextCorpus(pydantic.BaseModel, abc.ABC):
-    """Documents by split: the fields are what a recipe's `[corpus]` table may say.
+class TextCorpus(Corpus):
+    """Documents by split.
 
     A subclass names its `kind` and how the documents of a split are `_read`. What is not given as a split of its own is
     cut off the end of the training text: first comes what is trained on, then `validation_share` of all characters,
     then `test_share`, whatever documents the cuts fall into.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    kind: str
     validation_share: float | None = Field(
         default=None,
         ge=0,
@@ -43,11 +41,6 @@ class TextCorpus(pydantic.BaseModel, abc.ABC):
     test_share: float | None = Field(
         default=None, ge=0, lt=1, description="how much to hold out for a test; if left out: nothing"
     )
-
-    @property
-    def licence(self) -> str | None:
-        """A sentence on what the texts may be used for, where that is known to be restricted."""
-        return None
 
     @property
     @abc.abstractmethod
@@ -95,8 +88,7 @@ class TextCorpus(pydantic.BaseModel, abc.ABC):
         Raises:
             CorpusError: the split does not exist or is empty, or its text cannot be read.
         """
-        if split not in self.splits:
-            raise CorpusError(f"Corpus {self.kind!r} has no split {split!r}; it has {', '.join(self.splits)}.")
+        self._expect(split)
         if split in self._given and not (split == "train" and any(self._shares.values())):
             return _not_empty(self._read(split), f"Split {split!r} of corpus {self.kind!r} holds no text.")
         begin, end = self._bounds[split]

@@ -10,11 +10,12 @@ import pydantic
 from pydantic import Field
 
 from training.corpora.error import CorpusError
-from training.corpora.files import expanded, lines_of
+from training.corpora.lines import lines_of
+from training.corpora.paths import expanded
 from training.corpora.texts.corpus import Document, TextCorpus, in_pieces
 
 
-class TextFiles(TextCorpus):
+class FileTexts(TextCorpus):
     r"""Text from files, plain or gzipped (`.gz`), in UTF-8; each file is a document.
 
     A split is one path or a list of paths, and a path is a file or a folder: of a folder all files are read, those of
@@ -26,7 +27,7 @@ class TextFiles(TextCorpus):
             no file.
     """
 
-    kind: Literal["text"] = Field(default="text", description="text files")
+    kind: Literal["text"] = "text"
     train: tuple[Path, ...] = Field(min_length=1, description="training text: a file, a folder, or a list of them")
     validation: tuple[Path, ...] | None = Field(
         default=None, description="validation text, told as in `train`; if left out, it is cut off the end of `train`"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field
-
 from training.corpora.texts.corpus import Document, TextCorpus, in_pieces
 
 
@@ -17,7 +15,7 @@ class PydocTopics(TextCorpus):
     Python to the next, and so do scores.
     """
 
-    kind: Literal["pydoc"] = Field(default="pydoc", description="the topics of Python's help(), which need no download")
+    kind: Literal["pydoc"] = "pydoc"
 
     @property
     def _given(self) -> tuple[str, ...]:

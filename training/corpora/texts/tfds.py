@@ -21,16 +21,11 @@ class TfdsTexts(TfdsCorpus, TextCorpus):
             prepared nor can be; has no such split or text feature; or its files are damaged.
     """
 
-    kind: Literal["tfds"] = Field(default="tfds", description="texts from TensorFlow Datasets")
+    kind: Literal["tfds"] = "tfds"
     feature: str | None = Field(
         default=None,
         description="the feature with the text, a nested one as outer/inner; if left out: `text`, or the only one",
     )
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits; the corpus is prepared if it is not yet, since only then they are known."""
-        return TextCorpus.splits.fget(self)  # type: ignore[attr-defined]
 
     @property
     def _given(self) -> tuple[str, ...]:

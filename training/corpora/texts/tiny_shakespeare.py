@@ -29,7 +29,7 @@ class TinyShakespeare(TextCorpus):
         CorpusError: from `documents`, where the file is missing and cannot be downloaded, or is not the public one.
     """
 
-    kind: Literal["tiny_shakespeare"] = Field(default="tiny_shakespeare", description="a million characters of plays")
+    kind: Literal["tiny_shakespeare"] = "tiny_shakespeare"
     folder: Path | None = Field(
         default=None,
         description="where input.txt lies, or is put; `~` is the home folder; if left out: "

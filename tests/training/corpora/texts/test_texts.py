@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.corpora.error import CorpusError
-from training.corpora.texts import PydocTopics, TextFiles, TinyShakespeare, corpus
+from training.corpora.texts import FileTexts, PydocTopics, TinyShakespeare, corpus
 from training.corpora.texts.corpus import in_pieces
 from zoo.text import BytePairTokenizer
 
@@ -75,13 +75,13 @@ class TestPieces:
 
 class TestSplits:
     def test_the_last_tenth_is_held_out(self, write):
-        read = TextFiles(train=write("a.txt", "0123456789" * 4 + "x"))
+        read = FileTexts(train=write("a.txt", "0123456789" * 4 + "x"))
         assert read.splits == ("train", "validation")
         assert (texts(read, "train"), texts(read, "validation")) == ([("0123456789" * 4)[:36]], ["6789x"])
 
     def test_a_cut_may_fall_into_any_document(self, write):
         files = [write("a.txt", "aaaaa"), write("b.txt", "bbbbbbbbbb"), write("c.txt", "ccccc")]
-        read = TextFiles(train=files, validation_share=0.3, test_share=0.2)
+        read = FileTexts(train=files, validation_share=0.3, test_share=0.2)
         assert read.splits == ("train", "validation", "test")
         assert texts(read, "train") == ["aaaaa", "bbbbb"]
         assert texts(read, "validation") == ["bbbbb", "c"]
@@ -90,7 +90,7 @@ class TestSplits:
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.integers(0, 30), min_size=1), st.floats(0, 0.49), st.floats(0, 0.49), st.integers(1, 7))
     def test_together_they_are_the_text(self, sizes, validation, test, piece):
-        class Made(TextFiles):
+        class Made(FileTexts):
             def _read(self, split):
                 letters = itertools.cycle("abcdefg")
                 for size in sizes:
@@ -106,29 +106,29 @@ class TestSplits:
 
     def test_given_files_are_read_whole(self, write):
         train, other = write("a.txt", "a" * 50), write("b.txt", "bbb")
-        read = TextFiles(train=train, validation=other)
+        read = FileTexts(train=train, validation=other)
         assert (texts(read, "train"), texts(read, "validation")) == (["a" * 50], ["bbb"])
 
     @pytest.mark.parametrize("share", ["validation_share", "test_share"])
     def test_a_split_is_given_or_held_out(self, write, share):
         file = write("a.txt", "text")
-        read = TextFiles(train=file, validation=file, test=file, **{share: 0.1})
+        read = FileTexts(train=file, validation=file, test=file, **{share: 0.1})
         with pytest.raises(CorpusError, match=rf"has a split '{share[:-6]}' of its own; leave {share} out"):
             read.check("train")
 
     def test_shares_that_leave_nothing(self, write):
         with pytest.raises(pydantic.ValidationError, match="together leave nothing to train on"):
-            TextFiles(train=write("a.txt", "text"), validation_share=0.5, test_share=0.5)
+            FileTexts(train=write("a.txt", "text"), validation_share=0.5, test_share=0.5)
 
     def test_what_does_not_exist(self, write):
-        read = TextFiles(train=write("a.txt", "text" * 9), validation_share=0)
+        read = FileTexts(train=write("a.txt", "text" * 9), validation_share=0)
         with pytest.raises(CorpusError, match="has no split 'validation'; it has train"):
             read.check("validation")
         with pytest.raises(CorpusError, match="Split 'train' of corpus 'text' is empty: there are 1 characters"):
-            TextFiles(train=write("b.txt", "x"), validation_share=0.01).check("train")
+            FileTexts(train=write("b.txt", "x"), validation_share=0.01).check("train")
 
     def test_nothing_is_kept_so_it_can_be_read_again(self, write):
-        read = TextFiles(train=write("a.txt", "one\ntwo\n" * 9))
+        read = FileTexts(train=write("a.txt", "one\ntwo\n" * 9))
         assert texts(read, "train") == texts(read, "train")
 
 
@@ -139,15 +139,15 @@ class TestFiles:
         write("books/.git/x.txt", "hidden")
         write("books/notes.md", "other")
         write("books/empty.txt", "")
-        every = TextFiles(train=tmp_path / "books", validation_share=0)
+        every = FileTexts(train=tmp_path / "books", validation_share=0)
         assert texts(every, "train") == ["first", "second", "other"]
-        some = TextFiles(train=tmp_path / "books", pattern="*.txt*", validation_share=0)
+        some = FileTexts(train=tmp_path / "books", pattern="*.txt*", validation_share=0)
         assert texts(some, "train") == ["first", "second"]
         with pytest.raises(CorpusError, match=r"books holds no file with text whose name fits pattern = '\*\.csv'"):
-            TextFiles(train=tmp_path / "books", pattern="*.csv").check("train")
+            FileTexts(train=tmp_path / "books", pattern="*.csv").check("train")
 
     def test_line_ends_and_byte_order_marks(self, write):
-        read = TextFiles(train=write("a.txt", "\ufeffone\r\ntwo\n\nthree\u2028four\rfive".encode()), validation_share=0)
+        read = FileTexts(train=write("a.txt", "\ufeffone\r\ntwo\n\nthree\u2028four\rfive".encode()), validation_share=0)
         assert texts(read, "train") == ["one\ntwo\n\nthree\u2028four\rfive"]
 
     @pytest.mark.parametrize(
@@ -160,18 +160,18 @@ class TestFiles:
     )
     def test_what_cannot_be_read(self, write, name, content, message):
         with pytest.raises(CorpusError, match=re.escape(message)):
-            TextFiles(train=write(name, content)).check("train")
+            FileTexts(train=write(name, content)).check("train")
 
     def test_a_missing_file_and_a_broken_one(self, tmp_path):
         with pytest.raises(CorpusError, match="there is no such file"):
-            TextFiles(train=tmp_path / "none.txt").check("train")
+            FileTexts(train=tmp_path / "none.txt").check("train")
         (tmp_path / "a.gz").write_bytes(gzip.compress(b"text " * 999)[:40])
         with pytest.raises(CorpusError, match=r"a\.gz:1: broken gzip file"):
-            TextFiles(train=tmp_path / "a.gz").check("train")
+            FileTexts(train=tmp_path / "a.gz").check("train")
 
     def test_a_recipes_json_reads_back(self, write):
-        read = TextFiles(train=[write("a.txt", "some text")], test_share=0.2)
-        assert TextFiles.model_validate_json(read.model_dump_json()) == read
+        read = FileTexts(train=[write("a.txt", "some text")], test_share=0.2)
+        assert FileTexts.model_validate_json(read.model_dump_json()) == read
 
 
 class TestPydoc:

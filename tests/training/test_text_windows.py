@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from training.windows import STARTED, Windows, encode, windows_once
+from training.text_windows import STARTED, Windows, encode, windows_once
 from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
 
 

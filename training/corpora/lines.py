@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +10,6 @@ from pathlib import Path
 from training.corpora.error import CorpusError
 
 _PACKED = (".zip", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst", ".7z")
-
-
-def expanded(path: Path) -> Path:
-    """The path, where it begins with `~` in the home folder."""
-    return Path(os.path.expanduser(path))  # unlike Path.expanduser, no exception for an unknown user
 
 
 def lines_of(path: Path, ends: bool = False) -> Iterator[str]:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from training.bpe_dropout import Sampler
 from training.corpora.pairs import Pairs
-from training.sampling import Sampler
 from zoo.text import Tokenizer
 
 
@@ -197,11 +197,6 @@ class Batches:
         """Target tokens of an epoch, end tokens counted and padding not; a little less, for what fills no batch."""
         return int(self.pairs.lengths[:, 1].sum())
 
-    @property
-    def shapes(self) -> list[tuple[int, int, int]]:
-        """(batch size, source length, target length) of every bucket."""
-        return [(bucket.batch_size, bucket.source_length, bucket.target_length) for bucket in self.buckets]
-
     def plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
         """The batches of an epoch, in order: each its bucket and the numbers of its pairs."""
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
@@ -227,12 +222,12 @@ class Batches:
 
         return self._dataset(endless, tf.data.INFINITE_CARDINALITY, self._samplers)
 
-    def validation(self) -> tf.data.Dataset:
+    def once(self) -> tf.data.Dataset:
         """Every pair once, bucket by bucket; the last batch of a bucket repeats pairs with weight zero."""
         number = sum(-(-len(bucket.rows) // bucket.batch_size) for bucket in self.buckets)
-        return self._dataset(self._once, number, (None, None))
+        return self._dataset(self._in_order, number, (None, None))
 
-    def _once(self) -> Iterator[tuple[Bucket, np.ndarray, int, int]]:
+    def _in_order(self) -> Iterator[tuple[Bucket, np.ndarray, int, int]]:
         for bucket in self.buckets:
             for begin in range(0, len(bucket.rows), bucket.batch_size):
                 rows = bucket.rows[begin : begin + bucket.batch_size]

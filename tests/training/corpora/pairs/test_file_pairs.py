@@ -9,7 +9,7 @@ import pydantic
 import pytest
 
 from training.corpora.error import CorpusError
-from training.corpora.pairs.text import TextPairs
+from training.corpora.pairs.files import FilePairs
 
 DATA = Path(__file__).parents[5] / "shared" / "data"
 NO_HOLD_OUT = {"validation_pairs": 0, "test_pairs": 0}
@@ -28,7 +28,7 @@ def write(tmp_path):
 def read(train, split="train", **fields):
     """The (source, target) pairs of a split; nothing is held out unless told."""
     held_out = {} if any(name.endswith("_pairs") for name in fields) else NO_HOLD_OUT
-    pairs = TextPairs(train=train, **(held_out | fields)).read(split)
+    pairs = FilePairs(train=train, **(held_out | fields)).read(split)
     return list(zip(pairs.sources, pairs.targets, strict=True))
 
 
@@ -48,16 +48,16 @@ class TestScoring:
     )
     def test_the_targets_say_what_they_are_judged_by(self, write, targets, fields, metric):
         path = write("p.tsv", "".join(f"a source of many words {n}\t{text}\n" for n, text in enumerate(targets)))
-        assert TextPairs(train=path, **NO_HOLD_OUT, **fields).metric("train") == metric
+        assert FilePairs(train=path, **NO_HOLD_OUT, **fields).metric("train") == metric
 
     def test_each_split_by_its_own(self, write):
         path, test = write("p.tsv", "a\tone two three four\n"), write("t.tsv", "a\tone\n")
-        corpus = TextPairs(train=path, test=test, validation_pairs=0)
+        corpus = FilePairs(train=path, test=test, validation_pairs=0)
         assert (corpus.metric("train"), corpus.metric("test")) == ("bleu", "exact_match")
 
     @pytest.mark.parametrize("language", [None, "de", "pt_BR", "zh-Hant-TW", "hin"])
     def test_the_language_is_what_was_given(self, language):
-        corpus = TextPairs(train="a", target_language=language)
+        corpus = FilePairs(train="a", target_language=language)
         assert (corpus.language, corpus.licence) == (language, None)
 
 
@@ -83,12 +83,12 @@ class TestTable:
         assert read(write("p.tsv", '"a\t"b\n')) == [('"a', '"b')]
 
     def test_empty_pairs_are_dropped_and_counted(self, write):
-        pairs = TextPairs(train=write("p.tsv", "a\tb\n\n \nc\t\n\td\ne\tf\n"), **NO_HOLD_OUT).read("train")
+        pairs = FilePairs(train=write("p.tsv", "a\tb\n\n \nc\t\n\td\ne\tf\n"), **NO_HOLD_OUT).read("train")
         assert (pairs.sources, pairs.targets, pairs.empty) == (["a", "e"], ["b", "f"], 4)
 
     def test_too_long_pairs_are_dropped_and_counted(self, write):
         path = write("p.tsv", f"a\tb\nc\t{'d' * 6}\n")
-        pairs = TextPairs(train=path, max_characters=5, **NO_HOLD_OUT).read("train")
+        pairs = FilePairs(train=path, max_characters=5, **NO_HOLD_OUT).read("train")
         assert (pairs.sources, pairs.too_long) == (["a"], 1)
 
     def test_too_few_columns(self, write):
@@ -213,7 +213,7 @@ class TestLines:
 
 class TestHeldOut:
     def splits(self, path, **fields):
-        corpus = TextPairs(train=path, **fields)
+        corpus = FilePairs(train=path, **fields)
         found = {split: corpus.read(split) for split in corpus.splits}
         return {split: list(zip(pairs.sources, pairs.targets, strict=True)) for split, pairs in found.items()}
 
@@ -282,7 +282,7 @@ class TestHeldOut:
 
     def test_unusable_pairs_do_not_count(self, write):
         path = write("p.tsv", numbered(20) + "\tempty\n" * 10 + f"long\t{'x' * 99}\n")
-        corpus = TextPairs(train=path, validation_pairs=6, test_pairs=6, max_characters=50)
+        corpus = FilePairs(train=path, validation_pairs=6, test_pairs=6, max_characters=50)
         counts = [(len(p), p.empty, p.too_long) for p in map(corpus.read, corpus.splits)]
         assert counts == [(8, 10, 1), (6, 0, 0), (6, 0, 0)]
 
@@ -323,18 +323,18 @@ class TestHeldOut:
 
 class TestFields:
     def test_splits(self):
-        assert TextPairs(train="p").splits == ("train", "validation", "test")
-        assert TextPairs(train="p", **NO_HOLD_OUT).splits == ("train",)
-        assert TextPairs(train="p", test="q", validation_pairs=0).splits == ("train", "test")
+        assert FilePairs(train="p").splits == ("train", "validation", "test")
+        assert FilePairs(train="p", **NO_HOLD_OUT).splits == ("train",)
+        assert FilePairs(train="p", test="q", validation_pairs=0).splits == ("train", "test")
 
     def test_split_that_does_not_exist(self):
         with pytest.raises(CorpusError, match="no split 'test'; it has train, validation"):
-            TextPairs(train="p", test_pairs=0).read("test")
+            FilePairs(train="p", test_pairs=0).read("test")
 
     def test_fields_survive_json(self):
-        corpus = TextPairs(train=["a", "b"], validation="c", source_column="x", header=True)
-        assert TextPairs(**corpus.model_dump(exclude_unset=True)) == corpus
-        assert TextPairs.model_validate_json(corpus.model_dump_json(exclude_unset=True)) == corpus
+        corpus = FilePairs(train=["a", "b"], validation="c", source_column="x", header=True)
+        assert FilePairs(**corpus.model_dump(exclude_unset=True)) == corpus
+        assert FilePairs.model_validate_json(corpus.model_dump_json(exclude_unset=True)) == corpus
 
     @pytest.mark.parametrize(
         ("fields", "message"),
@@ -359,14 +359,14 @@ class TestFields:
     )
     def test_mistakes(self, fields, message):
         with pytest.raises(pydantic.ValidationError, match=message):
-            TextPairs(**fields)
+            FilePairs(**fields)
 
 
 class TestRealCorpora:
     @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
     def test_tatoeba(self):
         path = DATA / "tatoeba-hin-eng" / "hin.txt"
-        corpus = TextPairs(train=path, header=True, source_column="Eng", target_column="Hin")
+        corpus = FilePairs(train=path, header=True, source_column="Eng", target_column="Hin")
         splits = {split: corpus.read(split) for split in corpus.splits}
         assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 2655, "validation": 147, "test": 147}
         for side in ("sources", "targets"):
@@ -378,9 +378,9 @@ class TestRealCorpora:
     def test_multi30k(self):
         names = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
         files = {s: [DATA / "multi30k" / f"{n}.{side}.gz" for side in ("en", "de")] for s, n in names.items()}
-        corpus = TextPairs(**files)
+        corpus = FilePairs(**files)
         counts = {split: len(corpus.read(split)) for split in corpus.splits}
         assert counts == {"train": 29_000, "validation": 1_014, "test": 1_000}
-        source, target = next(corpus.pairs("test").as_numpy_iterator())
-        assert source.decode() == "A man in an orange hat starring at something."
-        assert target.decode() == "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt."
+        test = corpus.read("test")
+        assert test.sources[0] == "A man in an orange hat starring at something."
+        assert test.targets[0] == "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt."

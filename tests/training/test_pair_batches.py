@@ -9,9 +9,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from training.bpe_dropout import Sampler
 from training.corpora.pairs import Pairs
-from training.pipeline import Batches, EncodedPairs, encode, make_buckets
-from training.sampling import Sampler
+from training.pair_batches import Batches, EncodedPairs, encode, make_buckets
 from zoo.text import BytePairTokenizer, CharacterTokenizer
 
 SOURCE, TARGET = CharacterTokenizer("abcdefgh"), CharacterTokenizer("zyxwvuts")
@@ -38,6 +38,11 @@ def of_lengths(lengths):
         kept=np.arange(len(lengths)),
         too_long=0,
     )
+
+
+def shapes(batches):
+    """(batch size, source length, target length) of every bucket."""
+    return [(bucket.batch_size, bucket.source_length, bucket.target_length) for bucket in batches.buckets]
 
 
 def padding(lengths, bounds):
@@ -122,11 +127,11 @@ class TestBuckets:
         assert [len(bucket.rows) for bucket in make_buckets(np.array(lengths), 21)] == [8, 8, 5]
         batches = Batches(of_lengths(lengths), batch_size=6, buckets=21)
         assert [len(bucket.rows) for bucket in batches.buckets] == [8, 13]
-        assert batches.shapes == [(6, 4, 5), (6, 9, 9)]
+        assert shapes(batches) == [(6, 4, 5), (6, 9, 9)]
 
     def test_the_first_joins_the_next(self):
         batches = Batches(of_lengths([(2, 2)] * 3 + [(5, 5)] * 8), batch_size=4, buckets=2)
-        assert batches.shapes == [(4, 5, 5)]
+        assert shapes(batches) == [(4, 5, 5)]
 
     @quick
     @given(LENGTHS, st.integers(1, 8), st.integers(1, 20), st.none() | st.integers(1, 200))
@@ -154,7 +159,7 @@ class TestTokenBudget:
     def test_the_shorter_the_pairs_the_more_of_them(self):
         lengths = [(2, 3)] * 20 + [(10, 7)] * 20
         batches = Batches(of_lengths(lengths), batch_size=1, buckets=2, batch_tokens=30)
-        assert batches.shapes == [(10, 2, 3), (3, 10, 7)]
+        assert shapes(batches) == [(10, 2, 3), (3, 10, 7)]
         assert batches.steps == 2 + 6
 
     def test_sizes_differ_and_so_no_size_is_promised(self):
@@ -171,7 +176,7 @@ class TestTokenBudget:
             (*inputs["source"].shape, labels.shape[1])
             for inputs, labels, _ in batches.training().take(batches.steps).as_numpy_iterator()
         }
-        assert found == set(batches.shapes)
+        assert found == set(shapes(batches))
 
 
 class TestPlan:
@@ -238,7 +243,7 @@ class TestTraining:
     def test_every_bucket_has_one_shape(self):
         batches = Batches(encoded(some_pairs(60)), batch_size=4, buckets=3)
         found = {(*i["source"].shape, i["target"].shape[1]) for i, _, _ in batches.training().take(batches.steps)}
-        assert found == set(batches.shapes)
+        assert found == set(shapes(batches))
         assert len(found) == len(batches.buckets) == 3
 
     def test_what_the_dataset_says_of_itself(self):
@@ -261,7 +266,7 @@ class TestTraining:
 
     def test_fewer_pairs_than_a_batch(self):
         batches = Batches(encoded(some_pairs(5)), batch_size=64, buckets=4)
-        assert (batches.buckets[0].batch_size, batches.steps, len(batches.shapes)) == (5, 1, 1)
+        assert (batches.buckets[0].batch_size, batches.steps, len(shapes(batches))) == (5, 1, 1)
         (inputs, _, weights), *_ = batches.training().take(1)
         assert inputs["source"].shape[0] == 5
         assert int(tf.math.count_nonzero(weights[:, 0])) == 5
@@ -324,14 +329,14 @@ class TestSampling:
                 replaced += np.array_equal(np.trim_zeros(ids), np.trim_zeros(usual[text.decode()].numpy()))
         assert replaced
 
-    def test_validation_has_the_usual_pieces(self):
+    def test_once_through_has_the_usual_pieces(self):
         encoded = encode(self.PAIRS, PIECES, TARGET, 100, 100)
-        plain = Batches(encoded, batch_size=4, buckets=3).validation()
-        for one, other in zip(plain, self.batches().validation(), strict=True):
+        plain = Batches(encoded, batch_size=4, buckets=3).once()
+        for one, other in zip(plain, self.batches().once(), strict=True):
             assert np.array_equal(one[0]["source"], other[0]["source"])
 
 
-class TestValidation:
+class TestOnce:
     @pytest.mark.parametrize(
         ("number", "batch_size", "buckets", "tokens"),
         [(23, 4, 3, None), (24, 4, 1, None), (5, 64, 4, None), (7, 6, 2, None), (1, 1, 1, None), (23, 4, 3, 25)],
@@ -340,7 +345,7 @@ class TestValidation:
         """Also where a bucket does not fill its last batch, which then repeats pairs without weight."""
         pairs = some_pairs(number)
         batches = Batches(encoded(pairs), batch_size, buckets, batch_tokens=tokens)
-        dataset = batches.validation()
+        dataset = batches.once()
         assert dataset.cardinality() == len(list(dataset))
         counted = []
         for inputs, labels, weights in dataset.as_numpy_iterator():
@@ -354,10 +359,10 @@ class TestValidation:
 
     def test_weights_add_up_to_the_target_tokens(self):
         pairs = some_pairs()
-        total = sum(float(tf.reduce_sum(weights)) for _, _, weights in Batches(encoded(pairs), 4, 3).validation())
+        total = sum(float(tf.reduce_sum(weights)) for _, _, weights in Batches(encoded(pairs), 4, 3).once())
         assert total == sum(len(target) + 1 for target in pairs.targets)
 
     def test_a_second_reading_is_the_same(self):
-        dataset = Batches(encoded(some_pairs()), 4, 3).validation()
+        dataset = Batches(encoded(some_pairs()), 4, 3).once()
         first, second = ([inputs["source"].tolist() for inputs, _, _ in dataset.as_numpy_iterator()] for _ in "ab")
         assert first == second

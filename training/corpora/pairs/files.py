@@ -13,14 +13,15 @@ import pydantic
 from pydantic import Field
 
 from training.corpora.error import CorpusError
-from training.corpora.files import expanded, lines_of
-from training.corpora.pairs.corpus import Corpus
+from training.corpora.lines import lines_of
+from training.corpora.pairs.corpus import PairCorpus
 from training.corpora.pairs.held_out import hold_out
+from training.corpora.paths import expanded
 
 Files = Path | tuple[Path, Path]
 
 
-class TextPairs(Corpus):
+class FilePairs(PairCorpus):
     r"""Pairs from tab-separated files (TSV) or line-parallel files, plain or gzipped (`.gz`), in UTF-8.
 
     A split is one path, a TSV with a pair a line, or a list of two, `[source, target]`, whose lines correspond.
@@ -40,7 +41,7 @@ class TextPairs(Corpus):
             with too few columns or no column of that name; two files of unequal length; too few pairs to hold out from.
     """
 
-    kind: Literal["text"] = Field(default="text", description="pairs from text files")
+    kind: Literal["text"] = "text"
     train: Files = Field(description="training pairs: a TSV file, or a list of two files whose lines correspond")
     validation: Files | None = Field(
         default=None, description="validation pairs, told as in `train`; if left out, they are held out of `train`"

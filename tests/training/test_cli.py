@@ -48,8 +48,8 @@ class TestTranslate:
     def test_arguments(self, trained):
         assert succeeds("translate", MODEL, "fade7", "b0") == "7EDAF\n0B\n"
 
-    @pytest.mark.parametrize("model", [f"{MODEL}/1", "runs/backwards/translator"])
-    def test_a_version_or_a_saved_translator(self, trained, model):
+    @pytest.mark.parametrize("model", [f"{MODEL}/1", "runs/backwards/translator", "runs/backwards"])
+    def test_a_version_or_a_saved_translator_or_its_run(self, trained, model):
         assert succeeds("translate", model, "fade7") == "7EDAF\n"
 
     @pytest.mark.parametrize(
@@ -98,8 +98,9 @@ class TestAttend:
         assert "Attention of backwards" in page
         assert page.count("<figure") == 2
 
-    def test_lines_and_the_usual_place(self, trained):
-        assert succeeds("attend", MODEL, stdin="fade7\n\n  \nb0\n") == "pictures/backwards.html\n"
+    @pytest.mark.parametrize("model", [MODEL, "runs/backwards"])
+    def test_lines_and_the_usual_place(self, trained, model):
+        assert succeeds("attend", model, stdin="fade7\n\n  \nb0\n") == "pictures/backwards.html\n"
         assert pathlib.Path("pictures/backwards.html").read_text(encoding="utf-8").count("<figure") == 2
 
     @pytest.mark.parametrize("suffix", ["svg", "png"])
@@ -122,8 +123,9 @@ class TestEvaluate:
         assert result == {key: metrics[key] for key in result}
         assert set(result) == {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
 
-    def test_a_saved_translator_on_another_split(self, trained):
-        result = json.loads(succeeds("evaluate", "runs/backwards/translator", "--split", "validation", "--json"))
+    @pytest.mark.parametrize("model", ["runs/backwards/translator", "runs/backwards"])
+    def test_a_saved_translator_on_another_split(self, trained, model):
+        result = json.loads(succeeds("evaluate", model, "--split", "validation", "--json"))
         assert result["total"] == 110
         assert result["exact_match"] >= 0.9
 

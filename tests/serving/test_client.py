@@ -224,8 +224,13 @@ class TestWhichVersion:
         )
 
     def test_no_such_label(self, client):
-        with pytest.raises(ServingError, match="Unrecognized servable version label: brave"):
-            client(label="brave").predict(text=["a"])
+        for ask in (lambda brave: brave.predict(text=["a"]), ServingClient.signatures, ServingClient.status):
+            with pytest.raises(ServingError, match="Unrecognized servable version label: brave") as caught:
+                ask(client(label="brave"))
+            assert str(caught.value).endswith(
+                "a loaded version that label? `zoo serve-client ADDRESS MODEL --status` tells the versions."
+            )
+            assert "signatures" not in str(caught.value)
 
 
 class TestWhatTheServerTells:
@@ -246,7 +251,7 @@ class TestWhatTheServerTells:
         available = [VersionStatus(number, "AVAILABLE") for number in (1, 2)]
         assert client().status() == available
         assert client(version=2).status() == available[1:]
-        assert client(label="stable").status() == available
+        assert client(label="canary").status() == available[1:]
         fake.models["upper"][3] = None  # which could not be loaded
         try:
             assert client().status() == [*available, VersionStatus(3, "END", "no variables")]

@@ -131,6 +131,10 @@ class TestStatus:
         assert printed["versions"] == [{"version": 7, "state": "AVAILABLE", "error": ""}]
         assert printed["signatures"]["score"]["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
 
+    def test_the_version_of_a_label(self, server):
+        lines = succeeds("serve-client", *server, "upper", "--status", "--label", "stable").splitlines()
+        assert [line for line in lines if line.startswith("version")] == ["version 1\tAVAILABLE"]
+
     def test_one_that_could_not_be_loaded(self, rest):
         rest.models["gone"] = {1: None}
         assert succeeds("serve-client", rest.address, "gone", "--status") == "version 1\tEND\tno variables\n"
@@ -142,6 +146,10 @@ class TestMistakes:
         [
             (["lower", "a"], "NOT_FOUND: Servable not found for request: Latest(lower)"),
             (["lower", "--status"], "NOT_FOUND: Could not find any versions of model lower"),
+            (
+                ["upper", "--label", "brave", "--status"],
+                "Unrecognized servable version label: brave. Is this the model's",
+            ),
             (["upper", "--signature", "nothing", "a"], "The model 'upper' has no signature 'nothing'; it has binary"),
             (["upper", "--signature", "doubled", "a"], "The signature 'doubled' takes x. Received: text"),
             (

@@ -369,6 +369,11 @@ class TestMistakes:
         assert told.startswith("Expected a path that ends in .html, .svg, .png")
         assert list(tmp_path.iterdir()) == []
 
+    def test_several_texts_in_one_svg(self, trained, tmp_path):
+        told = refuses("attend", MODEL, "fade7", "b0", "--out", tmp_path / "page.svg")
+        assert told == "An .svg holds one picture, received 2: save them as .html or .png, or one by one."
+        succeeds("attend", MODEL, "fade7", "b0", "--out", tmp_path / "page.png")
+
     def test_splits_and_corpora_of_an_evaluation(self, trained, tmp_path, monkeypatch):
         assert refuses("evaluate", MODEL, "--split", "tset").endswith(
             "no split 'tset'; it has train, validation, test."

@@ -32,8 +32,9 @@ def folder(translator, tmp_path_factory):
     return folder
 
 
-def test_a_saved_translator(folder, translator):
-    loaded = zoo.load(str(folder / "run" / "translator"))
+@pytest.mark.parametrize("path", ["run/translator", "run"])
+def test_a_saved_translator(folder, translator, path):
+    loaded = zoo.load(str(folder / path))
     assert isinstance(loaded, Translator)
     assert loaded.translate(["cab", "b"]) == translator.translate(["cab", "b"])
 
@@ -41,9 +42,20 @@ def test_a_saved_translator(folder, translator):
 def test_a_saved_generator(tmp_path):
     tokenizer = CharacterTokenizer("abc")
     generator = TextGenerator(GPT(tokenizer.size, units=4, num_heads=2, num_layers=1, context_length=8), tokenizer)
-    loaded = zoo.load(generator.save(tmp_path / "generator"))
-    assert isinstance(loaded, TextGenerator)
-    assert loaded.generate(["ab"], seed=1) == generator.generate(["ab"], seed=1)
+    generator.save(tmp_path / "run" / "generator")
+    for path in (tmp_path / "run" / "generator", tmp_path / "run"):
+        loaded = zoo.load(path)
+        assert isinstance(loaded, TextGenerator)
+        assert loaded.generate(["ab"], seed=1) == generator.generate(["ab"], seed=1)
+
+
+def test_a_run_with_one_of_each_kind(tmp_path):
+    for kind in ("translator", "generator"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / f"{kind}.json").touch()
+    told = rf"holds models of both kinds; give {tmp_path}/translator or {tmp_path}/generator\.$"
+    with pytest.raises(ValueError, match=told):
+        zoo.load(tmp_path)
 
 
 @pytest.mark.parametrize(("name", "version"), [("tiny", "2"), ("tiny/1", "1"), ("tiny/2", "2")])

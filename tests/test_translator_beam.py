@@ -261,8 +261,8 @@ def test_scores_of_nothing_and_of_what_does_not_fit(translator):
 def test_settings_of_each_row(translator):
     """A row with its settings beside others is what it is alone with them."""
     beam = again(translator, beam_size=3)
-    lengths, penalties = [12, 3, 0, 99, -5, 12], [0.0, 1.0, 0.6, 2.0, 0.6, math.nan]
-    texts = ["cab", "4321 abcd", "dd", "a", "cab", "é 1"]
+    lengths, penalties = [12, 3, 0, 99, -5, 12, 2**31 - 1], [0.0, 1.0, 0.6, 2.0, 0.6, math.nan, -1.0]
+    texts = ["cab", "4321 abcd", "dd", "a", "cab", "é 1", "cab"]
 
     def generate(rows):
         columns = [tf.constant([column[row] for row in rows]) for column in (texts, lengths, penalties)]
@@ -272,9 +272,9 @@ def test_settings_of_each_row(translator):
     found = generate(range(len(texts)))
     alone = [generate([row])[0] for row in range(len(texts))]
     assert [text for text, _ in found] == [text for text, _ in alone]
-    assert [len(text) <= max(limit, 0) for (text, _), limit in zip(found, lengths, strict=True)] == [True] * 6
+    assert [len(text) <= max(limit, 0) for (text, _), limit in zip(found, lengths, strict=True)] == [True] * 7
     assert found[2] == found[4] == ("", 0.0)
-    for row, penalty in ((0, 0.0), (3, 2.0), (5, beam.length_penalty)):
+    for row, penalty in ((0, 0.0), (3, 2.0), (5, beam.length_penalty), (6, beam.length_penalty)):
         assert found[row][0] == beam([texts[row]], length_penalty=penalty)[0]
 
 

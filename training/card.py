@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
+import urllib.parse
 from typing import Any
 
 from training.headline import headlines, scored_on
 from training.translator_tables import TranslatorRecipe
 from zoo.text import CharacterTokenizer, Tokenizer
 from zoo.translator import Translator
+
+_SIGNATURES = {
+    "serving_default": "from `text` to `text` and `score` (natural logarithm of the probability)",
+    "generate": "to the same from `text` and, for each text, `max_target_length` and `length_penalty`",
+    "score": "from `text` and a `target` for each to the target's `log_probability` and `tokens`, how many it has",
+    "attention": "from `text` to `source_tokens`, `target_tokens` and `weights`",
+    "attention_by_head": "from `text` to the same tokens, the `weights` of each layer and head, and the encoder's"
+    " `source_weights`",
+}
 
 
 def card(name: str, recipe: TranslatorRecipe, translator: Translator, metrics: dict[str, Any]) -> str:
@@ -26,8 +37,8 @@ def card(name: str, recipe: TranslatorRecipe, translator: Translator, metrics: d
         *facts(metrics),
         *_how_scored(metrics),
         "",
-        *use("text, score"),
-        f"Signatures: {_signatures(translator)}.",
+        *use(name, "text, score"),
+        f"Signatures: {'; '.join(f'`{each}` {_SIGNATURES[each]}' for each in translator.signatures())}.",
         "",
         "## Limits",
         "",
@@ -47,8 +58,9 @@ def sentence(description: str) -> list[str]:
     return [f"{description[:1].upper()}{description[1:].removesuffix('.')}.", ""] if description else []
 
 
-def use(outputs: str) -> list[str]:
-    """How any program calls it, and what `serving_default` gives."""
+def use(name: str, outputs: str) -> list[str]:
+    """How any program calls it, what `serving_default` gives, and how it is served."""
+    path = urllib.parse.quote(name, safe="")
     return [
         "## Use",
         "",
@@ -59,6 +71,14 @@ def use(outputs: str) -> list[str]:
         "",
         'model = tf.saved_model.load("PATH/OF/THIS/FOLDER")',
         f'model.signatures["serving_default"](text=tf.constant(["..."]))  # {outputs}',
+        "```",
+        "",
+        "TensorFlow Serving takes the folder above, which holds the versions; its path must be absolute:",
+        "",
+        "```sh",
+        f"tensorflow_model_server --rest_api_port=8501 --model_name={shlex.quote(name)}"
+        " --model_base_path=/PATH/OF/THE/FOLDER/ABOVE",
+        f"""curl localhost:8501/v1/models/{path}:predict -d '{{"instances": ["..."]}}'""",
         "```",
         "",
     ]
@@ -112,18 +132,6 @@ def vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
     if isinstance(tokenizer, CharacterTokenizer):
         return f"It knows the {tokenizer.size - 4:,} characters of its {learnt_from}; any other is unknown to it."
     return f"It reads texts as {tokenizer.size - 4:,} pieces of words, in which any text can be written."
-
-
-def _signatures(translator: Translator) -> str:
-    told = "`serving_default` from `text` to `text` and `score` (natural logarithm of the probability)"
-    if translator.has_attention:
-        told += "; `attention` from `text` to `source_tokens`, `target_tokens` and `weights`"
-    if translator.has_heads:
-        told += (
-            "; `attention_by_head` from `text` to the same tokens, the `weights` of each layer and head, and the"
-            " encoder's `source_weights`"
-        )
-    return told
 
 
 def _decoding(translator: Translator) -> str:

@@ -36,7 +36,7 @@ def card(name: str, recipe: GeneratorRecipe, generator: TextGenerator, metrics: 
         "",
         *(f"    {line}".rstrip() for line in generator([""], **_SAMPLE)[0].split("\n")),
         "",
-        *use("text, log_probability, tokens"),
+        *use(name, "text, log_probability, tokens"),
         "Signatures: `serving_default` from `text` to how it goes on, `text`, with `log_probability` and the number of"
         " `tokens`; `generate`, the same with settings for each text: `max_new_tokens`, `temperature`, `top_k`,"
         " `top_p`, `repetition_penalty`, `seed` and `stop`; `score` from `text` to `log_probability` and `tokens`;"

@@ -19,13 +19,13 @@ from training.recipe import blamed_on
 from training.text_windows import Windows, encode, windows_once
 from training.token_prediction import TokenPrediction
 from zoo.models import GPT
+from zoo.run_layout import GENERATOR_FOLDER as SAVED_IN
 from zoo.text import Tokenizer
 from zoo.text_continuation import TextContinuation
 from zoo.text_generator import TextGenerator
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
-SAVED_IN = "generator"
 _BATCH_TOKENS = 8192  # in scoring
 
 
@@ -83,7 +83,7 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
     if not isinstance(generator, TextContinuation):
         raise ValueError("a translator cannot be scored on running text")
     if not isinstance(generator, TextGenerator):
-        raise ValueError("an exported language model cannot be scored on a corpus; score the run's `generator` folder")
+        raise ValueError("an exported language model cannot be scored on a corpus; score its run, such as runs/NAME")
     size = 0
 
     def counted(document: Document) -> Document:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-console = Console(stderr=True, highlight=False)
+# FORCE_COLOR and its like, which many build servers set, make no terminal of a file.
+console = Console(stderr=True, highlight=False, force_terminal=sys.stderr.isatty())
 
 
 def say(line: str) -> None:

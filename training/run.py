@@ -88,7 +88,8 @@ class Run:
 def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart: bool = False) -> Run:
     """Trains what the recipe says, scores it on the test split, or else on the validation split, and saves both.
 
-    A training that was stopped goes on from its last checkpoint; one that is finished begins anew.
+    A training that was stopped goes on from its last checkpoint; one that is finished begins anew, and its model,
+    recipe and scores stay until the new ones are all there.
 
     Args:
         name: what the model is called.
@@ -102,14 +103,17 @@ def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the corpus.
     """
-    say(f"Reading the corpus {recipe.corpus.kind!r} ...")
     if restart:
         (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+    if (folder / METRICS_FILE).is_file() and not (folder / CHECKPOINT_FILE).is_file():
+        say(
+            f"{folder} holds a finished training; a new one begins, and takes the place of its model and scores when it"
+            " is done (--out names another folder)"
+        )
+    say(f"Reading the corpus {recipe.corpus.kind!r} ...")
     task = _TASKS[type(recipe)]
     prepared = task.prepare(recipe)
     fitted = fit(recipe, prepared, folder)
-    write_whole(folder / RECIPE_FILE, _recipe_text(recipe).encode())
-    fitted.trained.save(folder / task.SAVED_IN)
     split = default_split(recipe)
     metrics = {
         "name": name,
@@ -122,6 +126,9 @@ def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
     }
+    # All at once, after the minutes that scoring may take: until now an older training's files stand here.
+    write_whole(folder / RECIPE_FILE, _recipe_text(recipe).encode())
+    fitted.trained.save(folder / task.SAVED_IN)
     write_whole(folder / METRICS_FILE, to_json(metrics).encode())
     (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     return Run(name, recipe, fitted.trained, metrics)

@@ -20,6 +20,7 @@ from training.progress import progress_bar, say
 from training.recipe import blamed_on
 from training.translator_tables import TranslatorRecipe
 from zoo.models import RNNSeq2Seq, Transformer
+from zoo.run_layout import TRANSLATOR_FOLDER as SAVED_IN
 from zoo.text import Tokenizer
 from zoo.text_to_text import TextToText
 from zoo.translator import Translator
@@ -27,8 +28,6 @@ from zoo.translator import Translator
 logger = logging.getLogger(__name__)
 
 __all__ = ["SAVED_IN", "card", "prepare", "prepare_pairs", "score"]
-
-SAVED_IN = "translator"
 
 
 def prepare(recipe: TranslatorRecipe) -> Prepared:

@@ -1006,3 +1006,11 @@ def test_refuses_rotary_positions_of_odd_heads(arrays):
 def test_parts_of_a_layer_without_weights_are_refused(part):
     with pytest.raises(ValueError, match=r"^mine has no weights yet; call it once, or `build` it, before its parts\.$"):
         getattr(MultiHeadAttention(2, 3, name="mine"), part)(np.ones((2, 5, 4)))
+
+
+def test_calls_of_other_layers_are_refused_by_what_this_one_takes(arrays):
+    x, layer = arrays(query=(2, 3, 8), value=(2, 5, 8)), MultiHeadAttention(2, 4)
+    with pytest.raises(ValueError, match=r"^MultiHeadAttention takes its inputs one by one, .*: a list of 2$"):
+        layer([x.query, x.value])
+    with pytest.raises(ValueError, match=r"^MultiHeadAttention has no `mask`: give `value_mask` \(B, S\) for the keys"):
+        layer(x.query, x.value, mask=np.ones((2, 5), bool))

@@ -40,6 +40,18 @@ def test_is_a_base_only():
         ScoredAttention()
 
 
+@pytest.mark.parametrize("pack", [list, tuple])
+def test_a_list_of_inputs_is_refused(make, x, pack):
+    """As `keras.layers.AdditiveAttention` takes it."""
+    layer = make()
+    for given in ((x.query, x.value), (keras.Input((3, 5)), keras.Input((4, 7)), keras.Input((4, 5)))):
+        told = (
+            rf"{type(layer).__name__} takes its inputs one by one, layer\(query, value\) or .*: a {pack.__name__} of "
+        )
+        with pytest.raises(ValueError, match=f"{told}{len(given)}$"):
+            layer(pack(given))
+
+
 def test_projecting_then_attending_is_the_call(attention, x):
     expected = attention(x.query, x.value, x.key, mask=MASK, return_attention_scores=True)
     projected = attention.project_key(x.key)

@@ -59,6 +59,24 @@ def test_a_sequential_model_swaps_too():
     np.testing.assert_array_equal(swap_attention(model)(np.ones((2, 4))), model(np.ones((2, 4))))
 
 
+@pytest.mark.parametrize("kind", ["functional", "sequential"])
+def test_what_is_compiled_is_compiled_alike(kind, arrays):
+    x = arrays(x=(2, 3, 4)).x
+    inputs = keras.Input((3, 4))
+    hidden = keras.layers.MultiHeadAttention(2, 2)(inputs, inputs)
+    model = keras.Model(inputs, hidden) if kind == "functional" else keras.Sequential([inputs, keras.layers.Dense(4)])
+    assert not swap_attention(model).compiled
+    model.compile(keras.optimizers.SGD(0.25, momentum=0.5), "mae", metrics=["mse"])
+    model.fit(x, x, verbose=0)
+    ours = swap_attention(model)
+    assert ours.compiled and ours.optimizer is not model.optimizer
+    assert ours.optimizer.get_config() == model.optimizer.get_config()
+    assert (int(ours.optimizer.iterations), int(model.optimizer.iterations)) == (0, 1)
+    np.testing.assert_allclose(ours.evaluate(x, x, verbose=0), model.evaluate(x, x, verbose=0), rtol=1e-5)
+    ours.fit(x, x, verbose=0)
+    assert int(model.optimizer.iterations) == 1
+
+
 def test_a_subclassed_model_is_refused():
     class Own(keras.Model):
         def call(self, inputs):

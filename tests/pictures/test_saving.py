@@ -38,7 +38,7 @@ def test_other_suffixes(tmp_path, name):
 
 
 def test_an_svg_holds_one(tmp_path):
-    with pytest.raises(ValueError, match=r"one Alignment for an \.svg, received 2; save them as \.html"):
+    with pytest.raises(ValueError, match=r"An \.svg holds one picture, received 2: save them as \.html or \.png"):
         save([some(), some()], tmp_path / "a.svg")
 
 

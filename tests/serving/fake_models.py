@@ -98,9 +98,10 @@ TRANSLATOR = {
     "generate": (
         {**TEXT, "max_target_length": (tf.int32, [None]), "length_penalty": (tf.float32, [None])},
         {**TEXT, "score": (tf.float32, [None])},
-        lambda text, max_target_length, length_penalty: upper(
-            strings([each[:most] for each, most in zip(text, max_target_length, strict=True)])
-        ),
+        lambda text, max_target_length, length_penalty: {
+            **upper(strings([each[:most] for each, most in zip(text, max_target_length, strict=True)])),
+            "score": length_penalty,
+        },
     ),
     "score": ({**TEXT, "target": (tf.string, [None])}, NUMBERS, lambda text, target: score(target)),
     "doubled": (
@@ -133,15 +134,18 @@ GENERATOR = {
 
 
 def models():
-    """Two models, the first in two versions, of which the second says so."""
+    """A translator in two versions, of which the second says so; a generator; and some that are unlike the zoo's."""
     second = {
         **TRANSLATOR,
         "serving_default": (TEXT, TRANSLATOR["serving_default"][1], lambda text: upper(text + b"2")),
     }
+    sized = {**TEXT, "beam": (tf.int32, [None]), "size": (tf.int32, [None])}
     return {
         "upper": {1: model_of(TRANSLATOR), 2: model_of(second)},
         "teller": {7: model_of(GENERATOR)},
         "ümlaut & co": {1: model_of(TRANSLATOR)},
+        "plain": {1: model_of({"serving_default": TRANSLATOR["serving_default"]})},
+        "other": {1: model_of({"generate": (sized, *TRANSLATOR["generate"][1:])})},
     }
 
 

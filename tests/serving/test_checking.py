@@ -156,6 +156,9 @@ class Plants:
     def version_name(version):
         version.rename(version.parent / "v1")
 
+    def ignored_folder(version):
+        shutil.copytree(version, version.parent / "2.bad")
+
     def no_version_folder(version):
         for child in version.iterdir():
             child.rename(version.parent / child.name)
@@ -469,6 +472,16 @@ class TestFolders:
         (finding,) = check(version.parent)
         assert (finding.rule, finding.where) == ("version-name", f"folder `{name}`")
         assert finding.folder == str(version.parent)
+
+    @pytest.mark.parametrize("name", ["2.bad", "2.copying", "v2"])
+    def test_names_beside_a_version_are_ignored_and_not_told_to_be_changed(self, version, name):
+        aside = shutil.copytree(version, version.parent / name)
+        Plants.missing_variables(aside)
+        (finding,) = check(version.parent)
+        assert (finding.rule, finding.where) == ("ignored-folder", f"folder `{name}`")
+        assert "A server ignores it for its name" in finding.why
+        assert "ename" not in finding.fix
+        assert len(report(version.parent).folders) == 2, "the model's and version 1"
 
     @pytest.mark.parametrize("name", ["0", "007", "9223372036854775807"])
     def test_names_that_are(self, version, name):

@@ -224,8 +224,13 @@ class TestWhichVersion:
         )
 
     def test_no_such_label(self, client):
-        with pytest.raises(ServingError, match="Unrecognized servable version label: brave"):
-            client(label="brave").predict(text=["a"])
+        for ask in (lambda brave: brave.predict(text=["a"]), ServingClient.signatures, ServingClient.status):
+            with pytest.raises(ServingError, match="Unrecognized servable version label: brave") as caught:
+                ask(client(label="brave"))
+            assert str(caught.value).endswith(
+                "a loaded version that label? `zoo serve-client ADDRESS MODEL --status` tells the versions."
+            )
+            assert "signatures" not in str(caught.value)
 
 
 class TestWhatTheServerTells:
@@ -246,7 +251,7 @@ class TestWhatTheServerTells:
         available = [VersionStatus(number, "AVAILABLE") for number in (1, 2)]
         assert client().status() == available
         assert client(version=2).status() == available[1:]
-        assert client(label="stable").status() == available
+        assert client(label="canary").status() == available[1:]
         fake.models["upper"][3] = None  # which could not be loaded
         try:
             assert client().status() == [*available, VersionStatus(3, "END", "no variables")]
@@ -264,6 +269,18 @@ class TestTexts:
             assert (ours.source, ours.text) == (theirs.source, theirs.text)
             assert ours.score == pytest.approx(theirs.score, abs=1e-5)
         assert len({each.text for each in found}) > 3
+
+    def test_settings_and_in_the_place_of_what_is_not_given_the_models_own(self, client, servable):
+        texts = ["cab", "", "4321 abcd", "é 1"]
+        own = [each.text for each in client("tiny").translate(texts)]
+        short = client("tiny").translate(texts, batch_size=3, max_target_length=[2, 2, 99, 1])
+        assert [each.text for each in short] == [own[0][:2], "", own[2], own[3][:1]]
+        assert [each.text for each in client("tiny").translate(texts, length_penalty=2)] == own, "its beam is of one"
+        # Which values arrive, the model in the place of another tells.
+        found = client().translate(["abc", "de"], max_target_length=1)
+        assert [(each.text, each.score) for each in found] == [("A", -1.0), ("D", -1.0)]
+        found = client().translate(["abc", "de"], length_penalty=[0.5, 0])
+        assert [(each.text, each.score) for each in found] == [("ABC", 0.5), ("DE", 0.0)]
 
     def test_scores_of_translations_are_those_of_the_export(self, client, servable):
         texts, targets = ["cab", "", "4321 abcd"], ["zyx", "", "9"]
@@ -372,6 +389,14 @@ class TestTexts:
             text_continuation.check_settings(["a"], **settings)
         with pytest.raises(ValueError, match=next(iter(settings))):
             client("teller").generate(["a"], **settings)
+
+    def test_settings_of_a_translator_that_are_none(self, client):
+        with pytest.raises(ValueError, match=r"`length_penalty` must be a number\. Received: length_penalty='1'"):
+            client().translate(["a"], length_penalty="1")
+        with pytest.raises(ValueError, match="`max_target_length` must be one number, or one for each of the 1 texts"):
+            client().translate(["a"], max_target_length=[1, 2])
+        with pytest.raises(ValueError, match="`max_target_length` must hold int32"):
+            client().translate(["a"], max_target_length=1.5)
 
     @pytest.mark.parametrize("texts", ["a", 1, [1], [b"a"], ["a", None]])
     def test_texts_that_are_none(self, client, texts):

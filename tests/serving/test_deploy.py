@@ -53,8 +53,8 @@ def batching():
     return parse("batching.config", message_of(fields)())
 
 
-def models():
-    config = parse("models.config", model_server_config_pb2.ModelServerConfig())
+def models(path=DEPLOY / "models.config"):
+    config = parse(path, model_server_config_pb2.ModelServerConfig())
     return {each.name: each for each in config.model_config_list.config}
 
 
@@ -79,7 +79,7 @@ def flags(arguments):
 
 class TestConfigurations:
     def test_models(self):
-        assert list(models()) == ["dates"]
+        assert list(models()) == ["dates", "gpt-pydoc"]
         for name, model in models().items():
             assert (model.base_path, model.model_platform) == (f"/models/{name}", "tensorflow")
             versions = list(model.model_version_policy.specific.versions)
@@ -229,6 +229,25 @@ class TestPage:
         request = urllib.request.Request(f"http://{url.replace('localhost:8501', rest)}", body.encode())
         answer = json.load(urllib.request.urlopen(request, timeout=20))
         assert not shown or nearly(answer) == nearly(json.loads(shown))
+
+    @pytest.mark.skipif(not shutil.which("bash"), reason="the commands are a shell's")
+    def test_a_server_on_this_machine_finds_all_models(self, tmp_path):
+        """By a stand-in that writes down what it was called with."""
+        (block,) = (
+            each for each in re.findall(r"```sh\n(.*?)```", TEXT_OF_PAGE, re.S) if "--model_config_file=" in each
+        )
+        for folder in ("deploy", "saved_models"):
+            (tmp_path / folder).symlink_to(ROOT / folder)
+        stand_in = "tensorflow_model_server() { printf '%s\\n' \"$@\" > called; }\n"
+        subprocess.run(["bash", "-c", stand_in + block], cwd=tmp_path, timeout=20, check=True)
+        called = flags((tmp_path / "called").read_text().splitlines())
+        found = models(tmp_path / called["model_config_file"])
+        assert found.keys() == models().keys()
+        for name, model in found.items():
+            assert model.base_path == f"{tmp_path}/saved_models/{name}", "absolute, or the server refuses it"
+            assert all((pathlib.Path(model.base_path) / str(n)).is_dir() for n in model.version_labels.values())
+        own = {"model_config_file", "tensorflow_inter_op_parallelism"}
+        assert {name: called[name] for name in called.keys() - own}.items() <= flags(compose()["command"]).items()
 
     def test_link_leads_somewhere(self, link):
         assert (PAGE.parent / link).exists()

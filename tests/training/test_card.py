@@ -1,12 +1,14 @@
 """The card of an exported model."""
 
+import re
+
 import pytest
 
 from training.card import card
 from training.recipe import read_recipe
 from training.translator_tables import TranslatorRecipe
 from zoo import Translator
-from zoo.models import RNNSeq2Seq
+from zoo.models import RNNSeq2Seq, Transformer
 from zoo.text import BytePairTokenizer, CharacterTokenizer
 
 METRICS = {
@@ -120,6 +122,37 @@ def test_signatures_are_those_that_are_exported():
     assert "| attention | none |" in text
     assert "`attention` from" not in text
     assert "`serving_default` from `text` to `text` and `score`" in text
+
+
+@pytest.mark.parametrize("attention", ["additive", None])
+def test_every_signature_is_named(attention):
+    model = RNNSeq2Seq(11, 7, attention=attention, units=4)
+    exported = Translator(model, CharacterTokenizer("abcdefg"), CharacterTokenizer("xyz")).signatures()
+    assert named(write(attention=attention)) == set(exported) >= {"serving_default", "generate", "score"}
+
+
+def test_every_signature_of_a_transformer_is_named():
+    tokenizer = CharacterTokenizer("abc")
+    model = Transformer(tokenizer.size, tokenizer.size, 4, 2, 4, encoder_layers=1, decoder_layers=1)
+    translator = Translator(model, tokenizer, tokenizer)
+    assert named(card("dates", read_recipe("dates"), translator, METRICS)) == set(translator.signatures())
+
+
+def named(text):
+    """The signatures that a card tells of."""
+    (line,) = (line for line in text.splitlines() if line.startswith("Signatures: "))
+    return {re.match("`(\\w+)`", told)[1] for told in line.removeprefix("Signatures: ").split("; ")}
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "path"),
+    [("dates", "dates", "dates"), ("my d\u00e4tes", "'my d\u00e4tes'", "my%20d%C3%A4tes")],
+)
+def test_tells_how_it_is_served(name, option, path):
+    text = card(name, read_recipe("dates"), TRANSLATOR, METRICS)
+    server, request = re.search(r"```sh\n(.*)\n(.*)\n```", text).groups()
+    assert server.startswith("tensorflow_model_server ") and f" --model_name={option} " in server
+    assert request == f"""curl localhost:8501/v1/models/{path}:predict -d '{{"instances": ["..."]}}'"""
 
 
 def test_the_weakest_groups_first_and_no_perfect_ones():

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 
 import pytest
 from command_line import refuses, run, succeeds
@@ -48,8 +49,8 @@ class TestTranslate:
     def test_arguments(self, trained):
         assert succeeds("translate", MODEL, "fade7", "b0") == "7EDAF\n0B\n"
 
-    @pytest.mark.parametrize("model", [f"{MODEL}/1", "runs/backwards/translator"])
-    def test_a_version_or_a_saved_translator(self, trained, model):
+    @pytest.mark.parametrize("model", [f"{MODEL}/1", "runs/backwards/translator", "runs/backwards"])
+    def test_a_version_or_a_saved_translator_or_its_run(self, trained, model):
         assert succeeds("translate", model, "fade7") == "7EDAF\n"
 
     @pytest.mark.parametrize(
@@ -98,8 +99,9 @@ class TestAttend:
         assert "Attention of backwards" in page
         assert page.count("<figure") == 2
 
-    def test_lines_and_the_usual_place(self, trained):
-        assert succeeds("attend", MODEL, stdin="fade7\n\n  \nb0\n") == "pictures/backwards.html\n"
+    @pytest.mark.parametrize("model", [MODEL, "runs/backwards"])
+    def test_lines_and_the_usual_place(self, trained, model):
+        assert succeeds("attend", model, stdin="fade7\n\n  \nb0\n") == "pictures/backwards.html\n"
         assert pathlib.Path("pictures/backwards.html").read_text(encoding="utf-8").count("<figure") == 2
 
     @pytest.mark.parametrize("suffix", ["svg", "png"])
@@ -122,8 +124,9 @@ class TestEvaluate:
         assert result == {key: metrics[key] for key in result}
         assert set(result) == {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
 
-    def test_a_saved_translator_on_another_split(self, trained):
-        result = json.loads(succeeds("evaluate", "runs/backwards/translator", "--split", "validation", "--json"))
+    @pytest.mark.parametrize("model", ["runs/backwards/translator", "runs/backwards"])
+    def test_a_saved_translator_on_another_split(self, trained, model):
+        result = json.loads(succeeds("evaluate", model, "--split", "validation", "--json"))
         assert result["total"] == 110
         assert result["exact_match"] >= 0.9
 
@@ -176,6 +179,38 @@ def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recip
     assert "110 validation pairs" in (tmp_path / "models" / "backwards" / "1" / "README.md").read_text(encoding="utf-8")
     told = refuses("attend", tmp_path / "models" / "backwards", "fade7", "--out", tmp_path / "page.html")
     assert told.endswith("backwards/1 has no signature 'attention': its model attends to nothing.")
+
+
+def test_a_finished_training_stays_until_a_new_one_is_done(trained, tmp_path, monkeypatch):
+    """Stopped in its last moment, when all is trained and nothing scored; the same command then ends it."""
+    folder = tmp_path / "run"
+    shutil.copytree(trained / "runs" / "backwards", folder)
+    finished = ("recipe.json", "metrics.json", "translator/translator.json", "translator/model.keras")
+    before = [(folder / name).read_bytes() for name in finished]
+    changes = ("model.units=4", "training.epochs=1", "training.batch_size=512")
+    sets = [argument for change in changes for argument in ("--set", change)]
+    arguments = ("train", "backwards.toml", *sets, "--out", folder, "--models", tmp_path / "models")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("training.translation.score", interrupt)
+        told = run(*arguments).stderr.splitlines()
+    assert told[0] == (
+        f"{folder} holds a finished training; a new one begins, and takes the place of its model and scores when it is"
+        " done (--out names another folder)"
+    )
+    assert [line[:9] for line in told if line.startswith("epoch")] == ["epoch 1/1"]
+    assert [(folder / name).read_bytes() for name in finished] == before
+
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "going on after epoch 1 of 1" in result.stderr
+    assert "holds a finished training" not in result.stderr
+    assert json.loads((folder / "recipe.json").read_text())["model"]["units"] == 4
+    assert zoo.load(folder).model.units == 4
+    assert json.loads((folder / "metrics.json").read_text()) != json.loads(before[1])
 
 
 @pytest.mark.long
@@ -333,6 +368,11 @@ class TestMistakes:
         told = refuses("attend", MODEL, "fade7", "--out", tmp_path / "page.gif")
         assert told.startswith("Expected a path that ends in .html, .svg, .png")
         assert list(tmp_path.iterdir()) == []
+
+    def test_several_texts_in_one_svg(self, trained, tmp_path):
+        told = refuses("attend", MODEL, "fade7", "b0", "--out", tmp_path / "page.svg")
+        assert told == "An .svg holds one picture, received 2: save them as .html or .png, or one by one."
+        succeeds("attend", MODEL, "fade7", "b0", "--out", tmp_path / "page.png")
 
     def test_splits_and_corpora_of_an_evaluation(self, trained, tmp_path, monkeypatch):
         assert refuses("evaluate", MODEL, "--split", "tset").endswith(

@@ -41,16 +41,20 @@ class TestBeam:
     def test_a_beam_alone_keeps_one_line_a_text(self, trained):
         assert succeeds("translate", SAVED, "--beam", 3, "fade7", "b0") == "7EDAF\n0B\n"
 
-    @pytest.mark.parametrize("options", [("--beam", 4), ("--length-penalty", 0), ("--n-best", 2)])
+    @pytest.mark.parametrize(
+        "options", [("--beam", 4), ("--length-penalty", 0), ("--n-best", 2), ("--beam", 3, "--n-best", 2)]
+    )
     def test_an_exported_models_beam_is_fixed(self, trained, options):
-        told = refuses("translate", MODEL, "fade7", *options)
-        assert "backwards/1 decodes with the beam that it was exported with" in told
+        assert refuses("translate", MODEL, "fade7", *options) == (
+            f"The SavedModel {MODEL}/1 decodes with the beam that it was exported with, and gives the best text alone. "
+            f"For {' and '.join(options[::2])} load what was exported: a saved Translator, or its run, runs/NAME."
+        )
 
     @pytest.mark.parametrize(
         ("options", "told"),
         [
-            (("--n-best", 2), "`n_best` must be at most `beam_size`. Received: n_best=2, beam_size=1"),
-            (("--n-best", 4, "--beam", 3), "`n_best` must be at most `beam_size`. Received: n_best=4, beam_size=3"),
+            (("--n-best", 2), "--n-best must be at most --beam. Received: n_best=2, beam_size=1"),
+            (("--n-best", 4, "--beam", 3), "--n-best must be at most --beam. Received: n_best=4, beam_size=3"),
         ],
     )
     def test_more_results_than_hypotheses(self, trained, options, told):
@@ -111,9 +115,18 @@ class TestHeads:
         assert refuses("attend", transformer, "cab1", *options, "--out", tmp_path / "a.html").startswith(told)
         assert list(tmp_path.iterdir()) == []
 
-    @pytest.mark.parametrize("options", [("--layers", "all"), ("--heads", 1), ("--encoder",)])
-    def test_one_attention_has_neither(self, trained, tmp_path, options):
+    @pytest.mark.parametrize(
+        ("options", "typed"),
+        [
+            (("--layers", "all"), "--layers"),
+            (("--heads", 1), "--heads"),
+            (("--encoder",), "--encoder"),
+            (("--heads", 1, "--encoder"), "--heads, --encoder"),
+        ],
+    )
+    def test_one_attention_has_neither(self, trained, tmp_path, options, typed):
         out = ("--out", tmp_path / "a.html")
         told = refuses("attend", SAVED, "fade7", *options, *out)
-        assert told == "This model has one attention, without layers and heads to choose from."
-        assert "has no signature 'attention_by_head'" in refuses("attend", MODEL, "fade7", *options, *out)
+        assert told == f"{typed}: This model has one attention, without layers and heads to choose from."
+        told = refuses("attend", MODEL, "fade7", *options, *out)
+        assert told.startswith(f"{typed}: The SavedModel {MODEL}/1 has no signature 'attention_by_head': its model has")

@@ -74,8 +74,11 @@ class TestTranslating:
         assert [kind for kind, *_ in rest.calls].count("predict") == 20
 
     def test_with_settings_by_the_signature_that_takes_them(self, server):
-        options = ["--signature", "generate", "--set", "max_target_length=2", "--set", "length_penalty=1"]
-        assert succeeds("serve-client", *server, "upper", *options, "cab", "d") == "CA\nD\n"
+        for options in (["--set", "max_target_length=2"], ["--signature", "generate", "--set", "max_target_length=2"]):
+            assert succeeds("serve-client", *server, "upper", *options, "cab", "d") == "CA\nD\n"
+        printed = succeeds("serve-client", *server, "upper", "--json", "--set", "length_penalty=0.5", "cab")
+        assert json.loads(printed) == {"source": "cab", "text": "CAB", "score": 0.5}
+        assert succeeds("serve-client", *server, "upper", "--signature", "generate", "--version", 1, "cab") == "CAB\n"
 
 
 class TestGenerating:
@@ -128,6 +131,10 @@ class TestStatus:
         assert printed["versions"] == [{"version": 7, "state": "AVAILABLE", "error": ""}]
         assert printed["signatures"]["score"]["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
 
+    def test_the_version_of_a_label(self, server):
+        lines = succeeds("serve-client", *server, "upper", "--status", "--label", "stable").splitlines()
+        assert [line for line in lines if line.startswith("version")] == ["version 1\tAVAILABLE"]
+
     def test_one_that_could_not_be_loaded(self, rest):
         rest.models["gone"] = {1: None}
         assert succeeds("serve-client", rest.address, "gone", "--status") == "version 1\tEND\tno variables\n"
@@ -139,10 +146,29 @@ class TestMistakes:
         [
             (["lower", "a"], "NOT_FOUND: Servable not found for request: Latest(lower)"),
             (["lower", "--status"], "NOT_FOUND: Could not find any versions of model lower"),
+            (
+                ["upper", "--label", "brave", "--status"],
+                "Unrecognized servable version label: brave. Is this the model's",
+            ),
             (["upper", "--signature", "nothing", "a"], "The model 'upper' has no signature 'nothing'; it has binary"),
             (["upper", "--signature", "doubled", "a"], "The signature 'doubled' takes x. Received: text"),
-            (["upper", "--set", "seed=1", "a"], "takes no settings. Received: seed"),
-            (["teller", "--set", "temprature=1", "a"], "no setting is called 'temprature', did you mean temperature?"),
+            (
+                ["upper", "--set", "seed=1", "a"],
+                "this model has no setting 'seed'; there are max_target_length, length_penalty",
+            ),
+            (
+                ["upper", "--signature", "serving_default", "--set", "length_penalty=1", "a"],
+                "serving_default takes no settings; leave out --signature. Received: length_penalty",
+            ),
+            (["plain", "--set", "length_penalty=1", "a"], "The model 'plain' has no signature 'generate'; it has serv"),
+            (
+                ["other", "--signature", "generate", "--set", "beam=1", "a"],
+                "The signature 'generate' takes beam, size, text. Received: text, beam",
+            ),
+            (
+                ["teller", "--set", "temprature=1", "a"],
+                "this model has no setting 'temprature'; did you mean temperature? There are max_new_tokens, temp",
+            ),
             (["teller", "--set", "temperature", "a"], "--set takes NAME=VALUE, such as temperature=0.8"),
             (
                 ["teller", "--set", "temperature=hot", "a"],

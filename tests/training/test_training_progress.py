@@ -1,6 +1,9 @@
 """What a training tells: tokens a second and the time left, by a clock that the test sets."""
 
 import io
+import os
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -116,6 +119,12 @@ class TestBar:
             told.on_train_batch_end(batch, {"loss": Loss()})
         told.close()
         assert 15 <= Loss.asked <= 20
+
+    def test_colours_that_are_forced_make_no_terminal_of_a_file(self):
+        program = "from training.progress import *\nsay('a line')\nwith progress_bar('a bar', 3) as advance: advance(3)"
+        environment = {**os.environ, "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
+        finished = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+        assert (finished.stdout, finished.stderr) == (b"", b"a line\n")
 
     def test_off_a_terminal_there_is_none(self, clock, capsys):
         told = begun(clock)

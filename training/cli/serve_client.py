@@ -31,7 +31,7 @@ def serve_client(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting: temperature=0.8, seed=1, stop=TEXT."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting: length_penalty=1; temperature=0.8, stop=TEXT."),
     ] = None,
     version: Annotated[int | None, typer.Option(metavar="N", help="The version; default the newest.")] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME", help="The version's label.")] = None,
@@ -72,31 +72,34 @@ Rows = Iterator[tuple[str | None, dict]]  # of each text the line to print, None
 
 def _kind(signatures: dict, name: str | None):
     """The function that calls a signature."""
+    from zoo.serving.clients.texts import TRANSLATION_SETTINGS
+
     if name is None:
         generates = "tokens" in getattr(signatures.get("generate"), "outputs", ())
         return _generated if generates else _translated
-    outputs = set(getattr(signatures.get(name), "outputs", ()))
+    inputs, outputs = (set(getattr(signatures.get(name), side, ())) for side in ("inputs", "outputs"))
     if name == "generate" and "tokens" in outputs:
         return _generated
-    if name == "serving_default" and outputs >= {"text", "score"}:
+    takes = {"text"} if name == "serving_default" else {"text", *TRANSLATION_SETTINGS}
+    if name in ("serving_default", "generate") and inputs == takes and outputs >= {"text", "score"}:
         return _translated
     return _called
 
 
-def _translated(client, _, texts, batch_size, settings) -> Rows:
-    _no_settings(settings)
-    for each in client.translate(texts, batch_size):
+def _translated(client, name, texts, batch_size, settings) -> Rows:
+    from zoo.serving.clients.texts import TRANSLATION_SETTINGS
+
+    if settings and name == "serving_default":
+        raise ValueError(f"serving_default takes no settings; leave out --signature. Received: {', '.join(settings)}")
+    _check_names(settings, TRANSLATION_SETTINGS)
+    for each in client.translate(texts, batch_size, **settings):
         yield _one_line(each.text), {"source": each.source, "text": each.text, "score": each.score}
 
 
 def _generated(client, _, texts, batch_size, settings) -> Rows:
     from zoo.serving.clients.texts import SETTINGS
 
-    for name in settings:
-        if name not in SETTINGS:
-            near = difflib.get_close_matches(name, SETTINGS, 1)
-            hint = f", did you mean {near[0]}?" if near else ";"
-            raise ValueError(f"no setting is called {name!r}{hint} There are {', '.join(SETTINGS)}")
+    _check_names(settings, SETTINGS)
     found = client.generate(texts, batch_size=batch_size, **settings)
     if "seed" in settings:  # the texts of the next chunk have the seeds that follow
         settings["seed"] += len(texts)
@@ -168,12 +171,12 @@ def _number_or_text(value: str) -> int | float | str:
     return value
 
 
-def _no_settings(settings: dict) -> None:
-    if settings:
-        raise ValueError(
-            f"the model translates by serving_default, which takes no settings. Received: {', '.join(settings)}; what "
-            "other signatures take, --status tells"
-        )
+def _check_names(settings: dict[str, Any], known: tuple[str, ...]) -> None:
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}? There" if near else "there"
+            raise ValueError(f"this model has no setting {name!r}; {hint} are {', '.join(known)}")
 
 
 def _one_line(text: str) -> str:

@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 
 from training.quiet import import_tensorflow
+from training.run_files import RECIPE_FILE
+from zoo.run_layout import GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
 app = typer.Typer(
     help="Attention models from model.fit to TensorFlow Serving.",
@@ -26,7 +28,7 @@ ModelPath = Annotated[
     pathlib.Path,
     typer.Argument(
         metavar="MODEL",
-        help="An exported model's folder, one version of it, or what a run saved in runs/NAME.",
+        help="An exported model's folder, one version of it, or a run's, runs/NAME.",
     ),
 ]
 Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; without any, lines of stdin.")]
@@ -80,16 +82,16 @@ def load_generator(path: pathlib.Path):
 
 
 def recipe_folder(model: pathlib.Path) -> pathlib.Path:
-    """Where the recipe of a model lies: in its newest version, or beside the saved Translator."""
+    """Where the recipe of a model lies: in its newest version, in the run, or beside what the run saved."""
     from zoo.serving import newest_version
 
-    return newest_version(model) or model.resolve().parent
+    return newest_version(model) or (model if (model / RECIPE_FILE).is_file() else model.resolve().parent)
 
 
 def model_name(model: pathlib.Path) -> str:
     """What a model is called after its folder, whatever part of it is given."""
-    parts = [part for part in model.resolve().parts if not part.isdecimal() and part not in ("translator", "generator")]
-    return parts[-1]
+    inner = (TRANSLATOR_FOLDER, GENERATOR_FOLDER)
+    return [part for part in model.resolve().parts if not part.isdecimal() and part not in inner][-1]
 
 
 def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[str]:

@@ -73,7 +73,7 @@ def evaluate(
     """Score a model on a split of its corpus.
 
     Translators: BLEU if it is of sentences, and how often the whole output is right. Language models, as a run saved
-    them (runs/NAME/generator): loss, perplexity and bits a byte.
+    them (runs/NAME): loss, perplexity and bits a byte.
     """
     with user_errors():
         from training.recipe import read_recipe

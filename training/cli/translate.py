@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from typing import Annotated
 
 import typer
@@ -21,6 +22,8 @@ from training.cli.shared import (
     read_lines,
     user_errors,
 )
+
+_OPTIONS = {"beam_size": "--beam", "length_penalty": "--length-penalty", "n_best": "--n-best"}
 
 
 @app.command()
@@ -46,7 +49,13 @@ def translate(
         lines = read_lines(texts, file)
         translator = load_translator(model)
         for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
-            for best in translator.translate(chunk, batch_size, beam, length_penalty, n_best):
+            try:
+                translations = translator.translate(chunk, batch_size, beam, length_penalty, n_best)
+            except ValueError as error:  # which names arguments
+                raise ValueError(
+                    re.sub("`(\\w+)`", lambda found: _OPTIONS.get(found[1], found[0]), str(error))
+                ) from None
+            for best in translations:
                 for result in (best, *best.alternatives):
                     line = result.text.replace("\n", " ")  # one line in, one line out
                     typer.echo(f"{result.score:.4f}\t{line}" if scores else line)
@@ -85,9 +94,14 @@ def attend(
         loaded = load(model)
         if encoder and not hasattr(loaded, "translate"):
             raise ValueError(f"{model} is a language model, which has no encoder")
-        if layers or heads or encoder:
+        typed = [name for name, value in (("--layers", layers), ("--heads", heads), ("--encoder", encoder)) if value]
+        if typed:
             kinds = None if encoder else [0]
-            drawn = [grid.choose(*chosen, kinds) for grid in loaded.attend_by_head(lines)]
+            try:
+                grids = loaded.attend_by_head(lines)
+            except ValueError as error:
+                raise ValueError(f"{', '.join(typed)}: {error}") from None
+            drawn = [grid.choose(*chosen, kinds) for grid in grids]
         else:
             drawn = loaded.attend(lines)
         path = pictures.save(drawn, out or PICTURES / f"{name}.html", title=f"Attention of {name}")

@@ -18,6 +18,7 @@ import pydantic
 from pydantic import Field
 
 from training.corpora.error import CorpusError
+from training.progress import console
 
 logger = logging.getLogger(__name__)
 
@@ -142,6 +143,10 @@ class TfdsCorpus(pydantic.BaseModel):
         advice = f"Prepare it where there is a network, with `tfds build {self.name}`, and copy it to that folder."
         if hosts := _unreachable(builder.url_infos or ()):
             raise CorpusError(f"{missing} cannot be downloaded: no network, or no host {' or '.join(hosts)}. {advice}")
+        if not console.is_terminal:
+            import tensorflow_datasets as tfds
+
+            tfds.disable_progress_bar()
         try:
             builder.download_and_prepare()
         except Exception as error:  # whatever the corpus's own code raises

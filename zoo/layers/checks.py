@@ -14,6 +14,19 @@ def check_positive(name, value):
     return value
 
 
+def check_inputs(layer, args, kwargs):
+    """Refuses a list of query and value, which some of Keras' attention layers take in the place of two arguments.
+
+    Raises:
+        ValueError: `args` and `kwargs` of the layer's call are such a list.
+    """
+    if len(args) == 1 and isinstance(args[0], (list, tuple)) and "value" not in kwargs:
+        raise ValueError(
+            f"{type(layer).__name__} takes its inputs one by one, layer(query, value) or layer(query, value, key). "
+            f"Received: a {type(args[0]).__name__} of {len(args[0])}"
+        )
+
+
 def check_choice(name, value, choices):
     """The value, if it is one of the choices.
 

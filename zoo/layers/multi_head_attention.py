@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from zoo.layers.checks import check_inputs
 from zoo.layers.functions.attention_axes import AttentionAxes
 from zoo.layers.functions.attention_mask import AttentionMask
 from zoo.layers.functions.dropout_noise import DropoutNoise
@@ -92,6 +93,16 @@ class MultiHeadAttention(MultiHeadProjections):
 
     Reference: https://arxiv.org/abs/1706.03762
     """
+
+    def __call__(self, *args, **kwargs):
+        """As `call`; the way that other layers are called in is refused."""
+        check_inputs(self, args, kwargs)
+        if "mask" in kwargs:
+            raise ValueError(
+                f"{type(self).__name__} has no `mask`: give `value_mask` (B, S) for the keys that may be attended to, "
+                "`query_mask` (B, T) for the queries, or `attention_mask` (B, T, S) for pairs of both"
+            )
+        return super().__call__(*args, **kwargs)
 
     def call(
         self,

@@ -5,6 +5,7 @@ import abc
 import keras
 from keras import ops
 
+from zoo.layers.checks import check_inputs
 from zoo.layers.functions.attention_axes import AttentionAxes
 from zoo.layers.functions.attention_mask import AttentionMask
 from zoo.layers.functions.masked_softmax import masked_softmax, scores_dtype
@@ -52,6 +53,11 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
             mask = ops.expand_dims(mask, 1)  # (B, 1, S): the same keys for every query
         weights = masked_softmax(self.scores(query, projected_key), mask)
         return ops.matmul(ops.cast(weights, value.dtype), value), weights
+
+    def __call__(self, *args, **kwargs):
+        """As `call`; the way that other layers are called in is refused."""
+        check_inputs(self, args, kwargs)
+        return super().__call__(*args, **kwargs)
 
     def call(
         self,

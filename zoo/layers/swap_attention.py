@@ -10,7 +10,8 @@ def swap_attention(model):
 
     `keras.layers.MultiHeadAttention` and `keras.layers.GroupQueryAttention` are exchanged, inside nested functional
     and sequential models too. The new model computes what the old one did, but for queries with nothing to attend to;
-    see `MultiHeadAttention`. It is not compiled.
+    see `MultiHeadAttention`. It is compiled if the old one is, with the same loss, metrics and settings of
+    the optimizer, whose own state begins anew.
 
     Args:
         model: a functional or sequential `keras.Model`, for instance from `keras.models.load_model`.

@@ -47,8 +47,9 @@ def save(
         content = to_html(alignments, path.stem if title is None else title, columns, vmax).encode()
     elif suffix == ".svg":
         if len(alignments) > 1:
-            kind = type(alignments[0]).__name__
-            raise ValueError(f"Expected one {kind} for an .svg, received {len(alignments)}; save them as .html.")
+            raise ValueError(
+                f"An .svg holds one picture, received {len(alignments)}: save them as .html or .png, or one by one."
+            )
         content = to_svg(alignments[0], vmax).encode()
     elif suffix == ".png":
         content = png_bytes(alignments, columns, vmax)

@@ -62,10 +62,12 @@ class ServableTranslator(_Servable, TextToText):
     """
 
     def _search(self, beam_size, length_penalty, n_best):
-        if (beam_size, length_penalty, n_best) != (None, None, 1):
+        asked = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": None if n_best == 1 else n_best}
+        given = [f"`{name}`" for name, value in asked.items() if value is not None]
+        if given:
             raise ValueError(
                 f"The SavedModel {self.path} decodes with the beam that it was exported with, and gives the best text "
-                "alone: `beam_size`, `length_penalty` and `n_best` are for a saved Translator."
+                f"alone. For {' and '.join(given)} load what was exported: a saved Translator, or its run, runs/NAME."
             )
         return self._translate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cached_property
@@ -15,8 +16,11 @@ from pydantic import Field
 from training.corpora.error import CorpusError
 from training.corpora.lines import lines_of
 from training.corpora.pairs.corpus import PairCorpus
+from training.corpora.pairs.header import names_columns
 from training.corpora.pairs.held_out import hold_out
 from training.corpora.paths import expanded
+
+logger = logging.getLogger(__name__)
 
 Files = Path | tuple[Path, Path]
 
@@ -111,6 +115,8 @@ class FilePairs(PairCorpus):
 
     def _read(self, split: str) -> Iterator[tuple[str, str]]:
         files = getattr(self, split)
+        if isinstance(files, Path) and not self.header:
+            self._warn_of_header(expanded(files))
         if files is not None and (split != "train" or not self._counts):
             return self._rows(files)
         label = None if split == "train" else split
@@ -139,6 +145,15 @@ class FilePairs(PairCorpus):
                     f"{path}:{number}: found {len(columns)} of the {needed} columns needed (source_column = "
                     f"{self.source_column!r}, target_column = {self.target_column!r}); a tab separates columns."
                 )
+
+    def _warn_of_header(self, path: Path) -> None:
+        first = next(self._table(path), None)
+        if first and names_columns(first):
+            logger.warning(
+                "%s:1: %r and %r look like the names of columns, and are read as a pair; if they are names, set "
+                "header = true in [corpus]",
+                *(path, *first),
+            )
 
     def _index(self, column: int | str, names: list[str], path: Path) -> int:
         if isinstance(column, int):

@@ -85,13 +85,12 @@ def _versions_in(model: pathlib.Path) -> Folders:
         else:
             findings.append(_empty(model / name))
     seen = {os.path.realpath(version) for version in versions}
-    for name in others:
-        # A name like `latest`, linked to a version, is for people; a server passes over it.
-        if os.path.realpath(model / name) not in seen:
-            what = "It holds a SavedModel, and its name is not a whole number from 0 on"
-            findings.append(rules.VERSION_NAME.at(f"folder {shown(name)}", what))
-            versions.append(model / name)
-    return Folders(model, versions, findings)
+    # A name like `latest`, linked to a version, is for people; a server passes over it.
+    others = [name for name in others if os.path.realpath(model / name) not in seen]
+    rule = rules.IGNORED_FOLDER if versions else rules.VERSION_NAME  # of several, some may be aside on purpose
+    what = "It holds a SavedModel, and its name is not a whole number from 0 on"
+    findings += [rule.at(f"folder {shown(name)}", what) for name in others]
+    return Folders(model, versions or [model / name for name in others], findings)
 
 
 def _empty(version: pathlib.Path) -> Finding:

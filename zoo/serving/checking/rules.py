@@ -10,6 +10,11 @@ VERSION_NAME = Rule(
     "A server takes folders named by a whole number alone for versions, and one folder for each number.",
     "Rename it to a number that no other version has, such as 1.",
 )
+IGNORED_FOLDER = Rule(
+    "ignored-folder",
+    "A server ignores it for its name, and serves the versions beside it; nor was it checked.",
+    "Nothing need be done if it is kept aside on purpose; what is to be served has a number for its name.",
+)
 NO_VERSION_FOLDER = Rule(
     "no-version-folder",
     "A server looks into the model's folder for folders named by a number, and finds no version here.",

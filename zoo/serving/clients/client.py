@@ -64,7 +64,7 @@ class ServingClient(TextCalls):
         self.address, self.model, self.protocol = address, model, protocol
         self.timeout, self.retries = timeout, retries
         transport = RestTransport if protocol == "rest" else _grpc_transport()
-        self._transport = transport(address, model, version, label)
+        self._transport, self._label = transport(address, model, version, label), label
         self._signatures: dict[str, Signature] = {}
 
     def predict(self, signature: str = "serving_default", **inputs: Any) -> dict[str, np.ndarray]:
@@ -104,9 +104,15 @@ class ServingClient(TextCalls):
     def status(self) -> list[VersionStatus]:
         """The model's versions and their states, in ascending order; `ServingError` without an answer.
 
-        Of a client for one version, that one; of a client for a label, all: the server pays labels no heed here.
+        Of a client for one version or label, that version alone.
         """
-        return self._ask(self._transport.status, Deadline(self.timeout))
+        deadline = Deadline(self.timeout)
+        versions = self._ask(self._transport.status, deadline)
+        if self._label is None:
+            return versions
+        # The server pays labels no heed in its status.
+        labelled = self._ask(self._transport.version, deadline)
+        return [each for each in versions if each.version == labelled]
 
     def close(self) -> None:
         """Closes the connections; the next call opens new ones by REST, and fails by gRPC."""

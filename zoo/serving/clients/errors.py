@@ -16,6 +16,11 @@ _ADVICE = {
     "UNIMPLEMENTED": "Is this TensorFlow Serving?",
     "UNKNOWN": "Is this TensorFlow Serving, and the port of that protocol?",
 }
+_LABEL = "version label"  # the server calls an unknown one an INVALID_ARGUMENT
+_LABEL_ADVICE = (
+    "Is this the model's name to the server, and does its --model_config_file give a loaded version that label? `zoo "
+    "serve-client ADDRESS MODEL --status` tells the versions."
+)
 _LONGEST = 500  # characters of the server's own words in the message
 
 
@@ -35,7 +40,8 @@ class ServingError(OSError):
         self.address, self.model, self.code, self.said = address, model, code, said
         line = " ".join(said.split()).rstrip(".") or "no reason given"
         line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
-        super().__init__(f"{address}, model {model!r}: {code}: {line}. {_ADVICE.get(code, '')}".rstrip())
+        advice = _LABEL_ADVICE if _LABEL in said else _ADVICE.get(code, "")
+        super().__init__(f"{address}, model {model!r}: {code}: {line}. {advice}".rstrip())
 
     def __reduce__(self):
         return type(self), (self.address, self.model, self.code, self.said)

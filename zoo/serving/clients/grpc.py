@@ -64,14 +64,15 @@ class GrpcTransport:
 
     def signatures(self, seconds: float) -> dict[str, Signature]:
         """The model's signatures, by name."""
-        request = get_model_metadata_pb2.GetModelMetadataRequest(
-            model_spec=self._spec, metadata_field=["signature_def"]
-        )
-        response = self._call(self._prediction.GetModelMetadata, request, seconds)
+        response = self._metadata(seconds)
         found = get_model_metadata_pb2.SignatureDefMap()
         if not response.metadata["signature_def"].Unpack(found):
             raise self._error("UNKNOWN", "the answer holds no signatures")
         return signatures_of({"signature_def": {}, **MessageToDict(found, preserving_proto_field_name=True)})
+
+    def version(self, seconds: float) -> int:
+        """The number of the version that answers."""
+        return self._metadata(seconds).model_spec.version.value
 
     def status(self, seconds: float) -> list[VersionStatus]:
         """The model's versions."""
@@ -97,6 +98,12 @@ class GrpcTransport:
     def close(self) -> None:
         """Closes the connections."""
         self._channel.close()
+
+    def _metadata(self, seconds: float) -> Any:
+        request = get_model_metadata_pb2.GetModelMetadataRequest(
+            model_spec=self._spec, metadata_field=["signature_def"]
+        )
+        return self._call(self._prediction.GetModelMetadata, request, seconds)
 
     def _call(self, method, request, seconds: float) -> Any:
         try:

@@ -57,8 +57,13 @@ class RestTransport:
 
     def signatures(self, seconds: float) -> dict[str, Signature]:
         """The model's signatures, by name."""
-        answer = self._ask("GET", f"{self._path}/metadata", None, seconds)
+        answer = self._metadata(seconds)
         return self._read(lambda: signatures_of(answer["metadata"]["signature_def"]))
+
+    def version(self, seconds: float) -> int:
+        """The number of the version that answers."""
+        answer = self._metadata(seconds)
+        return self._read(lambda: int(answer["model_spec"]["version"]))
 
     def status(self, seconds: float) -> list[VersionStatus]:
         """The model's versions."""
@@ -84,6 +89,9 @@ class RestTransport:
     def close(self) -> None:
         """Closes the connections."""
         self._connections.close()
+
+    def _metadata(self, seconds: float) -> Any:
+        return self._ask("GET", f"{self._path}/metadata", None, seconds)
 
     def _read(self, parts: Callable[[], Any]) -> Any:
         """What an answer holds; a `ServingError` if it is not made as it should be."""

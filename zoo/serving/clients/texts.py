@@ -27,6 +27,9 @@ _LIMITS = {
 }
 SETTINGS = (*_LIMITS, "seed", "stop")
 _LONGEST_STOP = 64  # bytes
+# For values out of its range a translator takes its own, so these stand for what was not given.
+_OWN = {"max_target_length": 2**31 - 1, "length_penalty": -1.0}
+TRANSLATION_SETTINGS = tuple(_OWN)
 
 
 class TextCalls(abc.ABC):
@@ -40,24 +43,43 @@ class TextCalls(abc.ABC):
     def _signature(self, name: str) -> Signature:
         """What a signature takes and gives; a `ValueError` if there is no such signature."""
 
-    def translate(self, texts: Sequence[str], batch_size: int = 32) -> list[Translation]:
+    def translate(
+        self,
+        texts: Sequence[str],
+        batch_size: int = 32,
+        max_target_length: int | Sequence[int] | None = None,
+        length_penalty: float | Sequence[float] | None = None,
+    ) -> list[Translation]:
         """Translates texts by an exported `Translator`.
+
+        With a setting it is done by the signature `generate`, without any by `serving_default`.
 
         Args:
             texts: a list of strings, of any length.
             batch_size: how many are sent in one request, at most; a server that batches may take no more.
+            max_target_length: the most tokens of a translation, one number for all or a list of one each; None, and
+                anything above it, for the model's own.
+            length_penalty: how much longer translations are favoured, likewise; None, and anything out of the model's
+                range, for its own.
 
         Returns:
             A `Translation` a text, in the same order.
 
         Raises:
-            ValueError: `texts` is not a list of strings, or the model is no translator.
+            ValueError: `texts` is not a list of strings, a setting is no number or not one a text, or the model is no
+                translator, or has no such settings.
             ServingError: the server gave no answer.
         """
         texts = check_texts(texts)
+        given = {"max_target_length": max_target_length, "length_penalty": length_penalty}
+        columns: dict[str, np.ndarray] = {}
+        if any(value is not None for value in given.values()):
+            columns = {name: _column(name, _OWN[name] if each is None else each, texts) for name, each in given.items()}
         translations: dict[int, Translation] = {}
         for rows in rows_of_batches(texts, batch_size):
-            found = self._rows("serving_default", ("text", "score"), text=[texts[row] for row in rows])
+            settings = {name: column[rows] for name, column in columns.items()}
+            signature = "generate" if settings else "serving_default"
+            found = self._rows(signature, ("text", "score"), text=[texts[row] for row in rows], **settings)
             for row, text, score in zip(rows, *found, strict=True):
                 translations[row] = Translation(texts[row], text.decode(), float(score))
         return [translations[row] for row in range(len(texts))]

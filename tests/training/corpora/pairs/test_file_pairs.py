@@ -76,6 +76,38 @@ class TestTable:
     def test_header_is_skipped_also_with_columns_by_number(self, write):
         assert read(write("p.tsv", "Eng\tHin\na\tb\n"), header=True) == [("a", "b")]
 
+    @pytest.mark.parametrize(
+        "first", ["Eng\tHin", "source\ttarget", "English\tHindi", "en\tde", "source_text\tTarget Text", " src\tTGT "]
+    )
+    def test_what_looks_like_a_header_and_is_read_as_a_pair_is_told_once(self, write, first, caplog):
+        path = write("p.tsv", f"{first}\n{numbered(40)}")
+        corpus = FilePairs(train=path)
+        assert sum(len(corpus.read(split)) for split in corpus.splits) == 41
+        (told,) = caplog.messages
+        source, target = first.split("\t")
+        assert told.startswith(f"{path}:1: {source!r} and {target!r} look like the names of columns, and are read as a")
+        assert told.endswith("if they are names, set header = true in [corpus]")
+
+    def test_in_the_columns_that_are_read_and_in_every_file(self, write, caplog):
+        path, test = write("p.tsv", f"id\tde\ten\n{numbered(2)}"), write("t.tsv", "1\tde\ten\n")
+        with pytest.raises(CorpusError, match="of the 3 columns needed"):
+            read(path, target_column=3)
+        assert "'id' and 'en' look like" in caplog.text
+        caplog.clear()
+        assert read("p", "test", test=test, source_column=2, target_column=3, validation_pairs=0) == [("de", "en")]
+        assert "t.tsv:1: 'de' and 'en' look like" in caplog.text
+
+    @pytest.mark.parametrize(
+        "first", ["the source\tdie Quelle", "English\tdas Englische", "input\tEingabe", "go!\tgeh!", "\t", "2\t3"]
+    )
+    def test_a_pair_is_no_header(self, write, first, caplog):
+        read(write("p.tsv", f"{first}\n{numbered(2)}"))
+        assert "names of columns" not in caplog.text
+
+    def test_a_header_that_is_told_is_no_pair(self, write, caplog):
+        assert read(write("p.tsv", f"source\ttarget\n{numbered(2)}"), header=True)
+        assert not caplog.messages
+
     def test_without_header_the_first_line_is_a_pair(self, write):
         assert read(write("p.tsv", "Eng\tHin\na\tb\n")) == [("Eng", "Hin"), ("a", "b")]
 

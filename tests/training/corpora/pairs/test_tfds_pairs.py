@@ -229,6 +229,11 @@ class TestPreparing:
         monkeypatch.setattr(registered[0], "download_and_prepare", None)
         assert pairs_of(TfdsPairs(**dict(pairs)).read("train")) == pairs_of(pairs.read("train"))
 
+    def test_off_a_terminal_there_is_no_bar(self, registered, tmp_path, capfd):
+        tfds.enable_progress_bar()
+        assert len(TfdsPairs(name="zoo_made_pairs/supervised", data_dir=str(tmp_path)).read("train")) == 10
+        assert "\r" not in "".join(capfd.readouterr())
+
     def test_failure_leaves_nothing(self, registered, tmp_path):
         message = (
             r"^zoo_failing_pairs/three is not prepared in .*preparing it failed: ConnectionError: the server hung up"

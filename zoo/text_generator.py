@@ -18,7 +18,7 @@ from zoo.decoding.stop_strings import StopStrings
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
 from zoo.padding import zeroed
-from zoo.text import END, PADDING, START, Tokenizer
+from zoo.text import END, PADDING, START, Tokenizer, previous
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_continuation import DEFAULTS, DTYPES, STOP_SEPARATOR, TextContinuation, check_settings
@@ -178,11 +178,11 @@ class TextGenerator(TextContinuation, tf.Module):
     def _score(self, text):
         tokens = self.tokenizer.tokenize(text, max_length=self.context_length)
         if self.add_start:
-            previous = tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=START)
+            read = previous(tokens)
         else:
-            previous, tokens = tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]])
+            read, tokens = tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]])
         with inference(self.context_length):
-            hidden = self.model.without_logits()(previous)
+            hidden = self.model.without_logits()(read)
         scores = log_probabilities(hidden, tokens, *self.model.output_weights())
         return {
             "log_probability": tf.reduce_sum(scores, axis=1),

@@ -317,7 +317,7 @@ def habits(weights):
 
 def draw(path, alignments, columns=1, vmax=1.0):
     """Alignments as a PNG."""
-    to_png(alignments, path, columns, vmax, dpi=DPI)
+    write_whole(path, to_png(alignments, columns, vmax, dpi=DPI))
     print(f"  {path.name}: {path.stat().st_size / 1024:.0f} KB", flush=True)
     for alignment in alignments:
         print(np.array2string(alignment.weights, precision=2, suppress_small=True, max_line_width=150))

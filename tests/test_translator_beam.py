@@ -111,8 +111,8 @@ class TestBeam:
         assert translator(TEXTS, beam_size=4) == [each.text for each in one]
 
     def test_the_penalty_is_of_each_call(self, translator):
-        favoured = {p: translator.translate(TEXTS, 64, 4, p, 3) for p in (0.0, 3.0)}
-        short, long = (sum(len(each.text) for each in found) for found in favoured.values())
+        favored = {p: translator.translate(TEXTS, 64, 4, p, 3) for p in (0.0, 3.0)}
+        short, long = (sum(len(each.text) for each in found) for found in favored.values())
         assert short < long
 
     def test_nothing_has_one_translation_and_that_is_nothing(self, translator):

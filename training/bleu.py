@@ -84,7 +84,9 @@ def published_style(texts: Sequence[str], language: str) -> list[str]:
         ['don &apos;t &quot; walk , &quot; run ( fast ) !']
     """
     if not has_published_style(language):
-        raise ValueError(f"expected a language that Moses has rules for, such as de, got {language!r}")
+        raise ValueError(
+            f"`language` must be one that Moses has rules for, such as de. Received: language={language!r}"
+        )
     normalize, tokenize = _moses(_base(language))
     # With its end, as the scripts read a line: one of their rules, on quotes, looks at what follows.
     return [tokenize(normalize(f"{text.lower()}\n"), return_str=True) for text in texts]

@@ -20,7 +20,7 @@ from training.text_windows import Windows, encode, windows_once
 from training.token_prediction import TokenPrediction
 from zoo.models import GPT
 from zoo.run_layout import GENERATOR_FOLDER as SAVED_IN
-from zoo.text import Tokenizer
+from zoo.text import START, UNKNOWN, Tokenizer
 from zoo.text_continuation import TextContinuation
 from zoo.text_generator import TextGenerator
 
@@ -99,14 +99,14 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
     with progress_bar(f"Scoring {split}", int(windows.cardinality())) as advance:
         watch = keras.callbacks.LambdaCallback(on_test_batch_end=lambda batch, logs: advance(1))
         found = scored.evaluate(windows, verbose=0, callbacks=[watch], return_dict=True)
-    total = int(np.count_nonzero(ids[1:] != Tokenizer.start))
+    total = int(np.count_nonzero(ids[1:] != START))
     return {
         "metric": "loss",
         "loss": round(found["loss"], 6),
         "perplexity": round(math.exp(found["loss"]), 6),
         "bits_per_byte": round(found["loss"] * total / math.log(2) / size, 6),
         "token_accuracy": round(found["token_accuracy"], 6),
-        "unknown": int(np.count_nonzero(ids == Tokenizer.unknown)),
+        "unknown": int(np.count_nonzero(ids == UNKNOWN)),
         "total": total,
     }
 

@@ -13,7 +13,7 @@ from zoo.atomic import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg", ".pdf")
+_SUFFIXES = (".png", ".svg", ".pdf")
 _KINDS = {"bleu_published_style": "BLEU (lowercased, tokenised)", "bleu": "BLEU"}
 _LINES, _MARKERS = ("-", "--", "-.", ":"), "osD^vP"  # which tell the models apart without colours, too
 
@@ -54,7 +54,7 @@ def draw(models: dict[str, dict[str, Any]], least: int = 10) -> Figure:
     counts = _common_counts(models)
     kept = [bucket for bucket, pairs in counts.items() if pairs >= least]
     if not kept:
-        raise ValueError(f"expected at least {least} pairs of some length, got {sum(counts.values())} pairs in all")
+        raise ValueError(f"Some length must have at least {least} pairs. Received: {sum(counts.values())} pairs in all")
     middles = [sum(map(int, bucket.split("-"))) / 2 for bucket in kept]
     tables = {name: metrics["bleu_by_source_words"] for name, metrics in models.items()}
     kind = next(kind for kind in _KINDS if all(kind in table[kept[0]] for table in tables.values()))
@@ -94,14 +94,14 @@ def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
     """
     import matplotlib
 
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"expected a path that ends in {', '.join(SUFFIXES)}, got {str(path)!r}")
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ValueError(f"`path` must end in {', '.join(_SUFFIXES)}. Received: path={str(path)!r}")
     scores = [read_scores(folder) for folder in folders]
     names = [str(each.get("name", folder)) for each, folder in zip(scores, folders, strict=True)]
     # Models of one name, such as versions, are called by their folders.
     labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
     if repeated := sorted({label for label in labels if labels.count(label) > 1}):
-        raise ValueError(f"expected each model once, got {', '.join(repeated)} again")
+        raise ValueError(f"`folders` must hold each model once. Received: {', '.join(repeated)} more than once")
     figure, content, suffix = draw(dict(zip(labels, scores, strict=True))), io.BytesIO(), path.suffix.lower()[1:]
     # Without dates and random ids the same scores give the same file.
     metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[suffix]

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from training.bpe_dropout import Sampler
 from training.corpora.pairs import Pairs
-from zoo.text import Tokenizer
+from zoo.text import PADDING, Tokenizer, previous
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ def encode(
 def _ragged_ids(tokenizer: Tokenizer, texts: list[str], chunk: int = 1024) -> tf.RaggedTensor:
     """Ids with end token, a chunk at a time: one long text pads its own chunk only."""
     chunks = [
-        tf.RaggedTensor.from_tensor(tokenizer.tokenize(texts[begin : begin + chunk], add_end=True), padding=0)
+        tf.RaggedTensor.from_tensor(tokenizer.tokenize(texts[begin : begin + chunk], add_end=True), padding=PADDING)
         for begin in range(0, len(texts), chunk)
     ]
     return tf.concat(chunks, axis=0)
@@ -272,11 +272,9 @@ class Batches:
 
     def _batch(self, source: tf.Tensor, labels: tf.Tensor, counted: tf.Tensor):
         """What the model gets: the first `counted` pairs have a weight, the others have none."""
-        size = tf.shape(labels)[0]
-        present = tf.range(size) < counted
-        start = tf.fill([size, 1], Tokenizer.start)
-        weights = tf.cast((labels != Tokenizer.padding) & present[:, None], tf.float32)
-        return {"source": source, "target": tf.concat([start, labels[:, :-1]], axis=1)}, labels, weights
+        present = tf.range(tf.shape(labels)[0]) < counted
+        weights = tf.cast((labels != PADDING) & present[:, None], tf.float32)
+        return {"source": source, "target": previous(labels)}, labels, weights
 
 
 def _merged(first: Bucket, second: Bucket) -> Bucket:

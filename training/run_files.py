@@ -21,12 +21,12 @@ def read_metrics(folder: pathlib.Path) -> dict[str, Any]:
     file = folder / METRICS_FILE
     if not file.is_file():
         raise FileNotFoundError(
-            f"{folder}: expected the folder of a finished run or of an exported model, with a {METRICS_FILE}"
+            f"{folder} must be the folder of a finished run or of an exported model, with a {METRICS_FILE}"
         )
     try:
         metrics = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:  # text that is not UTF-8 raises one, too
         raise ValueError(f"{file} cannot be read: {error}") from None
     if not isinstance(metrics, dict):
-        raise ValueError(f"{file} cannot be read: expected an object, received {type(metrics).__name__}")
+        raise ValueError(f"{file} must hold a JSON object. Received: {type(metrics).__name__}")
     return metrics

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.corpora.texts import Document
-from zoo.text import Tokenizer
+from zoo.text import END, PADDING, START, Tokenizer
 
 _AT_ONCE = 1 << 21  # characters that are tokenised in one call, padding counted; a longer piece alone
 # One window in so many begins with the start token instead of its first token.
@@ -34,11 +34,11 @@ def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
         rows = iter(tokenizer.tokenize(texts).numpy() if texts else ())
         for each in held:
             ids = np.array([each]) if isinstance(each, int) else next(rows)
-            parts.append(ids[ids != Tokenizer.padding].astype(dtype))
+            parts.append(ids[ids != PADDING].astype(dtype))
         held.clear()
 
     for document in documents:
-        held.append(Tokenizer.start)
+        held.append(START)
         for piece in document:
             # One call for many texts takes hardly longer than for one, but all are padded to the longest.
             if (number + 1) * max(longest, len(piece)) > _AT_ONCE:
@@ -46,7 +46,7 @@ def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
                 number = longest = 0
             held.append(piece)
             number, longest = number + 1, max(longest, len(piece))
-        held.append(Tokenizer.end)
+        held.append(END)
     flush()
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
@@ -113,7 +113,7 @@ class Windows:
             )
             for begins, started in itertools.islice(batches, done, None):
                 windows = self.ids[begins[:, None] + np.arange(self.length + 1)].astype("int32")
-                windows[started, 0] = Tokenizer.start
+                windows[started, 0] = START
                 yield windows
 
         return _dataset(endless, (self.batch_size, self.length + 1), tf.data.INFINITE_CARDINALITY)
@@ -147,5 +147,5 @@ def _dataset(generate: Callable[[], Iterator[np.ndarray]], shape: tuple[int, int
 def _split(windows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Tokens, labels, and what each label counts: neither padding nor a start token is to be predicted."""
     labels = windows[:, 1:]
-    weights = tf.cast((labels != Tokenizer.padding) & (labels != Tokenizer.start), tf.float32)
+    weights = tf.cast((labels != PADDING) & (labels != START), tf.float32)
     return windows[:, :-1], labels, weights

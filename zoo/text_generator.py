@@ -18,7 +18,7 @@ from zoo.decoding.sampling import draw
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
 from zoo.padding import zeroed
-from zoo.text import END, PADDING, START, Tokenizer
+from zoo.text import END, PADDING, START, Tokenizer, previous
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_continuation import DEFAULTS, DTYPES, STOP_SEPARATOR, TextContinuation, check_settings
@@ -79,7 +79,7 @@ class TextGenerator(TextContinuation, tf.Module):
             raise ValueError("`context_length` must be given for a model that has none of its own.")
         if context_length < 2 or (longest is not None and context_length > longest):
             limits = "at least 2" if longest is None else f"from 2 to the model's {longest}"
-            raise ValueError(f"`context_length` must be {limits}. Received: context_length={context_length}")
+            raise ValueError(f"`context_length` must be {limits}. Received: {context_length}")
         self.model = model
         self.tokenizer = tokenizer
         self.context_length = context_length
@@ -182,11 +182,11 @@ class TextGenerator(TextContinuation, tf.Module):
     def _score(self, text):
         tokens = self.tokenizer.tokenize(text, max_length=self.context_length)
         if self.add_start:
-            previous = tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=START)
+            read = previous(tokens)
         else:
-            previous, tokens = tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]])
+            read, tokens = tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]])
         with inference(self.context_length):
-            return score(self.model, previous, tokens)
+            return score(self.model, read, tokens)
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _attend(self, text):

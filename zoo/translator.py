@@ -17,7 +17,7 @@ from zoo.decoding.halves import in_halves
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
 from zoo.padding import zeroed
-from zoo.text import START, Tokenizer
+from zoo.text import Tokenizer, previous
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
 from zoo.text_to_text import TextToText
@@ -135,9 +135,8 @@ class Translator(TextToText, tf.Module):
         # What is longer is cut off as a search cuts it off, without an end.
         tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)
         tokens = tokens[:, : self.max_target_length]
-        previous = tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=START)
         with inference(max(self.max_source_length, self.max_target_length)):
-            return score(self.model, {"source": self._source_ids(text), "target": previous}, tokens)
+            return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)
 
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend(self, texts):
@@ -235,9 +234,8 @@ class Translator(TextToText, tf.Module):
         """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
         ids, _ = self._decode_all(source, *self._settings(source), self.beam_size, 1)
         ids = ids[:, 0]
-        previous = tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=START)
         with inference(max(self.max_source_length, self.max_target_length)):
-            maps, source_maps = self.model.attention_maps(source, previous)
+            maps, source_maps = self.model.attention_maps(source, previous(ids))
         return ids, zeroed(maps, ids), zeroed(source_maps, source)
 
     def packed(self) -> Translator:

@@ -168,11 +168,11 @@ def draw_positions(text, out, effort):
     content = np.random.default_rng(0).normal(size=(500, 1, 64)).astype("float32")
     figure = Figure((7.2, 3.6), layout="constrained")
     axes = figure.subplots()
-    for wavelength, colour in ((10_000, "black"), (500_000, "tab:orange")):
+    for wavelength, color in ((10_000, "black"), (500_000, "tab:orange")):
         turned = np.array(layers.RotaryEmbedding(wavelength)(np.repeat(content, 257, axis=1)))
         products = (turned[:, :1] * turned).sum(-1) / (content**2).sum(-1)
         mean, (low, high) = products.mean(0), np.quantile(products, [0.1, 0.9], axis=0)
-        axes.plot(mean, color=colour, label=f"max_wavelength {wavelength:,}: mean of 500")
+        axes.plot(mean, color=color, label=f"max_wavelength {wavelength:,}: mean of 500")
         if wavelength == 10_000:
             axes.fill_between(range(257), low, high, color="0.8", linewidth=0, label="80% of the 500 lie here")
         print("  distance: product " + ", ".join(f"{d}: {mean[d]:.2f}" for d in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)))
@@ -189,13 +189,13 @@ def draw_root(text, out, effort):
     widths = [2**power for power in range(11)]
     figure = Figure((7.2, 3.4), layout="constrained")
     axes = figure.subplots()
-    for score, colour in (("dot", "tab:orange"), ("scaled", "black")):
+    for score, color in (("dot", "tab:orange"), ("scaled", "black")):
         largest = []
         for width in widths:
             query, value = random.normal(size=(2, 500, 16, width)).astype("float32")
             _, weights = layers.DotProductAttention(score)(query[:, :1], value, return_attention_scores=True)
             largest.append(np.array(weights).max(-1).mean())
-        axes.plot(widths, largest, color=colour, marker="o", markersize=4, label=score)
+        axes.plot(widths, largest, color=color, marker="o", markersize=4, label=score)
         print(f"  {score}: " + ", ".join(f"{w}: {weight:.2f}" for w, weight in zip(widths, largest, strict=True)))
     axes.axhline(1 / 16, color="0.5", linestyle=":", label="all 16 the same")
     axes.set_xscale("log", base=2)
@@ -317,7 +317,7 @@ def habits(weights):
 
 def draw(path, alignments, columns=1, vmax=1.0):
     """Alignments as a PNG."""
-    to_png(alignments, path, columns, vmax, dpi=DPI)
+    write_whole(path, to_png(alignments, columns, vmax, dpi=DPI))
     print(f"  {path.name}: {path.stat().st_size / 1024:.0f} KB", flush=True)
     for alignment in alignments:
         print(np.array2string(alignment.weights, precision=2, suppress_small=True, max_line_width=150))

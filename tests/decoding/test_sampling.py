@@ -133,8 +133,8 @@ class TestPenalty:
         logits = LOGITS.copy()
         logits[[6, 9]] = 0.7, -9.0
         history = [6, 9, 6, 0, 0]
-        penalised = drawn(LOGITS, rows=3000, history=history, repetition_penalty=3.0)
-        np.testing.assert_array_equal(penalised, drawn(logits, rows=3000))
+        penalized = drawn(LOGITS, rows=3000, history=history, repetition_penalty=3.0)
+        np.testing.assert_array_equal(penalized, drawn(logits, rows=3000))
 
     def test_greedy_rows_too(self):
         assert drawn(LOGITS, history=[6], repetition_penalty=2.0, temperature=0.0).tolist() == [11]

@@ -24,7 +24,7 @@ def layer(request):
 
 def carried(norm, rows=ROWS):
     """Rows as they are carried: without their mean if the norm takes it out, and with the constant."""
-    rows = np.pad(rows - rows.mean(-1, keepdims=True) if norm.centred else rows, [[0, 0], [0, 1]])
+    rows = np.pad(rows - rows.mean(-1, keepdims=True) if norm.centered else rows, [[0, 0], [0, 1]])
     return tf.constant(rows + np.eye(7)[-1] * norm.constant, tf.float32)
 
 

@@ -60,15 +60,15 @@ def test_last_is_of_each_kind_and_kinds_are_chosen():
     [
         (
             {"layers": 3},
-            r"`layers` to be 'all', 'last' or a number from 1 to 2 \(attention to the source\), received 3",
+            r"^`layers` must be 'all', 'last' or a number from 1 to 2 \(attention to the source\)\. Received: layers=3",
         ),
-        ({"layers": 0}, r"received 0"),
-        ({"layers": -1}, r"received -1"),
-        ({"layers": "mean"}, r"`layers` to be 'all', 'last' or .* received 'mean'"),
-        ({"layers": True}, r"received True"),
-        ({"heads": 4}, r"`heads` to be 'all', 'mean' or a number from 1 to 3 .* received 4"),
-        ({"heads": "last"}, r"`heads` .* received 'last'"),
-        ({"heads": 1.0}, r"`heads` .* received 1\.0"),
+        ({"layers": 0}, r"Received: layers=0$"),
+        ({"layers": -1}, r"Received: layers=-1$"),
+        ({"layers": "mean"}, r"`layers` must be 'all', 'last' or .* Received: layers='mean'"),
+        ({"layers": True}, r"Received: layers=True$"),
+        ({"heads": 4}, r"`heads` must be 'all', 'mean' or a number from 1 to 3 .* Received: heads=4"),
+        ({"heads": "last"}, r"`heads` .* Received: heads='last'"),
+        ({"heads": 1.0}, r"`heads` .* Received: heads=1\.0"),
     ],
 )
 def test_what_is_not_there(arguments, message):
@@ -79,14 +79,14 @@ def test_what_is_not_there(arguments, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weights": np.ones((2, 3))}, r"of shape \[L, H, T, S\], received shape \(2, 3\)"),
-        ({"weights": weights(2, 0)}, r"received shape \(2, 0, 2, 3\)"),
-        ({"weights": weights(rows=3)}, r"`weights` of shape \[T, S\] = \(2, 3\).*received shape \(3, 3\)"),
-        ({"weights": weights() * np.nan}, r"finite `weights`"),
+        ({"weights": np.ones((2, 3))}, r"^`weights` must be of shape `\(L, H, T, S\)`\. Received: shape \(2, 3\)$"),
+        ({"weights": weights(2, 0)}, r"Received: shape \(2, 0, 2, 3\)"),
+        ({"weights": weights(rows=3)}, r"of shape `\(T, S\)`, here \(2, 3\).*Received: shape \(3, 3\)$"),
+        ({"weights": weights() * np.nan}, r"`weights` must be finite"),
         ({"weights": weights() * 9}, r"from 0 to 1"),
         ({"source_tokens": []}, r"at least one token"),
-        ({"layers": ["one"]}, r"`layers` to name 2, received \['one'\]"),
-        ({"heads": list("abcd")}, r"`heads` to name 3"),
+        ({"layers": ["one"]}, r"^`layers` must name 2\. Received: layers=\['one'\]$"),
+        ({"heads": list("abcd")}, r"`heads` must name 3"),
     ],
 )
 def test_refuses(changes, message):

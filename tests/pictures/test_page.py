@@ -127,9 +127,9 @@ def test_right_to_left_sources_say_how_their_columns_run():
 
 
 def test_refuses_nothing_and_no_columns():
-    with pytest.raises(ValueError, match="at least one Alignment to draw, received an empty list"):
+    with pytest.raises(ValueError, match=r"at least one Alignment to draw\. Received: an empty list$"):
         to_html([])
-    with pytest.raises(ValueError, match="`columns` to be 1 or more, received 0"):
+    with pytest.raises(ValueError, match=r"^`columns` must be at least 1\. Received: columns=0$"):
         to_html(some(), columns=0)
-    with pytest.raises(ValueError, match=r"`vmax`.*received 2"):
+    with pytest.raises(ValueError, match=r"`vmax`.*Received: vmax=2"):
         to_html(some(), vmax=2)

@@ -1,12 +1,14 @@
+import io
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 from zoo.atomic import write_whole
-from zoo.pictures import Alignment, save, saving, to_html, to_svg
+from zoo.pictures import Alignment, fonts, save, saving, to_html, to_png, to_svg
 
 
 def some(title=None):
@@ -22,7 +24,10 @@ def test_the_suffix_chooses_the_kind(tmp_path):
         [some(), some("b")], "T", columns=2
     )
     assert save(some(), tmp_path / "a.SVG", vmax=0.5).read_text("utf-8") == to_svg(some(), vmax=0.5)
-    assert save(latin(), str(tmp_path / "a.png")).read_bytes().startswith(b"\x89PNG")
+    png = save(latin(), str(tmp_path / "deep" / "er" / "a.png"), vmax=0.5)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    np.testing.assert_array_equal(imread(png), imread(io.BytesIO(to_png(latin(), vmax=0.5))))
+    assert [entry.name for entry in png.parent.iterdir()] == ["a.png"]
 
 
 def test_makes_folders_and_titles_a_page_by_its_name(tmp_path):
@@ -32,14 +37,22 @@ def test_makes_folders_and_titles_a_page_by_its_name(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", ".html", "a.html.gz"])
 def test_other_suffixes(tmp_path, name):
-    with pytest.raises(ValueError, match=r"ends in \.html, \.svg, \.png, received '.*" + name):
+    with pytest.raises(ValueError, match=r"must end in \.html, \.svg, \.png\. Received: path='.*" + name):
         save(some(), tmp_path / "new" / name)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_svg_holds_one(tmp_path):
-    with pytest.raises(ValueError, match=r"An \.svg holds one picture, received 2: save them as \.html or \.png"):
+    with pytest.raises(ValueError, match=r"An \.svg must be of one picture; save several as \.html or \.png"):
         save([some(), some()], tmp_path / "a.svg")
+
+
+def test_nothing_is_left_of_a_png_whose_glyphs_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(fonts, "_families", lambda preferred: ["DejaVu Sans"])
+    monkeypatch.setattr(fonts, "_register_new_fonts", lambda: False)
+    with pytest.raises(ValueError, match=r"No installed font can draw 1 .* ETHIOPIC"):
+        save(Alignment(["ቅ"], ["1"], [[0.5]]), tmp_path / "new" / "a.png")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_list(tmp_path):

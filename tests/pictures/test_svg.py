@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from zoo.pictures import Alignment, to_svg
-from zoo.pictures.svg import FAINTEST
 
 SVG = "{http://www.w3.org/2000/svg}"
 WEIGHTS = np.array([[0.9, 0.0, 0.1, 0.0], [0.004, 0.25, 0.006, 0.74], [0.0, 0.0, 0.0, 0.0]])  # T = 3, S = 4
@@ -31,7 +30,7 @@ def cells(svg):
 
 def test_every_weight_above_the_threshold_is_at_its_row_and_column(alignment):
     drawn = cells(to_svg(alignment))
-    expected = {(i, j): WEIGHTS[i, j] for i, j in zip(*np.nonzero(WEIGHTS >= FAINTEST), strict=True)}
+    expected = {(i, j): WEIGHTS[i, j] for i, j in zip(*np.nonzero(WEIGHTS >= 0.005), strict=True)}
     assert drawn.keys() == expected.keys()
     assert {place: ink for place, (ink, _) in drawn.items()} == pytest.approx(expected, abs=5e-4)
     assert (1, 0) not in drawn and (1, 2) in drawn  # 0.004 and 0.006, either side of half a percent
@@ -68,7 +67,7 @@ def test_vmax_is_full_ink(alignment):
 
 @pytest.mark.parametrize("vmax", [0, -1, 1.5])
 def test_vmax_out_of_range(alignment, vmax):
-    with pytest.raises(ValueError, match=f"`vmax` to be above 0 and at most 1, received {vmax}"):
+    with pytest.raises(ValueError, match=rf"^`vmax` must be above 0 and at most 1\. Received: vmax={vmax}$"):
         to_svg(alignment, vmax=vmax)
 
 

@@ -163,12 +163,12 @@ class TestRows:
             text.decode()
             assert score <= 0
 
-    @pytest.mark.parametrize("neighbours", ["none", "64 rows", "a row of 300 characters", "itself"])
-    def test_a_row_does_not_see_its_neighbours(self, serve, neighbours):
+    @pytest.mark.parametrize("neighbors", ["none", "64 rows", "a row of 300 characters", "itself"])
+    def test_a_row_does_not_see_its_neighbours(self, serve, neighbors):
         rows = {"none": [], "64 rows": TEXTS * 4, "a row of 300 characters": [b"4321 dcba " * 30], "itself": []}
         for text in TEXTS[:-2]:  # the others are as long as the neighbours
             alone = serve([text])[0]
-            among = serve([*rows[neighbours], text, *([text] if neighbours == "itself" else [])])[-1]
+            among = serve([*rows[neighbors], text, *([text] if neighbors == "itself" else [])])[-1]
             assert among[0] == alone[0]
             assert among[1] == pytest.approx(alone[1], abs=1e-5)
 

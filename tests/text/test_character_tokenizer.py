@@ -32,11 +32,10 @@ def padded(rows: list[list[int]]) -> list[list[int]]:
 
 def test_special_ids():
     assert (PADDING, UNKNOWN, START, END) == (0, 1, 2, 3)
-    assert (TOKENIZER.padding, TOKENIZER.unknown, TOKENIZER.start, TOKENIZER.end) == (0, 1, 2, 3)
 
 
 def test_size_counts_the_special_ids():
-    assert TOKENIZER.size == len(TOKENIZER) == 4 + len(VOCABULARY)
+    assert TOKENIZER.size == 4 + len(VOCABULARY)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def test_max_length_counts_start_end_and_composed_characters(max_length, add_sta
 
 
 def test_max_length_errors():
-    with pytest.raises(ValueError, match=r"max_length: expected room for an id .* Received 2"):
+    with pytest.raises(ValueError, match=r"`max_length` must leave room for an id .* Received: max_length=2$"):
         TOKENIZER.tokenize(["a"], add_start=True, add_end=True, max_length=2)
 
 
@@ -207,14 +206,16 @@ def test_config_survives_json():
 
 @pytest.mark.parametrize("texts", ["a", [["a"]], [1]])
 def test_tokenize_errors(texts):
-    with pytest.raises(ValueError, match=r"texts: expected a batch of strings, .* Received (string|int32) of"):
+    with pytest.raises(
+        ValueError, match=r"^`texts` must be a batch of strings `\(B,\)`; .* Received: (string|int32) of"
+    ):
         TOKENIZER.tokenize(texts)
 
 
 @pytest.mark.parametrize("method", [TOKENIZER.detokenize, TOKENIZER.tokens])
 @pytest.mark.parametrize("ids", [4, [4], [[[4]]], [[4.0]], [["a"]]])
 def test_ids_errors(method, ids):
-    with pytest.raises(ValueError, match=r"ids: expected integers of shape \[B, T\]\. Received (int|float|str)\w* of"):
+    with pytest.raises(ValueError, match=r"^`ids` must be integers `\(B, T\)`\. Received: (int|float|str)\w* of"):
         method(ids)
 
 

@@ -1,8 +1,10 @@
 """What every tokenizer says of its ids."""
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from zoo.text import BytePairTokenizer, CharacterTokenizer
+from zoo.text import BytePairTokenizer, CharacterTokenizer, previous
 
 TEXTS = ["größer 中 😀", "ab\n", ""]
 TOKENIZERS = {
@@ -22,3 +24,9 @@ class TestWritten:
         replacement = "\ufffd".encode()
         ids = [[0, 1, 2, 3], [-1, tokenizer.size, 2**31 - 1, -(2**31)]]
         assert tokenizer.written(ids).numpy().tolist() == [[b"", replacement, b"", b""], [replacement] * 4]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_what_is_read_to_write_ids(dtype):
+    read = previous(tf.constant([[4, 5, 3], [6, 3, 0]], dtype))
+    np.testing.assert_array_equal(read, np.array([[2, 4, 5], [2, 6, 3]], dtype), strict=True)

@@ -215,7 +215,8 @@ class TestPublishedStyle:
     def test_other_languages(self, language):
         assert not has_published_style(language)
         with pytest.raises(
-            ValueError, match=rf"^expected a language that Moses has rules for, such as de, got '{language}'"
+            ValueError,
+            match=rf"^`language` must be one that Moses has rules for, such as de\. Received: language='{language}'$",
         ):
             published_style(["a"], language)
 

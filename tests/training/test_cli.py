@@ -246,7 +246,9 @@ def test_sentences_are_scored_by_bleu(tmp_path, monkeypatch):
     assert exact.split() == ["test", "0.00%", "0", "of", "3"]
     assert re.search(f" 1 +{score} BLEU on 3 test pairs", succeeds("list"))
     assert "| BLEU | **" in pathlib.Path("saved_models/cars/1/README.md").read_text(encoding="utf-8")
-    assert refuses("compare-lengths", "runs/cars") == "expected at least 10 pairs of some length, got 3 pairs in all"
+    assert (
+        refuses("compare-lengths", "runs/cars") == "Some length must have at least 10 pairs. Received: 3 pairs in all"
+    )
 
 
 @pytest.mark.slow
@@ -366,12 +368,12 @@ class TestMistakes:
 
     def test_pictures_of_another_kind(self, trained, tmp_path):
         told = refuses("attend", MODEL, "fade7", "--out", tmp_path / "page.gif")
-        assert told.startswith("Expected a path that ends in .html, .svg, .png")
+        assert told.startswith("`path` must end in .html, .svg, .png")
         assert list(tmp_path.iterdir()) == []
 
     def test_several_texts_in_one_svg(self, trained, tmp_path):
         told = refuses("attend", MODEL, "fade7", "b0", "--out", tmp_path / "page.svg")
-        assert told == "An .svg holds one picture, received 2: save them as .html or .png, or one by one."
+        assert told == "An .svg must be of one picture; save several as .html or .png. Received: 2"
         succeeds("attend", MODEL, "fade7", "b0", "--out", tmp_path / "page.png")
 
     def test_splits_and_corpora_of_an_evaluation(self, trained, tmp_path, monkeypatch):

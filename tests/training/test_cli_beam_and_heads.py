@@ -104,11 +104,14 @@ class TestHeads:
         [
             (
                 ("--layers", 3),
-                "Expected `layers` to be 'all', 'last' or a number from 1 to 2 (attention to the source)",
+                "`layers` must be 'all', 'last' or a number from 1 to 2 (attention to the source). Received: layers=3",
             ),
-            (("--heads", 3), "Expected `heads` to be 'all', 'mean' or a number from 1 to 2 (attention to the source)"),
-            (("--layers", "mean"), "--layers must be all, last or a number counted from 1, received 'mean'"),
-            (("--heads", "-1"), "--heads must be all, mean or a number counted from 1, received '-1'"),
+            (
+                ("--heads", 3),
+                "`heads` must be 'all', 'mean' or a number from 1 to 2 (attention to the source). Received: heads=3",
+            ),
+            (("--layers", "mean"), "--layers must be all, last or a number counted from 1. Received: 'mean'"),
+            (("--heads", "-1"), "--heads must be all, mean or a number counted from 1. Received: '-1'"),
         ],
     )
     def test_what_is_not_there(self, transformer, tmp_path, options, told):

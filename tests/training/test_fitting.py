@@ -200,7 +200,10 @@ class TestFit:
             ("lengths.max_source=1", r"^lengths: All 32 pairs are longer than max_source=1 or max_target=11\.$"),
             ("lengths.max_target=1", r"^lengths: All 32 pairs are longer than max_source=100 or max_target=1\.$"),
             ("tokenizer.source.minimum_count=1000", r"^tokenizer: .*occurs at least minimum_count=1000 times"),
-            ("tokenizer.target.maximum_size=4", r"^tokenizer: maximum_size: expected at least 5, .* Received 4$"),
+            (
+                "tokenizer.target.maximum_size=4",
+                r"^tokenizer: `maximum_size` must be at least 5, .* Received: maximum_size=4$",
+            ),
             ('model={attention="dot",units=7}', "^model: attention='dot' needs an even `units`"),
         ],
     )

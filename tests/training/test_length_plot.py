@@ -63,7 +63,9 @@ class TestDrawing:
         assert draw({"a": metrics()}, least=1).axes[0].lines[0].get_xdata().tolist() == [3, 8, 103]
         assert draw({"a": metrics()}, least=40).axes[0].lines[0].get_xdata().tolist() == [3, 8]
         assert draw({"a": metrics()}, least=41).axes[0].lines[0].get_xdata().tolist() == [8]
-        with pytest.raises(ValueError, match=r"^expected at least 1201 pairs of some length, got 1243 pairs in all$"):
+        with pytest.raises(
+            ValueError, match=r"^Some length must have at least 1201 pairs\. Received: 1243 pairs in all$"
+        ):
             draw({"a": metrics()}, least=1201)
 
     def test_lines_differ_without_colours_too(self):
@@ -90,7 +92,7 @@ class TestReading:
         assert found == ["run", "new", "old"]
 
     def test_no_such_folder(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"^.*/nowhere: expected the folder of a finished run"):
+        with pytest.raises(FileNotFoundError, match=r"^.*/nowhere must be the folder of a finished run"):
             read_scores(tmp_path / "nowhere")
 
     @pytest.mark.parametrize("content", [{"exact_match": 0.5, "total": 3, "split": "test"}, {}])
@@ -130,7 +132,10 @@ class TestSaving:
 
     def test_a_model_twice(self, run, tmp_path):
         folder = run("a", metrics())
-        with pytest.raises(ValueError, match=rf"^expected each model once, got {re.escape(str(folder))} again$"):
+        with pytest.raises(
+            ValueError,
+            match=rf"^`folders` must hold each model once\. Received: {re.escape(str(folder))} more than once$",
+        ):
             save([folder, folder], tmp_path / "lengths.png")
 
     def test_the_command(self, run, tmp_path, monkeypatch):
@@ -143,8 +148,8 @@ class TestSaving:
     @pytest.mark.parametrize(
         ("arguments", "told"),
         [
-            (["runs/a", "runs/none"], "zoo: runs/none: expected the folder of a finished run"),
-            (["runs/a", "--out", "a.gif"], "zoo: expected a path that ends in .png, .svg, .pdf, got 'a.gif'"),
+            (["runs/a", "runs/none"], "zoo: runs/none must be the folder of a finished run"),
+            (["runs/a", "--out", "a.gif"], "zoo: `path` must end in .png, .svg, .pdf. Received: path='a.gif'"),
         ],
     )
     def test_mistakes_of_the_command(self, run, tmp_path, monkeypatch, arguments, told):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from training.bpe_dropout import Sampler
 from training.corpora.pairs import Pairs
 from training.pair_batches import Batches, EncodedPairs, encode, make_buckets
-from zoo.text import BytePairTokenizer, CharacterTokenizer
+from zoo.text import END, BytePairTokenizer, CharacterTokenizer
 
 SOURCE, TARGET = CharacterTokenizer("abcdefgh"), CharacterTokenizer("zyxwvuts")
 
@@ -298,7 +298,7 @@ class TestSampling:
             assert np.array_equal(weights, labels != 0)
             assert inputs["source"][:, -1].numpy().any()  # no longer than its longest
             for text, ids in zip(texts, inputs["source"].numpy(), strict=True):
-                assert int(ids[np.flatnonzero(ids)[-1]]) == PIECES.end
+                assert int(ids[np.flatnonzero(ids)[-1]]) == END
                 seen.setdefault(text, set()).add(tuple(np.trim_zeros(ids)))
         assert sum(len(pieces) > 1 for pieces in seen.values()) > len(seen) / 2
 

@@ -165,15 +165,15 @@ class TestFaults:
             ("[corpus]\nkind = 3", "'corpus.kind' must be one of dates, multi30k, text, tfds, received 3"),
             ('corpus = "dates"', "'corpus': input should be a valid dictionary"),
             ('[corpus]\nkind = "text"', "'corpus.train' is missing"),
-            ('[corpus]\nkind = "text"\ntrain = 3', "'corpus.train': expected one path"),
+            ('[corpus]\nkind = "text"\ntrain = 3', "'corpus.train': `train` must be one path"),
             (
                 '[corpus]\nkind = "dates"\nlocales = [1]',
                 "'corpus.locales.0': input should be a valid string (received 1)",
             ),
-            ('[corpus]\nkind = "dates"\nlocales = ["xx"]', "'corpus.locales': expected a CLDR locale, received 'xx'"),
+            ('[corpus]\nkind = "dates"\nlocales = ["xx"]', "'corpus.locales': a locale must be one of the CLDR's"),
             (
                 '[corpus]\nkind = "dates"\ntest_days = 99999',
-                "'corpus': expected validation_days + test_days below 73049",
+                "`validation_days` and `test_days` must be below 73049 together",
             ),
         ],
     )

@@ -15,7 +15,7 @@ def test_what_they_hold(tmp_path):
 @pytest.mark.parametrize("folder", ["", "nowhere", "file"])
 def test_none(tmp_path, folder):
     (tmp_path / "file").touch()
-    told = f"{tmp_path / folder}: expected the folder of a finished run or of an exported model, with a metrics.json"
+    told = f"{tmp_path / folder} must be the folder of a finished run or of an exported model, with a metrics.json"
     with pytest.raises(FileNotFoundError, match=rf"^{re.escape(told)}$"):
         read_metrics(tmp_path / folder)
 
@@ -26,8 +26,8 @@ def test_none(tmp_path, folder):
         (b"{", "Expecting property name"),
         (b"", "Expecting value"),
         (b'{"name": "\xff"}', "'utf-8' codec can't decode byte 0xff"),
-        (b"[]", r"expected an object, received list$"),
-        (b"3", r"expected an object, received int$"),
+        (b"[]", r"must hold a JSON object\. Received: list$"),
+        (b"3", r"must hold a JSON object\. Received: int$"),
     ],
 )
 def test_what_is_none(tmp_path, content, why):

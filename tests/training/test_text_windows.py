@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from training.text_windows import STARTED, Windows, encode, windows_once
-from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
+from zoo.text import START, BytePairTokenizer, CharacterTokenizer
 
 
 def batches(dataset, number):
@@ -37,7 +37,7 @@ class TestTraining:
             for tokens, labels, weights in batches(windows.training(2 * epoch), 2):
                 assert (tokens.shape, labels.shape, weights.tolist()) == ((3, 5), (3, 5), [[1.0] * 5] * 3)
                 np.testing.assert_array_equal(tokens[:, 1:], labels[:, :-1])
-                began = tokens[:, 0] != Tokenizer.start
+                began = tokens[:, 0] != START
                 np.testing.assert_array_equal(tokens[began, 0] + 1, labels[began, 0])
                 found += labels.ravel().tolist()
             first = min(found)
@@ -52,7 +52,7 @@ class TestTraining:
 
     def test_one_window_in_eight_begins_with_the_start_token(self):
         windows = Windows(np.full(200_001, 7, "uint8"), 20, 10)
-        started = sum((tokens[:, 0] == Tokenizer.start).sum() for tokens, _, _ in batches(windows.training(), 990))
+        started = sum((tokens[:, 0] == START).sum() for tokens, _, _ in batches(windows.training(), 990))
         assert abs(started / 9900 - 1 / STARTED) < 0.02
 
     def test_it_goes_on_from_any_step_as_if_never_stopped(self):
@@ -70,7 +70,7 @@ class TestTraining:
     def test_a_start_token_is_never_a_label_that_counts(self):
         ids = np.array([2, 5, 6, 3] * 12)
         for _, labels, weights in batches(Windows(ids, 5, 2).training(), 4):
-            np.testing.assert_array_equal(weights, labels != Tokenizer.start)
+            np.testing.assert_array_equal(weights, labels != START)
 
     def test_too_short_a_text(self):
         with pytest.raises(

@@ -126,5 +126,5 @@ def _number_or_word(option: str, value: str, word: str) -> str | int:
     if value in ("all", word):
         return value
     if not value.isdecimal():
-        raise ValueError(f"{option} must be all, {word} or a number counted from 1, received {value!r}")
+        raise ValueError(f"{option} must be all, {word} or a number counted from 1. Received: {value!r}")
     return int(value)

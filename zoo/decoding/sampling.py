@@ -103,7 +103,7 @@ def draw(logits, position, sampling, history):
     logits = tf.cond(
         tf.reduce_all(sampling.repetition_penalty == 1),
         lambda: logits,
-        lambda: _penalised(logits, sampling.repetition_penalty, history),
+        lambda: _penalized(logits, sampling.repetition_penalty, history),
     )[:, END:]  # the end token is the first of the ids that may be produced
     size = logits.shape[-1]
     drawn = _is_drawn(sampling)
@@ -134,7 +134,7 @@ def _is_drawn(sampling):
     return sampling.temperature > _COLD  # false of what is no number
 
 
-def _penalised(logits, penalty, history):
+def _penalized(logits, penalty, history):
     rows = tf.repeat(tf.range(tf.shape(logits)[0])[:, None], tf.shape(history)[1], axis=1)
     values = tf.gather(logits, history, batch_dims=1)
     values = tf.where(values > 0, values / penalty[:, None], values * penalty[:, None])

@@ -33,7 +33,7 @@ class PackedGPT(tf.Module):
             table = as_array(model.get_layer("positions").embeddings)[:longest]
             self._positions = variable(np.pad(table, [[0, 0], [0, 1]]))
         # Not in the embeddings, which may be the output's weights as well.
-        self._centring = Unnormalized(norm).residual() if norm.centred else None
+        self._centering = Unnormalized(norm).residual() if norm.centered else None
         bias = model.output_weights()[1]
         kernel = None if model.tied_embeddings else as_array(model.get_layer("logits").kernel)
         self._output = PackedOutput(norm, self._embeddings, kernel, None if bias is None else as_array(bias))
@@ -118,8 +118,8 @@ class PackedGPT(tf.Module):
         rows = tf.gather(self._embeddings, tokens)
         if self._positions is not None:
             rows += tf.gather(self._positions, tf.reshape(positions, [-1]))
-        if self._centring is not None:
-            rows = self._centring(rows)
+        if self._centering is not None:
+            rows = self._centering(rows)
         return rows, self._layers[0].self_attention.turns(positions)
 
 

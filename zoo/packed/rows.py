@@ -33,9 +33,9 @@ class Norm:
     """
 
     def __init__(self, layer):
-        self.centred = hasattr(layer, "beta")
-        self.scale = as_array(layer.gamma if self.centred else layer.scale)
-        self.shift = as_array(layer.beta) if self.centred else np.zeros_like(self.scale)
+        self.centered = hasattr(layer, "beta")
+        self.scale = as_array(layer.gamma if self.centered else layer.scale)
+        self.shift = as_array(layer.beta) if self.centered else np.zeros_like(self.scale)
         self.constant = (len(self.scale) * layer.epsilon) ** 0.5
 
     def reading(self, kernel, bias=None):
@@ -58,7 +58,7 @@ class Norm:
 
     def part(self, values):
         """What is added to a row: `(..., D)` without its mean, if the norm takes it out, and a zero: `(..., D + 1)`."""
-        values = values - values.mean(axis=-1, keepdims=True) if self.centred else values
+        values = values - values.mean(axis=-1, keepdims=True) if self.centered else values
         return np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, 1)])
 
     def residual(self):

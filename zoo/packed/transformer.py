@@ -48,13 +48,13 @@ class PackedTransformer(tf.Module):
 
         # Scaled and centred, unless they are the output's weights as well, or the encoder's.
         table, constant = as_array(model.get_layer("target_embedding").embeddings), first.constant
-        self._scale, self._centring = 1.0, None
+        self._scale, self._centering = 1.0, None
         if model.tied_embeddings == "none":
             table = self._part(model.units**0.5 * table, first)[:, :-1]
         else:
             self._scale = model.units**0.5
             constant /= self._scale
-            self._centring = Unnormalized(first).residual() if first.centred and self.norm_first else None
+            self._centering = Unnormalized(first).residual() if first.centered and self.norm_first else None
         self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=constant))
         if model.tied_embeddings == "all":
             self._encoder.embeddings = self._embeddings
@@ -162,7 +162,7 @@ class PackedTransformer(tf.Module):
         """Rows `(N, D + 1)` of tokens `(N,)` at positions `(N,)` or `(1,)`, and how their heads turn `(., 1, ...)`."""
         rows = tf.gather(self._embeddings, tokens)
         rows = rows if self._scale == 1 else rows * self._scale
-        rows = rows if self._centring is None else self._centring(rows)
+        rows = rows if self._centering is None else self._centering(rows)
         if self._positions is not None:
             rows += tf.gather(self._positions, positions)
         return rows, self._layers[0].self_attention.turns(positions[:, None])

@@ -1,7 +1,8 @@
 """Pictures of attention: the alignment heat map of Bahdanau et al. (2014), figure 3, readable in every script.
 
-`to_html` draws for reading: the browser chooses the fonts and shapes the text. `figure` and `to_png` draw for papers,
-with Matplotlib. `save` chooses by the file's suffix. Only the last needs Matplotlib, and only for a `.png`.
+`to_html` draws for reading: the browser chooses the fonts and shapes the text; `to_svg` draws one picture alone.
+`figure` and `to_png` draw for papers, with Matplotlib, which nothing else here needs. `save` writes a file, and chooses
+by its suffix.
 
 `AttentionGrid` is many small ones: every layer and head of a model at once.
 

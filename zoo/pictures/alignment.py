@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 # Tokens that steer a model and stand for no text. They keep their row or column, but are left out of the derived text.
-SPECIAL_TOKENS = frozenset(
+_SPECIAL_TOKENS = frozenset(
     {"<pad>", "<unk>", "<s>", "</s>", "<bos>", "<eos>", "<start>", "<end>"}
     | {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[BOS]", "[EOS]", "[START]", "[END]"}
 )
@@ -21,20 +21,22 @@ class Alignment:
     For several layers or heads make one alignment each, with a `title` that says which, and draw the list in
     `columns`.
 
-    Args:
-        source_tokens: The S source tokens, in the order in which the model reads them.
-        target_tokens: The T output tokens, in the order in which the model writes them.
-        weights: Attention weights of shape [T, S]: row i holds the weights α_ij of output token i over the source
-            tokens j. Rows may sum to less than one; a row without attention is all zero.
-        source_text: The running text of the source. By default the source tokens joined, without special tokens and
+    Axes: S source length, T target length.
+
+    Attributes:
+        source_tokens: the source tokens, S of them, in the order in which the model reads them.
+        target_tokens: the output tokens, T of them, in the order in which the model writes them.
+        weights: attention weights `(T, S)`: row i holds the weights α_ij of output token i over the source tokens j.
+            Rows may sum to less than one; a row without attention is all zero.
+        source_text: the running text of the source. By default the source tokens joined, without special tokens and
             with `▁` read as a space; pass it for word tokens and for vocabularies that mark spaces in another way.
-        target_text: The running text of the output, by default derived likewise.
-        title: A heading, such as the language, or the layer and the head.
-        caption: A line below the picture, such as the score of the output.
+        target_text: the running text of the output, by default derived likewise.
+        title: a heading, such as the language, or the layer and the head.
+        caption: a line below the picture, such as the score of the output.
 
     Raises:
-        ValueError: If a side has no tokens, a token is not a string, or `weights` is not of shape [T, S] with finite
-            numbers from 0 to 1. The message says what was expected and received.
+        ValueError: a side has no tokens, a token is not a string, or the weights are not `(T, S)` finite numbers from 0
+            to 1.
 
     References:
         Bahdanau et al. (2014), Neural Machine Translation by Jointly Learning to Align and Translate, figure 3.
@@ -64,32 +66,32 @@ class Alignment:
 
 def running_text(tokens: Sequence[str]) -> str:
     """Joins tokens into the text they spell, without special tokens and with `▁` as a space."""
-    return "".join(token for token in tokens if token not in SPECIAL_TOKENS).replace("▁", " ").strip()
+    return "".join(token for token in tokens if token not in _SPECIAL_TOKENS).replace("▁", " ").strip()
 
 
 def check_drawing(columns: int, vmax: float) -> None:
     """Checks the two arguments that every picture shares.
 
     Raises:
-        ValueError: If `columns` is below one or `vmax` is not above zero and at most one.
+        ValueError: `columns` is below 1, or `vmax` is not above 0 and at most 1.
     """
     if columns < 1:
-        raise ValueError(f"Expected `columns` to be 1 or more, received {columns}.")
+        raise ValueError(f"`columns` must be at least 1. Received: columns={columns}")
     if not 0 < vmax <= 1:
-        raise ValueError(f"Expected `vmax` to be above 0 and at most 1, received {vmax}.")
+        raise ValueError(f"`vmax` must be above 0 and at most 1. Received: vmax={vmax}")
 
 
 def _tokens(name: str, tokens: Iterable[str]) -> list[str]:
     # A string is iterable too, but its characters are rarely the tokens that the model saw.
     if isinstance(tokens, str | bytes):
-        raise ValueError(f"Expected `{name}` to be a list of tokens, received {tokens!r}; list(...) gives characters.")
+        raise ValueError(f"`{name}` must be a list of tokens; list(...) gives characters. Received: {tokens!r}")
     tokens = list(tokens)
     if not tokens:
-        raise ValueError(f"Expected `{name}` to hold at least one token, received none.")
+        raise ValueError(f"`{name}` must hold at least one token. Received: none")
     for position, token in enumerate(tokens):
         if not isinstance(token, str):
-            hint = "; decode it from UTF-8 first" if isinstance(token, bytes) else ""
-            raise ValueError(f"Expected `{name}` to hold strings, received {token!r} at position {position}{hint}.")
+            hint = "; decode bytes from UTF-8 first" if isinstance(token, bytes) else ""
+            raise ValueError(f"`{name}` must hold strings{hint}. Received: {token!r} at position {position}")
     return tokens
 
 
@@ -97,20 +99,20 @@ def _weights(weights: np.ndarray, targets: int, sources: int) -> np.ndarray:
     try:
         weights = np.array(weights, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected `weights` to be an array of numbers of shape [T, S]: {error}") from error
+        raise ValueError(f"`weights` must be an array of numbers `(T, S)`. Received: {error}") from error
     if weights.shape != (targets, sources):
-        swapped = " It looks transposed." if weights.shape == (sources, targets) else ""
+        swapped = ", which looks transposed" if weights.shape == (sources, targets) else ""
         raise ValueError(
-            f"Expected `weights` of shape [T, S] = ({targets}, {sources}), one row a target token and one column a "
-            f"source token, received shape {weights.shape}.{swapped}"
+            f"`weights` must be of shape `(T, S)`, here {(targets, sources)}, one row a target token and one column a "
+            f"source token. Received: shape {weights.shape}{swapped}"
         )
     if not np.isfinite(weights).all():
         broken = np.count_nonzero(~np.isfinite(weights))
-        raise ValueError(f"Expected finite `weights`, received {broken} that are NaN or infinite.")
+        raise ValueError(f"`weights` must be finite. Received: {broken} that are NaN or infinite")
     if weights.min() < 0 or weights.max() > 1 + _ROUNDING:
         raise ValueError(
-            f"Expected `weights` from 0 to 1, received {weights.min():.4g} to {weights.max():.4g}; "
-            "pass them after the softmax."
+            "`weights` must be from 0 to 1; pass them after the softmax. "
+            f"Received: {weights.min():.4g} to {weights.max():.4g}"
         )
     weights.flags.writeable = False
     return weights

@@ -9,19 +9,19 @@ Drawable = Alignment | AttentionGrid
 
 
 def as_list(pictures: Drawable | Iterable[Drawable]) -> list[Drawable]:
-    """Returns one or several alignments or grids as a list.
+    """One or several alignments or grids as a list.
 
     Raises:
-        ValueError: If there are none, one of them is something else, or there are some of both.
+        ValueError: there are none, one of them is something else, or there are some of both.
     """
     if isinstance(pictures, Drawable):
         return [pictures]
     pictures = list(pictures)
     if not pictures:
-        raise ValueError("Expected at least one Alignment to draw, received an empty list.")
+        raise ValueError("There must be at least one Alignment to draw. Received: an empty list")
     for picture in pictures:
         if not isinstance(picture, Drawable):
-            raise ValueError(f"Expected Alignment objects to draw, received {type(picture).__name__}.")
+            raise ValueError(f"What is drawn must be Alignment objects. Received: {type(picture).__name__}")
     if len({type(picture) for picture in pictures}) > 1:
-        raise ValueError("Expected either Alignment or AttentionGrid objects to draw, received some of both.")
+        raise ValueError("What is drawn must be either Alignment or AttentionGrid objects. Received: some of both")
     return pictures

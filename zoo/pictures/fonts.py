@@ -19,14 +19,14 @@ def families_for(texts: Iterable[str], preferred: Sequence[str] = ()) -> dict[st
     One font for a whole label matters: a mark sits well on its dotted circle only if both come from the same font.
 
     Args:
-        texts: The texts to draw.
-        preferred: Families to try first.
+        texts: the texts to draw.
+        preferred: families to try first.
 
     Returns:
         For each text, the families to hand to Matplotlib.
 
     Raises:
-        ValueError: If no installed font has some of the characters. The message names them and their scripts.
+        ValueError: no installed font has some of the characters. The message names them and their scripts.
     """
     texts = list(texts)
     characters = sorted(set("".join(texts)))
@@ -58,8 +58,7 @@ def _families(preferred: Sequence[str]) -> list[str]:
         name = entry.name
         ranks = (name == "DejaVu Sans", name.startswith("Noto Sans"), "Sans" in name)
         rank = ranks.index(True) if any(ranks) else len(ranks)
-        # Matplotlib below 3.11 knows the first face of a collection only.
-        return "Mono" in name or "Display" in name, rank, getattr(entry, "index", 0), name
+        return "Mono" in name or "Display" in name, rank, entry.index, name
 
     entries = font_manager.fontManager.ttflist
     regular = (e for e in entries if e.style == "normal" and e.weight in (400, "normal", "regular"))

@@ -12,16 +12,19 @@ from zoo.pictures.alignment import Alignment, running_text
 class AttentionMaps:
     """The attention of every layer and head of one kind between the same tokens.
 
-    Args:
-        title: What kind it is, as a heading.
-        source_tokens: The S tokens attended to, across.
-        target_tokens: The T tokens that attend, down.
-        weights: Attention weights of shape [L, H, T, S].
-        layers: The names of the L layers, by default "layer 1" and so on.
-        heads: The names of the H heads, by default "head 1" and so on.
+    Axes: L layers, H heads, T target length, S source length.
+
+    Attributes:
+        title: what kind it is, as a heading.
+        source_tokens: the tokens attended to, S of them, across.
+        target_tokens: the tokens that attend, T of them, down.
+        weights: attention weights `(L, H, T, S)`.
+        layers: the names of the layers, by default "layer 1" and so on.
+        heads: the names of the heads, by default "head 1" and so on.
 
     Raises:
-        ValueError: If `weights` has another shape or holds what is no weight, or there are no tokens.
+        ValueError: the weights have another shape or hold what is no weight, there are no tokens, or the names are not
+            as many as layers or heads.
     """
 
     title: str
@@ -34,12 +37,12 @@ class AttentionMaps:
     def __post_init__(self) -> None:
         weights = np.asarray(self.weights)
         if weights.ndim != 4 or 0 in weights.shape[:2]:
-            raise ValueError(f"Expected `weights` of shape [L, H, T, S], received shape {weights.shape}.")
+            raise ValueError(f"`weights` must be of shape `(L, H, T, S)`. Received: shape {weights.shape}")
         for name, number in (("layers", weights.shape[0]), ("heads", weights.shape[1])):
             names = getattr(self, name)
             names = [f"{name[:-1]} {n + 1}" for n in range(number)] if names is None else list(names)
             if len(names) != number:
-                raise ValueError(f"Expected `{name}` to name {number}, received {names}.")
+                raise ValueError(f"`{name}` must name {number}. Received: {name}={names}")
             object.__setattr__(self, name, names)
         # Each map is an alignment, which checks tokens and weights.
         maps = [[Alignment(self.source_tokens, self.target_tokens, each) for each in layer] for layer in weights]
@@ -65,15 +68,15 @@ class AttentionMaps:
 class AttentionGrid:
     """The attention of one text in many small heat maps: layers down and heads across, one kind below the other.
 
-    Args:
-        *kinds: `AttentionMaps`, such as those of the attention to the source and those of the encoder.
-        source_text: The running text of the source, by default the first kind's source tokens joined.
-        target_text: The running text of the output, by default likewise.
-        title: A heading.
-        caption: A line below the picture.
+    Attributes:
+        kinds: `AttentionMaps`, such as those of the attention to the source and those of the encoder.
+        source_text: the running text of the source, by default the first kind's source tokens joined.
+        target_text: the running text of the output, by default likewise.
+        title: a heading.
+        caption: a line below the picture.
 
     Raises:
-        ValueError: If there is nothing to draw.
+        ValueError: there is nothing to draw.
     """
 
     kinds: tuple[AttentionMaps, ...]
@@ -91,7 +94,7 @@ class AttentionGrid:
         caption: str | None = None,
     ):
         if not kinds or not all(isinstance(each, AttentionMaps) for each in kinds):
-            raise ValueError(f"Expected at least one AttentionMaps to draw, received {kinds!r}.")
+            raise ValueError(f"There must be at least one AttentionMaps to draw. Received: kinds={kinds!r}")
         values = {
             "kinds": kinds,
             "source_text": running_text(kinds[0].source_tokens) if source_text is None else source_text,
@@ -110,13 +113,13 @@ class AttentionGrid:
         Args:
             layers: "all", "last", or the number of one, counted from 1; of each kind.
             heads: "all", "mean", which draws the mean of all of a layer, or the number of one, counted from 1.
-            kinds: Which kinds, counted from 0; None for all.
+            kinds: which kinds, counted from 0; None for all.
 
         Returns:
             Another grid.
 
         Raises:
-            ValueError: If there is no such layer or head.
+            ValueError: there is no such layer or head.
         """
         kept = self.kinds if kinds is None else [self.kinds[each] for each in kinds]
         return AttentionGrid(
@@ -136,7 +139,7 @@ def _chosen(name: str, choice: str | int, number: int, word: str, kind: str) -> 
         return [number - 1]
     if isinstance(choice, bool) or not isinstance(choice, int) or not 1 <= choice <= number:
         raise ValueError(
-            f"Expected `{name}` to be 'all', {word!r} or a number from 1 to {number} ({kind.lower()}), "
-            f"received {choice!r}."
+            f"`{name}` must be 'all', {word!r} or a number from 1 to {number} ({kind.lower()}). "
+            f"Received: {name}={choice!r}"
         )
     return [choice - 1]

@@ -3,7 +3,7 @@
 import dataclasses
 
 from zoo.pictures.grid import AttentionGrid, AttentionMaps
-from zoo.pictures.labels import label, readable, rise, turns, width
+from zoo.pictures.labels import label, rise, turns, width
 
 # Wide grids shrink their cells to about this many pixels across, within what can still be read.
 _IDEAL_WIDTH, _SMALLEST_CELL, _LARGEST_CELL = 1040, 9, 22
@@ -92,4 +92,4 @@ def spoken(grid: AttentionGrid) -> str:
         for kind in grid.kinds
     )
     name = f"{grid.title}: " if grid.title else ""
-    return readable(f"{name}attention weights from {grid.source_text} to {grid.target_text}: {kinds}")
+    return f"{name}attention weights from {grid.source_text} to {grid.target_text}: {kinds}"

@@ -4,14 +4,14 @@ import numpy as np
 
 from zoo.pictures.grid import AttentionGrid
 from zoo.pictures.grid_layout import GAP, HEADING_FONT, TITLE_FONT, GridLayout, KindLayout, grid_layout, spoken
-from zoo.pictures.labels import readable
 from zoo.pictures.svg_parts import (
     LEGEND_HEIGHT,
     LEGEND_WIDTH,
-    STYLE,
-    escape,
+    frame,
     grid_lines,
     legend,
+    markup,
+    opening,
     source_labels,
     target_labels,
 )
@@ -29,12 +29,7 @@ def grid_svg(grid: AttentionGrid, vmax: float, alone: bool) -> str:
         margin = _MARGIN
         across, down = max(across, LEGEND_WIDTH) + 2 * margin, down + LEGEND_HEIGHT + 2 * margin
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="alignment" role="img" '
-        f'aria-label="{escape(spoken(grid))}" font-size="{layout.font}" '
-        f'width="{across}" height="{down}" viewBox="{-margin} {-margin} {across} {down}">',
-        f'<style>{STYLE}</style><rect x="{-margin}" y="{-margin}" width="100%" height="100%" fill="var(--paper)"/>'
-        if alone
-        else "",
+        opening(spoken(grid), layout.font, across, down, alone, margin),
         *(_kind(kind, layout, vmax) for kind in layout.kinds),
         legend(vmax, layout.height + 14) if alone else "",
         "</svg>",
@@ -45,28 +40,25 @@ def grid_svg(grid: AttentionGrid, vmax: float, alone: bool) -> str:
 def _kind(kind: KindLayout, layout: GridLayout, vmax: float) -> str:
     heading = (
         f'<text x="0" y="{kind.heading_baseline:g}" font-size="{HEADING_FONT}" font-weight="600">'
-        f"{escape(readable(kind.maps.title))}</text>"
+        f"{markup(kind.maps.title)}</text>"
     )
     return "\n".join([heading, *(_map(kind, place, layout, vmax) for place in kind.places)])
 
 
 def _map(kind: KindLayout, place, layout: GridLayout, vmax: float) -> str:
     weights = kind.maps.weights[place.layer, place.head]
-    (targets, sources), cell, title = weights.shape, layout.cell, escape(readable(kind.title(place)))
-    across, down = sources * cell, targets * cell
+    (targets, sources), cell, title = weights.shape, layout.cell, markup(kind.title(place))
     above, beside = "", ""
     if place.labels_above:
-        labels = source_labels(kind.maps.source_tokens, kind.columns, kind.angles, cell, GAP)
-        above = f'<g class="source">{labels}</g>'
+        above = source_labels(kind.maps.source_tokens, kind.columns, kind.angles, cell, GAP)
     if place.labels_beside:
-        labels = target_labels(kind.maps.target_tokens, kind.rows, cell, GAP)
-        beside = f'<g class="target">{labels}</g>'
+        beside = target_labels(kind.maps.target_tokens, kind.rows, cell, GAP)
     return (
         f'<g transform="translate({place.left:g} {place.top:g})">'
         f'<text class="quiet" x="0" y="{place.title_baseline - place.top:g}" font-size="{TITLE_FONT}">{title}</text>'
         f'<path class="grid" stroke-width="0.5" d="{grid_lines(targets, sources, cell)}"/>'
         f'<g class="inks">{_inks(weights / vmax, cell)}</g>'
-        f'<path class="frame" d="M0 0H{across}V{down}H0Z"/>{above}{beside}</g>'
+        f"{frame(targets, sources, cell)}{above}{beside}</g>"
     )
 
 

@@ -4,7 +4,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
-DOTTED_CIRCLE = "◌"
+_DOTTED_CIRCLE = "◌"
 _VISIBLE = {" ": "␣", "\u00a0": "⍽", "\u202f": "⍽", "\n": "↵", "\t": "⇥"}
 # Between letters these two are a part of the spelling in Arabic and Indic scripts, and of many emoji.
 _JOINERS = "\u200c\u200d"
@@ -13,7 +13,7 @@ _HARMLESS_MARKS = "\u200e\u200f\u061c"
 
 
 def label(token: str) -> str:
-    """Returns what to show for a token: something visible, whatever the token holds.
+    """What to show for a token: something visible, whatever the token holds.
 
     A space becomes `␣` (`⍽` where it does not break), a line feed `↵`, a tab `⇥`; a leading combining mark stands on
     a dotted circle; characters that cannot be seen, or that would turn the text around, become their code point.
@@ -21,18 +21,18 @@ def label(token: str) -> str:
     if not token:
         return "∅"
     shown = "".join(_visible(character, keep=_JOINERS if len(token) > 1 else "") for character in token)
-    return DOTTED_CIRCLE + shown if unicodedata.category(shown[0]).startswith("M") else shown
+    return _DOTTED_CIRCLE + shown if unicodedata.category(shown[0]).startswith("M") else shown
 
 
 def describe(token: str) -> str:
-    """Returns the code point and the Unicode name of a token of one character, and the label of any other."""
+    """The code point and the Unicode name of a token of one character, and the label of any other."""
     if len(token) != 1:
         return label(token)
     return f"{_code_point(token)} {unicodedata.name(token, '')}".rstrip()
 
 
 def readable(text: str) -> str:
-    """Returns running text without control characters and without marks that turn the text around them.
+    """Running text without control characters and without marks that turn the text around them.
 
     What is left keeps its joiners, left-to-right and right-to-left marks, since these are a part of the spelling.
     """
@@ -61,8 +61,8 @@ def turns(shown: Sequence[str], room: float) -> list[int]:
     long ones are common, as with subwords, all are slanted, which is easier to read.
 
     Args:
-        shown: The labels, in order.
-        room: The width of a column in units of the font size.
+        shown: the labels, in order.
+        room: the width of a column in units of the font size.
 
     Returns:
         An angle each: 0, 45 or 90.

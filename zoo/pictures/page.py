@@ -1,13 +1,12 @@
 """Alignments as one HTML page: no script, nothing loaded from elsewhere, fonts and shaping left to the browser."""
 
-import html
 from collections.abc import Iterable
 
 from zoo.pictures.alignment import Alignment, check_drawing
 from zoo.pictures.drawable import Drawable, as_list
-from zoo.pictures.labels import is_right_to_left, readable
+from zoo.pictures.labels import is_right_to_left
 from zoo.pictures.svg import drawn
-from zoo.pictures.svg_parts import STYLE, legend
+from zoo.pictures.svg_parts import STYLE, legend, markup
 
 _PAGE_STYLE = """\
 body { margin: 0; padding: 2rem clamp(1rem, 4vw, 3rem) 4rem; background: var(--paper); color: var(--text);
@@ -56,17 +55,17 @@ def to_html(
     them all. Cells below half a percent of full ink are left out.
 
     Args:
-        alignments: One or several, each with weights of shape [T, S], or grids.
-        title: The heading of the page.
-        columns: How many pictures stand side by side, for the layers and heads of a model. With one, every picture
+        alignments: one or several, or grids of heads.
+        title: the heading of the page.
+        columns: how many pictures stand side by side, for the layers and heads of a model. With one, every picture
             has its full size and scrolls if it is too wide; with more, pictures shrink to fit.
-        vmax: The weight drawn in full ink, above 0 and at most 1; anything above it looks the same.
+        vmax: the weight drawn in full ink, above 0 and at most 1; anything above it looks the same.
 
     Returns:
         The page, to be written as UTF-8.
 
     Raises:
-        ValueError: If there is nothing to draw, or `columns` or `vmax` is out of range.
+        ValueError: there is nothing to draw, or `columns` or `vmax` is out of range.
 
     References:
         Bahdanau et al. (2014), Neural Machine Translation by Jointly Learning to Align and Translate, figure 3.
@@ -86,7 +85,7 @@ def to_html(
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{_escape(title)}</title>
+<title>{markup(title)}</title>
 <style>
 {STYLE}
 {_PAGE_STYLE}
@@ -95,7 +94,7 @@ def to_html(
 </head>
 <body>
 <header>
-<h1 dir="auto">{_escape(title)}</h1>
+<h1 dir="auto">{markup(title)}</h1>
 <p class="quiet">{how_to_read}</p>
 <svg class="alignment" role="img" aria-label="Scale of the attention weights" width="320" height="20">\
 {legend(vmax, 2)}</svg>
@@ -113,15 +112,15 @@ def _texts(alignment: Drawable) -> str:
     # lang="" says that the language is unknown: the page's English must not choose the glyphs of Chinese or Japanese.
     return f"""\
 <dl>
-<dt>source →</dt><dd dir="auto" lang="">{_escape(alignment.source_text)}</dd>
-<dt>output ↓</dt><dd dir="auto" lang="">{_escape(alignment.target_text)}</dd>
+<dt>source →</dt><dd dir="auto" lang="">{markup(alignment.source_text)}</dd>
+<dt>output ↓</dt><dd dir="auto" lang="">{markup(alignment.target_text)}</dd>
 </dl>"""
 
 
 def _figure(alignment: Drawable, vmax: float, with_texts: bool) -> str:
-    heading = f'<h2 dir="auto" lang="">{_escape(alignment.title)}</h2>\n' if alignment.title else ""
+    heading = f'<h2 dir="auto" lang="">{markup(alignment.title)}</h2>\n' if alignment.title else ""
     notes = "".join(
-        f'<p class="quiet" dir="auto">{_escape(note)}</p>\n'
+        f'<p class="quiet" dir="auto">{markup(note)}</p>\n'
         for note in (alignment.caption, _RIGHT_TO_LEFT if is_right_to_left(alignment.source_text) else None)
         if note
     )
@@ -133,7 +132,3 @@ def _figure(alignment: Drawable, vmax: float, with_texts: bool) -> str:
 </div>
 <figcaption>{notes}</figcaption>
 </figure>"""
-
-
-def _escape(text: str) -> str:
-    return html.escape(readable(text), quote=True)

@@ -1,16 +1,12 @@
-"""Alignments as a Matplotlib figure, for papers. The only part of the package that needs Matplotlib.
+"""Alignments as a Matplotlib figure, for papers.
 
-Matplotlib 3.11 and later shapes labels of several letters in Arabic and Indic scripts; earlier ones draw the letters
-side by side. Single characters look right in both, and so does everything in `to_html`.
+It needs Matplotlib, as `grid_png` and `fonts` do; all three import it when they draw, so that pages can do without.
 """
 
 import io
-import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.atomic import write_whole
 from zoo.pictures.alignment import Alignment, check_drawing
 from zoo.pictures.drawable import Drawable, as_list
 from zoo.pictures.fonts import families_for
@@ -34,17 +30,16 @@ def figure(
     """Draws alignments as a Matplotlib figure, without touching the state of `pyplot`.
 
     Args:
-        alignments: One or several, each with weights of shape [T, S]; each becomes one `Axes`, in order.
-            Or grids, whose maps do.
-        columns: How many pictures stand side by side.
-        vmax: The weight drawn in black, above 0 and at most 1; anything above it looks the same.
-        fonts: Font families to try first, for example `["Noto Sans CJK SC"]` for the Chinese shapes of characters.
+        alignments: one or several; each becomes one `Axes`, in order. Or grids of heads, whose maps do.
+        columns: how many pictures stand side by side.
+        vmax: the weight drawn in black, above 0 and at most 1; anything above it looks the same.
+        fonts: font families to try first, for example `["Noto Sans CJK SC"]` for the Chinese shapes of characters.
 
     Returns:
         The figure, on an Agg canvas; save it as PNG, PDF or SVG with its own `savefig(..., bbox_inches="tight")`.
 
     Raises:
-        ValueError: If there is nothing to draw, an argument is out of range, or no installed font has a character.
+        ValueError: there is nothing to draw, an argument is out of range, or no installed font has a character.
 
     References:
         Bahdanau et al. (2014), Neural Machine Translation by Jointly Learning to Align and Translate, figure 3.
@@ -68,39 +63,26 @@ def figure(
 
 def to_png(
     alignments: Drawable | Iterable[Drawable],
-    path: str | os.PathLike[str],
-    columns: int = 1,
-    vmax: float = 1.0,
-    fonts: Sequence[str] = (),
-    dpi: int = 200,
-) -> Path:
-    """Draws alignments into a PNG file, whole or not at all; the folder is made if need be.
-
-    Args:
-        alignments: One or several, each with weights of shape [T, S], or grids.
-        path: Where to write.
-        columns: How many pictures stand side by side.
-        vmax: The weight drawn in black, above 0 and at most 1.
-        fonts: Font families to try first.
-        dpi: Pixels an inch; a cell is 0.22 inches.
-
-    Returns:
-        The path written.
-
-    Raises:
-        ValueError: As for `figure`.
-    """
-    return write_whole(path, png_bytes(alignments, columns, vmax, fonts, dpi))
-
-
-def png_bytes(
-    alignments: Drawable | Iterable[Drawable],
     columns: int = 1,
     vmax: float = 1.0,
     fonts: Sequence[str] = (),
     dpi: int = 200,
 ) -> bytes:
-    """Draws alignments as `to_png` does, and returns the bytes of the file."""
+    """Draws alignments as a PNG.
+
+    Args:
+        alignments: one or several, or grids of heads.
+        columns: how many pictures stand side by side.
+        vmax: the weight drawn in black, above 0 and at most 1.
+        fonts: font families to try first.
+        dpi: pixels an inch; a cell is 0.22 inches.
+
+    Returns:
+        The bytes of the file.
+
+    Raises:
+        ValueError: as for `figure`.
+    """
     buffer = io.BytesIO()
     figure(alignments, columns, vmax, fonts).savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
     return buffer.getvalue()
@@ -163,7 +145,7 @@ def _texts(alignment: Alignment) -> list[str]:
 def _places(
     alignments: Sequence[Alignment], columns: int
 ) -> tuple[list[tuple[float, float, float, float]], tuple[float, float]]:
-    """Arranges pictures in columns, all cells of one size, and returns a place for each and the size of the figure.
+    """Arranges pictures in columns, all cells of one size: a place for each, and the size of the figure.
 
     A place is left, bottom, width and height as shares of the figure, the size is in inches.
     """

@@ -7,10 +7,10 @@ from pathlib import Path
 from zoo.atomic import write_whole
 from zoo.pictures.drawable import Drawable, as_list
 from zoo.pictures.page import to_html
-from zoo.pictures.png import png_bytes
+from zoo.pictures.png import to_png
 from zoo.pictures.svg import to_svg
 
-SUFFIXES = (".html", ".svg", ".png")
+_SUFFIXES = (".html", ".svg", ".png")
 
 
 def save(
@@ -27,17 +27,17 @@ def save(
     appears at once and whole: if drawing fails, an older file of that name stays as it was.
 
     Args:
-        alignments: One or several, each with weights of shape [T, S], or grids of heads.
-        path: Where to write; the suffix is one of `.html`, `.svg` and `.png`.
-        title: The heading of a page; the other kinds have none beside the titles of the alignments.
-        columns: How many alignments stand side by side, in a page or a PNG; grids stand one below the other.
-        vmax: The weight drawn in full ink, above 0 and at most 1.
+        alignments: one or several, or grids of heads.
+        path: where to write; the suffix is one of `.html`, `.svg` and `.png`.
+        title: the heading of a page; the other kinds have none beside the titles of the alignments.
+        columns: how many alignments stand side by side, in a page or a PNG; grids stand one below the other.
+        vmax: the weight drawn in full ink, above 0 and at most 1.
 
     Returns:
         The path written.
 
     Raises:
-        ValueError: If the suffix is another, there is nothing to draw, several pictures are asked of an `.svg`, an
+        ValueError: the suffix is another, there is nothing to draw, several pictures are asked of an `.svg`, an
             argument is out of range, or no installed font has a character that a `.png` needs.
     """
     path = Path(path)
@@ -48,11 +48,11 @@ def save(
     elif suffix == ".svg":
         if len(alignments) > 1:
             raise ValueError(
-                f"An .svg holds one picture, received {len(alignments)}: save them as .html or .png, or one by one."
+                f"An .svg must be of one picture; save several as .html or .png. Received: {len(alignments)}"
             )
         content = to_svg(alignments[0], vmax).encode()
     elif suffix == ".png":
-        content = png_bytes(alignments, columns, vmax)
+        content = to_png(alignments, columns, vmax)
     else:
-        raise ValueError(f"Expected a path that ends in {', '.join(SUFFIXES)}, received {str(path)!r}.")
+        raise ValueError(f"`path` must end in {', '.join(_SUFFIXES)}. Received: path={str(path)!r}")
     return write_whole(path, content)

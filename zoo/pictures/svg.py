@@ -12,21 +12,22 @@ import numpy as np
 from zoo.pictures.alignment import Alignment, check_drawing
 from zoo.pictures.drawable import Drawable
 from zoo.pictures.grid_svg import grid_svg
-from zoo.pictures.labels import label, readable, rise, turns, width
+from zoo.pictures.labels import label, rise, turns, width
 from zoo.pictures.svg_parts import (
     GAP,
     LEGEND_HEIGHT,
     LEGEND_WIDTH,
-    STYLE,
     escape,
+    frame,
     grid_lines,
     legend,
+    opening,
     source_labels,
     target_labels,
 )
 
 # A cell fainter than this share of full ink cannot be told from the background: leaving it out keeps files small.
-FAINTEST = 0.005
+_FAINTEST = 0.005
 # Long sources shrink their cells to about this many pixels across, within what can still be read.
 _IDEAL_WIDTH, _SMALLEST_CELL, _LARGEST_CELL = 1040, 15, 26
 
@@ -35,15 +36,15 @@ def to_svg(alignment: Drawable, vmax: float = 1.0) -> str:
     """Draws one alignment, or one grid of many heads, as an SVG document that stands alone.
 
     Args:
-        alignment: What to draw, with weights of shape [T, S], or an `AttentionGrid`.
-        vmax: The weight drawn in full ink, above 0 and at most 1; anything above it looks the same. Lower it for
+        alignment: what to draw, an `Alignment` or an `AttentionGrid`.
+        vmax: the weight drawn in full ink, above 0 and at most 1; anything above it looks the same. Lower it for
             heads that spread over a long source.
 
     Returns:
         The document, with a colour legend and no reference to anything outside it.
 
     Raises:
-        ValueError: If `vmax` is out of range.
+        ValueError: `vmax` is out of range.
     """
     check_drawing(columns=1, vmax=vmax)
     return drawn(alignment, vmax, alone=True)
@@ -73,16 +74,13 @@ def svg(alignment: Alignment, vmax: float, alone: bool) -> str:
     if alone:
         full_width, full_height = max(full_width, left + LEGEND_WIDTH), full_height + LEGEND_HEIGHT
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="alignment" role="img" '
-        f'aria-label="{escape(_spoken(alignment))}" font-size="{font}" '
-        f'width="{full_width}" height="{full_height}" viewBox="0 0 {full_width} {full_height}">',
-        f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--paper)"/>' if alone else "",
+        opening(_spoken(alignment), font, full_width, full_height, alone),
         f'<g transform="translate({left} {top})">',
         f'<path class="grid" d="{grid_lines(targets, sources, cell)}"/>',
         f'<g class="cells">{_cells(alignment.weights / vmax, rows, columns, cell, vmax)}</g>',
-        f'<path class="frame" d="M0 0H{across}V{down}H0Z"/>',
-        f'<g class="source">{source_labels(alignment.source_tokens, columns, angles, cell)}</g>',
-        f'<g class="target">{target_labels(alignment.target_tokens, rows, cell)}</g>',
+        frame(targets, sources, cell),
+        source_labels(alignment.source_tokens, columns, angles, cell),
+        target_labels(alignment.target_tokens, rows, cell),
         legend(vmax, down + 16) if alone else "",
         "</g></svg>",
     ]
@@ -93,7 +91,7 @@ def _spoken(alignment: Alignment) -> str:
     """Says in a sentence what a picture shows, for those who do not see it."""
     targets, sources = alignment.weights.shape
     name = f"{alignment.title}: " if alignment.title else ""
-    return readable(
+    return (
         f"{name}attention weights of {targets} output tokens (rows) over {sources} source tokens (columns), "
         f"from {alignment.source_text} to {alignment.target_text}"
     )
@@ -101,7 +99,7 @@ def _spoken(alignment: Alignment) -> str:
 
 def _cells(ink: np.ndarray, rows: list[str], columns: list[str], cell: int, vmax: float) -> str:
     cells = []
-    for row, column in zip(*np.nonzero(ink >= FAINTEST), strict=True):
+    for row, column in zip(*np.nonzero(ink >= _FAINTEST), strict=True):
         share = ink[row, column]
         tip = f"source {column + 1}: {columns[column]}\noutput {row + 1}: {rows[row]}\nweight {share * vmax:.3f}"
         cells.append(

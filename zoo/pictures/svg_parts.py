@@ -2,16 +2,16 @@
 
 import html
 
-from zoo.pictures.labels import describe, is_right_to_left
+from zoo.pictures.labels import describe, is_right_to_left, readable
 
 GAP = 9  # between the labels and the map: marks below the line, as in Khmer or Myanmar, need the room
 LEGEND_WIDTH, LEGEND_HEIGHT = 300, 40
 
-LIGHT = "--paper:#fff;--ink:#000;--text:#1c1c1e;--quiet:#63636b;--line:#dcdce0;--frame:#8e8e96;--accent:#d9480f"
-DARK = "--paper:#111113;--ink:#fff;--text:#ececf0;--quiet:#a0a0aa;--line:#303036;--frame:#77777f;--accent:#ff8c42"
+_LIGHT = "--paper:#fff;--ink:#000;--text:#1c1c1e;--quiet:#63636b;--line:#dcdce0;--frame:#8e8e96;--accent:#d9480f"
+_DARK = "--paper:#111113;--ink:#fff;--text:#ececf0;--quiet:#a0a0aa;--line:#303036;--frame:#77777f;--accent:#ff8c42"
 STYLE = f"""\
-:root {{ color-scheme: light dark; {LIGHT} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}
+:root {{ color-scheme: light dark; {_LIGHT} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}
 .alignment {{ font-family: system-ui, sans-serif; fill: var(--text); }}
 .alignment .quiet {{ fill: var(--quiet); }}
 .alignment .grid {{ fill: none; stroke: var(--line); }}
@@ -21,6 +21,27 @@ STYLE = f"""\
 .alignment .source {{ text-anchor: middle; }}
 .alignment .source .turned {{ text-anchor: start; }}
 .alignment .target {{ text-anchor: end; }}"""
+
+
+def opening(spoken: str, font: int, width: float, height: float, alone: bool, margin: int = 0) -> str:
+    """What a picture begins with: the element itself, and if it stands `alone` the style sheet and the background.
+
+    Args:
+        spoken: what the picture shows, in a sentence.
+        font: the size of labels, in pixels.
+        width: of the whole picture, its margins included.
+        height: likewise.
+        alone: whether there is no page around it.
+        margin: how far left of the origin and above it the picture begins.
+    """
+    element = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="alignment" role="img" aria-label="{markup(spoken)}" '
+        f'font-size="{font}" width="{width}" height="{height}" viewBox="{-margin} {-margin} {width} {height}">'
+    )
+    if not alone:
+        return element
+    corner = f' x="{-margin}" y="{-margin}"' if margin else ""
+    return f'{element}\n<style>{STYLE}</style><rect{corner} width="100%" height="100%" fill="var(--paper)"/>'
 
 
 def legend(vmax: float, top: float) -> str:
@@ -44,6 +65,11 @@ def grid_lines(targets: int, sources: int, cell: int) -> str:
     return rows + "".join(f"M{column * cell} 0V{down}" for column in range(1, sources))
 
 
+def frame(targets: int, sources: int, cell: int) -> str:
+    """Draws the border of a map."""
+    return f'<path class="frame" d="M0 0H{sources * cell}V{targets * cell}H0Z"/>'
+
+
 def source_labels(tokens: list[str], shown: list[str], angles: list[int], cell: int, gap: int = GAP) -> str:
     """Draws the labels above the columns of a map."""
     labels = []
@@ -53,15 +79,16 @@ def source_labels(tokens: list[str], shown: list[str], angles: list[int], cell: 
             turn = f"translate({(column + 0.5) * cell:g} {-gap}) rotate({-angle})"
             place = f'class="turned" transform="{turn}" dy="0.35em"'
         labels.append(_text(place, token, text))
-    return "".join(labels)
+    return f'<g class="source">{"".join(labels)}</g>'
 
 
 def target_labels(tokens: list[str], shown: list[str], cell: int, gap: int = GAP) -> str:
     """Draws the labels beside the rows of a map."""
-    return "".join(
+    labels = (
         _text(f'x="{-gap}" y="{(row + 0.5) * cell:g}" dy="0.35em"', token, text)
         for row, (token, text) in enumerate(zip(tokens, shown, strict=True))
     )
+    return f'<g class="target">{"".join(labels)}</g>'
 
 
 def _text(place: str, token: str, shown: str) -> str:
@@ -71,6 +98,11 @@ def _text(place: str, token: str, shown: str) -> str:
     return f"<text {place}>{escape(isolated)}<title>{escape(describe(token))}</title></text>"
 
 
+def markup(text: str) -> str:
+    """Running text as it stands in markup, see `readable`."""
+    return escape(readable(text))
+
+
 def escape(text: str) -> str:
-    """The text as it stands in markup."""
+    """A label as it stands in markup."""
     return html.escape(text, quote=True)

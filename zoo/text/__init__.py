@@ -3,6 +3,16 @@
 from zoo.text.byte_pair import BytePairTokenizer
 from zoo.text.characters import CharacterTokenizer
 from zoo.text.normalization import Composition
-from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer
+from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer, previous
 
-__all__ = ["END", "PADDING", "START", "UNKNOWN", "BytePairTokenizer", "CharacterTokenizer", "Composition", "Tokenizer"]
+__all__ = [
+    "END",
+    "PADDING",
+    "START",
+    "UNKNOWN",
+    "BytePairTokenizer",
+    "CharacterTokenizer",
+    "Composition",
+    "Tokenizer",
+    "previous",
+]

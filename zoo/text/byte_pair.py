@@ -19,7 +19,7 @@ _BYTES = 256
 
 
 def _byte_alphabet() -> list[str]:
-    """Returns the printable character for each byte: itself in Latin-1, or one from U+0100 on."""
+    """The printable character for each byte: itself in Latin-1, or one from U+0100 on."""
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = itertools.count(_BYTES)
     return [chr(byte if byte in printable else next(others)) for byte in range(_BYTES)]
@@ -39,7 +39,7 @@ class BytePairTokenizer(Tokenizer):
 
     Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`. This is so for an
     imported vocabulary, too: what has the id i in GPT-2 has the id `i + 4` here, and row i of its embedding belongs
-    into row `i + 4`. GPT-2 itself has one special token, `<|endoftext|>`, for start and end; no text is ever tokenized
+    into row `i + 4`. GPT-2 itself has one special token, `<|endoftext|>`, for start and end; no text is ever tokenised
     to it, so its row may serve as that of our start and end. No text gives the unknown id.
 
     Each broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`, and so is each that
@@ -59,14 +59,14 @@ class BytePairTokenizer(Tokenizer):
         ['low', 'e', 'r', '▁', 's', 'low']
 
     Args:
-        vocabulary: The pieces in the order of their ids, all single bytes among them.
-        merges: Pairs of pieces with a space between, in the order in which they are merged: the lines of GPT-2's
+        vocabulary: the pieces in the order of their ids, all single bytes among them.
+        merges: pairs of pieces with a space between, in the order in which they are merged: the lines of GPT-2's
             `merges.txt`. Both pieces and what they make are in the vocabulary.
-        lowercase: Whether texts are turned into lower case, character by character.
+        lowercase: whether texts are turned into lower case, character by character.
 
     Raises:
-        ValueError: If a piece is empty, not of the alphabet or not the only one of its kind, if a byte is missing, or
-            if a merge is not as described or comes twice.
+        ValueError: a piece is empty, not of the alphabet or not the only one of its kind; a byte is missing; or a merge
+            is not as described or comes twice.
     """
 
     def __init__(self, vocabulary: Iterable[str], merges: Iterable[str], lowercase: bool = False):
@@ -97,28 +97,28 @@ class BytePairTokenizer(Tokenizer):
         twice. Lone surrogates, which have no UTF-8, count as they are read: as U+FFFD.
 
         Args:
-            texts: Any number of strings, read once.
-            size: The largest `size` of the tokenizer, the four special ids and the 256 bytes included. It is smaller
+            texts: any number of strings, read once.
+            size: the largest `size` of the tokenizer, the four special ids and the 256 bytes included. It is smaller
                 if no pair is left that is frequent enough.
-            minimum_frequency: How often a pair must occur to be merged.
-            lowercase: Whether texts are turned into lower case, these and those that the tokenizer gets.
+            minimum_frequency: how often a pair must occur to be merged.
+            lowercase: whether texts are turned into lower case, these and those that the tokenizer gets.
 
         Returns:
             The tokenizer.
 
         Raises:
-            ValueError: If `size` leaves no room for the bytes, if `minimum_frequency` is below 1, or if `texts` is one
-                string or holds anything but strings.
+            ValueError: `size` leaves no room for the bytes, `minimum_frequency` is below 1, or `texts` are one string
+                or anything but strings.
         """
         if size < _FIRST + _BYTES:
             raise ValueError(
-                f"size: expected at least {_FIRST + _BYTES}, for {_FIRST} special ids and {_BYTES} bytes. "
-                f"Received {size}"
+                f"`size` must be at least {_FIRST + _BYTES}, for {_FIRST} special ids and {_BYTES} bytes. "
+                f"Received: size={size}"
             )
         if minimum_frequency < 1:
-            raise ValueError(f"minimum_frequency: expected at least 1. Received {minimum_frequency}")
+            raise ValueError(f"`minimum_frequency` must be at least 1. Received: minimum_frequency={minimum_frequency}")
         if isinstance(texts, str | bytes):
-            raise ValueError(f"texts: expected an iterable of strings. Received one {type(texts).__name__}")
+            raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
         learner = tokenizers.Tokenizer(tokenizers.models.BPE())
         learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         if lowercase:
@@ -139,24 +139,24 @@ class BytePairTokenizer(Tokenizer):
         """Reads a byte-level vocabulary in the two files of GPT-2.
 
         Args:
-            vocab_json: Pieces and their ids, which are 0, 1, 2 and so on; ours are greater by 4.
-            merges_txt: A merge a line, with a space between the pieces; lines that begin with `#version` are none.
+            vocab_json: pieces and their ids, which are 0, 1, 2 and so on; ours are greater by 4.
+            merges_txt: a merge a line, with a space between the pieces; lines that begin with `#version` are none.
 
         Returns:
             The tokenizer.
 
         Raises:
-            ValueError: If the ids are not 0, 1, 2 and so on, or for what the constructor refuses.
+            ValueError: the ids are not 0, 1, 2 and so on, or the constructor refuses the pieces or merges.
         """
         ids = json.loads(pathlib.Path(vocab_json).read_text(encoding="utf-8"))
         vocabulary = sorted(ids, key=ids.get)
         if [ids[piece] for piece in vocabulary] != list(range(len(ids))):
-            raise ValueError(f"vocab_json: expected the ids 0 to {len(ids) - 1}, each once, in {vocab_json}")
+            raise ValueError(f"{vocab_json} must have the ids 0 to {len(ids) - 1}, each once.")
         lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").splitlines()
         return cls(vocabulary, [line for line in lines if not line.startswith("#version")])
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, fit for JSON."""
+        """The constructor's arguments, fit for JSON."""
         return json.loads(self._arguments)
 
     def sample(
@@ -175,21 +175,21 @@ class BytePairTokenizer(Tokenizer):
         more from few texts. `detokenize` gives the texts back all the same.
 
         Args:
-            texts: Strings in UTF-8, shape `[B]`.
-            dropout: The probability, from 0, which gives the ids of `tokenize`, to 1, which gives single bytes.
-            seed: What the pieces follow from: integers, shape `[2]`.
-            add_start: Whether each row begins with the start id.
-            add_end: Whether the last id of each row is followed by the end id.
-            max_length: The most ids a row may have, start and end included.
+            texts: strings in UTF-8, `(B,)`.
+            dropout: the probability, from 0, which gives the ids of `tokenize`, to 1, which gives single bytes.
+            seed: what the pieces follow from, integers `(2,)`.
+            add_start: whether each row begins with the start id.
+            add_end: whether the last id of each row is followed by the end id.
+            max_length: the most ids a row may have, start and end included.
 
         Returns:
-            Ids, int32, shape `[B, T]`.
+            Ids, int32 `(B, T)`.
 
         Raises:
-            ValueError: If `dropout` is not from 0 to 1, or for what `tokenize` refuses.
+            ValueError: `dropout` is not from 0 to 1, or `tokenize` refuses the rest.
         """
         if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout: expected a number from 0 to 1. Received {dropout}")
+            raise ValueError(f"`dropout` must be from 0 to 1. Received: dropout={dropout}")
         texts = checked_texts(texts)
         words, rows = self._words_of(texts)
         pieces = tf.cond(
@@ -202,7 +202,7 @@ class BytePairTokenizer(Tokenizer):
         return self._padded(ids, texts.shape[0], add_start, add_end, max_length)
 
     def _words_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the words of all texts, and the number of the text of each."""
+        """The words of all texts, and the number of the text of each."""
         if self._lowercase is None:
             readable = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         else:
@@ -237,12 +237,12 @@ class BytePairTokenizer(Tokenizer):
 
 
 def _content(piece: str) -> bytes:
-    """Returns the bytes that a piece is written for."""
+    """The bytes that a piece is written for."""
     return bytes(_BYTE_OF[character] for character in piece)
 
 
 def _visible(content: bytes) -> str:
-    """Returns bytes as pictures show them."""
+    """Bytes as pictures show them."""
     return "".join(map(_visible_character, content.decode("utf-8", "backslashreplace")))
 
 
@@ -256,7 +256,7 @@ def _visible_character(character: str) -> str:
 
 
 def _whole_words(vocabulary: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Returns the pieces that a word of the same bytes becomes; merging may pass others by."""
+    """The pieces that a word of the same bytes becomes; merging may pass others by."""
     model = tokenizers.models.BPE({piece: i for i, piece in enumerate(vocabulary)}, list(pairs))
     return [piece for i, piece in enumerate(vocabulary) if [token.id for token in model.tokenize(piece)] == [i]]
 
@@ -265,40 +265,40 @@ def _readable(texts: Iterable[str]) -> Iterator[str]:
     """Passes strings on, with surrogates replaced."""
     for text in texts:
         if not isinstance(text, str):
-            raise ValueError(f"texts: expected strings. Received {text!r} of type {type(text).__name__}")
+            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
         yield text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def _check_vocabulary(vocabulary: list[Any]) -> None:
-    """Raises `ValueError` unless the pieces can be a vocabulary."""
+    """Refuses pieces that cannot be a vocabulary."""
     alphabet = frozenset(_ALPHABET)
     for piece in vocabulary:
         if not isinstance(piece, str) or not piece or not alphabet.issuperset(piece):
             raise ValueError(
-                "vocabulary: expected strings of the characters that GPT-2 writes for bytes, such as Ġ for a space. "
-                f"Received {piece!a}"
+                "`vocabulary` must hold strings of the characters that GPT-2 writes for bytes, such as Ġ for a space. "
+                f"Received: {piece!a}"
             )
     repeated = [piece for piece, count in collections.Counter(vocabulary).items() if count > 1]
     if repeated:
-        raise ValueError(f"vocabulary: expected each piece once. Received more than once: {repeated}")
+        raise ValueError(f"`vocabulary` must hold each piece once. Received: {repeated} more than once")
     missing = alphabet.difference(vocabulary)
     if missing:
-        raise ValueError(f"vocabulary: expected all single bytes. Received none for {sorted(missing)}")
+        raise ValueError(f"`vocabulary` must hold all single bytes. Received: none for {sorted(missing)}")
 
 
 def _checked_pairs(merges: list[Any], vocabulary: list[str]) -> list[tuple[str, str]]:
-    """Returns the left and the right piece of each merge, or raises `ValueError`."""
+    """The left and the right piece of each merge."""
     pieces = frozenset(vocabulary)
     pairs = []
     for merge in merges:
         pair = tuple(merge.split(" ")) if isinstance(merge, str) else ()
         if len(pair) != 2 or not pieces.issuperset((*pair, "".join(pair))):
             raise ValueError(
-                "merges: expected two pieces with a space between, which are in the vocabulary as is what they make. "
-                f"Received {merge!a}"
+                "`merges` must each be two pieces with a space between, which are in the vocabulary as is what they "
+                f"make. Received: {merge!a}"
             )
         pairs.append(pair)
     repeated = [merge for merge, count in collections.Counter(merges).items() if count > 1]
     if repeated:
-        raise ValueError(f"merges: expected each pair once. Received more than once: {repeated}")
+        raise ValueError(f"`merges` must hold each pair once. Received: {repeated} more than once")
     return pairs

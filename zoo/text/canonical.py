@@ -12,14 +12,14 @@ class CanonicalTables:
     """The parts of Unicode's canonical equivalence that lead into a vocabulary.
 
     Attributes:
-        expansions: Full canonical decomposition of each character that is spelt with pieces of the vocabulary's own
+        expansions: full canonical decomposition of each character that is spelt with pieces of the vocabulary's own
             decompositions. Hangul syllables are left out: no mark can come between their pieces.
-        classes: Combining class of every mark (all of Unicode's, so that unknown marks do not stand between known
+        classes: combining class of every mark (all of Unicode's, so that unknown marks do not stand between known
             ones); empty when the vocabulary has no marks.
-        pairs: What a base and a mark compose to.
-        spellings: Composed characters outside the vocabulary which known characters can spell.
-        watched: A text without any of these characters is already what it should be.
-        passes: How many marks can follow one another into one character.
+        pairs: what a base and a mark compose to.
+        spellings: composed characters outside the vocabulary which known characters can spell.
+        watched: a text without any of these characters is already what it should be.
+        passes: how many marks can follow one another into one character.
     """
 
     expansions: dict[str, str]
@@ -34,7 +34,7 @@ def canonical_tables(vocabulary: Collection[str]) -> CanonicalTables:
     """Collects what canonical equivalence can do to texts over a vocabulary.
 
     Args:
-        vocabulary: Single characters, each its own NFC.
+        vocabulary: single characters, each its own NFC.
 
     Returns:
         The tables, all of them empty if no other sequence of characters is equivalent to one of the vocabulary's.
@@ -65,7 +65,7 @@ def canonical_tables(vocabulary: Collection[str]) -> CanonicalTables:
 
 
 def _pairs(characters: Collection[str]) -> dict[tuple[str, str], str]:
-    """Returns every (base, mark) on the way to `characters`, with what it composes to."""
+    """Every (base, mark) on the way to `characters`, with what it composes to."""
     pairs: dict[tuple[str, str], str] = {}
     for character in characters:
         while (pair := _pair(character)) is not None and pair not in pairs:
@@ -75,7 +75,7 @@ def _pairs(characters: Collection[str]) -> dict[tuple[str, str], str]:
 
 
 def _pair(character: str) -> tuple[str, str] | None:
-    """Returns the base and the last mark that NFC composes to `character`, or None if it composes nothing to it."""
+    """The base and the last mark that NFC composes to `character`, or None if it composes nothing to it."""
     pieces = _decomposed(character)
     if len(pieces) == 1 or _composed(character) != character:
         return None
@@ -84,7 +84,7 @@ def _pair(character: str) -> tuple[str, str] | None:
 
 
 def _spelt(character: str, vocabulary: frozenset[str]) -> str:
-    """Returns `character` with its last pieces split off until what precedes them is in the vocabulary."""
+    """The character with its last pieces split off until what precedes them is in the vocabulary."""
     pair = _pair(character)
     if character in vocabulary or pair is None:
         return character
@@ -101,7 +101,7 @@ def _decomposed(text: str) -> str:
 
 @functools.cache
 def _decomposable() -> tuple[str, ...]:
-    """Returns all characters with a canonical decomposition, without the Hangul syllables."""
+    """All characters with a canonical decomposition, without the Hangul syllables."""
     # A decomposition that begins with a tag, as in "<compat> 0066", is not canonical.
     return tuple(
         character
@@ -112,6 +112,6 @@ def _decomposable() -> tuple[str, ...]:
 
 @functools.cache
 def _classes() -> dict[str, int]:
-    """Returns the combining class of every mark that has one."""
+    """The combining class of every mark that has one."""
     classes = ((character, unicodedata.combining(character)) for character in map(chr, range(sys.maxunicode + 1)))
     return {character: combining_class for character, combining_class in classes if combining_class}

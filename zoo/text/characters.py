@@ -37,12 +37,12 @@ class CharacterTokenizer(Tokenizer):
         [b'cab']
 
     Args:
-        vocabulary: The known characters in the order of their ids: one string, or single characters.
-        normalize: Whether texts are normalised.
+        vocabulary: the known characters in the order of their ids: one string, or single characters.
+        normalize: whether texts are normalised.
 
     Raises:
-        ValueError: If the vocabulary is empty or has duplicates; if an entry is not a string of one code point, or a
-            surrogate, or U+FFFD; or if `normalize` is set and an entry is not its own NFC.
+        ValueError: the vocabulary is empty or has duplicates; an entry is not a string of one code point, or a
+            surrogate, or U+FFFD; or `normalize` is set and an entry is not its own NFC.
     """
 
     def __init__(self, vocabulary: str | Iterable[str], normalize: bool = True):
@@ -72,37 +72,37 @@ class CharacterTokenizer(Tokenizer):
         U+FFFD and lone surrogates are passed over: the one means unknown, the others have no UTF-8.
 
         Args:
-            texts: Any number of strings, read once.
-            minimum_count: How often a character must occur to be known.
-            maximum_size: The largest `size` of the tokenizer, the four special ids included. None means no limit.
-            normalize: Whether texts are normalised, these and those that the tokenizer gets.
+            texts: any number of strings, read once.
+            minimum_count: how often a character must occur to be known.
+            maximum_size: the largest `size` of the tokenizer, the four special ids included. None means no limit.
+            normalize: whether texts are normalised, these and those that the tokenizer gets.
 
         Returns:
             The tokenizer.
 
         Raises:
-            ValueError: If `minimum_count` is below 1, if `maximum_size` leaves no room for a character, if `texts`
-                is one string or holds anything but strings, or if no character is left.
+            ValueError: `minimum_count` is below 1, `maximum_size` leaves no room for a character, `texts` are one
+                string or anything but strings, or no character is left.
         """
         if minimum_count < 1:
-            raise ValueError(f"minimum_count: expected at least 1. Received {minimum_count}")
+            raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
         if maximum_size is not None and maximum_size <= _FIRST:
             raise ValueError(
-                f"maximum_size: expected at least {_FIRST + 1}, for {_FIRST} special ids and a character. "
-                f"Received {maximum_size}"
+                f"`maximum_size` must be at least {_FIRST + 1}, for {_FIRST} special ids and a character. "
+                f"Received: maximum_size={maximum_size}"
             )
         counts = _counted(texts, normalize)
         known = [character for character, count in counts.items() if count >= minimum_count]
         if not known:
             raise ValueError(
-                f"texts: expected a character that occurs at least minimum_count={minimum_count} times. "
-                f"Received {len(counts)} different characters, none of them as often"
+                f"`texts` must hold a character that occurs at least minimum_count={minimum_count} times. "
+                f"Received: {len(counts)} different characters, none of them as often"
             )
         known.sort(key=lambda character: (-counts[character], character))
         return cls(known[: None if maximum_size is None else maximum_size - _FIRST], normalize=normalize)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, fit for JSON."""
+        """The constructor's arguments, fit for JSON."""
         return {"vocabulary": self.vocabulary, "normalize": self.normalize}
 
     def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -119,30 +119,30 @@ class CharacterTokenizer(Tokenizer):
 def _counted(texts: Iterable[str], normalize: bool) -> collections.Counter[str]:
     """Counts the characters that a vocabulary may hold."""
     if isinstance(texts, str | bytes):
-        raise ValueError(f"texts: expected an iterable of strings. Received one {type(texts).__name__}")
+        raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
     counts: collections.Counter[str] = collections.Counter()
     for text in texts:
         if not isinstance(text, str):
-            raise ValueError(f"texts: expected strings. Received {text!r} of type {type(text).__name__}")
+            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
         counts.update(unicodedata.normalize("NFC", text) if normalize else text)
     return collections.Counter({c: n for c, n in counts.items() if c != REPLACEMENT and not _is_surrogate(c)})
 
 
 def _check_vocabulary(characters: list[Any], normalize: bool) -> None:
-    """Raises `ValueError` unless the characters can be a vocabulary."""
+    """Refuses characters that cannot be a vocabulary."""
     if not characters:
-        raise ValueError("vocabulary: expected at least one character. Received none")
+        raise ValueError("`vocabulary` must hold at least one character. Received: none")
     for character in characters:
         fault = _fault(character, normalize)
         if fault:
-            raise ValueError(f"vocabulary: expected {fault}. Received {character!a}")
+            raise ValueError(f"`vocabulary` must hold {fault}. Received: {character!a}")
     repeated = [character for character, count in collections.Counter(characters).items() if count > 1]
     if repeated:
-        raise ValueError(f"vocabulary: expected each character once. Received more than once: {repeated}")
+        raise ValueError(f"`vocabulary` must hold each character once. Received: {repeated} more than once")
 
 
 def _fault(character: Any, normalize: bool) -> str | None:
-    """Returns what was expected instead of this entry of a vocabulary, or None if nothing is wrong with it."""
+    """What a vocabulary must hold instead of this entry, or None if nothing is wrong with it."""
     if not isinstance(character, str) or len(character) != 1:
         return "strings of one code point each"
     if _is_surrogate(character):

@@ -13,10 +13,12 @@ class Merging(tf.Module):
     once. It takes as many rounds as the word with the most different merges needs, and the memory of a few numbers a
     byte. Only merges whose product is used before it is made, which imported ones may be, go place by place.
 
+    Axes: W words, T length.
+
     Args:
-        byte_ids: The id of each of the 256 bytes.
-        merges: Left id, right id and the id of both together, in the order of the ranks.
-        size: A number above all ids.
+        byte_ids: the id of each of the 256 bytes.
+        merges: left id, right id and the id of both together, in the order of the ranks.
+        size: a number above all ids.
     """
 
     def __init__(self, byte_ids: Sequence[int], merges: Sequence[tuple[int, int, int]], size: int):
@@ -36,13 +38,13 @@ class Merging(tf.Module):
         """Splits words into the ids of their symbols.
 
         Args:
-            words: Strings of any bytes, none of them empty, shape `[W]`, W at least 1.
-            dropout: How likely each pair is passed over, anew in each round. A word is done when none of its pairs is
+            words: strings of any bytes, none of them empty, `(W,)`, W at least 1.
+            dropout: how likely each pair is passed over, anew in each round. A word is done when none of its pairs is
                 left in a round (Provilkov et al. 2020, algorithm 1, but that equal pairs are merged in one round).
-            seed: What the drawing follows from, int64, shape `[2]`. Needed if `dropout` is not 0.
+            seed: what the drawing follows from, int64 `(2,)`. Needed if `dropout` is not 0.
 
         Returns:
-            Ids, int32, shape `[W, (T)]`.
+            Ids, int32 ragged `(W, T)`.
         """
         count = tf.size(words, tf.int64)
         rows = tf.repeat(tf.range(count), tf.strings.length(words))
@@ -84,7 +86,7 @@ class Merging(tf.Module):
         return symbols, rows, tf.where(done, self._none, self._pair_ranks(symbols, rows))
 
     def _pair_ranks(self, symbols: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Returns the rank of each symbol with the next one of its word."""
+        """The rank of each symbol with the next one of its word."""
         wide = tf.cast(symbols, tf.int64)
         keys = tf.where(rows[1:] == rows[:-1], wide[:-1] * self._size + wide[1:], -1)
         return tf.concat([self._ranks.lookup(keys), [self._none]], axis=0)

@@ -1,12 +1,13 @@
 """Unicode normalisation in the graph, as far as a vocabulary needs it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from zoo.text.canonical import canonical_tables
+from zoo.text.expansion import Expansion
+from zoo.text.tables import code_point_table, lookup_table
 
 _CODE_POINT_BITS = 21  # U+10FFFF, the last one, needs as many
 
@@ -37,18 +38,18 @@ class Composition(tf.Module):
     Axes: B batch, T length.
 
     Args:
-        vocabulary: Single characters, each its own NFC.
+        vocabulary: single characters, each its own NFC.
     """
 
     def __init__(self, vocabulary: Collection[str]):
         super().__init__()
         tables = canonical_tables(vocabulary)
         self._passes = tables.passes
-        self._watched = _code_point_table(dict.fromkeys(tables.watched, 1))
-        self._classes = _code_point_table(tables.classes)
+        self._watched = code_point_table(dict.fromkeys(tables.watched, 1))
+        self._classes = code_point_table(tables.classes)
         self._expansions = Expansion(tables.expansions) if tables.expansions else None
         self._spellings = Expansion(tables.spellings) if tables.spellings else None
-        self._pairs = _table(
+        self._pairs = lookup_table(
             [_pair_key(ord(base), ord(mark)) for base, mark in tables.pairs],
             [ord(composed) for composed in tables.pairs.values()],
             tf.int64,
@@ -58,10 +59,10 @@ class Composition(tf.Module):
         """Composes the code points of each text.
 
         Args:
-            texts: Code points, int32, shape `[B, (T)]`.
+            texts: code points, int32 ragged `(B, T)`.
 
         Returns:
-            Code points, int32, shape `[B, (T)]`, in rows of their own lengths.
+            Code points, int32 ragged `(B, T)`, in rows of their own lengths.
         """
         if self._watched is None:
             return texts
@@ -73,7 +74,7 @@ class Composition(tf.Module):
         return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
     def _normalized(self, texts: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the new values and row splits. Works on flat values, `rows` telling the row of each."""
+        """The new values and row splits. Works on flat values, `rows` telling the row of each."""
         values, rows = texts.values, texts.value_rowids()
         if self._expansions is not None:
             values, rows = self._expansions(values, rows)
@@ -105,27 +106,6 @@ class Composition(tf.Module):
         return tuple(tf.boolean_mask(each, ~taken) for each in (values, classes, rows))
 
 
-class Expansion(tf.Module):
-    """Replaces single code points by sequences."""
-
-    def __init__(self, sequences: Mapping[str, str]):
-        super().__init__()
-        self._choices = _code_point_table({character: i for i, character in enumerate(sequences, start=1)})
-        # Row 0 is for all other characters; -1 fills the rows.
-        self._pieces = np.full([1 + len(sequences), max(map(len, sequences.values()))], -1, np.int32)
-        for row, sequence in zip(self._pieces[1:], sequences.values(), strict=True):
-            row[: len(sequence)] = [ord(piece) for piece in sequence]
-
-    def __call__(self, values: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Replaces code points, and gives each one of a sequence the row of what it stands for; shapes `[N]`."""
-        choices = self._choices.lookup(values)
-        pieces = tf.gather(tf.constant(self._pieces), choices)  # [values, the longest sequence]
-        first = tf.where(choices == 0, values, pieces[:, 0])
-        pieces = tf.concat([first[:, tf.newaxis], pieces[:, 1:]], axis=1)
-        kept = pieces >= 0
-        return tf.boolean_mask(pieces, kept), tf.repeat(rows, tf.math.count_nonzero(kept, axis=1))
-
-
 def _reordered(values: tf.Tensor, classes: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Sorts each run of marks by class. A run never leaves its row, so `rows` stays as it is."""
     # The number of the run grows at each base, and with the row at its border.
@@ -135,7 +115,7 @@ def _reordered(values: tf.Tensor, classes: tf.Tensor, rows: tf.Tensor) -> tuple[
 
 
 def _bases(classes: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns, for each position, that of the last base before it, and whether there is one in its row."""
+    """For each position that of the last base before it, and whether there is one in its row."""
     is_base = classes == 0
     positions = tf.concat([tf.constant([0], tf.int64), tf.where(is_base)[:, 0]], axis=0)
     counts = tf.cumsum(tf.cast(is_base, tf.int32), exclusive=True)
@@ -146,15 +126,3 @@ def _bases(classes: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _pair_key(base: Any, mark: Any) -> Any:
     """Packs two code points, or two tensors of int64 of them, into integers of 42 bits."""
     return base * 2**_CODE_POINT_BITS + mark
-
-
-def _code_point_table(mapping: Mapping[str, int]) -> Any:
-    return _table([ord(character) for character in mapping], list(mapping.values()), tf.int32)
-
-
-def _table(keys: list[int], values: list[int], key_dtype: tf.DType) -> Any:
-    """Returns a table which gives 0 for what it lacks, or None if there is nothing in it."""
-    if not keys:
-        return None
-    pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, key_dtype), tf.constant(values, tf.int32))
-    return tf.lookup.StaticHashTable(pairs, default_value=0)

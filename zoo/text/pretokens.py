@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 from tokenizers import Regex, normalizers
 
-from zoo.text.normalization import Expansion
+from zoo.text.expansion import Expansion
 
 # In no UTF-8, so that it can neither be in a text nor be matched by the patterns.
 _SEPARATOR = b"\xff"
@@ -21,12 +21,14 @@ def split_into_words(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     follows. The classes of characters are those of the `tokenizers` library, which may know more of Unicode than
     TensorFlow.
 
+    Axes: B batch, W words of all texts.
+
     Args:
-        texts: Valid UTF-8, shape `[B]`.
+        texts: valid UTF-8, `(B,)`.
 
     Returns:
-        All words of all texts in their order, none of them empty, and the index of the text of each, int64. Shapes
-        `[W]`.
+        All words of all texts in their order, none of them empty, `(W,)`, and the index of the text of each, int64
+        `(W,)`.
     """
     before_last_space, word = _patterns()
     # TensorFlow's expressions have no look-ahead. So the last of several spaces before a word is cut off first: no
@@ -34,7 +36,7 @@ def split_into_words(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     texts = tf.strings.regex_replace(texts, before_last_space, rb"\1" + _SEPARATOR + rb"\2")
     texts = tf.strings.regex_replace(texts, word, rb"\0" + _SEPARATOR)
     split = tf.raw_ops.StringSplitV2(input=texts, sep=_SEPARATOR)
-    kept = tf.where(split.values != b"")[:, 0]  # [W]
+    kept = tf.where(split.values != b"")[:, 0]  # (W,)
     return tf.gather(split.values, kept), tf.gather(split.indices[:, 0], kept)
 
 
@@ -49,7 +51,7 @@ class Lowercase(tf.Module):
         self._expansion = Expansion(_lowered())
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
-        """Turns texts of any bytes into valid UTF-8 in lower case, shape `[B]`."""
+        """Turns texts of any bytes `(B,)` into valid UTF-8 in lower case, `(B,)`."""
         code_points = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         values, rows = self._expansion(code_points.values, code_points.value_rowids())
         lowered = tf.RaggedTensor.from_value_rowids(values, rows, code_points.nrows(), validate=False)
@@ -58,21 +60,21 @@ class Lowercase(tf.Module):
 
 @functools.cache
 def _patterns() -> tuple[str, str]:
-    """Returns the expressions for the end of whitespace before a word, in two groups, and for a word."""
+    """The expressions for the end of whitespace before a word, in two groups, and for a word."""
     letter, number, space = (_character_class(name) for name in (r"\p{L}", r"\p{N}", r"\s"))
     words = rf"'s|'t|'re|'ve|'m|'ll|'d| ?[{letter}]+| ?[{number}]+| ?[^{space}{letter}{number}]+|[{space}]+"
     return rf"([{space}])([{space}][^{space}])", words
 
 
 def _character_class(name: str) -> str:
-    """Returns the code points that a class of the library's regular expressions has, as ranges for RE2."""
+    """The code points that a class of the library's regular expressions has, as ranges for RE2."""
     members = normalizers.Replace(Regex(f"[^{name}]+"), "").normalize_str(_all_characters())
     ranges = (f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in _ranges(map(ord, members)))
     return "".join(ranges)
 
 
 def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Returns the first and the last of each run of consecutive numbers."""
+    """The first and the last of each run of consecutive numbers."""
     # Inside a run, number and index grow alike.
     for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
@@ -81,7 +83,7 @@ def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 @functools.cache
 def _lowered() -> dict[str, str]:
-    """Returns the lower case of each character that the library changes."""
+    """The lower case of each character that the library changes."""
     lowercase = normalizers.Lowercase().normalize_str
     characters = _all_characters()
     # Most stretches have no upper case, and one call tells.
@@ -91,5 +93,5 @@ def _lowered() -> dict[str, str]:
 
 
 def _all_characters() -> str:
-    """Returns all that UTF-8 can spell."""
+    """All that UTF-8 can spell."""
     return "".join(map(chr, itertools.chain(range(0xD800), range(0xE000, 0x110000))))

@@ -1,7 +1,7 @@
 """What every tokenizer of the zoo shares: the special ids, padding, end tokens and the pieces that pictures show."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -14,34 +14,30 @@ SPECIAL_PIECES = ("", "<unk>", "<s>", "</s>")
 REPLACEMENT = "\ufffd"
 
 
+def previous(ids: tf.Tensor) -> tf.Tensor:
+    """What a decoder reads to write ids `(B, T)`, each the id before it and START before the first: `(B, T)`."""
+    return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=START)
+
+
 class Tokenizer(tf.Module):
     """Base of tokenizers that run in the graph: strings to ids and back.
 
     A tokenizer is made of core TensorFlow operations and lookup tables that it tracks. As an attribute of a `tf.Module`
     or a model it is saved with it, and any loader of SavedModels can run it.
 
-    Ids 0 to 3 mean the same in every tokenizer: padding, unknown, start, end. The vocabulary follows from 4.
+    Ids 0 to 3 mean the same in every tokenizer: `PADDING` fills rows up to the longest of a batch, `UNKNOWN` is what
+    the vocabulary lacks, a decoder begins with `START`, and `detokenize` reads no further than `END`. The vocabulary
+    follows from 4.
 
     A subclass sets its own attributes, calls `super().__init__(pieces, contents)` and gives `_split`, `_join` and
     `get_config`.
 
     Axes: B batch, T length.
 
-    Attributes:
-        padding: The id 0, which fills rows up to the longest of a batch.
-        unknown: The id 1, for what the vocabulary lacks.
-        start: The id 2, with which a decoder begins.
-        end: The id 3, after which `detokenize` reads no further.
-
     Args:
-        pieces: The visible piece of each id from 4 on, in the order of the ids.
-        contents: The bytes that each of these ids writes.
+        pieces: the visible piece of each id from 4 on, in the order of the ids.
+        contents: the bytes that each of these ids writes.
     """
-
-    padding: ClassVar[int] = PADDING
-    unknown: ClassVar[int] = UNKNOWN
-    start: ClassVar[int] = START
-    end: ClassVar[int] = END
 
     def __init__(self, pieces: Sequence[str], contents: Sequence[bytes]):
         super().__init__()
@@ -56,9 +52,6 @@ class Tokenizer(tf.Module):
         """How many ids there are, the four special ones included."""
         return len(self._pieces) - 1
 
-    def __len__(self) -> int:
-        return self.size
-
     def tokenize(
         self, texts: Any, add_start: bool = False, add_end: bool = False, max_length: int | None = None
     ) -> tf.Tensor:
@@ -67,21 +60,21 @@ class Tokenizer(tf.Module):
         Works on any bytes: what is unknown or broken becomes the unknown id, never an error.
 
         T is at least 1: a batch of empty strings gives one column of padding, and a batch of no strings the shape
-        `[0, 1]`. A model then never sees a sequence without positions, on which reductions and softmax are undefined.
+        `(0, 1)`. A model then never sees a sequence without positions, on which reductions and softmax are undefined.
 
         Args:
-            texts: Strings in UTF-8, shape `[B]`.
-            add_start: Whether each row begins with the start id.
-            add_end: Whether the last id of each row is followed by the end id.
-            max_length: The most ids a row may have, start and end included; the rest of its text is left out. None
+            texts: strings in UTF-8, `(B,)`.
+            add_start: whether each row begins with the start id.
+            add_end: whether the last id of each row is followed by the end id.
+            max_length: the most ids a row may have, start and end included; the rest of its text is left out. None
                 means no limit.
 
         Returns:
-            Ids, int32, shape `[B, T]`.
+            Ids, int32 `(B, T)`.
 
         Raises:
-            ValueError: If `texts` is known not to have one axis, or does not hold strings; or if `max_length` leaves
-                no room for an id of the text.
+            ValueError: `texts` are known not to have one axis, or are no strings; or `max_length` leaves no room for an
+                id of the text.
         """
         texts = checked_texts(texts)
         return self._padded(self._split(texts), texts.shape[0], add_start, add_end, max_length)
@@ -93,12 +86,14 @@ class Tokenizer(tf.Module):
         if max_length is not None:
             room = max_length - int(add_start) - int(add_end)
             if room < 1:
-                raise ValueError(f"max_length: expected room for an id beside start and end. Received {max_length}")
+                raise ValueError(
+                    f"`max_length` must leave room for an id beside start and end. Received: max_length={max_length}"
+                )
             ids = ids[:, :room]
         lengths = ids.row_lengths()
         # Of the ids without the start id. The maximum over no rows at all is the least integer.
         width = tf.maximum(tf.reduce_max(lengths) + int(add_end), 1 - int(add_start))
-        dense = ids.to_tensor(default_value=PADDING, shape=tf.stack([tf.constant(-1, tf.int64), width]))  # [B, T]
+        dense = ids.to_tensor(default_value=PADDING, shape=tf.stack([tf.constant(-1, tf.int64), width]))  # (B, T)
         if add_end:
             at_end = tf.range(width)[tf.newaxis, :] == lengths[:, tf.newaxis]
             dense = tf.where(at_end, END, dense)
@@ -113,21 +108,21 @@ class Tokenizer(tf.Module):
         ids beyond the vocabulary become U+FFFD. The strings are valid UTF-8 whatever the ids.
 
         Args:
-            ids: Integers of any width, shape `[B, T]`.
+            ids: integers of any width, `(B, T)`.
 
         Returns:
-            Strings in UTF-8, shape `[B]`.
+            Strings in UTF-8, `(B,)`.
 
         Raises:
-            ValueError: If `ids` is known not to have two axes, or does not hold integers.
+            ValueError: `ids` are known not to have two axes, or are no integers.
         """
         ids = _checked_ids(ids)
         before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0
-        kept = before_end & (ids != PADDING) & (ids != START)  # [B, T]
+        kept = before_end & (ids != PADDING) & (ids != START)  # (B, T)
         known = (ids >= len(SPECIAL_PIECES)) & (ids < self.size)
         # Narrowed after the test, so that a wide id does not wrap round into the vocabulary.
         values = tf.boolean_mask(tf.cast(tf.where(known, ids, UNKNOWN), tf.int32), kept)
-        lengths = tf.math.count_nonzero(kept, axis=1)  # [B]
+        lengths = tf.math.count_nonzero(kept, axis=1)  # (B,)
         texts = self._join(tf.RaggedTensor.from_row_lengths(values, lengths, validate=False))
         return tf.ensure_shape(texts, [ids.shape[0]])
 
@@ -138,13 +133,13 @@ class Tokenizer(tf.Module):
         U+FFFD.
 
         Args:
-            ids: Integers of any width, shape `[B, T]`.
+            ids: integers of any width, `(B, T)`.
 
         Returns:
-            Strings in UTF-8, shape `[B, T]`.
+            Strings in UTF-8, `(B, T)`.
 
         Raises:
-            ValueError: If `ids` is known not to have two axes, or does not hold integers.
+            ValueError: `ids` are known not to have two axes, or are no integers.
         """
         ids = _checked_ids(ids)
         inside = (ids >= 0) & (ids < self.size)
@@ -156,7 +151,7 @@ class Tokenizer(tf.Module):
         Padding, start and end write nothing; the unknown id and ids beyond the vocabulary write U+FFFD.
 
         Args:
-            ids: Integers of any width and shape.
+            ids: integers of any width and shape.
 
         Returns:
             Strings of bytes, of the same shape.
@@ -171,46 +166,43 @@ class Tokenizer(tf.Module):
         return max(map(len, self._contents))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, fit for JSON."""
+        """The constructor's arguments, fit for JSON."""
         raise NotImplementedError
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds a tokenizer from what `get_config` returned.
-
-        Args:
-            config: The constructor's arguments.
-
-        Returns:
-            A tokenizer that gives the same ids.
-        """
+        """The tokenizer that `get_config` describes; it gives the same ids."""
         return cls(**config)
 
     def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Turns strings, shape `[B]`, into ids without special ones but the unknown, int32, shape `[B, (T)]`."""
+        """Turns strings `(B,)` into ids without special ones but the unknown, int32 ragged `(B, T)`."""
         raise NotImplementedError
 
     def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Turns ids that are of the vocabulary or unknown, int32, shape `[B, (T)]`, into strings, shape `[B]`."""
+        """Turns ids that are of the vocabulary or unknown, int32 ragged `(B, T)`, into strings `(B,)`."""
         raise NotImplementedError
 
 
 def checked_texts(texts: Any) -> tf.Tensor:
-    """Returns `texts` as a tensor of strings with one axis, or raises `ValueError`."""
+    """The texts as a tensor of strings `(B,)`.
+
+    Raises:
+        ValueError: they are known not to have one axis, or are no strings.
+    """
     # An empty Python list would otherwise become a tensor of floats.
     texts = tf.constant([], tf.string) if isinstance(texts, list | tuple) and not texts else tf.convert_to_tensor(texts)
     if texts.dtype != tf.string or texts.shape.rank not in (None, 1):
         raise ValueError(
-            "texts: expected a batch of strings, shape [B]; put a single string into a list. "
-            f"Received {texts.dtype.name} of shape {texts.shape}"
+            "`texts` must be a batch of strings `(B,)`; put a single string into a list. "
+            f"Received: {texts.dtype.name} of shape {texts.shape}"
         )
     return tf.ensure_shape(texts, [None])
 
 
 def _checked_ids(ids: Any) -> tf.Tensor:
-    """Returns `ids` as a tensor of int64 with two axes, or raises `ValueError`."""
+    """The ids as a tensor, int64 `(B, T)`."""
     ids = tf.convert_to_tensor(ids)
     if not ids.dtype.is_integer or ids.shape.rank not in (None, 2):
-        raise ValueError(f"ids: expected integers of shape [B, T]. Received {ids.dtype.name} of shape {ids.shape}")
+        raise ValueError(f"`ids` must be integers `(B, T)`. Received: {ids.dtype.name} of shape {ids.shape}")
     # Wide enough for comparison with the size of any vocabulary.
     return tf.cast(tf.ensure_shape(ids, [None, None]), tf.int64)

@@ -73,24 +73,26 @@ def date_locale(name: str) -> DateLocale:
     """
     if name not in localedata.locale_identifiers():
         raise ValueError(
-            f"Expected a CLDR locale, received {name!r}; the nearest known ones are "
-            f"{', '.join(_nearest_locales(name))}."
+            "A locale must be one of the CLDR's; the nearest known ones are "
+            f"{', '.join(_nearest_locales(name))}. Received: {name!r}"
         )
     data = localedata.LocaleDataDict(_load(name))
     names = {field: _names(data, path) for field, path in _NAMED.items()}
     patterns = _patterns(data, names)
     if not patterns:
-        raise ValueError(f"Locale {name!r} has no date pattern that can be read one way only; choose another locale.")
+        raise ValueError(
+            f"A locale must have a date pattern that can be read one way only. Received: {name!r}, which has none"
+        )
     return DateLocale(name, _script(name), patterns, _numbering_systems(data), names)
 
 
-def is_unambiguous(pattern: str) -> bool:
+def _is_unambiguous(pattern: str) -> bool:
     """Whether the shape of a CLDR date pattern leaves one reading only.
 
     That takes year, month and day once each, the year in full, the month in words unless the order is year, month,
     day, and something between any two numbers. A weekday and an era in words may stand beside them.
     """
-    fields = date_fields(pattern)
+    fields = _date_fields(pattern)
     if not all(field in _NUMERIC or field in _NAMED for field in fields):
         return False
     roles = [_ROLE.get(letter, letter) for letter, _ in fields]
@@ -100,7 +102,7 @@ def is_unambiguous(pattern: str) -> bool:
     return (order == "yMd" or _month_field(pattern) in _NAMED) and not _numbers_touch(pattern)
 
 
-def date_fields(pattern: str) -> list[Field]:
+def _date_fields(pattern: str) -> list[Field]:
     """The fields of a CLDR pattern in order: 'd. MMM y' has ('d', 1), ('M', 3) and ('y', 1)."""
     return [value for kind, value in pattern_tokens(pattern) if kind == "field"]
 
@@ -111,7 +113,7 @@ def pattern_tokens(pattern: str) -> list[tuple[str, Any]]:
 
 
 def _month_field(pattern: str) -> Field:
-    return next(field for field in date_fields(pattern) if field[0] in "ML")
+    return next(field for field in _date_fields(pattern) if field[0] in "ML")
 
 
 def _numbers_touch(pattern: str) -> bool:
@@ -133,7 +135,7 @@ def _patterns(data: Mapping, names: Mapping[Field, tuple[str, ...]]) -> tuple[st
     chosen: dict[tuple, str] = {}
     for candidate in candidates:
         for pattern in (candidate, _as_typed(candidate)):
-            if is_unambiguous(pattern) and _months_differ(pattern, names):
+            if _is_unambiguous(pattern) and _months_differ(pattern, names):
                 # Names in place of fields: where MMM and MMMM have the same names, two patterns are one.
                 written = tuple(names.get(value, value) for _, value in pattern_tokens(pattern))
                 chosen.setdefault(written, pattern)

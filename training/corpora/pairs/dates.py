@@ -15,9 +15,9 @@ from training.corpora.pairs.cldr import Field, date_locale, pattern_tokens
 from training.corpora.pairs.corpus import PairCorpus
 from training.corpora.pairs.numerals import numeral
 
-FIRST_DAY = datetime.date(1900, 1, 1)
-LAST_DAY = datetime.date(2099, 12, 31)
-NUM_DAYS = (LAST_DAY - FIRST_DAY).days + 1  # 73,049
+_FIRST_DAY = datetime.date(1900, 1, 1)
+_LAST_DAY = datetime.date(2099, 12, 31)
+_NUM_DAYS = (_LAST_DAY - _FIRST_DAY).days + 1  # 73,049
 
 DEFAULT_LOCALES = (
     # Latin script
@@ -68,16 +68,16 @@ class Dates(PairCorpus):
         for name in locales:
             date_locale(name)
         if repeated := sorted({name for name in locales if locales.count(name) > 1}):
-            raise ValueError(f"Expected each locale once, received {', '.join(repeated)} twice or more; list it once.")
+            raise ValueError(f"`locales` must name each locale once. Received: {', '.join(repeated)} more than once")
         return locales
 
     @pydantic.model_validator(mode="after")
     def _check_days(self) -> Dates:
         held_out = self.validation_days + self.test_days
-        if held_out >= NUM_DAYS:
+        if held_out >= _NUM_DAYS:
             raise ValueError(
-                f"Expected validation_days + test_days below {NUM_DAYS}, the days from 1900 to 2099, "
-                f"received {held_out}; hold out fewer."
+                f"`validation_days` and `test_days` must be below {_NUM_DAYS} together, the days from 1900 to 2099. "
+                f"Received: {held_out}"
             )
         return self
 
@@ -91,10 +91,10 @@ class Dates(PairCorpus):
         return "exact_match"
 
     def _days(self, split: str) -> list[datetime.date]:
-        order = np.argsort(_random_rows(self.seed, "days", NUM_DAYS, 1)[:, 0], kind="stable").tolist()
+        order = np.argsort(_random_rows(self.seed, "days", _NUM_DAYS, 1)[:, 0], kind="stable").tolist()
         first, second = self.test_days, self.test_days + self.validation_days
         numbers = {"test": order[:first], "validation": order[first:second], "train": order[second:]}[split]
-        return [FIRST_DAY + datetime.timedelta(days=number) for number in numbers]
+        return [_FIRST_DAY + datetime.timedelta(days=number) for number in numbers]
 
     def _read(self, split: str) -> Iterator[tuple[str, str, str]]:
         days = self._days(split)
@@ -131,19 +131,21 @@ def format_date(
         '२१ नवंबर २०२६'
     """
     if day.year < 1000:
-        raise ValueError(f"Expected a year of four digits, received {day.isoformat()}; choose a day from 1000 on.")
+        raise ValueError(f"`day` must have a year of four digits, from 1000 on. Received: day={day.isoformat()}")
     text = "".join([part if isinstance(part, str) else part(day) for part in _parts(locale, pattern, digits)])
     if casing is None:
         return text
-    return recase(text, _one_of(casing, _casings(locale), f"a casing of {locale!r}"), locale.partition("_")[0])
+    casing = _one_of("casing", casing, _casings(locale), f"a casing of {locale!r}")
+    return recase(text, casing, locale.partition("_")[0])
 
 
 @cache
 def _parts(locale: str, pattern: str | None, digits: str | None) -> tuple[str | Callable[[datetime.date], str], ...]:
     """A pattern compiled once; Babel's own formatting looks every name up anew for every day."""
     known = date_locale(locale)
-    digits = _one_of(digits, known.numbering_systems, f"a numbering system of {locale!r}")
-    pattern = _one_of(pattern, known.patterns_in(digits), f"an unambiguous pattern of {locale!r} in {digits!r} digits")
+    digits = _one_of("digits", digits, known.numbering_systems, f"a numbering system of {locale!r}")
+    patterns = known.patterns_in(digits)
+    pattern = _one_of("pattern", pattern, patterns, f"an unambiguous pattern of {locale!r} in {digits!r} digits")
     return tuple(
         value if kind == "chars" else _field_writer(value, known.names.get(value), digits)
         for kind, value in pattern_tokens(pattern)
@@ -162,10 +164,11 @@ def _field_writer(field: Field, names: tuple[str, ...] | None, digits: str) -> C
     return lambda day: names[0]  # the era
 
 
-def _one_of(value: str | None, choices: tuple[str, ...], what: str) -> Any:
+def _one_of(name: str, value: str | None, choices: tuple[str, ...], what: str) -> Any:
     """The value, or the first choice for None."""
     if value is not None and value not in choices:
-        raise ValueError(f"Expected {what}, received {value!r}; there is {', '.join(map(repr, choices)) or 'none'}.")
+        there_is = ", ".join(map(repr, choices)) or "none"
+        raise ValueError(f"`{name}` must be {what}; there is {there_is}. Received: {name}={value!r}")
     return choices[0] if value is None else value
 
 

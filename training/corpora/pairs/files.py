@@ -73,34 +73,48 @@ class FilePairs(PairCorpus):
 
     @pydantic.field_validator("train", "validation", "test", mode="before")
     @classmethod
-    def _one_or_two(cls, value: Any) -> Any:
+    def _one_or_two(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
         paths = value if isinstance(value, list | tuple) else [value] * 2
         if value is None or (len(paths) == 2 and all(isinstance(path, str | Path) for path in paths)):
             return value
-        raise ValueError(f"expected one path (a TSV file) or a list of two ([source, target]), got {value!r}")
+        name = info.field_name
+        raise ValueError(
+            f"`{name}` must be one path (a TSV file) or a list of two ([source, target]). Received: {name}={value!r}"
+        )
 
     @pydantic.field_validator("source_column", "target_column", mode="before")
     @classmethod
-    def _number_or_name(cls, value: Any) -> Any:
+    def _number_or_name(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
         if (type(value) is int and value >= 1) or (isinstance(value, str) and value):
             return value
-        raise ValueError(f"expected a column's number, from 1, or its header's name, got {value!r}")
+        name = info.field_name
+        raise ValueError(
+            f"`{name}` must be a column's number, from 1, or its header's name. Received: {name}={value!r}"
+        )
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Self:
         for split in ("validation", "test"):
             if getattr(self, split) is not None and getattr(self, f"{split}_pairs") is not None:
-                raise ValueError(f"expected either {split} (a file) or {split}_pairs (held out of train), got both")
+                raise ValueError(
+                    f"Give `{split}` (a file) or `{split}_pairs` (held out of `train`), not both. "
+                    f"Received: {split}={getattr(self, split)}, {split}_pairs={getattr(self, f'{split}_pairs')}"
+                )
         columns = {name: getattr(self, name) for name in ("source_column", "target_column")}
         # Not by what was set: a run's recipe.json sets everything, to its default if need be.
         told = [name for name in (*columns, "header") if getattr(self, name) != type(self).model_fields[name].default]
         if told and not any(isinstance(files, Path) for files in (self.train, self.validation, self.test)):
-            raise ValueError(f"{', '.join(told)}: of use for a TSV only, and every split is a list of two files")
+            listed = ", ".join(f"`{name}`" for name in told)
+            raise ValueError(f"{listed} must be left out: every split is a list of two files, and no TSV")
         for name, column in columns.items():
             if isinstance(column, str) and not self.header:
-                raise ValueError(f"{name} = {column!r} is a header's name: set header = true, or give a number from 1")
+                raise ValueError(
+                    f"`{name}` must be a number from 1, or `header` true for a name. Received: {name}={column!r}"
+                )
         if self.source_column == self.target_column:
-            raise ValueError(f"source_column and target_column are the same, {self.source_column!r}")
+            raise ValueError(
+                f"`source_column` and `target_column` must differ. Received: {self.source_column!r} for both"
+            )
         return self
 
     @property

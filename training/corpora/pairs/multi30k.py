@@ -57,7 +57,7 @@ class Multi30k(PairCorpus):
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.source == self.target:
-            raise ValueError(f"source and target are the same language, {self.source!r}")
+            raise ValueError(f"`source` and `target` must be different languages. Received: {self.source!r} for both")
         return self
 
     @property

@@ -37,7 +37,7 @@ class TfdsPairs(TfdsCorpus, PairCorpus):
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.source is not None and self.source == self.target:
-            raise ValueError(f"source and target are the same feature, {self.source!r}")
+            raise ValueError(f"`source` and `target` must be different features. Received: {self.source!r} for both")
         return self
 
     @property

@@ -15,7 +15,7 @@ class AttentionMask:
 
     Axes: B batch, H heads, T queries, S keys.
 
-    Args:
+    Attributes:
         pairs: boolean `(B, H, T, S)`, where each axis may also be 1.
         queries: boolean `(B, T)`; a query where it is False attends to nothing.
         keys: boolean `(B, S)`.

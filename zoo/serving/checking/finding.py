@@ -12,7 +12,7 @@ _PLACES, _FINDINGS, _LETTERS = 3, 20, 120
 class Finding:
     """Something that a stock TensorFlow Serving would refuse or stumble over.
 
-    Args:
+    Attributes:
         rule: the rule's name, such as `unnamed-output`.
         folder: the version's folder, or the model's.
         where: the file, function and node, or signature and tensor; the first few of them where there are many.

@@ -22,7 +22,7 @@ from zoo.serving.checking.warm_up import check_warm_up
 class Checked:
     """A folder that was looked at.
 
-    Args:
+    Attributes:
         folder: a version's, or the model's for what is wrong between versions.
         findings: what was found in it.
         seen: how many signatures, functions and so on were looked at; None if there was no graph to read.
@@ -37,7 +37,7 @@ class Checked:
 class Report:
     """What was looked at, and found.
 
-    Args:
+    Attributes:
         path: as it was given.
         folders: the model's folder, if something is wrong with it, and each version.
     """

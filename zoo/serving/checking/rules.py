@@ -109,7 +109,7 @@ MISSING_ASSET = Rule(
 UNREADABLE_WARM_UP = Rule(
     "unreadable-warm-up",
     "A server refuses the version.",
-    "Write the records with tf.io.TFRecordWriter, each a serialized PredictionLog, without compression.",
+    "Write the records with tf.io.TFRecordWriter, each a serialised PredictionLog, without compression.",
 )
 UNFIT_WARM_UP = Rule(
     "unfit-warm-up",

@@ -19,7 +19,7 @@ from training.corpora.error import CorpusError
 from training.corpora.pairs import dates
 from training.corpora.pairs.casing import CASED_SCRIPTS, CASINGS
 from training.corpora.pairs.cldr import date_locale
-from training.corpora.pairs.dates import DEFAULT_LOCALES, NUM_DAYS, Dates, format_date
+from training.corpora.pairs.dates import DEFAULT_LOCALES, Dates, format_date
 from training.corpora.pairs.numerals import HAN_SYSTEMS, numeral
 
 SATURDAY = datetime.date(2026, 11, 21)
@@ -209,11 +209,11 @@ def test_the_days_follow_from_the_seed_alone():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"locales": ("fr", "pt-BR")}, "received 'pt-BR'; the nearest known ones are pt_BR"),
-        ({"locales": ("kkj",)}, "'kkj' has no date pattern that can be read one way only"),
+        ({"locales": ("fr", "pt-BR")}, "the nearest known ones are pt_BR.* Received: 'pt-BR'"),
+        ({"locales": ("kkj",)}, "date pattern that can be read one way only. Received: 'kkj'"),
         ({"locales": ()}, "at least 1 item"),
-        ({"locales": ("fr", "de", "fr")}, "each locale once, received fr twice"),
-        ({"test_days": NUM_DAYS - 1, "validation_days": 1}, "below 73049, .* received 73049; hold out fewer"),
+        ({"locales": ("fr", "de", "fr")}, "`locales` must name each locale once. Received: fr more than once"),
+        ({"test_days": 73048, "validation_days": 1}, "must be below 73049 together, .* Received: 73049"),
         ({"test_days": 0}, "greater than 0"),
         ({"seed": -1}, "greater than or equal to 0"),
         ({"train_exmaples": 10}, "Extra inputs"),
@@ -227,13 +227,16 @@ def test_bad_fields(fields, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((SATURDAY, "xx"), "Expected a CLDR locale, received 'xx'"),
-        ((SATURDAY, "fr", "d/M/yy"), "unambiguous pattern of 'fr' .* received 'd/M/yy'; there is 'EEEE d MMMM y'"),
-        ((SATURDAY, "zh", "y/M/d", "hanidec"), "in 'hanidec' digits, received 'y/M/d'; there is 'y年"),
-        ((SATURDAY, "fr", None, "deva"), "numbering system of 'fr', received 'deva'; there is 'latn'"),
-        ((SATURDAY, "fr", None, None, "loud"), "casing of 'fr', received 'loud'; there is 'lower'"),
-        ((SATURDAY, "hi", None, None, "upper"), "casing of 'hi', received 'upper'; there is none"),
-        ((datetime.date(999, 1, 1), "fr"), "four digits, received 0999-01-01"),
+        ((SATURDAY, "xx"), "must be one of the CLDR's; .* Received: 'xx'"),
+        (
+            (SATURDAY, "fr", "d/M/yy"),
+            "unambiguous pattern of 'fr' .*; there is 'EEEE d MMMM y'.* Received: pattern='d/M/yy'",
+        ),
+        ((SATURDAY, "zh", "y/M/d", "hanidec"), "in 'hanidec' digits; there is 'y年.* Received: pattern='y/M/d'"),
+        ((SATURDAY, "fr", None, "deva"), "numbering system of 'fr'; there is 'latn'. Received: digits='deva'"),
+        ((SATURDAY, "fr", None, None, "loud"), "casing of 'fr'; there is 'lower'.* Received: casing='loud'"),
+        ((SATURDAY, "hi", None, None, "upper"), "casing of 'hi'; there is none. Received: casing='upper'"),
+        ((datetime.date(999, 1, 1), "fr"), "four digits, .* Received: day=0999-01-01"),
     ],
 )
 def test_bad_calls_of_format_date(arguments, message):

@@ -227,8 +227,8 @@ def test_every_file_of_every_language_has_a_checksum():
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"source": "de"}, "source and target are the same language, 'de'"),
-        ({"target": "en"}, "source and target are the same language, 'en'"),
+        ({"source": "de"}, "`source` and `target` must be different languages. Received: 'de' for both"),
+        ({"target": "en"}, "`source` and `target` must be different languages. Received: 'en' for both"),
         ({"source": "german"}, "Input should be 'en' or 'de'"),
         ({"split": "train"}, "Extra inputs are not permitted"),
     ],

@@ -29,9 +29,9 @@ def zoo_step(optimizer: str, jit_compile: bool):
     """Ours."""
     import tensorflow as tf
 
-    from training.optimization import make_optimizer
-    from training.recipe_tables import TrainingConfig
-    from training.token_prediction import TokenPrediction
+    from training.fitting.optimization import make_optimizer
+    from training.fitting.token_prediction import TokenPrediction
+    from training.schema.recipe_tables import TrainingConfig
     from zoo.models import GPT
 
     model = GPT(CHARACTERS, UNITS, HEADS, LAYERS, LENGTH)

@@ -22,10 +22,10 @@ import numpy as np
 from results import Recording, Table, options
 
 from training.corpora.pairs import Dates, Pairs
-from training.evaluation import Evaluation, Tally, evaluate
-from training.fitting import fit
+from training.fitting.fit import fit
+from training.schema.translator_tables import TranslatorRecipe
+from training.scoring.evaluation import Evaluation, Tally, evaluate
 from training.translation import prepare_pairs
-from training.translator_tables import TranslatorRecipe
 
 ATTENTIONS = ("none", "additive", "concat", "general", "dot", "scaled")
 LOCALES = ("en", "fr", "de", "es", "pt", "it", "nl", "sv")

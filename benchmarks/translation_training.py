@@ -39,8 +39,8 @@ def keras_step(model):
 
 def zoo_step(dropout: float, feed_forward_dropout: float, jit_compile: bool):
     """Ours."""
-    from training.optimization import FusedAdam
-    from training.token_prediction import TokenPrediction
+    from training.fitting.optimization import FusedAdam
+    from training.fitting.token_prediction import TokenPrediction
     from zoo.models import Transformer
 
     model = Transformer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from training.recipe_tables import BytePairConfig, CharactersConfig
+from training.schema.recipe_tables import BytePairConfig, CharactersConfig
 from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
 
 

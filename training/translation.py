@@ -8,22 +8,22 @@ from typing import Any
 import keras
 import numpy as np
 
-from training.bleu import corpus_bleu
-from training.bpe_dropout import Sampler
-from training.card import card
+from training.batches.bpe_dropout import Sampler
+from training.batches.pair_batches import Batches, encode
+from training.cards.translator_card import card
 from training.corpora.pairs import PairCorpus, Pairs
-from training.evaluation import evaluate
-from training.fitting import Prepared
+from training.fitting.fit import Prepared
 from training.learn_tokenizer import learn_tokenizer
-from training.pair_batches import Batches, encode
 from training.progress import progress_bar, say
-from training.recipe import blamed_on
-from training.translator_tables import TranslatorRecipe
+from training.schema.recipe import blamed_on
+from training.schema.translator_tables import TranslatorRecipe
+from training.scoring.bleu import corpus_bleu
+from training.scoring.evaluation import evaluate
 from zoo.models import RNNSeq2Seq, Transformer
 from zoo.run_layout import TRANSLATOR_FOLDER as SAVED_IN
+from zoo.tasks.text_to_text import TextToText
+from zoo.tasks.translator import Translator
 from zoo.text import Tokenizer
-from zoo.text_to_text import TextToText
-from zoo.translator import Translator
 
 logger = logging.getLogger(__name__)
 

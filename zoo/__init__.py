@@ -9,7 +9,7 @@
 
 import importlib
 
-_HOMES = {"TextGenerator": "zoo.text_generator", "Translator": "zoo.translator", "load": "zoo.loading"}
+_HOMES = {"TextGenerator": "zoo.tasks.text_generator", "Translator": "zoo.tasks.translator", "load": "zoo.loading"}
 _PACKAGES = ("decoding", "layers", "models", "pictures", "serving", "text")
 
 __all__ = ["TextGenerator", "Translator", "load"]

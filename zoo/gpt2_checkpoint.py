@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from zoo.models import GPT
+from zoo.tasks.text_generator import TextGenerator
 from zoo.text import END, START, BytePairTokenizer
-from zoo.text_generator import TextGenerator
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 _FILES = (CONFIG_FILE, WEIGHTS_FILE, "vocab.json", "merges.txt")

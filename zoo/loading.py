@@ -7,12 +7,12 @@ import pathlib
 from zoo.gpt2_checkpoint import is_gpt2, load_gpt2
 from zoo.run_layout import GENERATOR_FOLDER, TRANSLATOR_FOLDER
 from zoo.serving import newest_version, open_servable
-from zoo.text_continuation import TextContinuation
-from zoo.text_generator import CONFIG_FILE as GENERATOR_FILE
-from zoo.text_generator import TextGenerator
-from zoo.text_to_text import TextToText
-from zoo.translator import CONFIG_FILE as TRANSLATOR_FILE
-from zoo.translator import Translator
+from zoo.tasks.text_continuation import TextContinuation
+from zoo.tasks.text_generator import CONFIG_FILE as GENERATOR_FILE
+from zoo.tasks.text_generator import TextGenerator
+from zoo.tasks.text_to_text import TextToText
+from zoo.tasks.translator import CONFIG_FILE as TRANSLATOR_FILE
+from zoo.tasks.translator import Translator
 
 # By the folder in a run: the file that what is saved is known by, and who reads it.
 _SAVED: dict[str, tuple[str, type[Translator] | type[TextGenerator]]] = {

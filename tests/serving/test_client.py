@@ -16,11 +16,11 @@ from fake_models import LABELS, model_from, models
 from fake_serving import FakeGrpc, FakeRest, Refusal
 
 import zoo
-from zoo import text_continuation
 from zoo.models import GPT
 from zoo.serving import ServingClient, ServingError, export, open_servable
 from zoo.serving.clients import rest
 from zoo.serving.clients.metadata import Signature, TensorSpec, VersionStatus
+from zoo.tasks import text_continuation
 from zoo.text import CharacterTokenizer
 
 FAKES = {"rest": FakeRest, "grpc": FakeGrpc}

@@ -12,9 +12,9 @@ import pytest
 import zoo
 from training import language_modelling
 from training.corpora.error import CorpusError
-from training.fitting import fit
-from training.recipe import RecipeError, read_recipe
+from training.fitting.fit import fit
 from training.run import Run
+from training.schema.recipe import RecipeError, read_recipe
 from zoo.models import GPT
 from zoo.text import CharacterTokenizer
 

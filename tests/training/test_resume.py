@@ -15,10 +15,10 @@ import keras
 import numpy as np
 import pytest
 
-import training.fitting
-from training.checkpoint import CHECKPOINT_FILE, CheckpointError
+import training.fitting.fit
 from training.corpora.pairs import Pairs
-from training.recipe import read_recipe
+from training.fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
+from training.schema.recipe import read_recipe
 from training.translation import prepare_pairs
 
 
@@ -45,7 +45,7 @@ FLOAT16, BFLOAT16 = "training.precision=mixed_float16", "training.precision=mixe
 
 
 def fit(recipe, train, validation, folder, callbacks=()):
-    return training.fitting.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
+    return training.fitting.fit.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
 
 
 def short(*overrides):

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 import zoo
-from training.recipe import read_recipe
 from training.run import Run, read_back
+from training.schema.recipe import read_recipe
 
 WORDS = ["fade7", "abcdef1", "b0", "ccc3", ""]
 

@@ -126,7 +126,7 @@ def _shown(text: str, found: dict) -> str | None:
     if found.keys() == {"text", "score"}:
         return _one_line(found["text"])
     if found.keys() == {"log_probability", "tokens"}:
-        from zoo.results import Score
+        from zoo.tasks.results import Score
 
         perplexity = Score(text, **found).perplexity
         return f"{found['log_probability']:.4f}\t{found['tokens']}\t{perplexity:.4f}\t{_one_line(text)}"

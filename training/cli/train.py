@@ -36,7 +36,7 @@ def train(
     The same command goes on with a run that was stopped, from the end of its last epoch.
     """
     with user_errors():
-        from training.recipe import RecipeError, name_of, read_recipe
+        from training.schema.recipe import RecipeError, name_of, read_recipe
 
         name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
         if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
@@ -48,9 +48,9 @@ def train(
             parsed.corpus.check(split)
     import_tensorflow()
     import training.run
-    from training.checkpoint import CheckpointError
-    from training.headline import headlines, scored_on
+    from training.fitting.checkpoint import CheckpointError
     from training.progress import say
+    from training.scoring.headline import headlines, scored_on
 
     # Any other error of a training is ours, and shows where it is from.
     with user_errors((RecipeError, CheckpointError, OSError)):
@@ -76,7 +76,7 @@ def evaluate(
     them (runs/NAME): loss, perplexity and bits a byte.
     """
     with user_errors():
-        from training.recipe import read_recipe
+        from training.schema.recipe import read_recipe
 
         trained = load(model)
         from training import run
@@ -118,14 +118,14 @@ def list_(
     models: Annotated[pathlib.Path, typer.Option(help="Where exported models are.")] = MODELS,
 ) -> None:
     """List the recipes that can be trained and the models that were exported."""
-    from training import listing
+    from training.cli import listing
 
     listing.print_recipes()
     listing.print_models(models)
 
 
 def _print_scores(result: dict, split: str) -> None:
-    from training.headline import headlines
+    from training.scoring.headline import headlines
 
     if result["metric"] == "loss":
         for name, value in headlines(result).items():

@@ -117,7 +117,7 @@ def compare_lengths(
 ) -> None:
     """Draw BLEU by source length, of several models in one picture, from the scores that they were saved with."""
     with user_errors():
-        from training import length_plot
+        from training.scoring import length_plot
 
         typer.echo(length_plot.save(models, out))
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from zoo.atomic import temporary_sibling
 from zoo.serving.layout import versions
 from zoo.serving.warm_up import write_batching, write_warm_up
-from zoo.text_generator import TextGenerator
-from zoo.translator import Translator
+from zoo.tasks.text_generator import TextGenerator
+from zoo.tasks.translator import Translator
 
 
 def export(

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from zoo.serving.layout import SAVED_MODEL_FILE, newest_version
-from zoo.text_continuation import TextContinuation
-from zoo.text_to_text import TextToText
+from zoo.tasks.text_continuation import TextContinuation
+from zoo.tasks.text_to_text import TextToText
 
 
 class _Servable:

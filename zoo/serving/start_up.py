@@ -10,8 +10,8 @@ import time
 import tensorflow as tf
 
 from zoo.serving.layout import SAVED_MODEL_FILE
-from zoo.text_generator import TextGenerator
-from zoo.translator import Translator
+from zoo.tasks.text_generator import TextGenerator
+from zoo.tasks.translator import Translator
 
 _LATER = 5  # requests
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from zoo.text_generator import TextGenerator
-from zoo.translator import Translator
+from zoo.tasks.text_generator import TextGenerator
+from zoo.tasks.translator import Translator
 
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 BATCHING_FILE = "batching_params.pbtxt"

@@ -12,9 +12,9 @@ from typing import Literal
 
 import pydantic
 
-from training.bleu import are_sentences
 from training.corpora.corpus import Corpus
 from training.corpora.error import CorpusError
+from training.scoring.bleu import are_sentences
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from zoo.results import Generation, Score, Translation
 from zoo.serving.clients.metadata import Signature
-from zoo.text_lists import check_texts, rows_of_batches
+from zoo.tasks.results import Generation, Score, Translation
+from zoo.tasks.text_lists import check_texts, rows_of_batches
 
 _LIMITS = {
     "max_new_tokens": (0, 2**31 - 1),

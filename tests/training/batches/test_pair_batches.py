@@ -1,0 +1,368 @@
+"""From pairs to batches: every pair where it belongs, in shapes that are few and an order that a seed sets."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.batches.bpe_dropout import Sampler
+from training.batches.pair_batches import Batches, EncodedPairs, encode, make_buckets
+from training.corpora.pairs import Pairs
+from zoo.text import END, BytePairTokenizer, CharacterTokenizer
+
+SOURCE, TARGET = CharacterTokenizer("abcdefgh"), CharacterTokenizer("zyxwvuts")
+
+
+def some_pairs(number=23, seed=0):
+    """Different sources of 1 to 9 characters; a target is as long as it likes."""
+    random = np.random.default_rng(seed)
+    sources = {"".join(random.choice(list("abcdefgh"), random.integers(1, 10))) for _ in range(10 * number)}
+    sources = sorted(sources)[::7][:number]
+    return Pairs(sources, ["".join(random.choice(list("zyxwvuts"), random.integers(1, 6))) for _ in sources])
+
+
+def encoded(pairs):
+    return encode(pairs, SOURCE, TARGET, 100, 100)
+
+
+def of_lengths(lengths):
+    """Pairs of these (source, target) lengths; ids count up through all pairs, so each is known by its first."""
+    source, target = np.transpose(lengths)
+    return EncodedPairs(
+        tf.RaggedTensor.from_row_lengths(np.arange(10, 10 + source.sum(), dtype="int32"), source),
+        tf.RaggedTensor.from_row_lengths(np.arange(10, 10 + target.sum(), dtype="int32"), target),
+        kept=np.arange(len(lengths)),
+        too_long=0,
+    )
+
+
+def shapes(batches):
+    """(batch size, source length, target length) of every bucket."""
+    return [(bucket.batch_size, bucket.source_length, bucket.target_length) for bucket in batches.buckets]
+
+
+def padding(lengths, bounds):
+    """Tokens of padding, of the longer sides, if each pair is padded to the least bound that holds it."""
+    return sum(min(bound for bound in bounds if bound >= length) - length for length in lengths)
+
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
+quick = settings(deadline=None, max_examples=60)
+
+
+class TestEncode:
+    def test_ids_end_with_the_end_token(self):
+        result = encoded(Pairs(["ab", "c"], ["z", "yxw"]))
+        assert result.sources.to_list() == [[4, 5, 3], [6, 3]]
+        assert result.targets.to_list() == [[4, 3], [5, 6, 7, 3]]
+        assert result.lengths.tolist() == [[3, 2], [2, 4]]
+        assert (len(result), result.too_long) == (2, 0)
+
+    def test_too_long_pairs_are_left_out_and_counted(self):
+        pairs = Pairs(["ab", "abc", "ab", "a", "abcd"], ["zy", "zy", "zyx", "z", "zyxw"])
+        result = encode(pairs, SOURCE, TARGET, max_source=3, max_target=3)
+        assert SOURCE.detokenize(result.sources.to_tensor()).numpy().tolist() == [b"ab", b"a"]
+        assert TARGET.detokenize(result.targets.to_tensor()).numpy().tolist() == [b"zy", b"z"]
+        assert (len(result), result.too_long) == (2, 3)
+
+    @pytest.mark.parametrize("limits", [(3, 100), (100, 3)])
+    def test_all_too_long(self, limits):
+        with pytest.raises(
+            ValueError, match=r"^All 2 pairs are longer than max_source={} or max_target={}\.$".format(*limits)
+        ):
+            encode(Pairs(["abc", "abcd"], ["zyx", "zyxw"]), SOURCE, TARGET, *limits)
+
+    def test_more_pairs_than_are_tokenised_at_once(self):
+        pairs = Pairs([f"a{'b' * (n % 5)}" for n in range(2500)], ["z"] * 2500)
+        lengths = encoded(pairs).lengths
+        assert lengths[:, 0].tolist() == [2 + n % 5 for n in range(2500)]
+        assert set(lengths[:, 1]) == {2}
+
+
+class TestBuckets:
+    @quick
+    @given(LENGTHS, st.integers(1, 8))
+    def test_every_pair_in_one_bucket_that_is_just_long_enough(self, lengths, number):
+        lengths = np.array(lengths)
+        buckets = make_buckets(lengths, number)
+        assert 1 <= len(buckets) <= number
+        assert sorted(itertools.chain(*(bucket.rows for bucket in buckets))) == list(range(len(lengths)))
+        for bucket in buckets:
+            assert (bucket.source_length, bucket.target_length) == tuple(lengths[bucket.rows].max(axis=0))
+
+    @quick
+    @given(LENGTHS, st.integers(1, 8))
+    def test_buckets_follow_one_another_in_length(self, lengths, number):
+        """By the longer side of a pair."""
+        lengths = np.array(lengths)
+        buckets = make_buckets(lengths, number)
+        for shorter, longer in itertools.pairwise(buckets):
+            assert max(shorter.source_length, shorter.target_length) < lengths[longer.rows].max(axis=1).min()
+
+    @quick
+    @given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 8))
+    def test_no_other_bounds_need_less_padding(self, longer, number):
+        """Against all bounds there are."""
+        buckets = make_buckets(np.array([(length, 1) for length in longer]), number)
+        values = sorted(set(longer))
+        bounds = itertools.combinations(values, min(number, len(values)))
+        least = min(padding(longer, each) for each in bounds if each[-1] == values[-1])
+        assert padding(longer, [bucket.source_length for bucket in buckets]) == least
+
+    def test_what_is_common_is_not_padded_for_what_is_rare(self):
+        lengths = [(3, 1)] * 90 + [(1, 4)] * 90 + [(9, 2)] * 2 + [(2, 10)]
+        buckets = make_buckets(np.array(lengths), 3)
+        assert [(len(each.rows), each.source_length, each.target_length) for each in buckets] == [
+            (90, 3, 1),
+            (90, 1, 4),
+            (3, 9, 10),
+        ]
+
+    def test_a_bucket_that_cannot_fill_a_batch_joins_its_neighbour(self):
+        lengths = [(2, 9)] * 3 + [(4, 5)] * 8 + [(6, 5)] * 8 + [(9, 3)] * 2
+        assert [len(bucket.rows) for bucket in make_buckets(np.array(lengths), 21)] == [8, 8, 5]
+        batches = Batches(of_lengths(lengths), batch_size=6, buckets=21)
+        assert [len(bucket.rows) for bucket in batches.buckets] == [8, 13]
+        assert shapes(batches) == [(6, 4, 5), (6, 9, 9)]
+
+    def test_the_first_joins_the_next(self):
+        batches = Batches(of_lengths([(2, 2)] * 3 + [(5, 5)] * 8), batch_size=4, buckets=2)
+        assert shapes(batches) == [(4, 5, 5)]
+
+    @quick
+    @given(LENGTHS, st.integers(1, 8), st.integers(1, 20), st.none() | st.integers(1, 200))
+    def test_every_bucket_fills_a_batch_and_holds_what_fits(self, lengths, number, batch_size, tokens):
+        pairs = of_lengths(lengths)
+        batches = Batches(pairs, batch_size, number, batch_tokens=tokens)
+        if not tokens:
+            assert {bucket.batch_size for bucket in batches.buckets} == {min(batch_size, len(lengths))}
+        assert sorted(itertools.chain(*(bucket.rows for bucket in batches.buckets))) == list(range(len(lengths)))
+        for bucket in batches.buckets:
+            assert len(bucket.rows) >= bucket.batch_size >= 1
+            assert (pairs.lengths[bucket.rows] <= [bucket.source_length, bucket.target_length]).all()
+
+
+class TestTokenBudget:
+    @quick
+    @given(LENGTHS, st.integers(1, 8), st.integers(1, 200))
+    def test_no_batch_has_more_tokens_unless_a_pair_alone_does(self, lengths, number, tokens):
+        for bucket in Batches(of_lengths(lengths), 7, number, batch_tokens=tokens).buckets:
+            longer = max(bucket.source_length, bucket.target_length)
+            assert bucket.batch_size == 1 or bucket.batch_size * longer <= tokens
+            # and another pair would be too much, or there is none
+            assert (bucket.batch_size + 1) * longer > tokens or bucket.batch_size == len(lengths)
+
+    def test_the_shorter_the_pairs_the_more_of_them(self):
+        lengths = [(2, 3)] * 20 + [(10, 7)] * 20
+        batches = Batches(of_lengths(lengths), batch_size=1, buckets=2, batch_tokens=30)
+        assert shapes(batches) == [(10, 2, 3), (3, 10, 7)]
+        assert batches.steps == 2 + 6
+
+    def test_sizes_differ_and_so_no_size_is_promised(self):
+        lengths = [(2, 3)] * 20 + [(10, 7)] * 20
+        pairs = of_lengths(lengths)
+        inputs, _, _ = Batches(pairs, 1, 2, batch_tokens=30).training().element_spec
+        assert inputs["source"].shape.as_list() == [None, None]
+        inputs, _, _ = Batches(pairs, 1, 1, batch_tokens=30).training().element_spec
+        assert inputs["source"].shape.as_list() == [3, None]
+
+    def test_batches_have_their_buckets_shapes(self):
+        batches = Batches(of_lengths([(2, 3)] * 20 + [(10, 7)] * 20), 1, 2, batch_tokens=30)
+        found = {
+            (*inputs["source"].shape, labels.shape[1])
+            for inputs, labels, _ in batches.training().take(batches.steps).as_numpy_iterator()
+        }
+        assert found == set(shapes(batches))
+
+
+class TestPlan:
+    @quick
+    @given(LENGTHS, st.integers(1, 4), st.integers(1, 9), st.none() | st.integers(1, 200), st.integers(0, 3))
+    def test_an_epoch_holds_no_pair_twice_and_as_many_as_fill_batches(self, lengths, number, size, tokens, epoch):
+        batches = Batches(of_lengths(lengths), size, number, batch_tokens=tokens)
+        plan = batches.plan(epoch)
+        rows = [row for _, batch in plan for row in batch]
+        assert len(rows) == len(set(rows))
+        assert len(plan) == batches.steps
+        assert all(set(batch) <= set(bucket.rows) and len(batch) == bucket.batch_size for bucket, batch in plan)
+        assert len(rows) == len(lengths) - sum(len(bucket.rows) % bucket.batch_size for bucket in batches.buckets)
+
+    def plan(self, seed, epoch):
+        batches = Batches(encoded(some_pairs()), batch_size=4, buckets=3, seed=seed)
+        return [batch.tolist() for _, batch in batches.plan(epoch)]
+
+    def test_follows_from_seed_and_epoch(self):
+        assert self.plan(1, 5) == self.plan(1, 5)
+
+    @pytest.mark.parametrize(("seed", "epoch"), [(1, 6), (2, 5), (5, 1), (0, 0)])
+    def test_another_seed_or_epoch_is_another_order(self, seed, epoch):
+        assert self.plan(seed, epoch) != self.plan(1, 5)
+
+    def test_buckets_are_mixed(self):
+        batches = Batches(of_lengths([(2, 2)] * 40 + [(9, 9)] * 40), batch_size=4, buckets=2)
+        lengths = [bucket.source_length for bucket, _ in batches.plan(0)]
+        assert collections.Counter(lengths) == {2: 10, 9: 10}
+        assert lengths != sorted(lengths)
+
+    def test_in_time_every_pair_has_its_turn(self):
+        """What an epoch leaves out is another rest each time."""
+        batches = Batches(encoded(some_pairs()), batch_size=8, buckets=2)
+        assert batches.steps * 8 < 23
+        seen = {row for epoch in range(20) for _, batch in batches.plan(epoch) for row in batch}
+        assert seen == set(range(23))
+
+
+def by_hand(pairs, rows, source_length, target_length):
+    """A batch written out in plain Python."""
+
+    def ids(text, alphabet, length):
+        known = [4 + alphabet.index(character) for character in text] + [3]
+        return known + [0] * (length - len(known))
+
+    source = [ids(pairs.sources[row], "abcdefgh", source_length) for row in rows]
+    labels = [ids(pairs.targets[row], "zyxwvuts", target_length) for row in rows]
+    weights = [[float(label != 0) for label in row] for row in labels]
+    return source, [[2, *row[:-1]] for row in labels], labels, weights
+
+
+class TestTraining:
+    def test_batches_are_those_of_the_plan_epoch_after_epoch(self):
+        pairs = some_pairs()
+        batches = Batches(encoded(pairs), batch_size=4, buckets=3, seed=7)
+        assert batches.steps == sum(len(bucket.rows) // 4 for bucket in batches.buckets)
+        found = batches.training().take(2 * batches.steps).as_numpy_iterator()
+        for (bucket, rows), (inputs, labels, weights) in zip(batches.plan(0) + batches.plan(1), found, strict=True):
+            wanted = by_hand(pairs, rows, bucket.source_length, bucket.target_length)
+            for ours, theirs in zip((inputs["source"], inputs["target"], labels, weights), wanted, strict=True):
+                assert ours.tolist() == theirs
+
+    def test_every_bucket_has_one_shape(self):
+        batches = Batches(encoded(some_pairs(60)), batch_size=4, buckets=3)
+        found = {(*i["source"].shape, i["target"].shape[1]) for i, _, _ in batches.training().take(batches.steps)}
+        assert found == set(shapes(batches))
+        assert len(found) == len(batches.buckets) == 3
+
+    def test_what_the_dataset_says_of_itself(self):
+        batches = Batches(encoded(some_pairs()), batch_size=4)
+        inputs, labels, weights = batches.training().element_spec
+        ids = tf.TensorSpec([4, None], tf.int32)
+        assert (inputs, labels, weights) == ({"source": ids, "target": ids}, ids, tf.TensorSpec([4, None], tf.float32))
+        assert batches.training().cardinality() == tf.data.INFINITE_CARDINALITY
+
+    @pytest.mark.parametrize("tokens", [None, 30])
+    @pytest.mark.parametrize(("passes", "more"), [(0, 0), (0, 1), (1, -1), (1, 0), (1, 2), (3, 1)])
+    def test_going_on_after_some_batches(self, passes, more, tokens):
+        batches = Batches(encoded(some_pairs(40)), batch_size=4, buckets=3, seed=7, batch_tokens=tokens)
+        first, number = passes * batches.steps + more, 2 * batches.steps
+        wanted = batches.training().skip(first).take(number).as_numpy_iterator()
+        found = batches.training(first_step=first).take(number).as_numpy_iterator()
+        for one, other in zip(wanted, found, strict=True):
+            for ours, theirs in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+                assert np.array_equal(ours, theirs)
+
+    def test_fewer_pairs_than_a_batch(self):
+        batches = Batches(encoded(some_pairs(5)), batch_size=64, buckets=4)
+        assert (batches.buckets[0].batch_size, batches.steps, len(shapes(batches))) == (5, 1, 1)
+        (inputs, _, weights), *_ = batches.training().take(1)
+        assert inputs["source"].shape[0] == 5
+        assert int(tf.math.count_nonzero(weights[:, 0])) == 5
+
+
+PIECES = BytePairTokenizer.learn(some_pairs(40).sources * 3, 320)
+
+
+class TestSampling:
+    """Sources whose pieces are drawn anew each time."""
+
+    PAIRS = some_pairs(40)
+
+    def batches(self, longest=100, target=None, **arguments):
+        encoded = encode(self.PAIRS, PIECES, TARGET, 100, 100)
+        samplers = Sampler(self.PAIRS.sources, PIECES, 0.5, longest), target
+        return Batches(encoded, batch_size=4, buckets=3, samplers=samplers, **arguments)
+
+    def test_every_pair_is_itself_in_other_pieces(self):
+        batches = self.batches(seed=2**32 - 1)
+        seen = {}
+        for step, (inputs, labels, weights) in enumerate(batches.training().take(3 * batches.steps)):
+            _, rows = batches.plan(step // batches.steps)[step % batches.steps]
+            texts = [text.decode() for text in PIECES.detokenize(inputs["source"]).numpy()]
+            assert texts == [self.PAIRS.sources[row] for row in rows]
+            assert [text.decode() for text in TARGET.detokenize(labels).numpy()] == [
+                self.PAIRS.targets[row] for row in rows
+            ]
+            assert np.array_equal(weights, labels != 0)
+            assert inputs["source"][:, -1].numpy().any()  # no longer than its longest
+            for text, ids in zip(texts, inputs["source"].numpy(), strict=True):
+                assert int(ids[np.flatnonzero(ids)[-1]]) == END
+                seen.setdefault(text, set()).add(tuple(np.trim_zeros(ids)))
+        assert sum(len(pieces) > 1 for pieces in seen.values()) > len(seen) / 2
+
+    def test_both_sides_are_drawn_apart(self):
+        texts = self.PAIRS.sources[:8]
+        encoded = encode(Pairs(texts, texts), PIECES, PIECES, 100, 100)
+        sampler = Sampler(texts, PIECES, 0.5, 100)
+        (inputs, labels, _), *_ = Batches(encoded, 8, samplers=(sampler, sampler)).training().take(1)
+        assert not np.array_equal(inputs["source"], labels)
+
+    @pytest.mark.parametrize("first", [0, 1, 13, 29])
+    def test_going_on_after_some_batches(self, first):
+        batches = self.batches()
+        wanted, found = batches.training().skip(first).take(9), batches.training(first_step=first).take(9)
+        for one, other in zip(wanted, found, strict=True):
+            assert np.array_equal(one[0]["source"], other[0]["source"])
+
+    def test_no_more_pieces_than_allowed(self):
+        usual = {
+            text: ids
+            for text, ids in zip(self.PAIRS.sources, PIECES.tokenize(self.PAIRS.sources, add_end=True), strict=True)
+        }
+        longest = max(int(np.count_nonzero(ids)) for ids in usual.values())
+        replaced = 0
+        for inputs, _, _ in self.batches(longest).training().take(40):
+            assert inputs["source"].shape[1] <= longest
+            for text, ids in zip(PIECES.detokenize(inputs["source"]).numpy(), inputs["source"].numpy(), strict=True):
+                replaced += np.array_equal(np.trim_zeros(ids), np.trim_zeros(usual[text.decode()].numpy()))
+        assert replaced
+
+    def test_once_through_has_the_usual_pieces(self):
+        encoded = encode(self.PAIRS, PIECES, TARGET, 100, 100)
+        plain = Batches(encoded, batch_size=4, buckets=3).once()
+        for one, other in zip(plain, self.batches().once(), strict=True):
+            assert np.array_equal(one[0]["source"], other[0]["source"])
+
+
+class TestOnce:
+    @pytest.mark.parametrize(
+        ("number", "batch_size", "buckets", "tokens"),
+        [(23, 4, 3, None), (24, 4, 1, None), (5, 64, 4, None), (7, 6, 2, None), (1, 1, 1, None), (23, 4, 3, 25)],
+    )
+    def test_every_pair_counts_once(self, number, batch_size, buckets, tokens):
+        """Also where a bucket does not fill its last batch, which then repeats pairs without weight."""
+        pairs = some_pairs(number)
+        batches = Batches(encoded(pairs), batch_size, buckets, batch_tokens=tokens)
+        dataset = batches.once()
+        assert dataset.cardinality() == len(list(dataset))
+        counted = []
+        for inputs, labels, weights in dataset.as_numpy_iterator():
+            assert len(inputs["source"]) in {bucket.batch_size for bucket in batches.buckets}
+            texts = zip(SOURCE.detokenize(inputs["source"]).numpy(), TARGET.detokenize(labels).numpy(), strict=True)
+            for text, row, weight in zip(texts, labels, weights, strict=True):
+                assert weight.tolist() in ([float(label != 0) for label in row], [0.0] * len(row))
+                if weight.any():
+                    counted.append(tuple(side.decode() for side in text))
+        assert sorted(counted) == sorted(zip(pairs.sources, pairs.targets, strict=True))
+
+    def test_weights_add_up_to_the_target_tokens(self):
+        pairs = some_pairs()
+        total = sum(float(tf.reduce_sum(weights)) for _, _, weights in Batches(encoded(pairs), 4, 3).once())
+        assert total == sum(len(target) + 1 for target in pairs.targets)
+
+    def test_a_second_reading_is_the_same(self):
+        dataset = Batches(encoded(some_pairs()), 4, 3).once()
+        first, second = ([inputs["source"].tolist() for inputs, _, _ in dataset.as_numpy_iterator()] for _ in "ab")
+        assert first == second

@@ -1,0 +1,450 @@
+"""The command line: what it prints, where, and what it says of a mistake."""
+
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+
+import pytest
+from command_line import refuses, run, succeeds
+
+import zoo
+from training.cli.shared import chunks, model_name, read_lines
+from zoo import TextGenerator
+from zoo.models import GPT
+from zoo.text import CharacterTokenizer
+
+MODEL = "saved_models/backwards"
+COMMANDS = ("train", "evaluate", "translate", "attend", "generate", "score", "compare-lengths", "export", "list")
+
+
+class TestHelp:
+    def test_lists_every_command(self):
+        assert set(re.findall(r"^│ ([\w-]+) ", succeeds("--help"), re.MULTILINE)) >= set(COMMANDS)
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_of_a_command(self, command):
+        assert f"Usage: root {command} " in succeeds(command, "--help")
+
+    def test_without_a_command_help_is_shown(self):
+        result = run()
+        assert result.exit_code == 2
+        assert "Usage: root" in result.output
+
+
+class TestList:
+    def test_recipes_and_models(self, trained):
+        lines = succeeds("list").splitlines()
+        assert any(line.startswith("dates ") for line in lines)
+        (model,) = (line for line in lines if line.startswith(MODEL))
+        assert re.search(r" 1 +\d+\.\d\d% exact match on 110 test pairs", model)
+
+    def test_models_elsewhere(self, tmp_path):
+        assert f"no exported models in {tmp_path}" in succeeds("list", "--models", tmp_path).replace("\n", "")
+
+
+class TestTranslate:
+    def test_arguments(self, trained):
+        assert succeeds("translate", MODEL, "fade7", "b0") == "7EDAF\n0B\n"
+
+    @pytest.mark.parametrize("model", [f"{MODEL}/1", "runs/backwards/translator", "runs/backwards"])
+    def test_a_version_or_a_saved_translator_or_its_run(self, trained, model):
+        assert succeeds("translate", model, "fade7") == "7EDAF\n"
+
+    @pytest.mark.parametrize(
+        ("way", "end", "last"),
+        [("stdin", "\n", ""), ("stdin", "\r\n", "\r\n"), ("--file", "\r\n", ""), ("--file", "\n", "\n")],
+    )
+    def test_one_line_out_for_one_line_in(self, trained, tmp_path, end, last, way):
+        lines = ["fade7", "", "b0", "   ", "abcdef1", "b0", ""]
+        content = (end.join([*lines, "ccc3"]) + last).encode()
+        (tmp_path / "lines").write_bytes(content)
+        arguments, stdin = ([], content) if way == "stdin" else (["--file", tmp_path / "lines"], None)
+        out = succeeds("translate", MODEL, *arguments, "--batch-size", 2, stdin=stdin)
+        translated = out.removesuffix("\n").split("\n")
+        assert translated == zoo.load(MODEL)([*lines, "ccc3"])
+        assert translated[0] == "7EDAF"
+
+    def test_more_lines_than_are_read_at_once(self, trained):
+        words = [f"{'abc'[n % 3]}{n % 10}" for n in range(40)]
+        out = succeeds("translate", MODEL, "--batch-size", 1, stdin="\n".join(words))
+        assert out.splitlines() == [word[::-1].upper() for word in words]
+
+    def test_a_line_that_is_not_utf8_is_a_line(self, trained):
+        lines = succeeds("translate", MODEL, stdin=b"fade7\n\xff\xfe\nb0\n").splitlines()
+        assert (len(lines), lines[0], lines[2]) == (3, "7EDAF", "0B")
+
+    def test_other_line_ends_of_unicode_are_text(self, trained):
+        assert len(succeeds("translate", MODEL, stdin="a\u2028b\x0bc\n".encode()).splitlines()) == 1
+
+    @pytest.mark.parametrize(("stdin", "lines"), [("", 0), ("\n", 1), ("\n\n", 2)])
+    def test_empty_input(self, trained, stdin, lines):
+        assert succeeds("translate", MODEL, stdin=stdin) == "\n" * lines
+
+    def test_scores(self, trained):
+        lines = succeeds("translate", MODEL, "--scores", "fade7", "").split("\n")
+        wanted = zoo.load(MODEL).translate(["fade7"])[0]
+        assert lines == [f"{wanted.score:.4f}\t7EDAF", "0.0000\t", ""]
+        assert re.fullmatch(r"-0\.\d{4}\t7EDAF", lines[0])
+
+
+class TestAttend:
+    def test_a_page_of_all_texts(self, trained, tmp_path):
+        path = tmp_path / "new" / "page.html"
+        assert succeeds("attend", MODEL, "--out", path, "fade7", "ccc3") == f"{path}\n"
+        page = path.read_text(encoding="utf-8")
+        assert page.startswith("<!DOCTYPE html>")
+        assert "Attention of backwards" in page
+        assert page.count("<figure") == 2
+
+    @pytest.mark.parametrize("model", [MODEL, "runs/backwards"])
+    def test_lines_and_the_usual_place(self, trained, model):
+        assert succeeds("attend", model, stdin="fade7\n\n  \nb0\n") == "pictures/backwards.html\n"
+        assert pathlib.Path("pictures/backwards.html").read_text(encoding="utf-8").count("<figure") == 2
+
+    @pytest.mark.parametrize("suffix", ["svg", "png"])
+    def test_other_kinds_of_picture(self, trained, tmp_path, suffix):
+        succeeds("attend", MODEL, "fade7", "--out", tmp_path / f"picture.{suffix}")
+        start = {"svg": b"<svg", "png": b"\x89PNG"}[suffix]
+        assert (tmp_path / f"picture.{suffix}").read_bytes().startswith(start)
+
+
+class TestEvaluate:
+    def test_the_models_own_test(self, trained):
+        metrics = json.loads((trained / MODEL / "1" / "metrics.json").read_text(encoding="utf-8"))
+        lines = succeeds("evaluate", MODEL).splitlines()
+        assert lines[-1].split() == ["test", f"{metrics['exact_match']:.2%}", str(metrics["right"]), "of", "110"]
+        assert len(lines) == 1 + len(metrics["mistakes"])
+
+    def test_as_json(self, trained):
+        metrics = json.loads((trained / MODEL / "1" / "metrics.json").read_text(encoding="utf-8"))
+        result = json.loads(succeeds("evaluate", MODEL, "--json"))
+        assert result == {key: metrics[key] for key in result}
+        assert set(result) == {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
+
+    @pytest.mark.parametrize("model", ["runs/backwards/translator", "runs/backwards"])
+    def test_a_saved_translator_on_another_split(self, trained, model):
+        result = json.loads(succeeds("evaluate", model, "--split", "validation", "--json"))
+        assert result["total"] == 110
+        assert result["exact_match"] >= 0.9
+
+    def test_its_own_corpus_changed(self, trained):
+        result = json.loads(succeeds("evaluate", MODEL, "--set", "corpus.test_pairs=7", "--json"))
+        assert result["total"] == 7
+
+    def test_another_recipe_with_groups_and_mistakes(self, trained):
+        changes = ['corpus.locales=["fr", "de"]', "corpus.test_days=9", "corpus.validation_days=1"]
+        sets = [argument for change in changes for argument in ("--set", change)]
+        *groups, _ = lines = succeeds("evaluate", MODEL, "--recipe", "dates", *sets).splitlines()
+        assert [line.split() for line in groups[:2]] == [
+            ["de", "0.00%", "0", "of", "4"],
+            ["fr", "0.00%", "0", "of", "5"],
+        ]
+        assert len([line for line in lines if re.fullmatch(r"wrong: '.+' -> '.*', not '\d{4}-\d\d-\d\d'", line)]) == 9
+        assert lines[-1].split() == ["test", "0.00%", "0", "of", "9"]
+
+
+class TestExport:
+    def test_a_run_once_more(self, trained, tmp_path):
+        for version in "12":
+            out = succeeds("export", "runs/backwards", "--to", tmp_path / "again")
+            assert out == f"{tmp_path / 'again' / version}\n"
+        assert succeeds("translate", tmp_path / "again", "fade7") == "7EDAF\n"
+
+    def test_the_usual_place(self, trained, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert succeeds("export", trained / "runs" / "backwards") == "saved_models/backwards/1\n"
+
+
+@pytest.mark.long
+def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recipe):
+    """Its recipe.json is a recipe; the model has the run's name; without test pairs it is scored on validation."""
+    changes = [
+        "model.units=4",
+        "training.epochs=1",
+        "training.batch_size=512",
+        "corpus.test_pairs=0",
+        "model.attention=none",
+    ]
+    sets = [argument for change in changes for argument in ("--set", change)]
+    result = run(
+        "train", "runs/backwards/recipe.json", *sets, "--out", tmp_path / "run", "--models", tmp_path / "models"
+    )
+    assert result.exit_code == 0, result.output
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert (metrics["name"], metrics["split"], metrics["total"]) == ("backwards", "validation", 110)
+    assert [path.name for path in (tmp_path / "models" / "backwards").iterdir()] == ["1"]
+    assert "110 validation pairs" in (tmp_path / "models" / "backwards" / "1" / "README.md").read_text(encoding="utf-8")
+    told = refuses("attend", tmp_path / "models" / "backwards", "fade7", "--out", tmp_path / "page.html")
+    assert told.endswith("backwards/1 has no signature 'attention': its model attends to nothing.")
+
+
+def test_a_finished_training_stays_until_a_new_one_is_done(trained, tmp_path, monkeypatch):
+    """Stopped in its last moment, when all is trained and nothing scored; the same command then ends it."""
+    folder = tmp_path / "run"
+    shutil.copytree(trained / "runs" / "backwards", folder)
+    finished = ("recipe.json", "metrics.json", "translator/translator.json", "translator/model.keras")
+    before = [(folder / name).read_bytes() for name in finished]
+    changes = ("model.units=4", "training.epochs=1", "training.batch_size=512")
+    sets = [argument for change in changes for argument in ("--set", change)]
+    arguments = ("train", "backwards.toml", *sets, "--out", folder, "--models", tmp_path / "models")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("training.translation.score", interrupt)
+        told = run(*arguments).stderr.splitlines()
+    assert told[0] == (
+        f"{folder} holds a finished training; a new one begins, and takes the place of its model and scores when it is"
+        " done (--out names another folder)"
+    )
+    assert [line[:9] for line in told if line.startswith("epoch")] == ["epoch 1/1"]
+    assert [(folder / name).read_bytes() for name in finished] == before
+
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "going on after epoch 1 of 1" in result.stderr
+    assert "holds a finished training" not in result.stderr
+    assert json.loads((folder / "recipe.json").read_text())["model"]["units"] == 4
+    assert zoo.load(folder).model.units == 4
+    assert json.loads((folder / "metrics.json").read_text()) != json.loads(before[1])
+
+
+@pytest.mark.long
+def test_sentences_are_scored_by_bleu(tmp_path, monkeypatch):
+    """From the training to the picture; nothing is learnt in an epoch of 60 pairs, and that is what it says."""
+    monkeypatch.chdir(tmp_path)
+    pairs = "".join(f"{n} men stand near a red car number {n}\t{n} Männer stehen am Auto {n}\n" for n in range(60))
+    pathlib.Path("cars.tsv").write_text(pairs, encoding="utf-8")
+    pathlib.Path("cars.toml").write_text(
+        '[corpus]\nkind = "text"\ntrain = "cars.tsv"\ntarget_language = "de"\n[model]\nunits = 4\n'
+        "[training]\nepochs = 1\nbuckets = 1\nbatch_size = 10\njit_compile = false\n"
+        "[lengths]\nmax_source = 40\nmax_target = 30\n",
+        encoding="utf-8",
+    )
+    result = run("train", "cars.toml")
+    assert result.exit_code == 0, result.output
+    score = r"\d+\.\d\d \[\d+\.\d, \d+\.\d\]"
+    told = [f"BLEU on 3 test pairs: {score}", f"BLEU, published style on 3 test pairs: {score}"]
+    told += [
+        f"chrF on 3 test pairs: {score}",
+        r"exact match on 3 test pairs: \d+\.\d\d%",
+        "run: runs/cars   exported: .*",
+    ]
+    for wanted, line in zip(told, result.stderr.splitlines()[-5:], strict=True):
+        assert re.fullmatch(wanted, line)
+    metrics = json.loads(pathlib.Path("saved_models/cars/1/metrics.json").read_text(encoding="utf-8"))
+    assert json.loads(succeeds("evaluate", "saved_models/cars", "--json")).items() <= metrics.items()
+    *differing, bleu, style, chrf, exact = succeeds("evaluate", "saved_models/cars").splitlines()
+    assert len(differing) == 3
+    assert all(re.fullmatch(r"differs: '\d+ men .*' -> '.*', not '\d+ Männer .*'", line) for line in differing)
+    for name, line in (("BLEU", bleu), ("BLEU, published style", style), ("chrF", chrf)):
+        assert re.fullmatch(f"test +{name} {score}", line)
+    assert exact.split() == ["test", "0.00%", "0", "of", "3"]
+    assert re.search(f" 1 +{score} BLEU on 3 test pairs", succeeds("list"))
+    assert "| BLEU | **" in pathlib.Path("saved_models/cars/1/README.md").read_text(encoding="utf-8")
+    assert (
+        refuses("compare-lengths", "runs/cars") == "Some length must have at least 10 pairs. Received: 3 pairs in all"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.long
+class TestStoppedTraining:
+    """A run that was stopped in its second epoch, by an interruption while it tells of the first."""
+
+    @pytest.fixture
+    def stopped(self, workplace, tmp_path, monkeypatch):
+        monkeypatch.chdir(workplace)
+        folder = tmp_path / "run"
+        import training.fitting.training_progress
+
+        def interrupt(line):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(training.fitting.training_progress, "say", interrupt)
+            assert self.train(folder).exit_code != 0
+        assert (folder / "checkpoint.npz").is_file()
+        assert not (folder / "metrics.json").exists()
+        return folder
+
+    def train(self, folder, *more):
+        small = ("model.units=4", "training.epochs=2", "training.batch_size=512", "training.buckets=1")
+        sets = [argument for change in small for argument in ("--set", change)]
+        return run("train", "backwards.toml", *sets, *more, "--out", folder, "--models", folder.parent / "models")
+
+    def told(self, result):
+        assert result.exit_code == 0, result.output
+        assert result.stdout == ""
+        return [line for line in result.stderr.splitlines() if line.startswith(("epoch", "going on"))]
+
+    def test_the_same_command_goes_on(self, stopped):
+        message, *epochs = self.told(self.train(stopped))
+        assert message == "going on after epoch 1 of 2"
+        assert [line[:9] for line in epochs] == ["epoch 2/2"]
+        assert len((stopped / "history.csv").read_text().splitlines()) == 3
+        assert not (stopped / "checkpoint.npz").exists(), "what is finished begins anew"
+
+    def test_restart_begins_anew(self, stopped):
+        assert [line[:9] for line in self.told(self.train(stopped, "--restart"))] == ["epoch 1/2", "epoch 2/2"]
+
+    def test_another_recipe_is_refused_and_loses_nothing(self, stopped):
+        before = {path.name: path.read_bytes() for path in stopped.iterdir()}
+        result = self.train(stopped, "--set", "seed=1")
+        assert result.exit_code == 2
+        assert result.stderr.splitlines()[-1] == (
+            f"zoo: {stopped} holds an unfinished training whose recipe differs in seed; "
+            "--restart begins anew there, and --out names another folder"
+        )
+        assert {path.name: path.read_bytes() for path in stopped.iterdir()} == before
+        assert len(self.told(self.train(stopped, "--set", "seed=1", "--restart"))) == 2
+
+    def test_a_broken_checkpoint(self, stopped):
+        (stopped / "checkpoint.npz").write_bytes(b"PK")
+        result = self.train(stopped)
+        assert result.exit_code == 2
+        last = result.stderr.splitlines()[-1]
+        assert last.startswith(f"zoo: {stopped}/checkpoint.npz cannot be read (")
+        assert last.endswith("); --restart begins anew")
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            (["train", "dtes"], "no recipe 'dtes' (did you mean 'dates'?); there are dates"),
+            (["train", "dates", "--set", "modl.units=3"], "recipe 'dates': unknown key 'modl' (did you mean 'model'?)"),
+            (["train", "dates", "--set", "model.units"], "--set 'model.units': expected KEY=VALUE"),
+            (["translate", "nowhere", "a"], "nowhere does not exist; `zoo list` shows the exported models"),
+            (["evaluate", "nowhere"], "nowhere does not exist"),
+            (["attend", "nowhere", "a"], "nowhere does not exist"),
+            (["export", "nowhere"], "nowhere is not the folder of a finished training run: it has no recipe.json"),
+            (["translate", ".", "a"], ". holds no saved Translator or TextGenerator, and no SavedModel."),
+        ],
+    )
+    def test_of_names(self, tmp_path, monkeypatch, arguments, told):
+        monkeypatch.chdir(tmp_path)
+        assert refuses(*arguments).startswith(told)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_language_model_translates_nothing(self, tmp_path):
+        tokenizer = CharacterTokenizer("abc")
+        model = GPT(tokenizer.size, units=4, num_heads=2, num_layers=1, context_length=8)
+        folder = TextGenerator(model, tokenizer).save(tmp_path / "generator")
+        told = refuses("translate", folder, "a")
+        assert told.startswith(f"{folder} is a language model, which does not turn one text into another")
+
+    @pytest.mark.parametrize("split", ["train", "validation", "test"])
+    def test_a_corpus_that_is_not_there_is_told_before_the_training(self, workplace, tmp_path, split):
+        files = {each: str(workplace / "words.tsv") for each in ("train", "validation", "test")}
+        lines = [f"{each} = '{path}'" for each, path in {**files, split: "missing.tsv"}.items()]
+        (tmp_path / "mine.toml").write_text("\n".join(['[corpus]\nkind = "text"', *lines]))
+        told = refuses("train", tmp_path / "mine.toml", "--out", tmp_path / "run", "--models", tmp_path / "models")
+        assert told.startswith("missing.tsv: there is no such file in the working directory")
+
+    def test_a_recipe_that_does_not_fit_its_corpus(self, workplace, tmp_path, monkeypatch):
+        monkeypatch.chdir(workplace)
+        result = run("train", "backwards.toml", "--set", "lengths.max_source=1", "--out", tmp_path / "run")
+        assert result.exit_code == 2
+        assert (
+            result.stderr.splitlines()[-1]
+            == "zoo: lengths: All 1980 pairs are longer than max_source=1 or max_target=12."
+        )
+        assert "Traceback" not in result.output
+
+    @pytest.mark.parametrize("command", ["translate", "attend"])
+    def test_of_texts_and_files(self, trained, command, tmp_path):
+        assert refuses(command, MODEL, "fade7", "--file", "words.tsv").startswith("texts and --file were both given")
+        assert refuses(command, MODEL, "--file", "missing.txt") == "missing.txt: No such file or directory"
+        assert refuses(command, MODEL, "--file", tmp_path) == f"{tmp_path}: Is a directory"
+
+    @pytest.mark.parametrize("stdin", ["", "\n \n"])
+    def test_attending_to_nothing(self, trained, stdin):
+        assert refuses("attend", MODEL, stdin=stdin).startswith("no text to draw the attention of; give one as an arg")
+
+    def test_pictures_of_another_kind(self, trained, tmp_path):
+        told = refuses("attend", MODEL, "fade7", "--out", tmp_path / "page.gif")
+        assert told.startswith("`path` must end in .html, .svg, .png")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_several_texts_in_one_svg(self, trained, tmp_path):
+        told = refuses("attend", MODEL, "fade7", "b0", "--out", tmp_path / "page.svg")
+        assert told == "An .svg must be of one picture; save several as .html or .png. Received: 2"
+        succeeds("attend", MODEL, "fade7", "b0", "--out", tmp_path / "page.png")
+
+    def test_splits_and_corpora_of_an_evaluation(self, trained, tmp_path, monkeypatch):
+        assert refuses("evaluate", MODEL, "--split", "tset").endswith(
+            "no split 'tset'; it has train, validation, test."
+        )
+        assert refuses("evaluate", MODEL, "--set", "corpus.tain=x").endswith("test_pairs, seed")
+        monkeypatch.chdir(tmp_path)
+        assert refuses("evaluate", trained / MODEL).startswith(
+            "words.tsv: there is no such file in the working directory"
+        )
+
+    def test_a_model_that_does_not_say_what_it_was_trained_on(self, trained, tmp_path):
+        zoo.load("runs/backwards/translator").save(tmp_path / "mine")
+        assert refuses("evaluate", tmp_path / "mine") == (
+            f"{tmp_path} holds no recipe.json, so what it was trained on is not known"
+        )
+
+    def test_a_run_that_has_not_finished(self, trained, tmp_path):
+        (tmp_path / "recipe.json").write_bytes((trained / "runs" / "backwards" / "recipe.json").read_bytes())
+        assert refuses("export", tmp_path).endswith("not the folder of a finished training run: it has no metrics.json")
+
+    def test_places_that_cannot_be_written(self, trained, tmp_path):
+        (tmp_path / "file").touch()
+        assert refuses("export", "runs/backwards", "--to", tmp_path / "file").endswith(
+            "a model is exported into a folder."
+        )
+        assert "file" in refuses("train", "backwards.toml", "--out", tmp_path / "file")
+        assert "file" in refuses("attend", MODEL, "fade7", "--out", tmp_path / "file" / "page.html")
+
+    def test_of_options(self, trained):
+        result = run("translate", MODEL, "fade7", "--batch-size", "0")
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+
+
+class TestProcess:
+    """What only a process of its own shows: that TensorFlow is quiet, and where bytes come and go."""
+
+    def test_stdout_holds_results_and_stderr_nothing(self, trained, zoo_command):
+        finished = zoo_command("translate", MODEL, cwd=trained, input="fade7\n\nb0")
+        assert (finished.returncode, finished.stdout, finished.stderr) == (0, "7EDAF\n\n0B\n", "")
+
+    def test_a_mistake_is_one_line(self, trained, zoo_command):
+        finished = zoo_command("translate", MODEL, "--file", "missing.txt", cwd=trained)
+        assert (finished.returncode, finished.stdout) == (2, "")
+        assert finished.stderr == "zoo: missing.txt: No such file or directory\n"
+
+    def test_help_does_not_start_tensorflow(self, trained, zoo_command):
+        finished = zoo_command("--help", cwd=trained, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
+        assert finished.returncode == 0
+        assert "tensorflow" not in finished.stderr
+        assert "training.cli" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("saved_models/dates", "dates"), ("/a/dates/12", "dates"), ("runs/dates/translator", "dates"), ("1/2", None)],
+)
+def test_a_model_is_called_after_its_folder(tmp_path, monkeypatch, path, name):
+    monkeypatch.chdir(tmp_path)
+    assert model_name(pathlib.Path(path)) == (name or tmp_path.name)
+
+
+def test_lines_are_without_their_ends_and_the_first_without_a_byte_order_mark(tmp_path):
+    (tmp_path / "lines").write_bytes("\ufeffa\r\n\ufeffb\n\r\n c \r\nd".encode())
+    assert list(read_lines(None, tmp_path / "lines")) == ["a", "\ufeffb", "", " c ", "d"]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4, 7])
+def test_chunks_hold_every_line_once_in_order(number):
+    parts = list(chunks(iter(map(str, range(number))), 3))
+    assert [*itertools.chain(*parts)] == [str(line) for line in range(number)]
+    assert all(len(chunk) == 3 for chunk in parts[:-1])

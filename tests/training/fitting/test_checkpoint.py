@@ -1,0 +1,151 @@
+"""The checkpoint's file: what is in it, and which recipes it is for. Going on by it is for `test_resume`."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from training.fitting.averaging import WeightAverage
+from training.fitting.checkpoint import CHECKPOINT_FILE, HISTORY_FILE, Checkpoint, _changes, _table, _variables
+from training.fitting.optimization import make_optimizer
+from training.fitting.token_prediction import TokenPrediction
+from training.fitting.validation import Validation
+from training.schema.recipe import read_recipe
+from training.schema.recipe_tables import TrainingConfig
+from zoo.models import RNNSeq2Seq
+
+
+def prediction(**config):
+    config = TrainingConfig(**config)
+    model = TokenPrediction(RNNSeq2Seq(9, 9, units=4, dropout=0.5, dtype=config.precision))
+    model.compile(make_optimizer(config, 10), jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def checkpoint(folder, *overrides):
+    recipe = read_recipe("dates", overrides)
+    average = WeightAverage(recipe.training)
+    judge = Validation(recipe.training, None, None, average, folder / "best.weights.h5")
+    return Checkpoint(folder, recipe, average, judge)
+
+
+def written(folder, model, *overrides, epochs=1):
+    made = checkpoint(folder, *overrides)
+    for part in (made, made.average):
+        part.set_model(model)
+    made.on_train_begin()
+    for epoch in range(epochs):
+        made.average.on_epoch_end(epoch)
+        made.on_epoch_end(epoch, {"loss": 3.0 - epoch})
+    return made
+
+
+def randomized(variables):
+    random = np.random.default_rng(0)
+    for each in variables:
+        each.assign(np.asarray(random.integers(1, 100, each.shape), each.dtype))
+    return [np.array(each) for each in variables]
+
+
+class TestVariables:
+    @pytest.mark.parametrize(
+        ("config", "slots"),
+        [
+            ({}, ["momentum", "velocity"]),
+            ({"average_decay": 0.9}, ["momentum", "velocity", "average"]),
+            ({"accumulate": 2}, ["momentum", "velocity", "gradient_accumulator"]),
+            ({"precision": "mixed_float16"}, ["momentum", "velocity", "dynamic_scale", "step_counter"]),
+            ({"schedule": "constant"}, ["momentum", "velocity", "learning_rate"]),
+        ],
+    )
+    def test_all_that_a_step_changes(self, config, slots):
+        model = prediction(**config)
+        names = [variable.path for variable in _variables(model)]
+        for slot in (*slots, "iteration", "seed_generator_state"):
+            assert any(slot in name for name in names), slot
+        assert {each.path for each in model.trainable_variables} <= set(names)
+        assert not any("token_accuracy" in name for name in names)
+
+    def test_none_twice(self):
+        variables = _variables(prediction())
+        assert len({id(variable) for variable in variables}) == len(variables)
+
+    @pytest.mark.parametrize("config", [{}, {"precision": "mixed_float16"}, {"accumulate": 3, "average_decay": 0.5}])
+    def test_come_back_bit_for_bit(self, tmp_path, config):
+        model = prediction(**config)
+        wanted = randomized(_variables(model))
+        written(tmp_path, model)
+        other = prediction(**config)
+        assert checkpoint(tmp_path).restore(other)
+        for variable, array in zip(_variables(other), wanted, strict=True):
+            assert np.array_equal(variable, array)
+            assert variable.dtype == array.dtype
+
+
+class TestTheRest:
+    def test_without_a_file_nothing_is_restored(self, tmp_path):
+        made = checkpoint(tmp_path)
+        assert not made.restore(prediction())
+        assert (made.epoch, made.history, made.finished) == (0, [], False)
+
+    def test_history_time_and_what_others_remember(self, tmp_path):
+        made = written(tmp_path, prediction(), "training.average_last=2", epochs=3)
+        made.validation.restore({"best_score": [30.0, -2.5], "waited": 3})
+        made.on_epoch_end(3, {"loss": np.float32(0.1), "val_loss": float("nan")})
+        again = checkpoint(tmp_path, "training.average_last=2")
+        assert again.restore(prediction())
+        assert again.epoch == 4
+        assert [logs["loss"] for logs in again.history] == [3.0, 2.0, 1.0, float(np.float32(0.1))]
+        assert np.isnan(again.history[3]["val_loss"])
+        assert again.seconds == made.seconds > 0
+        assert again.validation.state() == {"best_score": [30.0, -2.5], "waited": 3}
+        assert len(again.average.state()) == 2 * len(prediction().trainable_variables)
+
+    @pytest.mark.parametrize("stopped", [False, True])
+    def test_whether_it_ended_early(self, tmp_path, stopped):
+        model = prediction()
+        model.stop_training = stopped
+        written(tmp_path, model)
+        made = checkpoint(tmp_path)
+        made.restore(prediction())
+        assert made.finished == stopped
+
+    def test_what_is_in_the_folder(self, tmp_path):
+        written(tmp_path, prediction(), epochs=2)
+        assert {path.name for path in tmp_path.iterdir()} == {CHECKPOINT_FILE, HISTORY_FILE}
+        with np.load(tmp_path / CHECKPOINT_FILE, allow_pickle=False) as arrays:
+            assert json.loads(str(arrays["state"]))["recipe"]["corpus"]["kind"] == "dates"
+        assert (tmp_path / HISTORY_FILE).read_text() == "epoch,loss\n0,3.0\n1,2.0\n"
+
+
+class TestRecipes:
+    @pytest.mark.parametrize(
+        ("overrides", "changes"),
+        [
+            ([], []),
+            (["seed=5"], ["seed"]),
+            (["description=x", "decoding.beam_size=4"], []),
+            (["training.epochs=9", "model.units=3"], ["model.units", "training.epochs"]),
+            (['tokenizer.joint={kind="byte_pair"}'], ["tokenizer.joint"]),
+            (["corpus.locales=['de']"], ["corpus.locales"]),
+            (['corpus={kind="multi30k"}'], ["corpus.kind"]),
+        ],
+    )
+    def test_differences(self, overrides, changes):
+        old, new = (read_recipe("dates", each).model_dump(mode="json") for each in ([], overrides))
+        found = _changes(old, new)
+        assert found[: len(changes)] == changes
+        assert bool(found) == bool(changes)
+
+    def test_a_key_that_only_one_has(self):
+        assert _changes({"training": {"old": 1, "same": 2}}, {"training": {"same": 2}}) == ["training.old"]
+        assert _changes({"training": {"same": 2}}, {"training": {"same": 2, "new": 1}}) == ["training.new"]
+
+
+def test_a_table_of_epochs_that_were_not_all_validated():
+    rows = list(csv.DictReader(io.StringIO(_table([{"loss": 3.0}, {"loss": 2.0, "val_loss": 2.5}, {"loss": 1.0}]))))
+    assert [row["val_loss"] for row in rows] == ["", "2.5", ""]
+    assert [row["epoch"] for row in rows] == ["0", "1", "2"]

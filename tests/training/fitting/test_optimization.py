@@ -1,0 +1,229 @@
+"""Optimizer and learning rate, against updates written out in NumPy."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.fitting.optimization import FusedAdam, InverseSquareRoot, learning_rate, make_optimizer
+from training.schema.recipe_tables import TrainingConfig
+from zoo.models import RNNSeq2Seq, Transformer
+
+START = np.array([[1.0, -2.0], [3.0, 0.5]], "float32")
+GRADIENTS = [np.array([[a, b], [-b, 0.0]], "float32") for a, b in [(0.1, 2.0), (-3.0, 0.2), (0.5, 0.5), (4.0, -1.0)]]
+
+
+def config(**changes):
+    return TrainingConfig(**{"learning_rate": 0.1, "schedule": "constant", "clip_norm": None, **changes})
+
+
+def updated(config, gradients=GRADIENTS, start=START, name="kernel"):
+    """The values of a variable after each gradient, and the optimizer."""
+    variable = keras.Variable(start, name=name)
+    optimizer = make_optimizer(config, 10)
+    values = []
+    for gradient in gradients:
+        optimizer.apply([tf.convert_to_tensor(gradient)], [variable])
+        values.append(np.array(variable))
+    return values, optimizer
+
+
+def by_hand(gradients, start=START, rate=0.1, beta_2=0.999, epsilon=1e-7, decay=0.0, clip=None):
+    """Adam as in the paper (its epsilon hat), in float64, with decoupled weight decay."""
+    value, m, v, values = start.astype("float64"), 0.0, 0.0, []
+    for t, gradient in enumerate(gradients, start=1):
+        gradient = gradient.astype("float64")
+        if clip:
+            gradient = gradient * min(1.0, clip / np.sqrt((gradient**2).sum()))
+        value = value * (1 - decay * rate)
+        m, v = 0.9 * m + 0.1 * gradient, beta_2 * v + (1 - beta_2) * gradient**2
+        value = value - rate * np.sqrt(1 - beta_2**t) / (1 - 0.9**t) * m / (np.sqrt(v) + epsilon)
+        values.append(value)
+    return values
+
+
+class TestUpdates:
+    @pytest.mark.parametrize(
+        ("changes", "arguments"),
+        [
+            ({}, {}),
+            ({"beta_2": 0.98, "epsilon": 1e-2}, {"beta_2": 0.98, "epsilon": 1e-2}),
+            ({"weight_decay": 0.5}, {"decay": 0.5}),
+            ({"clip_norm": 1.0}, {"clip": 1.0}),
+            ({"clip_norm": 1.0, "weight_decay": 0.5, "epsilon": 0.1}, {"clip": 1.0, "decay": 0.5, "epsilon": 0.1}),
+        ],
+    )
+    def test_adam(self, changes, arguments):
+        values, _ = updated(config(**changes))
+        np.testing.assert_allclose(values, by_hand(GRADIENTS, **arguments), rtol=1e-4)
+
+    @pytest.mark.parametrize("jit_compile", [False, True])
+    def test_in_a_graph_with_a_schedule_as_keras_own(self, jit_compile):
+        def apply(optimizer, variable, gradient):
+            optimizer.apply([gradient], [variable])
+
+        schedule = keras.optimizers.schedules.CosineDecay(0.1, 4)
+        values = []
+        for optimizer in (FusedAdam(schedule, weight_decay=0.1), keras.optimizers.AdamW(schedule, weight_decay=0.1)):
+            variable = keras.Variable(START)
+            optimizer.build([variable])
+
+            step = tf.function(functools.partial(apply, optimizer, variable), jit_compile=jit_compile)
+            for gradient in GRADIENTS:
+                step(tf.constant(gradient))
+            values.append(np.array(variable))
+        np.testing.assert_allclose(*values, rtol=1e-5)
+
+    def test_rows_of_an_embedding_that_a_batch_does_not_name_go_on_moving(self):
+        """A gradient of named rows is the dense one with zeros elsewhere; the moments of the rest decay."""
+        first, later = GRADIENTS[0], np.array([[0.0, 0.0], [2.0, 1.0]], "float32")
+        slices = tf.IndexedSlices(tf.constant(later[1:]), tf.constant([1]), tf.constant([2, 2]))
+        variable, optimizer = keras.Variable(START), make_optimizer(config(), 10)
+        for gradient in (tf.constant(first), slices):
+            optimizer.apply([gradient], [variable])
+        np.testing.assert_allclose(variable, by_hand([first, later])[-1], rtol=1e-5)
+
+    def test_a_row_named_twice_counts_with_its_sum_where_gradients_are_clipped(self):
+        """The norm is that of the sum (6, 8), which is 10, and not of its two halves."""
+        slices = tf.IndexedSlices(tf.constant([[3.0, 4.0], [3.0, 4.0]]), tf.constant([1, 1]), tf.constant([2, 2]))
+        variable, optimizer = keras.Variable(START), make_optimizer(config(clip_norm=1.0, epsilon=0.1), 10)
+        optimizer.apply([slices], [variable])
+        dense = np.array([[0.0, 0.0], [6.0, 8.0]], "float32")
+        np.testing.assert_allclose(variable, by_hand([dense], clip=1.0, epsilon=0.1)[-1], rtol=1e-5)
+
+    def test_all_gradients_are_clipped_together(self):
+        """Norms 3 and 4 together are 5."""
+        variables = [keras.Variable([0.0]), keras.Variable([0.0])]
+        optimizer = make_optimizer(config(clip_norm=1.0, epsilon=1.0), 10)
+        optimizer.apply([tf.constant([3.0]), tf.constant([4.0])], variables)
+        wanted = [by_hand([np.array([g])], np.zeros(1), clip=None, epsilon=1.0)[0] for g in (0.6, 0.8)]
+        np.testing.assert_allclose(variables, wanted, rtol=1e-5)
+
+    def test_it_survives_serialization(self):
+        optimizer = make_optimizer(config(schedule="inverse_sqrt", warmup_steps=4, weight_decay=0.1), 10)
+        again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+        assert type(again) is FusedAdam
+        assert again.get_config() == optimizer.get_config()
+
+
+MODELS = {
+    "transformer": lambda: Transformer(9, 9, 8, 2, 16, 1, 1, activation="swiglu", positions="learned", max_length=9),
+    "transformer, rms": lambda: Transformer(9, 9, 8, 2, 16, 1, 1, normalization="rms", tied_embeddings="none"),
+    **{
+        f"rnn, {attention}": lambda attention=attention: RNNSeq2Seq(9, 9, attention, units=4)
+        for attention in ("additive", "general", "concat", "scaled", None)
+    },
+    "rnn, lstm": lambda: RNNSeq2Seq(9, 9, cell="lstm", units=4),
+}
+
+
+class TestWeightDecay:
+    @pytest.mark.parametrize("name", MODELS)
+    def test_kernels_and_embeddings_decay_and_nothing_else(self, name):
+        """With gradients of zero nothing but the decay changes a weight."""
+        model = MODELS[name]()
+        for variable in model.trainable_variables:
+            variable.assign(np.ones(variable.shape))
+        optimizer = make_optimizer(config(weight_decay=0.5), 10)
+        optimizer.apply([tf.zeros(each.shape) for each in model.trainable_variables], model.trainable_variables)
+        decayed = {each.path for each in model.trainable_variables if np.all(np.array(each) < 1)}
+        kept = {each.path for each in model.trainable_variables if np.all(np.array(each) == 1)}
+        assert len(decayed) + len(kept) == len(model.trainable_variables)
+        assert {path.rsplit("/", 1)[1] for path in kept} <= {"bias", "gamma", "beta", "scale"}
+        assert all(path.endswith(("kernel", "embeddings")) for path in decayed)
+        assert any("embedding" in path for path in decayed)
+
+    def test_without_it_there_is_none(self):
+        values, _ = updated(config(), [np.zeros_like(START)])
+        assert np.array_equal(values[0], START)
+
+
+class TestAccumulation:
+    @pytest.mark.parametrize("changes", [{}, {"clip_norm": 1.0, "weight_decay": 0.5}])
+    def test_two_batches_are_one_update_by_the_mean(self, changes):
+        values, optimizer = updated(config(accumulate=2, **changes))
+        halves, _ = updated(config(**changes), [(GRADIENTS[0] + GRADIENTS[1]) / 2, (GRADIENTS[2] + GRADIENTS[3]) / 2])
+        assert np.array_equal(values[0], START)
+        assert np.array_equal(values[1], values[2])
+        np.testing.assert_allclose(values[1::2], halves, rtol=1e-6)
+        assert int(optimizer.iterations) == 2
+
+    def test_the_schedule_counts_updates_not_batches(self):
+        rates = []
+        variable = keras.Variable(START)
+        optimizer = make_optimizer(config(accumulate=2, schedule="inverse_sqrt", warmup_steps=2), 2)
+        for gradient in GRADIENTS:
+            rates.append(float(optimizer.learning_rate))
+            optimizer.apply([tf.constant(gradient)], [variable])
+        assert rates == pytest.approx([0.05, 0.05, 0.1, 0.1])
+
+
+class TestMovingAverage:
+    @staticmethod
+    def average(optimizer):
+        variable = keras.Variable(START)
+        optimizer.finalize_variable_values([variable])
+        return np.array(optimizer._model_variables_moving_average[0])
+
+    def by_hand(self, values, decay=0.75):
+        average = values[0]
+        for value in values[1:]:
+            average = decay * average + (1 - decay) * value
+        return average
+
+    def test_begins_with_the_first_update_and_decays(self):
+        values, optimizer = updated(config(average_decay=0.75))
+        np.testing.assert_allclose(self.average(optimizer), self.by_hand(values), rtol=1e-6)
+
+    def test_decays_with_updates_not_with_batches(self):
+        values, optimizer = updated(config(average_decay=0.75, accumulate=2), 2 * GRADIENTS)
+        np.testing.assert_allclose(self.average(optimizer), self.by_hand(values[1::2]), rtol=1e-6)
+
+    def test_does_not_change_the_training(self):
+        assert np.array_equal(updated(config(average_decay=0.5))[0], updated(config())[0])
+
+
+class TestLearningRate:
+    def rates(self, steps, total, **changes):
+        rate = learning_rate(TrainingConfig(learning_rate=0.5, **changes), total)
+        return [rate if isinstance(rate, float) else float(rate(step)) for step in steps]
+
+    def test_constant(self):
+        assert self.rates([0, 50, 99], 100, schedule="constant") == [0.5, 0.5, 0.5]
+
+    def test_constant_after_the_warm_up(self):
+        rates = self.rates([0, 5, 10, 50, 99], 100, schedule="constant", warmup_steps=10)
+        assert rates == pytest.approx([0, 0.25, 0.5, 0.5, 0.5])
+
+    def test_cosine_falls_to_zero(self):
+        assert self.rates([0, 50, 100], 100) == pytest.approx([0.5, 0.25, 0], abs=1e-6)
+
+    def test_cosine_after_the_warm_up(self):
+        rates = self.rates([0, 10, 20, 60, 100], 100, warmup_steps=20)
+        assert rates == pytest.approx([0, 0.25, 0.5, 0.25, 0], abs=1e-6)
+
+    @pytest.mark.parametrize("total", [1, 5])
+    @pytest.mark.parametrize("schedule", ["constant", "cosine", "inverse_sqrt"])
+    def test_a_warm_up_longer_than_the_training(self, schedule, total):
+        rates = self.rates(range(total), total, schedule=schedule, warmup_steps=1000)
+        assert all(0 <= rate <= 0.5 for rate in rates)
+        assert max(rates) > 0
+
+    def test_inverse_square_root(self):
+        rates = self.rates([0, 1, 3, 15, 63], 100, schedule="inverse_sqrt", warmup_steps=4)
+        assert rates == pytest.approx([0.125, 0.25, 0.5, 0.25, 0.125])
+
+    def test_inverse_square_root_without_a_warm_up(self):
+        assert self.rates([0, 3], 100, schedule="inverse_sqrt") == pytest.approx([0.5, 0.25])
+
+    @pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 100_000])
+    def test_the_papers_formula(self, step):
+        """Vaswani et al. 2017, equation 3, whose steps count from 1."""
+        schedule = InverseSquareRoot((512 * 4000) ** -0.5, 4000)
+        assert float(schedule(step - 1)) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5), rel=1e-5)
+
+    def test_no_warm_up_steps(self):
+        with pytest.raises(ValueError, match=r"^`warmup_steps` must be at least 1\. Received: warmup_steps=0$"):
+            InverseSquareRoot(0.1, 0)

@@ -1,0 +1,225 @@
+"""Training without logits, against the plain model compiled with Keras' own loss."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.fitting.optimization import make_optimizer
+from training.fitting.token_prediction import TokenPrediction
+from training.schema.recipe_tables import TrainingConfig
+from zoo.models import RNNSeq2Seq, Transformer
+
+SIZE = 13
+LARGE = 1100  # a vocabulary that the loss divides
+
+
+def transformer(ties="none", size=SIZE, **options):
+    return Transformer(size, size, 8, 2, 16, 1, 1, **{"dropout": 0.0, "tied_embeddings": ties, **options})
+
+
+def rnn(ties="none", size=SIZE, **options):
+    return RNNSeq2Seq(size, size, units=8, readout_units=8, tied_embeddings=ties, **options)
+
+
+FAMILIES = {"transformer": transformer, "rnn": rnn}
+both = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+
+
+def batches(shapes, size=SIZE, seed=0):
+    """Batches of random pairs whose targets are padded, each to another length."""
+    random = np.random.default_rng(seed)
+    for rows, length in shapes:
+        lengths = random.integers(1, length + 1, rows)
+        weights = (np.arange(length) < lengths[:, None]).astype("float32")
+        source = random.integers(1, size, (rows, length + 1)).astype("int32")
+        target, labels = (random.integers(1, size, (rows, length)) * weights.astype("int32") for _ in "ab")
+        yield {"source": source, "target": target.astype("int32")}, labels.astype("int32"), weights
+
+
+def dataset(batches):
+    batches = list(batches)
+    ids, weights = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float32)
+    signature = {"source": ids, "target": ids}, ids, weights
+    made = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    return made.apply(tf.data.experimental.assert_cardinality(len(batches)))
+
+
+UNEQUAL = [(4, 5), (1, 2), (6, 3), (3, 9)]
+
+
+def twins(family, **options):
+    """Two models with the same weights."""
+    one, other = family(**options), family(**options)
+    other.set_weights(one.get_weights())
+    return one, other
+
+
+def compiled(model, smoothing=0.0, **config):
+    prediction = TokenPrediction(model, smoothing)
+    config = TrainingConfig(**{"learning_rate": 1e-2, "jit_compile": False, **config})
+    prediction.compile(make_optimizer(config, 10), jit_compile=config.jit_compile)
+    return prediction
+
+
+def tokens_loss(model, data):
+    """(mean loss of all tokens, share of right ones), by the logits in NumPy."""
+    losses, right, weights = [], [], []
+    for inputs, labels, counted in data:
+        logits = np.array(model(inputs), "float64")
+        log_softmax = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        losses.append(-np.take_along_axis(log_softmax, labels[..., None], axis=-1)[..., 0][counted > 0])
+        right.append((logits.argmax(axis=-1) == labels)[counted > 0])
+        weights.append(counted[counted > 0])
+    return np.concatenate(losses).mean(), np.concatenate(right).mean()
+
+
+@pytest.mark.long
+class TestTheSameTraining:
+    @pytest.mark.parametrize(
+        ("ties", "jit_compile"), [("none", False), ("target", False), ("all", False), ("all", True)]
+    )
+    @both
+    def test_weights_after_some_steps(self, family, ties, jit_compile):
+        ours, theirs = twins(family, ties=ties)
+        data = dataset(itertools.islice(batches(itertools.repeat((4, 5))), 6))
+        compiled(ours, jit_compile=jit_compile, epsilon=1e-3).fit(data, verbose=0, shuffle=False)
+        loss = keras.losses.SparseCategoricalCrossentropy(True, reduction="mean_with_sample_weight")
+        theirs.compile(make_optimizer(TrainingConfig(learning_rate=1e-2, epsilon=1e-3), 10), loss, jit_compile=False)
+        before = theirs.get_weights()
+        theirs.fit(data, verbose=0, shuffle=False)
+        assert np.abs(theirs.get_weights()[0] - before[0]).max() > 1e-3
+        for one, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+    @both
+    def test_with_smoothed_labels_and_a_large_vocabulary(self, family):
+        ours, theirs = twins(family, ties="target", size=LARGE)
+        data = list(batches([(4, 5)] * 3, LARGE))
+        compiled(ours, 0.1, epsilon=1e-3).fit(dataset(data), verbose=0, shuffle=False)
+        optimizer = make_optimizer(TrainingConfig(learning_rate=1e-2, epsilon=1e-3), 10)
+        loss = keras.losses.CategoricalCrossentropy(True, 0.1, reduction="mean_with_sample_weight")
+        for inputs, labels, counted in data:
+            with tf.GradientTape() as tape:
+                value = loss(tf.one_hot(labels, LARGE), theirs(inputs, training=True), counted)
+            variables = theirs.trainable_variables
+            optimizer.apply(tape.gradient(value, variables), variables)
+        for one, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+class TestWithoutLogits:
+    @pytest.mark.parametrize("ties", ["none", "target", "all"])
+    @both
+    def test_rows_times_weights_are_the_logits(self, family, ties, randomize):
+        model = randomize(family(ties))
+        ((inputs, *_),) = batches([(3, 4)])
+        weights, bias = model.output_weights()
+        assert tuple(weights.shape) == (SIZE, 8)
+        assert (bias is None) == (ties != "none")
+        logits = model.without_logits()(inputs) @ np.array(weights).T + (0 if bias is None else np.array(bias))
+        np.testing.assert_allclose(logits, model(inputs), rtol=1e-4, atol=1e-5)
+
+    @both
+    def test_the_weights_are_shared_and_none_is_trained_twice(self, family):
+        model = family()
+        prediction = TokenPrediction(model)
+        assert {id(each) for each in prediction.trainable_variables} == {id(each) for each in model.trainable_variables}
+        assert len(prediction.trainable_variables) == len(model.trainable_variables)
+
+    @both
+    def test_dropout_is_on_in_training_alone(self, family):
+        prediction = TokenPrediction(family(dropout=0.5))
+        ((inputs, *_),) = batches([(3, 4)])
+        first, second = (np.array(prediction(inputs, training=True)) for _ in "ab")
+        assert not np.array_equal(first, second)
+        first, second = (np.array(prediction(inputs, training=False)) for _ in "ab")
+        assert np.array_equal(first, second)
+
+
+class TestMetrics:
+    @both
+    def test_evaluation_is_the_mean_over_tokens_and_not_smoothed(self, family, randomize):
+        model = randomize(family())
+        data = list(batches(UNEQUAL))
+        found = compiled(model, 0.3).evaluate(dataset(data), verbose=0, return_dict=True)
+        loss, right = tokens_loss(model, data)
+        assert found == {"loss": pytest.approx(loss, rel=1e-5), "token_accuracy": pytest.approx(right, rel=1e-5)}
+
+    @pytest.mark.long
+    def test_an_epochs_log_is_the_mean_over_tokens_too(self, randomize):
+        model = randomize(transformer())
+        data = list(batches(UNEQUAL))
+        loss, right = tokens_loss(model, data)
+        history = compiled(model, learning_rate=1e-12).fit(dataset(data), verbose=0, shuffle=False).history
+        assert set(history) == {"loss", "token_accuracy"}
+        assert history["loss"] == [pytest.approx(loss, rel=1e-5)]
+        assert history["token_accuracy"] == [pytest.approx(right, rel=1e-5)]
+
+    def test_a_training_log_is_smoothed(self, randomize):
+        """By hand, from the logits: a share of the label's log-probability becomes the mean of all."""
+        model = randomize(transformer())
+        ((inputs, labels, counted),) = data = list(batches([(4, 5)]))
+        log_softmax = tf.nn.log_softmax(model(inputs)).numpy()
+        at_label = np.take_along_axis(log_softmax, labels[..., None], axis=-1)[..., 0]
+        wanted = -(0.7 * at_label + 0.3 * log_softmax.mean(axis=-1))[counted > 0].mean()
+        history = compiled(model, 0.3, learning_rate=1e-12).fit(dataset(data), verbose=0, shuffle=False).history
+        assert history["loss"] == [pytest.approx(wanted, rel=1e-5)]
+
+    def test_every_epoch_begins_anew(self):
+        prediction = compiled(transformer(), learning_rate=1e-12)
+        history = prediction.fit(dataset(batches(UNEQUAL)), epochs=2, verbose=0, shuffle=False).history
+        assert history["loss"][0] == pytest.approx(history["loss"][1], rel=1e-6)
+
+    @both
+    def test_a_batch_without_a_token_that_counts(self, family):
+        """It changes neither metrics nor, by itself, weights."""
+        prediction = compiled(family())
+        before = prediction.model.get_weights()
+        ((inputs, labels, counted),) = batches([(3, 4)])
+        logs = prediction.train_on_batch(inputs, labels, 0 * counted, return_dict=True)
+        assert logs == {"loss": 0, "token_accuracy": 0}
+        for one, other in zip(prediction.model.get_weights(), before, strict=True):
+            assert np.array_equal(one, other)
+        data = list(batches(UNEQUAL))
+        alone = prediction.evaluate(dataset(data), verbose=0)
+        assert prediction.evaluate(dataset([*data, (inputs, labels, 0 * counted)]), verbose=0) == alone
+
+
+@pytest.mark.long
+class TestPrecision:
+    @pytest.mark.parametrize(
+        ("family", "policy", "jit_compile"),
+        [
+            (transformer, "mixed_bfloat16", True),
+            (transformer, "mixed_float16", False),
+            (rnn, "mixed_bfloat16", False),
+            (rnn, "mixed_float16", True),
+        ],
+    )
+    def test_it_learns(self, family, policy, jit_compile):
+        keras.utils.set_random_seed(0)
+        prediction = compiled(family("target", LARGE, dtype=policy), 0.1, schedule="constant", jit_compile=jit_compile)
+        assert prediction.compute_dtype == policy.removeprefix("mixed_")
+        assert {each.dtype for each in prediction.trainable_variables} == {"float32"}
+        data = dataset(list(batches([(4, 5)], LARGE)) * 12)
+        losses = prediction.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
+        assert losses[1] < losses[0] - 0.1
+
+    def test_in_float16_the_loss_is_scaled(self):
+        assert type(compiled(transformer(dtype="mixed_float16")).optimizer) is keras.optimizers.LossScaleOptimizer
+        assert type(compiled(transformer(dtype="mixed_bfloat16")).optimizer) is not keras.optimizers.LossScaleOptimizer
+
+    def test_a_scale_that_is_too_high_falls_until_steps_are_made(self):
+        prediction = compiled(transformer(dtype="mixed_float16"))
+        optimizer = prediction.optimizer
+        optimizer.build(prediction.trainable_variables)
+        optimizer.dynamic_scale.assign(2.0**40)
+        data = dataset(list(batches([(4, 5)])) * 40)
+        losses = prediction.fit(data, verbose=0, shuffle=False).history["loss"]
+        assert 1 < float(optimizer.dynamic_scale) < 2.0**35
+        assert int(optimizer.iterations) > 5
+        assert np.isfinite(losses).all()
+        assert all(np.isfinite(each).all() for each in prediction.model.get_weights())

@@ -1,0 +1,314 @@
+"""Recipes: what is valid, what is not, and what is said about it."""
+
+import json
+import re
+from typing import get_args
+
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.corpora.pairs import CORPORA
+from training.schema.recipe import RecipeError, name_of, read_recipe, recipe_names
+from training.schema.translator_tables import TranslatorRecipe
+
+# The fewest lines of a recipe of each kind of corpus.
+CORPUS_OF = {
+    "dates": 'kind = "dates"',
+    "multi30k": 'kind = "multi30k"',
+    "text": 'kind = "text"\ntrain = "pairs.tsv"',
+    "tfds": 'kind = "tfds"\nname = "ted_hrlr_translate/pt_to_en"',
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="mine.toml"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    return write
+
+
+def recipe_of(kind, more=""):
+    return f"[corpus]\n{CORPUS_OF[kind]}\n{more}"
+
+
+def tables_of(model, path=()):
+    """(path, keys) of every table of a recipe but the corpus."""
+    yield path, list(model.model_fields)
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, pydantic.BaseModel):
+            yield from tables_of(field.annotation, (*path, name))
+
+
+def recipe_keys():
+    """Every key that a recipe may hold, with a kind of corpus under which it is valid."""
+    for path, keys in tables_of(TranslatorRecipe):
+        yield from (("dates", ".".join((*path, key))) for key in keys)
+    for corpus in get_args(CORPORA):
+        yield from ((corpus.model_fields["kind"].default, f"corpus.{key}") for key in corpus.model_fields)
+
+
+class TestReading:
+    @pytest.mark.parametrize("name", recipe_names())
+    def test_every_recipe_of_the_zoo_is_valid_and_described(self, name):
+        recipe = read_recipe(name)
+        assert 10 < len(recipe.description) < 120
+        assert not recipe.description.endswith(".")
+
+    def test_dates_is_among_them(self):
+        recipe = read_recipe("dates")
+        assert (recipe.corpus.kind, recipe.model.attention, recipe.model.units) == ("dates", "additive", 128)
+
+    @pytest.mark.parametrize("kind", CORPUS_OF)
+    def test_all_but_the_corpus_has_a_default(self, write, kind):
+        recipe = read_recipe(write(recipe_of(kind)))
+        assert recipe.corpus.kind == kind
+        assert recipe == TranslatorRecipe(corpus=recipe.corpus)
+
+    def test_a_path_may_be_anywhere_and_have_any_suffix(self, write):
+        assert read_recipe(write(recipe_of("dates"), "recipe.v2")).corpus.kind == "dates"
+
+    @pytest.mark.parametrize(
+        ("name", "called"),
+        [("dates", "dates"), ("a/my.toml", "my"), ("/x/my.v2.toml", "my.v2"), ("recipe.json", "recipe")],
+    )
+    def test_a_model_is_called_after_its_recipe(self, name, called):
+        assert name_of(name) == called
+
+    def test_nothing_changes_after_reading(self):
+        recipe = read_recipe("dates")
+        for table in (recipe, recipe.model, recipe.corpus, recipe.tokenizer.source):
+            with pytest.raises(pydantic.ValidationError, match="frozen"):
+                setattr(table, next(iter(type(table).model_fields)), None)
+
+
+class TestFilesThatAreNone:
+    def test_an_unknown_name_is_answered_with_the_nearest(self):
+        with pytest.raises(
+            RecipeError, match=r"^no recipe 'dtes' \(did you mean 'dates'\?\); there are dates.*TOML file"
+        ):
+            read_recipe("dtes")
+
+    def test_an_unknown_name_like_no_other(self):
+        with pytest.raises(RecipeError, match=r"^no recipe 'zzz'; there are dates"):
+            read_recipe("zzz")
+
+    def test_a_folder(self, tmp_path):
+        with pytest.raises(RecipeError, match=rf"^no recipe '{tmp_path}'; there are"):
+            read_recipe(str(tmp_path))
+
+    @pytest.mark.parametrize(
+        ("content", "fault"),
+        [
+            ("[corpus", "end of a table declaration"),
+            ("a = 1\na = 2\n", "Cannot overwrite a value .at line 2"),
+            (b'description = "\xe9"', "utf-8"),
+            ('{"corpus": {}}', "line 1"),
+        ],
+    )
+    def test_not_toml(self, write, content, fault):
+        name = write(content)
+        with pytest.raises(RecipeError, match=rf"^recipe '{re.escape(name)}' cannot be read: (?s:.*){fault}"):
+            read_recipe(name)
+
+    @pytest.mark.parametrize(
+        ("content", "fault"),
+        [
+            ("", "Expecting value"),
+            ("[1]", "expected tables, received a list"),
+            ("3", "expected tables, received a int"),
+        ],
+    )
+    def test_not_json(self, write, content, fault):
+        with pytest.raises(RecipeError, match=f"cannot be read: {fault}"):
+            read_recipe(write(content, "recipe.json"))
+
+
+class TestFaults:
+    @pytest.mark.parametrize(("kind", "key"), recipe_keys())
+    def test_a_misspelt_key_is_answered_with_the_right_one(self, write, kind, key):
+        *path, last = key.split(".")
+        typo = ".".join([*path, last[:-1] + "q" + last[-1]])
+        right = f"unknown key '{typo}' (did you mean '{last}'?); valid here: "
+        with pytest.raises(RecipeError, match=re.escape(right)) as caught:
+            read_recipe(write(recipe_of(kind)), [f"{typo}=1"])
+        assert last in str(caught.value).partition("valid here: ")[2].partition(";")[0].split(", ")
+
+    def test_a_key_like_no_other(self, write):
+        with pytest.raises(RecipeError, match=r"unknown key 'model\.zzz'; valid here: family, attention, cell, "):
+            read_recipe(write(recipe_of("dates", "[model]\nzzz = 1")))
+
+    def test_all_faults_are_told_at_once(self, write):
+        name = write(recipe_of("dates", "locale = 1\n[model]\nunits = 0\n[trainin]\nepochs = 3"))
+        with pytest.raises(RecipeError) as caught:
+            read_recipe(name)
+        faults = str(caught.value).removeprefix(f"recipe {name!r}: ").split("; ")
+        assert [fault for fault in faults if not fault.startswith("valid here")] == [
+            "unknown key 'corpus.locale' (did you mean 'locales'?)",
+            "'model.units': input should be greater than 0 (received 0)",
+            "unknown key 'trainin' (did you mean 'training'?)",
+        ]
+
+    @pytest.mark.parametrize(
+        ("content", "fault"),
+        [
+            ("", "'corpus' is missing"),
+            ("[corpus]", "'corpus.kind' must be one of dates, multi30k, text, tfds, received None"),
+            (
+                '[corpus]\nkind = "txt"',
+                r"'corpus.kind' must be one of dates, multi30k, text, tfds (did you mean 'text'?), received 'txt'",
+            ),
+            ("[corpus]\nkind = 3", "'corpus.kind' must be one of dates, multi30k, text, tfds, received 3"),
+            ('corpus = "dates"', "'corpus': input should be a valid dictionary"),
+            ('[corpus]\nkind = "text"', "'corpus.train' is missing"),
+            ('[corpus]\nkind = "text"\ntrain = 3', "'corpus.train': `train` must be one path"),
+            (
+                '[corpus]\nkind = "dates"\nlocales = [1]',
+                "'corpus.locales.0': input should be a valid string (received 1)",
+            ),
+            ('[corpus]\nkind = "dates"\nlocales = ["xx"]', "'corpus.locales': a locale must be one of the CLDR's"),
+            (
+                '[corpus]\nkind = "dates"\ntest_days = 99999',
+                "`validation_days` and `test_days` must be below 73049 together",
+            ),
+        ],
+    )
+    def test_corpus(self, write, content, fault):
+        with pytest.raises(RecipeError, match=re.escape(fault)):
+            read_recipe(write(content))
+
+    @pytest.mark.parametrize(
+        ("override", "fault"),
+        [
+            ("model.units=0", "'model.units': input should be greater than 0 (received 0)"),
+            (
+                "model.units=many",
+                "'model.units': input should be a valid integer, unable to parse string as an integer",
+            ),
+            ("model.units=1.5", "'model.units': input should be a valid integer, got a number with a fractional part"),
+            ("model=5", "'model.family' must be one of rnn_seq2seq, transformer, received None"),
+            (
+                "model.attention=aditive",
+                "'model.attention': input should be 'additive', 'dot', 'scaled', 'general', 'con",
+            ),
+            (
+                "model.family=gtp",
+                "'model.family' must be one of rnn_seq2seq, transformer, gpt (did you mean 'gpt'?), received 'gtp'",
+            ),
+            ("model.dropout=1", "'model.dropout': input should be less than 1 (received 1)"),
+            ("training.learning_rate=0", "'training.learning_rate': input should be greater than 0 (received 0)"),
+            ("training.warmup_steps=-1", "'training.warmup_steps': input should be greater than or equal to 0"),
+            ("training.jit_compile=perhaps", "'training.jit_compile': input should be a valid boolean"),
+            ("lengths.max_source=0", "'lengths.max_source': input should be greater than 0 (received 0)"),
+            ("tokenizer.source.minimum_count=0", "'tokenizer.source.minimum_count': input should be greater than 0"),
+            ("seed=-1", "'seed': input should be greater than or equal to 0 (received -1)"),
+            ("seed=4294967296", "'seed': input should be less than 4294967296 (received 4294967296)"),
+        ],
+    )
+    def test_values(self, override, fault):
+        with pytest.raises(RecipeError, match=rf"^recipe 'dates': {re.escape(fault)}"):
+            read_recipe("dates", [override])
+
+    @pytest.mark.parametrize("override", ["tokenizer.joint", "tokenizer.source", "tokenizer.target"])
+    def test_pieces_that_vary_are_not_for_xla(self, override):
+        pieces = f'{override}={{kind="byte_pair",dropout=0.1}}'
+        fault = r"^recipe 'dates': the tokenizer's dropout gives each batch .* set training.jit_compile=false$"
+        with pytest.raises(RecipeError, match=fault):
+            read_recipe("dates", [pieces, "training.jit_compile=true"])
+        read_recipe("dates", [pieces, "training.jit_compile=false"])
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        ("override", "value"),
+        [
+            ("training.epochs=7", lambda recipe: recipe.training.epochs == 7),
+            ("training.learning_rate=1e-4", lambda recipe: recipe.training.learning_rate == 1e-4),
+            ("training.jit_compile=true", lambda recipe: recipe.training.jit_compile is True),
+            ("model.attention=general", lambda recipe: recipe.model.attention == "general"),
+            ('model.attention="general"', lambda recipe: recipe.model.attention == "general"),
+            ('corpus.locales=["fr", "de"]', lambda recipe: recipe.corpus.locales == ("fr", "de")),
+            ("tokenizer.target.maximum_size=9", lambda recipe: recipe.tokenizer.target.maximum_size == 9),
+            ("description=words, = signs", lambda recipe: recipe.description == "words, = signs"),
+            (" model.units = 64", lambda recipe: recipe.model.units == 64),
+        ],
+    )
+    def test_values_are_toml_or_else_strings(self, override, value):
+        assert value(read_recipe("dates", [override]))
+        assert not value(read_recipe("dates"))
+
+    def test_all_else_stays(self):
+        plain, changed = read_recipe("dates"), read_recipe("dates", ["model.units=64", "lengths.max_target=12"])
+        assert changed.model_copy(update={"model": plain.model, "lengths": plain.lengths}) == plain
+
+    def test_the_last_one_counts(self):
+        assert read_recipe("dates", ["seed=1", "seed=2"]).seed == 2
+
+    @pytest.mark.parametrize("override", ["model.units", "", "=3", " =3"])
+    def test_without_key_or_value(self, override):
+        with pytest.raises(RecipeError, match=rf"^--set '{override}': expected KEY=VALUE, such as model\.units=128$"):
+            read_recipe("dates", [override])
+
+    def test_below_a_value(self):
+        with pytest.raises(RecipeError, match=r"^--set 'model\.units\.x=4': 'units' is a value, not a table$"):
+            read_recipe("dates", ["model.units.x=4"])
+
+    @pytest.mark.parametrize("key", [".", "model.", ".model", "a..b"])
+    def test_keys_with_empty_parts(self, key):
+        with pytest.raises(RecipeError, match="unknown key"):
+            read_recipe("dates", [f"{key}=1"])
+
+
+VALUES = {
+    "seed": st.integers(0, 2**32 - 1),
+    "corpus.train_examples": st.integers(1, 10**9),
+    "corpus.seed": st.integers(0, 2**64 - 1).filter(lambda seed: seed < 2**63),  # the integers of TOML
+    "model.units": st.integers(1, 10**6),
+    "model.dropout": st.floats(0, 1, exclude_max=True),
+    "model.attention": st.sampled_from(["additive", "dot", "scaled", "general", "concat", "none"]),
+    "training.learning_rate": st.floats(1e-300, 1e300),
+    "training.clip_norm": st.floats(1e-300, 1e300),
+    "training.schedule": st.sampled_from(["constant", "cosine"]),
+    "lengths.max_source": st.integers(1, 10**6),
+}
+
+
+def at(recipe, key):
+    for name in key.split("."):
+        recipe = getattr(recipe, name)
+    return recipe
+
+
+class TestRoundTrip:
+    @settings(deadline=None, max_examples=50)
+    @given(st.fixed_dictionaries({}, optional=VALUES))
+    def test_any_valid_values_survive_override_and_json(self, tmp_path_factory, values):
+        recipe = read_recipe("dates", [f"{key}={value}" for key, value in values.items()])
+        assert {key: at(recipe, key) for key in values} == values
+        file = tmp_path_factory.mktemp("run") / "recipe.json"
+        file.write_text(recipe.model_dump_json(), encoding="utf-8")
+        assert read_recipe(str(file)) == recipe
+
+    @pytest.mark.parametrize(
+        "corpus",
+        [
+            CORPUS_OF["dates"],
+            CORPUS_OF["tfds"],
+            CORPUS_OF["text"],
+            CORPUS_OF["multi30k"],
+            'kind = "multi30k"\nsource = "de"\ntarget = "en"\nfolder = "~/captions"',
+            'kind = "text"\ntrain = ["a.en", "a.de"]',
+            'kind = "text"\ntrain = ["a.en", "a.de"]\ntest = ["b.en", "b.de"]\nvalidation_pairs = 3',
+            'kind = "text"\ntrain = "a.tsv"\nheader = true\nsource_column = "en"\ntarget_column = "de"\ntest_pairs = 0',
+        ],
+    )
+    def test_every_kind_of_corpus_survives_json(self, write, corpus):
+        """A run's recipe.json says every value, also those that the recipe left out."""
+        recipe = read_recipe(write(f"[corpus]\n{corpus}"))
+        text = recipe.model_dump_json()
+        assert set(json.loads(text)["corpus"]) == set(type(recipe.corpus).model_fields)
+        assert read_recipe(write(text, "recipe.json")) == recipe

@@ -1,0 +1,47 @@
+"""The page on recipes is what the tables say."""
+
+import pathlib
+
+import pytest
+
+from training.schema import recipe_reference
+from training.schema.generator_tables import GeneratorRecipe
+from training.schema.recipe_reference import page
+from training.schema.translator_tables import TranslatorRecipe
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "recipes.md"
+
+
+def test_the_page_is_as_the_program_writes_it():
+    assert PAGE.read_text(encoding="utf-8") == page(), f"python -m {recipe_reference.__name__} > docs/recipes.md"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| `label_smoothing` | number from 0 below 1 | `0.0` | probability spread over all labels in training |",
+        "| `seed` | whole number from 0 below 2^32 | `0` | of the weights' initial values and of the order of the"
+        " texts |",
+        "| `dropout` | number from 0 below 1 | `0.1` | rate, on embeddings and after each part of a layer |",
+        '| `cell` | `"gru"`, `"lstm"` | `"gru"` | the recurrent cell |',
+        "| `patience` | whole number from 1 |  | validations without a better one after which it ends early |",
+        "| `train` | string or list of 2 strings | required | training pairs: a TSV file, or a list of two files whose"
+        " lines correspond |",
+    ],
+)
+def test_rows(row):
+    assert f"\n{row}\n" in page()
+
+
+@pytest.mark.parametrize("recipe", [TranslatorRecipe, GeneratorRecipe])
+def test_every_kind_has_its_keys(recipe):
+    text = page()
+    for _, kinds in recipe.kinds.values():
+        for tag, table in kinds.items():
+            assert f'"{tag}"`\n' in text
+            for name in table.model_fields:
+                assert name in ("kind", "family") or f"\n| `{name}` |" in text
+
+
+def test_link_leads_somewhere(link):
+    assert (PAGE.parent / link).exists()

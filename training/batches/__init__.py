@@ -1,0 +1,1 @@
+"""Batches of what a corpus holds, as `tf.data` pipelines."""

@@ -1,0 +1,1 @@
+"""The card of an exported model, its README."""

@@ -1,0 +1,165 @@
+"""Recipes: everything a training run depends on, as data.
+
+A recipe is a TOML file that says only what differs from the defaults. It is validated on reading, and what it does not
+know it refuses, naming the nearest thing it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import pathlib
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
+from typing import Any
+
+import pydantic
+
+from training.corpora.error import CorpusError
+from training.schema import generator_tables, translator_tables
+from training.schema.generator_tables import GeneratorRecipe
+from training.schema.recipe_tables import Recipe
+from training.schema.translator_tables import TranslatorRecipe
+
+# Which recipe a model's family makes.
+_RECIPES = dict.fromkeys(translator_tables.MODELS, TranslatorRecipe) | dict.fromkeys(
+    generator_tables.MODELS, GeneratorRecipe
+)
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be used; the message says which key, and what is valid there."""
+
+
+def recipe_names() -> list[str]:
+    """The names of the recipes that come with the zoo."""
+    folder = resources.files("training.recipes")
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
+    """Reads a recipe and validates it.
+
+    Args:
+        name: a recipe of the zoo (`dates`), or the path of a TOML file (`mine.toml`) or of a run's `recipe.json`.
+        overrides: `key=value` each, the key dotted and the value as in TOML (`model.units=128`); a value that is
+            not TOML is taken as a string.
+
+    Raises:
+        RecipeError: there is no such recipe, it cannot be parsed, or something in it is not valid.
+    """
+    tables = _tables(name)
+    for override in overrides:
+        _override(tables, override)
+    kind = _kind_of_recipe(name, tables)
+    try:
+        return kind.model_validate(tables)
+    except pydantic.ValidationError as error:
+        faults = "; ".join(_explain(fault, kind) for fault in error.errors())
+        raise RecipeError(f"recipe {name!r}: {faults}") from None
+
+
+def name_of(name: str) -> str:
+    """What a recipe's models are called: its name without folder and suffix."""
+    return pathlib.PurePath(name).stem
+
+
+@contextlib.contextmanager
+def blamed_on(table: str) -> Iterator[None]:
+    """Turns an error into one that names the recipe's table it comes from."""
+    try:
+        yield
+    except CorpusError:  # which names its place itself
+        raise
+    except ValueError as error:
+        raise RecipeError(f"{table}: {error}") from error
+
+
+def _kind_of_recipe(name: str, tables: dict[str, Any]) -> type[Recipe]:
+    model = tables.get("model", {})
+    family = model.get("family", "rnn_seq2seq") if isinstance(model, dict) else "rnn_seq2seq"
+    if not isinstance(family, str) or family not in _RECIPES:
+        hint = _nearest(str(family), list(_RECIPES))
+        known = ", ".join(_RECIPES)
+        raise RecipeError(f"recipe {name!r}: 'model.family' must be one of {known}{hint}, received {family!r}")
+    return _RECIPES[family]
+
+
+def _tables(name: str) -> dict[str, Any]:
+    """The tables of a recipe's file, TOML or, as runs leave them behind, JSON."""
+    if name in recipe_names():
+        file = resources.files("training.recipes").joinpath(f"{name}.toml")
+    else:
+        file = pathlib.Path(name)
+        if not file.is_file():
+            hint = _nearest(name, recipe_names())
+            raise RecipeError(f"no recipe {name!r}{hint}; there are {', '.join(recipe_names())}, or give a TOML file")
+    parse = json.loads if name.endswith(".json") else tomllib.loads
+    try:
+        tables = parse(file.read_text(encoding="utf-8"))
+    except ValueError as error:  # what both parsers' errors are, and what text that is not UTF-8 raises
+        raise RecipeError(f"recipe {name!r} cannot be read: {error}") from None
+    if not isinstance(tables, dict):
+        raise RecipeError(f"recipe {name!r} cannot be read: expected tables, received a {type(tables).__name__}")
+    return tables
+
+
+def _override(tables: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise RecipeError(f"--set {override!r}: expected KEY=VALUE, such as model.units=128")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *parents, last = key.strip().split(".")
+    table = tables
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise RecipeError(f"--set {override!r}: {parent!r} is a value, not a table")
+    table[last] = value
+
+
+def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
+    """One fault of a recipe in one sentence."""
+    path, table = _place(fault["loc"], recipe)
+    key = ".".join(path)
+    if fault["type"] == "extra_forbidden":
+        known = [] if table is None else list(table.model_fields)
+        return f"unknown key {key!r}{_nearest(path[-1], known)}; valid here: {', '.join(known)}"
+    if fault["type"] == "missing":
+        return f"{key!r} is missing"
+    if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        name, kinds = recipe.kinds[tuple(path)]
+        given = fault["input"].get(name) if isinstance(fault["input"], dict) else None
+        known = list(kinds)
+        return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
+    message = fault["msg"].removeprefix("Value error, ")
+    if not path:  # of several tables together
+        return message
+    return f"{key!r}: {message[0].lower()}{message[1:]} (received {fault['input']!r})"
+
+
+def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], type[pydantic.BaseModel] | None]:
+    """The keys that lead to a place in a recipe, and the table that the last of them stands in."""
+    path: list[str] = []
+    within: Any = None
+    table: Any = recipe
+    for part in map(str, location):
+        if tuple(path) in recipe.kinds and table is None:
+            table = recipe.kinds[tuple(path)][1].get(part)  # pydantic puts the kind into the path; the recipe does not
+            continue
+        path.append(part)
+        field = table and table.model_fields.get(part)
+        within, table = table, field and field.annotation
+        if not (isinstance(table, type) and issubclass(table, pydantic.BaseModel)):
+            table = None
+    return path, within
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,135 @@
+"""The page that lists what recipes may say, written from the tables themselves.
+
+python -m training.schema.recipe_reference > docs/recipes.md
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pydantic
+
+from training.schema.generator_tables import GeneratorRecipe, GeneratorTraining
+from training.schema.recipe import read_recipe, recipe_names
+from training.schema.recipe_tables import TOKENIZERS, Recipe, TrainingConfig
+from training.schema.translator_tables import DecodingConfig, LengthsConfig, TranslatorRecipe, TranslatorTraining
+
+_SHOWN = 8  # of a long list
+_HEAD = """\
+# Recipes
+
+A recipe is a TOML file that says what a training run depends on, as far as it differs from the defaults below. `zoo
+train NAME` runs one that comes with the zoo, `zoo train FILE.toml` one of your own, and `--set model.units=512` changes
+a key for one run. What a recipe does not know it refuses, and names the nearest key that it does. A run keeps all of
+it, defaults included, as `recipe.json`, which `zoo train` takes as well.
+
+`[model] family` tells what is trained: `rnn_seq2seq` (the default) and `transformer` are translators, which learn from
+pairs of texts; `gpt` is a language model, which learns from running text.
+
+This page is written by `python -m training.schema.recipe_reference`.
+
+## Recipes that come with the zoo
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    return "\n".join([_HEAD, *_recipes(), *_keys()])
+
+
+def _recipes() -> Iterator[str]:
+    yield "| recipe | what it trains |"
+    yield "|---|---|"
+    for name in recipe_names():
+        yield f"| [`{name}`](../training/recipes/{name}.toml) | {read_recipe(name).description} |"
+    yield ""
+
+
+def _keys() -> Iterator[str]:
+    yield from _section("Every recipe", Recipe, but=("training",), what="Keys before the first table.")
+    yield from _kinds("[corpus]", "of a translator", TranslatorRecipe, "corpus")
+    yield from _kinds("[corpus]", "of a language model", GeneratorRecipe, "corpus")
+    yield "## `[tokenizer]`\n"
+    yield "Of a language model. A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]`"
+    yield "for both.\n"
+    for kind, table in TOKENIZERS.items():
+        yield from _section(f'`kind = "{kind}"`', table, level=3, but=("kind",))
+    for recipe in (TranslatorRecipe, GeneratorRecipe):
+        _, families = recipe.kinds[("model",)]
+        for family, table in families.items():
+            yield from _section(f'`[model]`, `family = "{family}"`', table, but=("family",))
+    yield from _section("`[training]`", TrainingConfig)
+    yield from _section("`[training]` of a translator, besides", TranslatorTraining, only=TrainingConfig)
+    yield from _section("`[training]` of a language model, besides", GeneratorTraining, only=TrainingConfig)
+    yield from _section("`[lengths]` of a translator", LengthsConfig)
+    yield from _section("`[decoding]` of a translator", DecodingConfig)
+
+
+def _kinds(title: str, whose: str, recipe: type[Recipe], table: str) -> Iterator[str]:
+    yield f"## `{title}` {whose}\n"
+    _, kinds = recipe.kinds[(table,)]
+    for kind, each in kinds.items():
+        yield from _section(f'`kind = "{kind}"`', each, level=3, but=("kind",))
+
+
+def _section(
+    title: str,
+    table: type[pydantic.BaseModel],
+    level: int = 2,
+    but: tuple[str, ...] = (),
+    only: type[pydantic.BaseModel] | None = None,
+    what: str | None = None,
+) -> Iterator[str]:
+    """A heading, `what` the table is for, and a row a key; `only` those that are not as another table has them."""
+    whole = table.model_json_schema()
+    known = only.model_json_schema()["properties"] if only else {}
+    yield f"{'#' * level} {title}\n"
+    yield f"{what or (table.__doc__ or '').strip().splitlines()[0]}\n"
+    yield "| key | value | default | |"
+    yield "|---|---|---|---|"
+    for name, schema in whole["properties"].items():
+        if name in but or known.get(name) == schema:
+            continue
+        default = "required" if name in whole.get("required", ()) else _default(schema.get("default"))
+        told = " ".join(schema.get("description", "").split()).replace("|", "\\|")
+        yield f"| `{name}` | {_values(schema)} | {default} | {told} |"
+    yield ""
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list) and len(value) > _SHOWN:
+        return f"`{json.dumps(value[:_SHOWN])[:-1]}, ...]`, {len(value)} of them"
+    return f"`{json.dumps(value)}`"
+
+
+def _values(schema: dict[str, Any]) -> str:
+    """What a key may hold, in words."""
+    if "anyOf" in schema:
+        return " or ".join(_values(each) for each in schema["anyOf"] if each.get("type") != "null")
+    if "enum" in schema:
+        return ", ".join(f"`{json.dumps(each)}`" for each in schema["enum"])
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
+    if "prefixItems" in schema:
+        return f"list of {len(schema['prefixItems'])} strings"
+    if schema.get("type") == "array":
+        return f"list of {_values(schema.get('items', {}))}"
+    kind = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "string"}
+    words = kind.get(schema.get("type", ""), "")
+    bounds = {"minimum": "from {}", "exclusiveMinimum": "above {}", "maximum": "to {}", "exclusiveMaximum": "below {}"}
+    limits = [text.format(_number(schema[key])) for key, text in bounds.items() if key in schema]
+    if schema.get("exclusiveMinimum") == 0 and schema.get("type") == "integer":
+        limits[0] = "from 1"
+    return f"{words} {' '.join(limits)}".strip()
+
+
+def _number(value: float) -> str:
+    return f"2^{value.bit_length() - 1}" if isinstance(value, int) and value >= 2**32 else f"{value:,g}"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,115 @@
+"""How good the outputs are: how often they are right, where they go wrong, and for sentences BLEU."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from training.corpora.pairs import Pairs
+from training.scoring import bleu
+from zoo.tasks.results import Translation
+from zoo.tasks.text_lists import rows_of_batches
+from zoo.tasks.text_to_text import TextToText
+
+SHOWN_MISTAKES = 20
+
+
+@dataclasses.dataclass
+class Tally:
+    """How many of how many were right."""
+
+    right: int = 0
+    total: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The share of right ones, from 0 to 1."""
+        return self.right / self.total if self.total else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `metrics.json`."""
+        return {"exact_match": round(self.rate, 6), "right": self.right, "total": self.total}
+
+
+@dataclasses.dataclass
+class Evaluation:
+    """The result of translating a split and comparing each text with its target.
+
+    Attributes:
+        overall: all pairs.
+        by_group: by the corpus' groups, such as the locale; empty where it has none.
+        by_length: by source length in characters.
+        mistakes: the first ones that differ: source, target and what came out.
+        sentences: what `training.scoring.bleu.scores` says, if the texts are sentences.
+    """
+
+    overall: Tally
+    by_group: dict[str, Tally]
+    by_length: dict[int, Tally]
+    mistakes: list[dict[str, str]]
+    sentences: dict[str, Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `metrics.json`."""
+        return {
+            "metric": "exact_match" if self.sentences is None else "bleu",
+            **(self.sentences or {}),
+            **self.overall.as_dict(),
+            "by_group": {group: tally.as_dict() for group, tally in sorted(self.by_group.items())},
+            "by_source_length": {length: tally.as_dict() for length, tally in sorted(self.by_length.items())},
+            "mistakes": self.mistakes,
+        }
+
+
+def evaluate(
+    model: TextToText,
+    pairs: Pairs,
+    batch_size: int = 256,
+    advance: Callable[[int], None] | None = None,
+    metric: Literal["bleu", "exact_match"] = "exact_match",
+    language: str | None = None,
+) -> Evaluation:
+    """Translates all sources and compares what comes out with the targets.
+
+    Args:
+        model: a `Translator` or an exported `ServableTranslator`.
+        pairs: what to translate, and what should come out.
+        batch_size: how many to translate at once.
+        advance: called with the number of pairs done, for a progress bar.
+        metric: what the task is judged by; with 'bleu' the result has BLEU beside the exact matches.
+        language: the language of the targets, where it is known.
+    """
+    groups: Sequence[str | None] = pairs.groups or [None] * len(pairs)
+    outputs = [""] * len(pairs)
+
+    def translated() -> Iterator[tuple[Translation, str, str | None]]:
+        for rows in rows_of_batches(pairs.sources, batch_size):
+            translations = model.translate([pairs.sources[row] for row in rows], batch_size)
+            for row, translation in zip(rows, translations, strict=True):
+                outputs[row] = translation.text
+                yield translation, pairs.targets[row], groups[row]
+            if advance:
+                advance(len(rows))
+
+    evaluation = tally(translated())
+    if metric == "bleu":
+        evaluation.sentences = bleu.scores(pairs.sources, outputs, pairs.targets, language)
+    return evaluation
+
+
+def tally(results: Iterable[tuple[Translation, str, str | None]]) -> Evaluation:
+    """Counts (translation, target, group) triples."""
+    evaluation = Evaluation(Tally(), collections.defaultdict(Tally), collections.defaultdict(Tally), [])
+    for translation, target, group in results:
+        right = translation.text == target
+        tallies = [evaluation.overall, evaluation.by_length[len(translation.source)]]
+        if group is not None:
+            tallies.append(evaluation.by_group[group])
+        for each in tallies:
+            each.right += right
+            each.total += 1
+        if not right and len(evaluation.mistakes) < SHOWN_MISTAKES:
+            evaluation.mistakes.append({"source": translation.source, "target": target, "output": translation.text})
+    return evaluation

@@ -1,0 +1,1 @@
+"""A model with its tokenizers: strings in, strings out, as it is called, saved and exported."""

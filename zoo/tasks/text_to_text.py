@@ -1,0 +1,184 @@
+"""The face of everything that turns text into text, whether a Keras model or a SavedModel does the work."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
+from zoo.tasks.padding import unpadded
+from zoo.tasks.results import Score, Translation
+from zoo.tasks.text_lists import check_texts, rows_of_batches
+
+Function = Callable[[tf.Tensor], dict[str, tf.Tensor]]
+
+
+class TextToText(abc.ABC):
+    """Translates texts, and shows what it attended to.
+
+    A subclass gives functions of a `(B,)` string tensor. All else, lists of any length, their batches and their order,
+    is here.
+    """
+
+    @abc.abstractmethod
+    def _search(self, beam_size: int | None, length_penalty: float | None, n_best: int) -> Function:
+        """A function that gives `text` `(B, N)` and `score` `(B, N)` of each text, -inf where there are fewer."""
+
+    @abc.abstractmethod
+    def _score(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`log_probability` `(B,)` of targets `(B,)` as the translations of texts, and `tokens` `(B,)`."""
+
+    @abc.abstractmethod
+    def _attend(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`source_tokens` `(B, S)`, `target_tokens` `(B, T)` and `weights` `(B, T, S)` of each text."""
+
+    @abc.abstractmethod
+    def _attend_by_head(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """As `_attend`, with `weights` `(B, M, H, T, S)`, and `source_weights` `(B, N, H, S, S)`."""
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        batch_size: int = 64,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+    ) -> list[str]:
+        """Translates texts.
+
+        Args:
+            texts: a list of strings, of any length.
+            batch_size: how many are translated at once.
+            beam_size: how many hypotheses are followed; 1 is greedy. None for the model's own.
+            length_penalty: how much longer translations are favoured, see `zoo.decoding.beam_search`; without effect
+                on a beam of 1. None for the model's own.
+
+        Returns:
+            The translations, in the same order.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, a number is out of its range, or the beam of what was exported
+                was to be changed.
+        """
+        return [each.text for each in self.translate(texts, batch_size, beam_size, length_penalty)]
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        batch_size: int = 64,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+    ) -> list[Translation]:
+        """As a call, with the score of each text, and the `n_best` best translations of it, at most `beam_size`."""
+        texts = check_texts(texts)
+        search = self._search(beam_size, length_penalty, n_best)
+        translations: dict[int, Translation] = {}
+        for rows, result in self._batches(search, texts, batch_size):
+            for row, found, scores in zip(rows, result["text"], result["score"], strict=True):
+                best, *others = (
+                    Translation(texts[row], text.decode(), float(score))
+                    for text, score in zip(found, scores, strict=True)
+                    if score != float("-inf")
+                )
+                translations[row] = dataclasses.replace(best, alternatives=tuple(others))
+        return [translations[row] for row in range(len(texts))]
+
+    def score(self, texts: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> list[Score]:
+        """How likely given translations are.
+
+        Args:
+            texts: a list of strings.
+            targets: as many translations, one of each.
+            batch_size: how many are scored at once.
+
+        Returns:
+            A `Score` of each target. Of one that is longer than a translation may be, as much counts.
+
+        Raises:
+            ValueError: not two lists of strings of the same length.
+        """
+        texts, targets = check_texts(texts), check_texts(targets)
+        if len(texts) != len(targets):
+            raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(targets)}")
+        scored: dict[int, Score] = {}
+        for rows, batch in batches_of(texts, batch_size):
+            found = self._score(
+                text=batch, target=tf.constant([targets[row].encode("utf-8", "replace") for row in rows])
+            )
+            numbers = (found[name].numpy() for name in ("log_probability", "tokens"))
+            for row, log_probability, tokens in zip(rows, *numbers, strict=True):
+                scored[row] = Score(targets[row], float(log_probability), int(tokens))
+        return [scored[row] for row in range(len(texts))]
+
+    def attend(self, texts: Sequence[str], batch_size: int = 64) -> list[Alignment]:
+        """What each output token attended to, for `zoo.pictures`.
+
+        Where a model has several layers and heads, this is the mean of the last layer's heads.
+
+        Args:
+            texts: a list of strings.
+            batch_size: how many are translated at once.
+
+        Returns:
+            An alignment a text: tokens of both sides, and the weights `(T, S)` between them, without padding.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, or the model has no attention.
+        """
+
+        def alignment(text, source, target, weights):
+            return Alignment(source, target, weights[: len(target), : len(source)], source_text=text)
+
+        return self._drawn(self._attend, texts, batch_size, ("weights",), alignment)
+
+    def attend_by_head(self, texts: Sequence[str], batch_size: int = 64) -> list[AttentionGrid]:
+        """What each head of each layer attended to, for `zoo.pictures`.
+
+        Args:
+            texts: a list of strings.
+            batch_size: how many are translated at once.
+
+        Returns:
+            A grid a text: the attention to the source, then the encoder's self-attention, without padding. Its
+            `choose` leaves some of them.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, or the model has no attention, or but one.
+        """
+
+        def grid(text, source, target, weights, source_weights):
+            s, t = len(source), len(target)
+            to_source = AttentionMaps("Attention to the source", source, target, weights[:, :, :t, :s])
+            within = AttentionMaps("Self-attention of the encoder", source, source, source_weights[:, :, :s, :s])
+            return AttentionGrid(to_source, within, source_text=text)
+
+        return self._drawn(self._attend_by_head, texts, batch_size, ("weights", "source_weights"), grid)
+
+    def _drawn(self, function: Function, texts: Sequence[str], batch_size: int, names: Sequence[str], make) -> list:
+        """What is made of each text, its source and target tokens and its rows of the named results."""
+        texts = check_texts(texts)
+        drawn = [None] * len(texts)
+        for rows, result in self._batches(function, texts, batch_size):
+            columns = (result[name] for name in ("source_tokens", "target_tokens", *names))
+            for row, source, target, *weights in zip(rows, *columns, strict=True):
+                drawn[row] = make(texts[row], unpadded(source), unpadded(target), *weights)
+        return drawn
+
+    @staticmethod
+    def _batches(function: Function, texts: list[str], batch_size: int) -> Iterator[tuple[list[int], dict]]:
+        """Runs the function on texts of similar length together."""
+        for rows, batch in batches_of(texts, batch_size):
+            yield rows, {name: tensor.numpy() for name, tensor in function(batch).items()}
+
+
+def batches_of(texts: list[str], batch_size: int) -> Iterator[tuple[list[int], tf.Tensor]]:
+    """Texts of similar length together: their places in the list, and the texts `(B,)`.
+
+    Raises:
+        ValueError: a batch size below 1.
+    """
+    for rows in rows_of_batches(texts, batch_size):
+        yield rows, tf.constant([texts[row].encode("utf-8", "replace") for row in rows])

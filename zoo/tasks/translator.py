@@ -1,0 +1,339 @@
+"""A sequence-to-sequence model with its tokenizers: strings in, strings out."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
+from zoo.atomic import replaced_folder
+from zoo.decoding import beam_search, greedy, score
+from zoo.decoding.beam import check_beam
+from zoo.decoding.halves import in_halves
+from zoo.layers.functions.inference import inference
+from zoo.packed import check_saved, pack
+from zoo.tasks.padding import zeroed
+from zoo.tasks.text_to_text import TextToText
+from zoo.text import Tokenizer, previous
+from zoo.text.examples import example_texts
+from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
+
+CONFIG_FILE = "translator.json"
+MODEL_FILE = "model.keras"
+_TEXT = tf.TensorSpec([None], tf.string, name="text")
+_LARGEST_PENALTY = 10.0  # long before it overflows, and more than anyone has a use for
+_SETTINGS = {
+    "max_target_length": tf.TensorSpec([None], tf.int32, name="max_target_length"),
+    "length_penalty": tf.TensorSpec([None], tf.float32, name="length_penalty"),
+}
+
+
+class Translator(TextToText, tf.Module):
+    """A trained model that speaks text.
+
+    ```python
+    translator = Translator(model, source_tokenizer, target_tokenizer)
+    translator(["21 novembre 2026"])          # ["2026-11-21"]
+    translator.translate(["21 novembre 2026"], beam_size=5, n_best=3)[0].alternatives
+    translator.attend(["21 novembre 2026"])   # what attended to what
+    translator.save("runs/dates/translator")
+    ```
+
+    Axes: B batch, S source length, T target length.
+
+    Args:
+        model: a model of ids with `begin` and `step`, such as those of `zoo.models`.
+        source_tokenizer: the tokenizer of the source side.
+        target_tokenizer: the tokenizer of the target side.
+        max_source_length: source tokens a text may have, its end token included; what is longer is cut off.
+        max_target_length: tokens a result may have, its end token included; a longer one is cut off.
+        beam_size: how many hypotheses are followed where a call does not say; 1 is greedy. What is exported always
+            follows so many.
+        length_penalty: how much longer translations are favoured where a call does not say, see
+            `zoo.decoding.beam_search`.
+
+    Raises:
+        ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, or a
+            tokenizer with more ids than the model.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        max_source_length: int = 1000,
+        max_target_length: int = 200,
+        beam_size: int = 1,
+        length_penalty: float = 0.6,
+    ):
+        super().__init__()
+        for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
+            size = getattr(model, f"{side}_vocabulary_size", tokenizer.size)
+            if tokenizer.size > size:
+                raise ValueError(
+                    f"`{side}_tokenizer` has {tokenizer.size} ids, more than the model's "
+                    f"{side}_vocabulary_size={size}. Build the model with the tokenizer's size."
+                )
+        # A source of one token would be an end and no text.
+        for name, length, least in (
+            ("max_source_length", max_source_length, 2),
+            ("max_target_length", max_target_length, 1),
+        ):
+            if length < least:
+                raise ValueError(f"`{name}` must be at least {least}. Received: {name}={length}")
+        check_beam(beam_size)
+        _check_penalty(length_penalty)
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.max_source_length = max_source_length
+        self.max_target_length = max_target_length
+        self.beam_size = beam_size
+        self.length_penalty = float(length_penalty)
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the model gives attention weights."""
+        return getattr(self.model, "has_attention", False)
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether the model gives the weights of several layers and heads."""
+        return hasattr(self.model, "attention_maps")
+
+    @tf.function(input_signature=[_TEXT], autograph=False)
+    def _translate(self, texts):
+        """`text` `(B,)` and `score` `(B,)`, by the translator's own beam."""
+        source = self._source_ids(texts)
+        ids, scores = self._decode(source, *self._settings(source), self.beam_size, 1)
+        return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
+
+    @tf.function(input_signature=[_TEXT, *_SETTINGS.values()], autograph=False)
+    def _generate(self, text, max_target_length, length_penalty):
+        """As `_translate`, with settings of each row `(B,)`."""
+        settings = {"max_target_length": max_target_length, "length_penalty": length_penalty}
+        checks = [
+            tf.debugging.assert_equal(tf.size(setting), tf.size(text), f"`{name}` must be one for each text")
+            for name, setting in settings.items()
+        ]
+        with tf.control_dependencies(checks):
+            limits = tf.clip_by_value(max_target_length, 0, self.max_target_length)
+            # Of what is no number or out of range, the translator's own.
+            fits = (length_penalty >= 0) & (length_penalty <= _LARGEST_PENALTY)
+            length_penalty = tf.where(fits, length_penalty, self.length_penalty)
+        ids, scores = self._decode(self._source_ids(text), limits, length_penalty, self.beam_size, 1)
+        return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
+
+    @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
+    def _score(self, text, target):
+        """The log-probability `(B,)` of each target as the translation of the text, and how many tokens it has."""
+        # What is longer is cut off as a search cuts it off, without an end.
+        tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)
+        tokens = tokens[:, : self.max_target_length]
+        with inference(max(self.max_source_length, self.max_target_length)):
+            return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)
+
+    @tf.function(input_signature=[_TEXT], autograph=False)
+    def _attend(self, texts):
+        self._check_attention()
+        source = self._source_ids(texts)
+        if self.has_heads:
+            ids, maps, _ = self._maps(source)
+            weights = tf.reduce_mean(maps[:, -1], axis=1)
+        else:
+            ids, _, weights = self._decode_all(source, *self._settings(source), self.beam_size, 1, True)
+            ids, weights = ids[:, 0], weights[:, 0]
+        return {**self._tokens(source, ids), "weights": weights}
+
+    @tf.function(input_signature=[_TEXT], autograph=False)
+    def _attend_by_head(self, texts):
+        self._check_attention()
+        if not self.has_heads:
+            raise ValueError("This model has one attention, without layers and heads to choose from.")
+        source = self._source_ids(texts)
+        ids, maps, source_maps = self._maps(source)
+        return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
+
+    def _check_attention(self):
+        if not self.has_attention:
+            raise ValueError("This model has no attention to show: it was built with attention=None.")
+
+    def _tokens(self, source, ids):
+        return {
+            "source_tokens": self.source_tokenizer.tokens(source),
+            "target_tokens": self.target_tokenizer.tokens(ids),
+        }
+
+    def _search(self, beam_size, length_penalty, n_best):
+        beam_size = self.beam_size if beam_size is None else beam_size
+        length_penalty = self.length_penalty if length_penalty is None else length_penalty
+        check_beam(beam_size, n_best)
+        _check_penalty(length_penalty)
+        penalty = tf.constant(length_penalty, tf.float32)
+        return lambda texts: self._n_best(texts, penalty, beam_size, n_best)
+
+    def _n_best(self, texts, length_penalty, beam_size, n_best):
+        # Traced once for texts of any number, and again for another beam_size or n_best alone.
+        function = self._n_best_function.get_concrete_function(
+            _TEXT, tf.TensorSpec([], tf.float32), beam_size=beam_size, n_best=n_best
+        )
+        return function(texts, length_penalty)
+
+    @tf.function(autograph=False)
+    def _n_best_function(self, texts, length_penalty, beam_size, n_best):
+        source = self._source_ids(texts)
+        ids, scores = self._decode(source, *self._settings(source, length_penalty), beam_size, n_best)
+        shape = tf.shape(ids)
+        found = self.target_tokenizer.detokenize(tf.reshape(ids, [shape[0] * n_best, shape[2]]))
+        return {"text": tf.reshape(found, [-1, n_best]), "score": scores}
+
+    # This one, the loop and the maps are functions of their own, which all signatures of an export share.
+    @tf.function(input_signature=[_TEXT], autograph=False)
+    def _source_ids(self, texts):
+        return self.source_tokenizer.tokenize(tf.strings.strip(texts), add_end=True, max_length=self.max_source_length)
+
+    def _settings(self, source, length_penalty=None):
+        """The translator's own limit and penalty for each row, unless another penalty is given."""
+        length_penalty = self.length_penalty if length_penalty is None else length_penalty
+        rows = tf.shape(source)[:1]
+        return tf.fill(rows, self.max_target_length), tf.fill(rows, length_penalty)
+
+    @tf.function(autograph=False)
+    def _decode(self, source, limits, length_penalties, beam_size, n_best):
+        """Ids `(B, N, T)` and log-probabilities `(B, N)`, of many texts at once."""
+        results = tf.TensorSpec([None, n_best, None], tf.int32), tf.TensorSpec([None, n_best], tf.float32)
+        rows = source, limits, length_penalties
+        return in_halves(lambda *half: self._decode_all(*half, beam_size, n_best), results, rows, beam_size)
+
+    @tf.function(autograph=False)
+    def _decode_all(self, source, limits, length_penalties, beam_size, n_best, return_weights=False):
+        """The same in one loop; if asked for, also the weights `(B, N, T, S)`."""
+        # Of an empty text nothing is left but the end token; nothing is what it is translated to.
+        empty = tf.math.count_nonzero(source, axis=1) <= 1
+        limits = tf.where(empty, 0, limits)
+        with inference(max(self.max_source_length, self.max_target_length)):
+            if beam_size == 1:
+                found = greedy(self.model, source, limits, return_weights)
+                ids, scores = found.ids[:, None], found.log_probabilities[:, None]
+                weights = found.weights[:, None] if return_weights else None
+            else:
+                ids, _, scores, weights = beam_search(
+                    self.model, source, limits, beam_size, length_penalties, n_best, return_weights
+                )
+                nothing = tf.constant([[0.0] + [float("-inf")] * (n_best - 1)])
+                scores = tf.where((limits <= 0)[:, None], nothing, scores)
+        return (ids, scores, weights) if return_weights else (ids, scores)
+
+    @tf.function(autograph=False)
+    def _maps(self, source):
+        """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
+        ids, _ = self._decode_all(source, *self._settings(source), self.beam_size, 1)
+        ids = ids[:, 0]
+        with inference(max(self.max_source_length, self.max_target_length)):
+            maps, source_maps = self.model.attention_maps(source, previous(ids))
+        return ids, zeroed(maps, ids), zeroed(source_maps, source)
+
+    def packed(self) -> Translator:
+        """The same with the model as a server runs it, see `zoo.packed`."""
+        return type(self)(
+            pack(self.model, self.max_target_length),
+            self.source_tokenizer,
+            self.target_tokenizer,
+            self.max_source_length,
+            self.max_target_length,
+            self.beam_size,
+            self.length_penalty,
+        )
+
+    def signatures(self) -> dict:
+        """The functions that an export has, by their names: see `zoo.serving.export`."""
+        functions = {"serving_default": self._translate, "generate": self._generate}
+        if hasattr(self.model, "without_logits"):
+            functions["score"] = self._score
+        if self.has_attention:
+            functions["attention"] = self._attend
+            if self.has_heads:
+                functions["attention_by_head"] = self._attend_by_head
+        return functions
+
+    def example_texts(self) -> list[str]:
+        """Texts of the source tokenizer's tokens, for a server to try the model with."""
+        return example_texts(self.source_tokenizer)
+
+    def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
+        """What a client sends to each signature to have these texts translated."""
+        text = tf.constant(texts, tf.string, [len(texts)])
+        more = {
+            "generate": {
+                "max_target_length": tf.fill([len(texts)], min(16, self.max_target_length)),
+                "length_penalty": tf.fill([len(texts)], self.length_penalty),
+            },
+            "score": {"target": tf.constant(texts[::-1], tf.string, [len(texts)])},
+        }
+        return {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
+
+    @property
+    def tokenizers(self) -> list[Tokenizer]:
+        """What an export must hold beside the model's weights."""
+        return [self.source_tokenizer, self.target_tokenizer]
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Writes the model and its tokenizers as a folder, which `zoo.load` reads.
+
+        The folder is written aside and then put into place; one that stands there is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            FileExistsError: `path` exists and is not a translator's folder.
+            ValueError: it is `packed`.
+        """
+        check_saved(self.model)
+        path = pathlib.Path(path)
+        with replaced_folder(path, marker=CONFIG_FILE) as folder:
+            self.model.save(folder / MODEL_FILE)
+            config = {
+                "source_tokenizer": tokenizer_to_config(self.source_tokenizer),
+                "target_tokenizer": tokenizer_to_config(self.target_tokenizer),
+                "max_source_length": self.max_source_length,
+                "max_target_length": self.max_target_length,
+                "beam_size": self.beam_size,
+                "length_penalty": self.length_penalty,
+            }
+            text = json.dumps(config, ensure_ascii=False, indent=1)
+            (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> Translator:
+        """Reads what `save` has written.
+
+        Raises:
+            FileNotFoundError: `path` is not such a folder, or a file of it is missing.
+        """
+        path = pathlib.Path(path)
+        for file in (CONFIG_FILE, MODEL_FILE):
+            if not (path / file).is_file():
+                raise FileNotFoundError(f"{path} is not a saved Translator: it has no {file}.")
+        config: dict[str, Any] = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
+        return cls(
+            keras.models.load_model(path / MODEL_FILE, compile=False),
+            tokenizer_from_config(config.pop("source_tokenizer")),
+            tokenizer_from_config(config.pop("target_tokenizer")),
+            **config,
+        )
+
+
+def _check_penalty(length_penalty):
+    if isinstance(length_penalty, bool) or not isinstance(length_penalty, (int, float)):
+        raise ValueError(f"`length_penalty` must be a number. Received: length_penalty={length_penalty!r}")
+    if not 0 <= length_penalty <= _LARGEST_PENALTY:
+        raise ValueError(
+            f"`length_penalty` must be from 0 to {_LARGEST_PENALTY:g}. Received: length_penalty={length_penalty}"
+        )

@@ -17,7 +17,7 @@ BELOW = {
     "zoo.tasks.results": set(),
     "zoo.tasks.text_lists": set(),
     "zoo.pictures": {"zoo.atomic"},
-    "zoo.tasks.padding": {"zoo.text"},
+    "zoo.tasks.generation_settings": set(),
     "zoo.tasks": {
         "zoo.atomic",
         "zoo.decoding",
@@ -25,7 +25,7 @@ BELOW = {
         "zoo.models",
         "zoo.packed",
         "zoo.pictures",
-        "zoo.tasks.padding",
+        "zoo.tasks.generation_settings",
         "zoo.tasks.results",
         "zoo.tasks.text_lists",
         "zoo.text",
@@ -34,7 +34,7 @@ BELOW = {
     "zoo.packed": {"zoo.layers", "zoo.models"},
     "zoo.serving.layout": set(),
     "zoo.serving.checking": {"zoo.serving.layout"},
-    "zoo.serving.clients": {"zoo.tasks.results", "zoo.tasks.text_lists"},
+    "zoo.serving.clients": {"zoo.tasks.generation_settings", "zoo.tasks.results", "zoo.tasks.text_lists"},
 }
 
 

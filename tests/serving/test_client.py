@@ -20,7 +20,8 @@ from zoo.models import GPT
 from zoo.serving import ServingClient, ServingError, export, open_servable
 from zoo.serving.clients import rest
 from zoo.serving.clients.metadata import Signature, TensorSpec, VersionStatus
-from zoo.tasks import text_continuation
+from zoo.tasks.generation_settings import check_settings
+from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import CharacterTokenizer
 
 FAKES = {"rest": FakeRest, "grpc": FakeGrpc}
@@ -386,7 +387,7 @@ class TestTexts:
     )
     def test_settings_that_the_zoo_refuses_are_refused(self, client, settings):
         with pytest.raises(ValueError, match=next(iter(settings))):
-            text_continuation.check_settings(["a"], **settings)
+            check_settings(1, **settings)
         with pytest.raises(ValueError, match=next(iter(settings))):
             client("teller").generate(["a"], **settings)
 
@@ -395,7 +396,7 @@ class TestTexts:
             client().translate(["a"], length_penalty="1")
         with pytest.raises(ValueError, match="`max_target_length` must be one number, or one for each of the 1 texts"):
             client().translate(["a"], max_target_length=[1, 2])
-        with pytest.raises(ValueError, match="`max_target_length` must hold int32"):
+        with pytest.raises(ValueError, match="`max_target_length` must be a whole number"):
             client().translate(["a"], max_target_length=1.5)
 
     @pytest.mark.parametrize("texts", ["a", 1, [1], [b"a"], ["a", None]])
@@ -408,7 +409,7 @@ class TestTexts:
         """They are written twice; see the module."""
         defaults = [
             {key: each.default for key, each in inspect.signature(generate).parameters.items()}
-            for generate in (ServingClient.generate, text_continuation.TextContinuation.generate)
+            for generate in (ServingClient.generate, TextContinuation.generate)
         ]
         assert defaults[0] == defaults[1]
 

@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -97,9 +97,9 @@ def _translated(client, name, texts, batch_size, settings) -> Rows:
 
 
 def _generated(client, _, texts, batch_size, settings) -> Rows:
-    from zoo.serving.clients.texts import SETTINGS
+    from zoo.tasks.generation_settings import SETTINGS
 
-    _check_names(settings, SETTINGS)
+    _check_names(settings, (*SETTINGS, "stop"))
     found = client.generate(texts, batch_size=batch_size, **settings)
     if "seed" in settings:  # the texts of the next chunk have the seeds that follow
         settings["seed"] += len(texts)
@@ -171,7 +171,7 @@ def _number_or_text(value: str) -> int | float | str:
     return value
 
 
-def _check_names(settings: dict[str, Any], known: tuple[str, ...]) -> None:
+def _check_names(settings: dict[str, Any], known: Collection[str]) -> None:
     for name in settings:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)

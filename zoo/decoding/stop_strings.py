@@ -2,8 +2,6 @@
 
 import tensorflow as tf
 
-LONGEST = 64  # bytes of a stop string
-
 
 class StopStrings:
     """Ends a row when one of its own strings has been written: a `watch` of `sample`.
@@ -15,15 +13,16 @@ class StopStrings:
 
     Args:
         tokenizer: a `zoo.text.Tokenizer`; what its ids write is what is watched.
-        strings: `(B, N)`, empty ones for none. Of longer ones the first 64 bytes count.
+        strings: `(B, N)`, empty ones for none.
+        longest: how many bytes of a string count, the first ones.
     """
 
-    def __init__(self, tokenizer, strings):
-        self._tokenizer = tokenizer
-        self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, LONGEST)
+    def __init__(self, tokenizer, strings, longest=64):
+        self._tokenizer, self._longest = tokenizer, longest
+        self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, longest)
         self._any = tf.reduce_any(self._strings != "")
         # No more of a row's text is looked at than the end, in which a string may have begun, and the new token.
-        self._window = LONGEST - 1 + tokenizer.longest_written
+        self._window = longest - 1 + tokenizer.longest_written
 
     def start(self):
         """Nothing is written yet."""
@@ -45,7 +44,7 @@ class StopStrings:
         first = self._first(text, lengths, state["strings"])
         ends = open_rows & (first >= 0)
         before = state["written"] - tf.strings.length(state["end"])
-        tail = tf.minimum(lengths, LONGEST - 1)
+        tail = tf.minimum(lengths, self._longest - 1)
         return ends, {
             "strings": state["strings"],
             "end": tf.strings.substr(text, lengths - tail, tail),
@@ -55,12 +54,12 @@ class StopStrings:
 
     def _first(self, text, lengths, strings):
         """Where the first of the strings `(R, N)` begins in each text `(R,)`; -1 where there is none."""
-        places = tf.range(self._window)
+        places, offsets = tf.range(self._window), tf.range(self._longest)
         text = tf.io.decode_raw(text, tf.uint8, fixed_length=self._window)  # (R, W), zeros behind the text
-        windows = tf.gather(tf.pad(text, [[0, 0], [0, LONGEST]]), places[:, None] + tf.range(LONGEST), axis=1)
+        windows = tf.gather(tf.pad(text, [[0, 0], [0, self._longest]]), places[:, None] + offsets, axis=1)
         sizes = tf.strings.length(strings)[:, :, None]
-        wanted = tf.io.decode_raw(strings, tf.uint8, fixed_length=LONGEST)  # (R, N, L)
-        same = (windows[:, None] == wanted[:, :, None]) | (tf.range(LONGEST) >= sizes[..., None])  # (R, N, W, L)
+        wanted = tf.io.decode_raw(strings, tf.uint8, fixed_length=self._longest)  # (R, N, L)
+        same = (windows[:, None] == wanted[:, :, None]) | (offsets >= sizes[..., None])  # (R, N, W, L)
         found = tf.reduce_all(same, axis=-1) & (sizes > 0) & (places + sizes <= lengths[:, None, None])
         first = tf.reduce_min(tf.where(found, places, self._window), axis=[1, 2])
         return tf.where(first < self._window, first, -1)

@@ -71,19 +71,19 @@ class ServableTranslator(_Servable, TextToText):
             )
         return self._translate
 
-    def _translate(self, texts):
-        result = self._signatures["serving_default"](text=texts)
+    def _translate(self, text):
+        result = self._signatures["serving_default"](text=text)
         return {name: tf.expand_dims(tensor, 1) for name, tensor in result.items()}
 
     def _score(self, text, target):
         return self._signature("score")(text=text, target=target)
 
-    def _attend(self, texts):
-        return self._signature("attention", ": its model attends to nothing")(text=texts)
+    def _attend(self, text):
+        return self._signature("attention", ": its model attends to nothing")(text=text)
 
-    def _attend_by_head(self, texts):
+    def _attend_by_head(self, text):
         why = ": its model has no layers and heads of attention to choose from"
-        return self._signature("attention_by_head", why)(text=texts)
+        return self._signature("attention_by_head", why)(text=text)
 
 
 class ServableGenerator(_Servable, TextContinuation):

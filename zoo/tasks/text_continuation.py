@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import abc
-import math
-import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from zoo.decoding.stop_strings import LONGEST
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.padding import unpadded
+from zoo.tasks.arrays import run, unpadded
+from zoo.tasks.generation_settings import DEFAULTS, SETTINGS, STOP_SEPARATOR, check_settings
 from zoo.tasks.results import Generation, Score
-from zoo.tasks.text_lists import check_texts
-from zoo.tasks.text_to_text import batches_of
-
-STOP_SEPARATOR = b"\0"
-DTYPES = {
-    "max_new_tokens": tf.int32,
-    "temperature": tf.float32,
-    "top_k": tf.int32,
-    "top_p": tf.float32,
-    "repetition_penalty": tf.float32,
-    "seed": tf.int64,
-}
-DEFAULTS: dict[str, Any] = {
-    "max_new_tokens": 256,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "repetition_penalty": 1.0,
-}
-_SEEDS = 2**31 - 1
+from zoo.tasks.text_lists import check_texts, in_batches
 
 
 class TextContinuation(abc.ABC):
@@ -47,7 +25,7 @@ class TextContinuation(abc.ABC):
 
     @abc.abstractmethod
     def _generate(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`text`, `log_probability` and `tokens`, `(B,)` each, of `text`, `stop` and all of `DTYPES`, `(B,)` each.
+        """`text`, `log_probability` and `tokens`, `(B,)` each, of `text`, `stop` and all of `SETTINGS`, `(B,)` each.
 
         `stop` has any number of strings for each row, with NULs between them.
         """
@@ -109,16 +87,18 @@ class TextContinuation(abc.ABC):
         """
         texts = check_texts(texts)
         settings = (max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop)
-        columns, ends = check_settings(texts, *settings)
+        columns, ends = check_settings(len(texts), *settings)
         self._check_room(texts, 1)
-        generations: dict[int, Generation] = {}
-        for rows, batch in batches_of(texts, batch_size):
-            tensors = {name: tf.constant(column[rows], DTYPES[name]) for name, column in columns.items()}
-            found = self._generate(text=batch, stop=tf.fill([len(rows)], STOP_SEPARATOR.join(ends)), **tensors)
-            columns_found = (found[name].numpy() for name in ("text", "log_probability", "tokens"))
-            for row, text, log_probability, tokens in zip(rows, *columns_found, strict=True):
-                generations[row] = Generation(texts[row], text.decode(), float(log_probability), int(tokens))
-        return [generations[row] for row in range(len(texts))]
+
+        def generations(rows):
+            tensors = {name: tf.constant(column[rows], SETTINGS[name].dtype) for name, column in columns.items()}
+            tensors["stop"] = tf.fill([len(rows)], STOP_SEPARATOR.join(ends))
+            found = run(self._generate, [texts[row] for row in rows], **tensors)
+            results = (found[name] for name in ("text", "log_probability", "tokens"))
+            for row, text, log_probability, tokens in zip(rows, *results, strict=True):
+                yield Generation(texts[row], text.decode(), float(log_probability), int(tokens))
+
+        return in_batches(texts, batch_size, generations)
 
     def stream(self, text: str, **settings: Any) -> Iterator[str]:
         """Goes on with one text as `generate` does, and gives what it writes piece by piece, as it comes.
@@ -153,14 +133,13 @@ class TextContinuation(abc.ABC):
         """
         texts = check_texts(texts)
         self._check_room(texts, 0)
-        scores: dict[int, Score] = {}
-        for rows, batch in batches_of(texts, batch_size):
-            found = self._score(text=batch)
-            for row, log_probability, tokens in zip(
-                rows, found["log_probability"].numpy(), found["tokens"].numpy(), strict=True
-            ):
-                scores[row] = Score(texts[row], float(log_probability), int(tokens))
-        return [scores[row] for row in range(len(texts))]
+
+        def scores(rows):
+            found = run(self._score, [texts[row] for row in rows])
+            for row, log_probability, tokens in zip(rows, found["log_probability"], found["tokens"], strict=True):
+                yield Score(texts[row], float(log_probability), int(tokens))
+
+        return in_batches(texts, batch_size, scores)
 
     def attend(self, texts: Sequence[str], batch_size: int = 32) -> list[Alignment]:
         """What each token of a text attends to, itself and those before it: the mean of the last layer's heads.
@@ -200,63 +179,13 @@ class TextContinuation(abc.ABC):
         """What is made of each text, its tokens and their weights."""
         texts = check_texts(texts)
         self._check_room(texts, int(self._has_start))
-        drawn = [None] * len(texts)
-        for rows, batch in batches_of(texts, batch_size):
-            found = function(text=batch)
-            for row, tokens, weights in zip(rows, found["tokens"].numpy(), found["weights"].numpy(), strict=True):
+
+        def drawn(rows):
+            found = run(function, [texts[row] for row in rows])
+            for row, tokens, weights in zip(rows, found["tokens"], found["weights"], strict=True):
                 tokens = unpadded(tokens)
                 if not tokens:
                     raise ValueError(f"The text at position {row} has no tokens whose attention could be shown.")
-                drawn[row] = make(texts[row], tokens, weights[..., : len(tokens), : len(tokens)])
-        return drawn
+                yield make(texts[row], tokens, weights[..., : len(tokens), : len(tokens)])
 
-
-def check_settings(
-    texts: list[str],
-    max_new_tokens=DEFAULTS["max_new_tokens"],
-    temperature=DEFAULTS["temperature"],
-    top_k=DEFAULTS["top_k"],
-    top_p=DEFAULTS["top_p"],
-    repetition_penalty=DEFAULTS["repetition_penalty"],
-    seed=None,
-    stop=(),
-) -> tuple[dict[str, np.ndarray], list[bytes]]:
-    """The settings of `TextContinuation.generate` as one number a text, by their names, and the stop strings.
-
-    Raises:
-        ValueError: a number is out of its range or not one a text, or a stop string is empty or too long.
-    """
-    seeds = random.randrange(_SEEDS) if seed is None else seed
-    columns = {
-        "max_new_tokens": _column("max_new_tokens", max_new_tokens, texts, least=0, most=2**31 - 1, whole=True),
-        "temperature": _column("temperature", temperature, texts, least=0),
-        "top_k": _column("top_k", top_k, texts, least=0, most=2**31 - 1, whole=True),
-        "top_p": _column("top_p", top_p, texts, least=0, most=1),
-        "repetition_penalty": _column("repetition_penalty", repetition_penalty, texts, least=1e-6),
-        "seed": _column("seed", seeds, texts, whole=True),
-    }
-    if np.ndim(seeds) == 0:
-        columns["seed"] = columns["seed"] + np.arange(len(texts))
-    return columns, _checked_stop(stop)
-
-
-def _column(name, value, texts, least=-math.inf, most=math.inf, whole=False):
-    """One number a text, from one for all or from a list."""
-    column = np.asarray(value)
-    if column.dtype.kind not in ("iu" if whole else "iuf"):
-        raise ValueError(f"`{name}` must be {'a whole number' if whole else 'a number'}. Received: {name}={value!r}")
-    if column.ndim > 1 or (column.ndim and len(column) != len(texts)):
-        raise ValueError(f"`{name}` must be one number, or one for each of the {len(texts)} texts. Received: {value!r}")
-    if not ((column >= least) & (column <= most)).all():
-        limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ValueError(f"`{name}` must be {limits}. Received: {name}={value!r}")
-    return np.broadcast_to(column, len(texts))
-
-
-def _checked_stop(stop):
-    """The stop strings as bytes."""
-    stop = [stop] if isinstance(stop, str) else list(stop)
-    for each in stop:
-        if not isinstance(each, str) or not 1 <= len(each.encode("utf-8", "replace")) <= LONGEST or "\0" in each:
-            raise ValueError(f"`stop` must hold strings of 1 to {LONGEST} bytes, without NUL. Received: {each!r}")
-    return [each.encode("utf-8", "replace") for each in stop]
+        return in_batches(texts, batch_size, drawn)

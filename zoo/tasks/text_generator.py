@@ -17,11 +17,11 @@ from zoo.decoding import Sampling, StopStrings, sample, score
 from zoo.decoding.sampling import draw
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
-from zoo.tasks.padding import zeroed
-from zoo.tasks.text_continuation import DEFAULTS, DTYPES, STOP_SEPARATOR, TextContinuation, check_settings
-from zoo.tasks.text_lists import check_texts
+from zoo.tasks.arrays import strings, zeroed
+from zoo.tasks.generation_settings import DEFAULTS, LONGEST_STOP, SETTINGS, STOP_SEPARATOR, check_settings
+from zoo.tasks.text_continuation import TextContinuation
+from zoo.tasks.text_lists import check_texts, rows_of_batches
 from zoo.tasks.text_stream import whole_text
-from zoo.tasks.text_to_text import batches_of
 from zoo.text import END, PADDING, START, Tokenizer, previous
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
@@ -31,7 +31,7 @@ MODEL_FILE = "model.keras"
 _EXAMPLE = {**DEFAULTS, "seed": 0, "max_new_tokens": 16, "temperature": 0.8, "top_p": 0.9}
 _SIGNATURE = {
     "text": tf.TensorSpec([None], tf.string, "text"),
-    **{name: tf.TensorSpec([None], dtype, name) for name, dtype in DTYPES.items()},
+    **{name: tf.TensorSpec([None], setting.dtype, name) for name, setting in SETTINGS.items()},
     "stop": tf.TensorSpec([None], tf.string, "stop"),
 }
 
@@ -91,8 +91,8 @@ class TextGenerator(TextContinuation, tf.Module):
 
     def _check_room(self, texts, new):
         longest, what = self.context_length - new, "leaves no room" if new else "does not fit"
-        for rows, batch in batches_of(texts, 256):
-            lengths = np.count_nonzero(self.tokenizer.tokenize(batch), axis=1)
+        for rows in rows_of_batches(texts, 256):
+            lengths = np.count_nonzero(self.tokenizer.tokenize(strings([texts[row] for row in rows])), axis=1)
             for row, length in zip(rows, lengths, strict=True):
                 if length > longest:
                     raise ValueError(
@@ -105,11 +105,11 @@ class TextGenerator(TextContinuation, tf.Module):
         tokens, source, first = self._prompts(text)
         lengths = tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32)
         limits = tf.minimum(max_new_tokens, self.context_length - lengths)
-        strings = tf.strings.split(stop, STOP_SEPARATOR).to_tensor("")
+        stop = tf.strings.split(stop, STOP_SEPARATOR).to_tensor("")
         sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
         with inference(self.context_length):
             found, state = sample(
-                self.model, source, first, limits, sampling, tokens, StopStrings(self.tokenizer, strings)
+                self.model, source, first, limits, sampling, tokens, StopStrings(self.tokenizer, stop, LONGEST_STOP)
             )
         written = tf.strings.reduce_join(self.tokenizer.written(found.ids), axis=1)
         kept = tf.where(state["kept"] < 0, tf.strings.length(written), state["kept"])
@@ -138,12 +138,12 @@ class TextGenerator(TextContinuation, tf.Module):
     def stream(self, text: str, **settings: Any) -> Iterator[str]:
         """As `TextContinuation.stream`, a token at a time."""
         texts = check_texts([text])
-        columns, stop = check_settings(texts, **settings)
+        columns, stop = check_settings(1, **settings)
         self._check_room(texts, 1)
-        room = self.context_length - int(np.count_nonzero(self.tokenizer.tokenize(texts)))
+        room = self.context_length - int(np.count_nonzero(self.tokenizer.tokenize(strings(texts))))
         limit = min(int(columns["max_new_tokens"][0]), room)
-        sampling = Sampling(**{name: tf.constant(columns[name], DTYPES[name]) for name in Sampling._fields})
-        return whole_text(self._tokens(tf.constant(texts), sampling, limit), stop)
+        sampling = Sampling(**{name: tf.constant(columns[name], SETTINGS[name].dtype) for name in Sampling._fields})
+        return whole_text(self._tokens(strings(texts), sampling, limit), stop)
 
     def _tokens(self, text, sampling, limit):
         """What each token writes, one after another."""
@@ -172,11 +172,7 @@ class TextGenerator(TextContinuation, tf.Module):
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _generate_by_default(self, text):
-        rows = tf.shape(text)
-        settings = {
-            name: tf.fill(rows, tf.constant(value, DTYPES[name])) for name, value in {**DEFAULTS, "seed": 0}.items()
-        }
-        return self._generate(text=text, stop=tf.fill(rows, ""), **settings)
+        return self._generate(text=text, **_filled(tf.shape(text), {**DEFAULTS, "seed": 0}))
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _score(self, text):
@@ -228,8 +224,7 @@ class TextGenerator(TextContinuation, tf.Module):
 
     def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
         """What a client sends to each signature to have these texts gone on with."""
-        settings = {name: tf.fill([len(texts)], tf.constant(value, DTYPES[name])) for name, value in _EXAMPLE.items()}
-        more = {"generate": {**settings, "stop": tf.fill([len(texts)], "")}}
+        more = {"generate": _filled([len(texts)], _EXAMPLE)}
         text = tf.constant(texts, tf.string, [len(texts)])
         requests = {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
         if len(texts) > 1:
@@ -281,3 +276,9 @@ class TextGenerator(TextContinuation, tf.Module):
         config: dict[str, Any] = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
         model = keras.models.load_model(path / MODEL_FILE, compile=False)
         return cls(model, tokenizer_from_config(config.pop("tokenizer")), **config)
+
+
+def _filled(shape, settings):
+    """The same settings for every text, and no stop strings, as the signature `generate` takes them."""
+    columns = {name: tf.fill(shape, tf.constant(value, SETTINGS[name].dtype)) for name, value in settings.items()}
+    return {**columns, "stop": tf.fill(shape, "")}

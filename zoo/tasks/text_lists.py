@@ -1,8 +1,11 @@
-"""Lists of texts: whether they are some, and which go together."""
+"""Lists of texts: whether they are some, which go together, and what comes of them in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
@@ -31,3 +34,15 @@ def rows_of_batches(texts: list[str], batch_size: int) -> Iterator[list[int]]:
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     for begin in range(0, len(texts), batch_size):
         yield order[begin : begin + batch_size]
+
+
+def in_batches(texts: list[str], batch_size: int, results_of: Callable[[list[int]], Iterable[Result]]) -> list[Result]:
+    """What a function makes of each text, in their order, from the places of a batch at a time.
+
+    Raises:
+        ValueError: a batch size below 1.
+    """
+    found: dict[int, Result] = {}
+    for rows in rows_of_batches(texts, batch_size):
+        found.update(zip(rows, results_of(rows), strict=True))
+    return [found[row] for row in range(len(texts))]

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.padding import unpadded
+from zoo.tasks.arrays import run, strings, unpadded
 from zoo.tasks.results import Score, Translation
-from zoo.tasks.text_lists import check_texts, rows_of_batches
+from zoo.tasks.text_lists import check_texts, in_batches
 
-Function = Callable[[tf.Tensor], dict[str, tf.Tensor]]
+Function = Callable[..., dict[str, tf.Tensor]]
 
 
 class TextToText(abc.ABC):
     """Translates texts, and shows what it attended to.
 
-    A subclass gives functions of a `(B,)` string tensor. All else, lists of any length, their batches and their order,
-    is here.
+    A subclass gives functions of a `(B,)` string tensor `text`. All else, lists of any length, their batches and their
+    order, is here.
     """
 
     @abc.abstractmethod
@@ -32,11 +32,11 @@ class TextToText(abc.ABC):
         """`log_probability` `(B,)` of targets `(B,)` as the translations of texts, and `tokens` `(B,)`."""
 
     @abc.abstractmethod
-    def _attend(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """`source_tokens` `(B, S)`, `target_tokens` `(B, T)` and `weights` `(B, T, S)` of each text."""
 
     @abc.abstractmethod
-    def _attend_by_head(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _attend_by_head(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """As `_attend`, with `weights` `(B, M, H, T, S)`, and `source_weights` `(B, N, H, S, S)`."""
 
     def __call__(
@@ -75,16 +75,18 @@ class TextToText(abc.ABC):
         """As a call, with the score of each text, and the `n_best` best translations of it, at most `beam_size`."""
         texts = check_texts(texts)
         search = self._search(beam_size, length_penalty, n_best)
-        translations: dict[int, Translation] = {}
-        for rows, result in self._batches(search, texts, batch_size):
-            for row, found, scores in zip(rows, result["text"], result["score"], strict=True):
+
+        def translations(rows):
+            found = run(search, [texts[row] for row in rows])
+            for row, candidates, scores in zip(rows, found["text"], found["score"], strict=True):
                 best, *others = (
                     Translation(texts[row], text.decode(), float(score))
-                    for text, score in zip(found, scores, strict=True)
+                    for text, score in zip(candidates, scores, strict=True)
                     if score != float("-inf")
                 )
-                translations[row] = dataclasses.replace(best, alternatives=tuple(others))
-        return [translations[row] for row in range(len(texts))]
+                yield dataclasses.replace(best, alternatives=tuple(others))
+
+        return in_batches(texts, batch_size, translations)
 
     def score(self, texts: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> list[Score]:
         """How likely given translations are.
@@ -103,15 +105,14 @@ class TextToText(abc.ABC):
         texts, targets = check_texts(texts), check_texts(targets)
         if len(texts) != len(targets):
             raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(targets)}")
-        scored: dict[int, Score] = {}
-        for rows, batch in batches_of(texts, batch_size):
-            found = self._score(
-                text=batch, target=tf.constant([targets[row].encode("utf-8", "replace") for row in rows])
-            )
-            numbers = (found[name].numpy() for name in ("log_probability", "tokens"))
-            for row, log_probability, tokens in zip(rows, *numbers, strict=True):
-                scored[row] = Score(targets[row], float(log_probability), int(tokens))
-        return [scored[row] for row in range(len(texts))]
+
+        def scores(rows):
+            scored = [targets[row] for row in rows]
+            found = run(self._score, [texts[row] for row in rows], target=strings(scored))
+            for target, log_probability, tokens in zip(scored, found["log_probability"], found["tokens"], strict=True):
+                yield Score(target, float(log_probability), int(tokens))
+
+        return in_batches(texts, batch_size, scores)
 
     def attend(self, texts: Sequence[str], batch_size: int = 64) -> list[Alignment]:
         """What each output token attended to, for `zoo.pictures`.
@@ -160,25 +161,11 @@ class TextToText(abc.ABC):
     def _drawn(self, function: Function, texts: Sequence[str], batch_size: int, names: Sequence[str], make) -> list:
         """What is made of each text, its source and target tokens and its rows of the named results."""
         texts = check_texts(texts)
-        drawn = [None] * len(texts)
-        for rows, result in self._batches(function, texts, batch_size):
-            columns = (result[name] for name in ("source_tokens", "target_tokens", *names))
+
+        def drawn(rows):
+            found = run(function, [texts[row] for row in rows])
+            columns = (found[name] for name in ("source_tokens", "target_tokens", *names))
             for row, source, target, *weights in zip(rows, *columns, strict=True):
-                drawn[row] = make(texts[row], unpadded(source), unpadded(target), *weights)
-        return drawn
+                yield make(texts[row], unpadded(source), unpadded(target), *weights)
 
-    @staticmethod
-    def _batches(function: Function, texts: list[str], batch_size: int) -> Iterator[tuple[list[int], dict]]:
-        """Runs the function on texts of similar length together."""
-        for rows, batch in batches_of(texts, batch_size):
-            yield rows, {name: tensor.numpy() for name, tensor in function(batch).items()}
-
-
-def batches_of(texts: list[str], batch_size: int) -> Iterator[tuple[list[int], tf.Tensor]]:
-    """Texts of similar length together: their places in the list, and the texts `(B,)`.
-
-    Raises:
-        ValueError: a batch size below 1.
-    """
-    for rows in rows_of_batches(texts, batch_size):
-        yield rows, tf.constant([texts[row].encode("utf-8", "replace") for row in rows])
+        return in_batches(texts, batch_size, drawn)

@@ -16,7 +16,7 @@ from zoo.decoding.beam import check_beam
 from zoo.decoding.halves import in_halves
 from zoo.layers.functions.inference import inference
 from zoo.packed import check_saved, pack
-from zoo.tasks.padding import zeroed
+from zoo.tasks.arrays import zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import Tokenizer, previous
 from zoo.text.examples import example_texts
@@ -107,9 +107,9 @@ class Translator(TextToText, tf.Module):
         return hasattr(self.model, "attention_maps")
 
     @tf.function(input_signature=[_TEXT], autograph=False)
-    def _translate(self, texts):
+    def _translate(self, text):
         """`text` `(B,)` and `score` `(B,)`, by the translator's own beam."""
-        source = self._source_ids(texts)
+        source = self._source_ids(text)
         ids, scores = self._decode(source, *self._settings(source), self.beam_size, 1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
@@ -139,9 +139,9 @@ class Translator(TextToText, tf.Module):
             return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)
 
     @tf.function(input_signature=[_TEXT], autograph=False)
-    def _attend(self, texts):
+    def _attend(self, text):
         self._check_attention()
-        source = self._source_ids(texts)
+        source = self._source_ids(text)
         if self.has_heads:
             ids, maps, _ = self._maps(source)
             weights = tf.reduce_mean(maps[:, -1], axis=1)
@@ -151,11 +151,11 @@ class Translator(TextToText, tf.Module):
         return {**self._tokens(source, ids), "weights": weights}
 
     @tf.function(input_signature=[_TEXT], autograph=False)
-    def _attend_by_head(self, texts):
+    def _attend_by_head(self, text):
         self._check_attention()
         if not self.has_heads:
             raise ValueError("This model has one attention, without layers and heads to choose from.")
-        source = self._source_ids(texts)
+        source = self._source_ids(text)
         ids, maps, source_maps = self._maps(source)
         return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
 
@@ -175,18 +175,18 @@ class Translator(TextToText, tf.Module):
         check_beam(beam_size, n_best)
         _check_penalty(length_penalty)
         penalty = tf.constant(length_penalty, tf.float32)
-        return lambda texts: self._n_best(texts, penalty, beam_size, n_best)
+        return lambda text: self._n_best(text, penalty, beam_size, n_best)
 
-    def _n_best(self, texts, length_penalty, beam_size, n_best):
+    def _n_best(self, text, length_penalty, beam_size, n_best):
         # Traced once for texts of any number, and again for another beam_size or n_best alone.
         function = self._n_best_function.get_concrete_function(
             _TEXT, tf.TensorSpec([], tf.float32), beam_size=beam_size, n_best=n_best
         )
-        return function(texts, length_penalty)
+        return function(text, length_penalty)
 
     @tf.function(autograph=False)
-    def _n_best_function(self, texts, length_penalty, beam_size, n_best):
-        source = self._source_ids(texts)
+    def _n_best_function(self, text, length_penalty, beam_size, n_best):
+        source = self._source_ids(text)
         ids, scores = self._decode(source, *self._settings(source, length_penalty), beam_size, n_best)
         shape = tf.shape(ids)
         found = self.target_tokenizer.detokenize(tf.reshape(ids, [shape[0] * n_best, shape[2]]))
@@ -194,8 +194,8 @@ class Translator(TextToText, tf.Module):
 
     # This one, the loop and the maps are functions of their own, which all signatures of an export share.
     @tf.function(input_signature=[_TEXT], autograph=False)
-    def _source_ids(self, texts):
-        return self.source_tokenizer.tokenize(tf.strings.strip(texts), add_end=True, max_length=self.max_source_length)
+    def _source_ids(self, text):
+        return self.source_tokenizer.tokenize(tf.strings.strip(text), add_end=True, max_length=self.max_source_length)
 
     def _settings(self, source, length_penalty=None):
         """The translator's own limit and penalty for each row, unless another penalty is given."""

@@ -1,35 +1,23 @@
-"""Texts in, texts out: what the zoo's exports do, asked of a server.
-
-The settings and defaults are those of `zoo.TextGenerator`. They are written out once more since that needs TensorFlow,
-which a client by REST does without.
-"""
+"""Texts in, texts out: what the zoo's exports do, asked of a server; by REST without TensorFlow."""
 
 from __future__ import annotations
 
 import abc
-import math
-import random
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from zoo.serving.clients.metadata import Signature
+from zoo.tasks.generation_settings import DEFAULTS, STOP_SEPARATOR, Setting, check_settings, column
 from zoo.tasks.results import Generation, Score, Translation
-from zoo.tasks.text_lists import check_texts, rows_of_batches
+from zoo.tasks.text_lists import check_texts, in_batches
 
-_LIMITS = {
-    "max_new_tokens": (0, 2**31 - 1),
-    "temperature": (0, math.inf),
-    "top_k": (0, 2**31 - 1),
-    "top_p": (0, 1),
-    "repetition_penalty": (1e-6, math.inf),
+# For values out of its range a translator takes its own, so the defaults stand for what was not given.
+TRANSLATION_SETTINGS = {
+    "max_target_length": Setting("int32", 2**31 - 1),
+    "length_penalty": Setting("float32", -1.0),
 }
-SETTINGS = (*_LIMITS, "seed", "stop")
-_LONGEST_STOP = 64  # bytes
-# For values out of its range a translator takes its own, so these stand for what was not given.
-_OWN = {"max_target_length": 2**31 - 1, "length_penalty": -1.0}
-TRANSLATION_SETTINGS = tuple(_OWN)
 
 
 class TextCalls(abc.ABC):
@@ -74,24 +62,27 @@ class TextCalls(abc.ABC):
         given = {"max_target_length": max_target_length, "length_penalty": length_penalty}
         columns: dict[str, np.ndarray] = {}
         if any(value is not None for value in given.values()):
-            columns = {name: _column(name, _OWN[name] if each is None else each, texts) for name, each in given.items()}
-        translations: dict[int, Translation] = {}
-        for rows in rows_of_batches(texts, batch_size):
-            settings = {name: column[rows] for name, column in columns.items()}
-            signature = "generate" if settings else "serving_default"
+            for name, setting in TRANSLATION_SETTINGS.items():
+                value = setting.default if given[name] is None else given[name]
+                columns[name] = column(name, value, len(texts), setting)
+        signature = "generate" if columns else "serving_default"
+
+        def translations(rows):
+            settings = {name: each[rows] for name, each in columns.items()}
             found = self._rows(signature, ("text", "score"), text=[texts[row] for row in rows], **settings)
             for row, text, score in zip(rows, *found, strict=True):
-                translations[row] = Translation(texts[row], text.decode(), float(score))
-        return [translations[row] for row in range(len(texts))]
+                yield Translation(texts[row], text.decode(), float(score))
+
+        return in_batches(texts, batch_size, translations)
 
     def generate(
         self,
         texts: Sequence[str],
-        max_new_tokens: int | Sequence[int] = 256,
-        temperature: float | Sequence[float] = 1.0,
-        top_k: int | Sequence[int] = 0,
-        top_p: float | Sequence[float] = 1.0,
-        repetition_penalty: float | Sequence[float] = 1.0,
+        max_new_tokens: int | Sequence[int] = DEFAULTS["max_new_tokens"],
+        temperature: float | Sequence[float] = DEFAULTS["temperature"],
+        top_k: int | Sequence[int] = DEFAULTS["top_k"],
+        top_p: float | Sequence[float] = DEFAULTS["top_p"],
+        repetition_penalty: float | Sequence[float] = DEFAULTS["repetition_penalty"],
         seed: int | Sequence[int] | None = None,
         stop: str | Sequence[str] = (),
         batch_size: int = 32,
@@ -119,25 +110,18 @@ class TextCalls(abc.ABC):
             ServingError: the server gave no answer.
         """
         texts = check_texts(texts)
-        given = (max_new_tokens, temperature, top_k, top_p, repetition_penalty)
-        columns = {name: _column(name, value, texts) for name, value in zip(_LIMITS, given, strict=True)}
-        seed = random.randrange(2**31 - 1) if seed is None else seed
-        seeds = _column("seed", seed, texts)
-        columns["seed"] = seeds + np.arange(len(texts)) if np.ndim(seed) == 0 else seeds
-        stop = _joined(stop)
-        generations: dict[int, Generation] = {}
-        for rows in rows_of_batches(texts, batch_size):
-            settings = {name: column[rows] for name, column in columns.items()}
-            found = self._rows(
-                "generate",
-                ("text", "log_probability", "tokens"),
-                text=[texts[row] for row in rows],
-                stop=[stop] * len(rows),
-                **settings,
-            )
+        settings = (max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop)
+        columns, ends = check_settings(len(texts), *settings)
+        outputs = ("text", "log_probability", "tokens")
+
+        def generations(rows):
+            inputs = {name: each[rows] for name, each in columns.items()}
+            inputs["stop"] = [STOP_SEPARATOR.join(ends).decode()] * len(rows)
+            found = self._rows("generate", outputs, text=[texts[row] for row in rows], **inputs)
             for row, text, log_probability, tokens in zip(rows, *found, strict=True):
-                generations[row] = Generation(texts[row], text.decode(), float(log_probability), int(tokens))
-        return [generations[row] for row in range(len(texts))]
+                yield Generation(texts[row], text.decode(), float(log_probability), int(tokens))
+
+        return in_batches(texts, batch_size, generations)
 
     def score(self, texts: Sequence[str], targets: Sequence[str] | None = None, batch_size: int = 32) -> list[Score]:
         """How likely texts are, by an exported `TextGenerator`; or targets as their translations, by a `Translator`.
@@ -158,13 +142,14 @@ class TextCalls(abc.ABC):
         scored = texts if targets is None else check_texts(targets)
         if len(scored) != len(texts):
             raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(scored)}")
-        scores: dict[int, Score] = {}
-        for rows in rows_of_batches(texts, batch_size):
+
+        def scores(rows):
             more = {} if targets is None else {"target": [scored[row] for row in rows]}
             found = self._rows("score", ("log_probability", "tokens"), text=[texts[row] for row in rows], **more)
             for row, log_probability, tokens in zip(rows, *found, strict=True):
-                scores[row] = Score(scored[row], float(log_probability), int(tokens))
-        return [scores[row] for row in range(len(texts))]
+                yield Score(scored[row], float(log_probability), int(tokens))
+
+        return in_batches(texts, batch_size, scores)
 
     def _rows(self, signature: str, wanted: Sequence[str], **inputs) -> list[np.ndarray]:
         """The wanted outputs, `(B,)` each."""
@@ -176,26 +161,3 @@ class TextCalls(abc.ABC):
             )
         found = self.predict(signature, **inputs)
         return [found[name] for name in wanted]
-
-
-def _column(name: str, value: Any, texts: list[str]) -> np.ndarray:
-    """One number a text, from one for all or from a list; whether whole or not, the signature says."""
-    column = np.asarray(value)
-    if column.dtype.kind not in "iuf":
-        raise ValueError(f"`{name}` must be a number. Received: {name}={value!r}")
-    if column.ndim > 1 or (column.ndim and len(column) != len(texts)):
-        raise ValueError(f"`{name}` must be one number, or one for each of the {len(texts)} texts. Received: {value!r}")
-    least, most = _LIMITS.get(name, (-math.inf, math.inf))
-    if not ((column >= least) & (column <= most)).all():
-        limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ValueError(f"`{name}` must be {limits}. Received: {name}={value!r}")
-    return np.broadcast_to(column, len(texts))
-
-
-def _joined(stop: str | Sequence[str]) -> str:
-    """The stop strings as the signature takes them: with NULs between."""
-    stop = [stop] if isinstance(stop, str) else list(stop)
-    for each in stop:
-        if not isinstance(each, str) or not 1 <= len(each.encode("utf-8", "replace")) <= _LONGEST_STOP or "\0" in each:
-            raise ValueError(f"`stop` must hold strings of 1 to {_LONGEST_STOP} bytes, without NUL. Received: {each!r}")
-    return "\0".join(stop)

@@ -174,7 +174,7 @@ class TestMistakes:
                 ["teller", "--set", "temperature=hot", "a"],
                 "`temperature` must be a number. Received: temperature='hot'",
             ),
-            (["teller", "--set", "top_k=1.5", "a"], "`top_k` must hold int32"),
+            (["teller", "--set", "top_k=1.5", "a"], "`top_k` must be a whole number"),
             (["teller", "--set", "top_p=2", "a"], "`top_p` must be from 0 to 1"),
             (["upper", "--version", "1", "--label", "stable", "a"], "Give `version` or `label`, not both"),
             (["upper", "--timeout", "0", "a"], "`timeout` must be a number of seconds above 0"),

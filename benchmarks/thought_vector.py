@@ -126,6 +126,7 @@ def main() -> None:
     so_far = json.loads(SO_FAR.read_text()) if SO_FAR.exists() else {}
     results = so_far.get("results", {}) if so_far.get("settings") == settings else {}
     with Recording(__file__, arguments.record, "tensorflow", "keras") as recording:
+        recording.begin -= sum(each["seconds"] for each in results.values())  # of a run that was stopped
         for attention in arguments.only:
             if attention not in results:
                 translator, seconds = train(attention, train_lines, validation, arguments.epochs, arguments.units)

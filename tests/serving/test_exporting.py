@@ -121,7 +121,7 @@ def test_a_version_that_another_export_has_just_taken_is_kept(translator, tmp_pa
     rename = os.rename
 
     def taken_meanwhile(source, target):
-        if versions(tmp_path) == []:
+        if not versions(tmp_path):
             (tmp_path / "1").mkdir()
             (tmp_path / "1" / "saved_model.pb").write_bytes(b"the other's")
         rename(source, target)
@@ -152,7 +152,7 @@ def test_exports_at_the_same_time_all_land(translator, tmp_path, quick_save, mon
         thread.start()
     for thread in threads:
         thread.join()
-    assert versions(tmp_path) == list(range(1, exporters + 1))
+    assert list(versions(tmp_path)) == list(range(1, exporters + 1))
     found = {(tmp_path / str(version) / "which").read_text() for version in versions(tmp_path)}
     assert found == {str(which) for which in range(exporters)}
 

@@ -7,8 +7,8 @@ from zoo.serving import newest_version, versions
 
 @pytest.fixture
 def model(tmp_path):
-    """A folder of versions 2, 10 and 9, of which 10 is empty, and of what is no version."""
-    for name in ("2", "9", ".tiny.tmp-3", "old", "11.bak", "-12", "1e3"):
+    """A folder of versions 2, 10 and 9, called 09, of which 10 is empty, and of what is no version."""
+    for name in ("2", "09", ".tiny.tmp-3", "old", "11.bak", "-12", "1e3", "१४", str(2**63)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "saved_model.pb").touch()
     (tmp_path / "10").mkdir()
@@ -17,11 +17,11 @@ def model(tmp_path):
 
 
 def test_versions_are_the_folders_named_by_integers_in_ascending_order(model):
-    assert versions(model) == [2, 9, 10]
+    assert list(versions(model).items()) == [(2, model / "2"), (9, model / "09"), (10, model / "10")]
 
 
 def test_newest_version_is_the_highest_that_holds_a_saved_model(model):
-    assert newest_version(model) == model / "9"
+    assert newest_version(model) == model / "09"
 
 
 def test_a_version_is_its_own_newest(model):
@@ -30,5 +30,5 @@ def test_a_version_is_its_own_newest(model):
 
 @pytest.mark.parametrize("name", ["10", "13", "nowhere", "13/nowhere"])
 def test_what_holds_no_saved_model_has_no_version(model, name):
-    assert versions(model / name) == []
+    assert versions(model / name) == {}
     assert newest_version(model / name) is None

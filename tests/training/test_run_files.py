@@ -23,14 +23,14 @@ def test_none(tmp_path, folder):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"{", "Expecting property name"),
-        (b"", "Expecting value"),
-        (b'{"name": "\xff"}', "'utf-8' codec can't decode byte 0xff"),
+        (b"{", "cannot be read: Expecting property name"),
+        (b"", "cannot be read: Expecting value"),
+        (b'{"name": "\xff"}', "cannot be read: 'utf-8' codec can't decode byte 0xff"),
         (b"[]", r"must hold a JSON object\. Received: list$"),
         (b"3", r"must hold a JSON object\. Received: int$"),
     ],
 )
 def test_what_is_none(tmp_path, content, why):
     (tmp_path / "metrics.json").write_bytes(content)
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path))}/metrics\.json cannot be read: {why}"):
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path))}/metrics\.json {why}"):
         read_metrics(tmp_path)

@@ -71,8 +71,10 @@ def _paragraph(finding, width: int) -> str:
 
 def _seen(folders) -> str:
     """What was looked at: `versions 1 and 2: 6 signatures, 40 functions, ...`."""
+    from zoo.serving.layout import is_version
+
     names = [pathlib.Path(checked.folder).absolute().name for checked in folders]
-    one = f"version {names[0]}" if names[0].isdecimal() else "the SavedModel"
+    one = f"version {names[0]}" if is_version(names[0]) else "the SavedModel"
     which = one if len(names) == 1 else f"{len(names)} versions"
     totals = {kind: sum(checked.seen[kind] for checked in folders) for kind in folders[0].seen}
     counts = [f"{n:,} {kind if n != 1 else kind.removesuffix('s')}" for kind, n in totals.items() if n]

@@ -90,8 +90,10 @@ def recipe_folder(model: pathlib.Path) -> pathlib.Path:
 
 def model_name(model: pathlib.Path) -> str:
     """What a model is called after its folder, whatever part of it is given."""
+    from zoo.serving.layout import is_version
+
     inner = (TRANSLATOR_FOLDER, GENERATOR_FOLDER)
-    return [part for part in model.resolve().parts if not part.isdecimal() and part not in inner][-1]
+    return [part for part in model.resolve().parts if not is_version(part) and part not in inner][-1]
 
 
 def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[str]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 SAVED_MODEL_FILE = "saved_model.pb"
+WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 
-def versions(path: pathlib.Path) -> list[int]:
-    """The version numbers in a model's folder, in ascending order."""
+def is_version(name: str) -> bool:
+    """Whether a server takes a folder of this name for a version; it counts them in 64 bits."""
+    return re.fullmatch("[0-9]+", name) is not None and int(name) < 2**63
+
+
+def versions(path: pathlib.Path) -> dict[int, pathlib.Path]:
+    """The versions in a model's folder: their numbers, in ascending order, and their folders."""
     if not path.is_dir():
-        return []
-    return sorted(int(child.name) for child in path.iterdir() if child.is_dir() and child.name.isdecimal())
+        return {}
+    found = {int(child.name): child for child in path.iterdir() if is_version(child.name) and child.is_dir()}
+    return dict(sorted(found.items()))
 
 
 def newest_version(path: pathlib.Path) -> pathlib.Path | None:
     """The SavedModel that a path means: itself, or its newest version; None if it means none."""
-    if (path / SAVED_MODEL_FILE).is_file():
-        return path
-    for version in reversed(versions(path)):
-        if (path / str(version) / SAVED_MODEL_FILE).is_file():
-            return path / str(version)
-    return None
+    folders = [path, *reversed(versions(path).values())]
+    return next((folder for folder in folders if (folder / SAVED_MODEL_FILE).is_file()), None)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from zoo.serving.layout import WARM_UP_FILE
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
-WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 BATCHING_FILE = "batching_params.pbtxt"
 _ROWS = (1, 4, 16)
 _BATCHING = """\

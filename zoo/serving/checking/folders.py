@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import re
 
 from zoo.serving.checking import rules
 from zoo.serving.checking.finding import Finding, shown
-from zoo.serving.layout import SAVED_MODEL_FILE
+from zoo.serving.layout import SAVED_MODEL_FILE, is_version
 
 GRAPH_FILES = (SAVED_MODEL_FILE, "saved_model.cpb", "saved_model.pbtxt")  # what a server reads, the first there is
 
@@ -58,11 +57,6 @@ def graph_file(folder: pathlib.Path) -> str | None:
 def holds_graph(folder: pathlib.Path) -> bool:
     """Whether a folder looks like a version."""
     return graph_file(folder) is not None
-
-
-def is_version(name: str) -> bool:
-    """Whether a server takes this name for a version; it counts them in 64 bits."""
-    return re.fullmatch("[0-9]+", name) is not None and int(name) < 2**63
 
 
 def _versions_in(model: pathlib.Path) -> Folders:

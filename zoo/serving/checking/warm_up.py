@@ -17,19 +17,19 @@ from zoo.serving.checking.finding import Finding, shown
 from zoo.serving.checking.protos import parse
 from zoo.serving.checking.records import read_records
 from zoo.serving.checking.signatures import shape_text, type_text
+from zoo.serving.layout import WARM_UP_FILE
 
-_FILE = "assets.extra/tf_serving_warmup_requests"
 _MOST_RECORDS = 1000
 _Signatures = Mapping[str, meta_graph_pb2.SignatureDef]
 
 
 def check_warm_up(folder: pathlib.Path, signatures: _Signatures) -> tuple[list[Finding], int]:
     """What is wrong with a version's warm-up records, if it has any, and how many were read."""
-    if not os.path.exists(folder / _FILE):
+    if not os.path.exists(folder / WARM_UP_FILE):
         return [], 0
-    file, number, unfit, empty, findings = f"file {_FILE}", 0, [], [], []
+    file, number, unfit, empty, findings = f"file {WARM_UP_FILE}", 0, [], [], []
     try:
-        for record in read_records(folder / _FILE):
+        for record in read_records(folder / WARM_UP_FILE):
             if number == _MOST_RECORDS:
                 findings.append(rules.TOO_MANY_WARM_UPS.at(file, f"It has more than {_MOST_RECORDS:,} records"))
                 break

@@ -138,7 +138,7 @@ def test_saving(tmp_path):
     assert save(grid(), tmp_path / "a.svg").read_text("utf-8") == to_svg(grid())
     assert save([grid(), grid()], tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(
-        ValueError, match=r"\.svg must be of one picture; save several as \.html or \.png\. Received: 2$"
+        ValueError, match=r"\.svg must be of one picture; save several as"
     ):
         save([grid(), grid()], tmp_path / "b.svg")
     with pytest.raises(ValueError, match="Received: some of both"):

@@ -19,6 +19,8 @@ import resource
 from harness import Contestant, race
 from results import Recording, Table, options, ratio, spread
 
+from training.quiet import without_notes
+
 HEADS, WIDTH = 4, 64
 WAYS = {"blocks": True, "whole matrix, own gradient": None, "whole matrix, derived gradient": False}
 
@@ -84,10 +86,11 @@ def model_step(tokens: int, jit_compile: bool):
 
 def _measured(pipe, build, arguments):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    step = build(*arguments)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    results = step()
-    step()
+    with without_notes():
+        step = build(*arguments)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        results = step()
+        step()
     pipe.send(
         (before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, results if isinstance(results, list) else [])
     )
@@ -110,6 +113,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=8192, help="length for the comparison (default %(default)s)")
     parser.add_argument("--long", type=int, default=32_768, help="length for the training step (default %(default)s)")
     arguments = parser.parse_args()
+    times, sizes = [], []  # of Keras' way, in blocks'
     with Recording(__file__, arguments.record, "tensorflow", "keras", "torch") as recording:
         for jit, mode in ((False, "graph"), (True, "XLA")):
             tries = {name: (attention_step, (arguments.tokens, blockwise, jit)) for name, blockwise in WAYS.items()}
@@ -124,18 +128,19 @@ def main() -> None:
             rows = []
             for timing, megabytes, result in zip(timings, memory, results, strict=True):
                 apart = max(abs(a - b).max() for a, b in zip(results[0], result, strict=True))
-                sizes = f"{megabytes:,.0f}", f"{megabytes / memory[0]:.1f}x"
-                times = f"{timing.median:.2f}", f"{ratio(timing, timings[0]):.2f}x", spread(timing, timings[0])
-                rows.append([timing.name, *sizes, *times, f"{apart:.0e}"])
+                cells = [timing.name, f"{megabytes:,.0f}", f"{megabytes / memory[0]:.1f}x", f"{timing.median:.2f}"]
+                cells += [f"{ratio(timing, timings[0]):.2f}x", spread(timing, timings[0]), f"{apart:.0e}"]
+                rows.append(cells)
             columns = ["", "peak, MB", "its peak / blocks'", "s a step", "its time / blocks'", "range", "difference"]
             recording.table(Table(f"{arguments.tokens:,} tokens, {mode}", columns, rows))
-            if not jit:
-                whole = list(WAYS).index("whole matrix, derived gradient")
-                task = f"attention to {arguments.tokens:,} tokens, forward and backward"
-                recording.headline(task, "the whole matrix", ratio(timings[whole], timings[0]))
-                recording.headline(f"{task}, memory", "the whole matrix", memory[whole] / memory[0])
+            whole = list(WAYS).index("whole matrix, derived gradient")
+            times.append(ratio(timings[whole], timings[0]))
+            sizes.append(memory[whole] / memory[0])
             _, after, _ = peak(model_step, arguments.long, jit)
             recording.note(f"A training step of {arguments.long:,} tokens, {mode}: {after:,.0f} MB, the whole process.")
+        task = f"attention to {arguments.tokens:,} tokens, forward and backward"
+        recording.headline(task, "the whole matrix", *times)
+        recording.headline(f"{task}, memory", "the whole matrix", *sizes)
 
 
 if __name__ == "__main__":

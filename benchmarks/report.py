@@ -110,7 +110,7 @@ def times() -> Table:
             for each in json.loads(kept(script).read_text(encoding="utf-8"))["headlines"]:
                 peers.setdefault(each["what"], []).append((each["peer"], each["ratio"]))
     rows = [[what, *("; ".join(each) for each in zip(*found, strict=True))] for what, found in peers.items()]
-    return Table("", ["", "against", "its time / ours"], rows)
+    return Table("", ["", "against", "theirs / ours"], rows)
 
 
 def models() -> Table:

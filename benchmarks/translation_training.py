@@ -171,7 +171,14 @@ def main() -> None:
             races = [as_torch + torch, as_keras_hub + keras_hub] if dropout else [as_torch + keras_hub + torch]
             for contestants in races:
                 timings = race(contestants, arguments.rounds)
-                recording.table(compared(timings, f"Dropout {dropout:g}"))
+                where = (
+                    ""
+                    if not dropout
+                    else ", none inside the feed-forward"
+                    if contestants[0] in as_keras_hub
+                    else ", everywhere"
+                )
+                recording.table(compared(timings, f"Dropout {dropout:g}{where}"))
                 if dropout:
                     *_, peer = timings
                     recording.headline("a training step, transformer", peer.name, ratio(peer, timings[0]))

@@ -8,8 +8,8 @@ from training.schema.recipe_tables import BytePairConfig, CharactersConfig
 from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
 
 
-def learn_tokenizer(config: CharactersConfig | BytePairConfig, texts: Iterable[str]) -> Tokenizer:
-    """A tokenizer of the recipe's kind, learnt from texts."""
+def learn_tokenizer(config: CharactersConfig | BytePairConfig, texts: Iterable[str], nfc: bool = False) -> Tokenizer:
+    """A tokenizer of the recipe's kind, learnt from texts; `nfc` says that these are in NFC, and others are to be."""
     if isinstance(config, BytePairConfig):
-        return BytePairTokenizer.learn(texts, config.size, config.minimum_frequency, config.lowercase)
+        return BytePairTokenizer.learn(texts, config.size, config.minimum_frequency, config.lowercase, nfc)
     return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)

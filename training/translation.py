@@ -94,9 +94,10 @@ def learn_tokenizers(recipe: TranslatorRecipe, pairs: Pairs) -> tuple[Tokenizer,
     """The tokenizers of both sides, learnt from the training pairs; one and the same where they are joint."""
     config = recipe.tokenizer
     if config.joint:
-        joint = learn_tokenizer(config.joint, [*pairs.sources, *pairs.targets])
+        joint = learn_tokenizer(config.joint, [*pairs.sources, *pairs.targets], nfc=True)
         return joint, joint
-    return learn_tokenizer(config.source, pairs.sources), learn_tokenizer(config.target, pairs.targets)
+    source = learn_tokenizer(config.source, pairs.sources, nfc=True)
+    return source, learn_tokenizer(config.target, pairs.targets, nfc=True)
 
 
 def build_model(recipe: TranslatorRecipe, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> keras.Model:

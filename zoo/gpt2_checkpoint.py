@@ -12,8 +12,8 @@ from zoo.models import GPT
 from zoo.tasks.text_generator import TextGenerator
 from zoo.text import END, START, BytePairTokenizer
 
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-_FILES = (CONFIG_FILE, WEIGHTS_FILE, "vocab.json", "merges.txt")
+CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.safetensors"
+_FILES = (CONFIG_FILE, _WEIGHTS_FILE, "vocab.json", "merges.txt")
 _END_PIECE = "<|endoftext|>"
 _ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _ACTIVATIONS |= {name: name for name in ("gelu", "relu", "silu")}
@@ -56,9 +56,9 @@ def load_gpt2(path: str | pathlib.Path) -> TextGenerator:
             raise FileNotFoundError(f"{path} is not a whole GPT-2 checkpoint: it has no {name}.")
     config = _config(path / CONFIG_FILE)
     try:
-        weights = safetensors.numpy.load_file(path / WEIGHTS_FILE)
+        weights = safetensors.numpy.load_file(path / _WEIGHTS_FILE)
     except (safetensors.SafetensorError, TypeError) as error:
-        raise ValueError(f"{path / WEIGHTS_FILE} cannot be read: {error}") from None
+        raise ValueError(f"{path / _WEIGHTS_FILE} cannot be read: {error}") from None
     try:
         tokenizer = BytePairTokenizer.from_files(path / "vocab.json", path / "merges.txt")
     except ValueError as error:
@@ -86,7 +86,7 @@ def load_gpt2(path: str | pathlib.Path) -> TextGenerator:
         unused_ids=unused,
         name="gpt2",
     )
-    _assign(model, _renamed(weights, config["n_layer"]), first, end, path / WEIGHTS_FILE)
+    _assign(model, _renamed(weights, config["n_layer"]), first, end, path / _WEIGHTS_FILE)
     return TextGenerator(model, tokenizer, add_start=False)
 
 

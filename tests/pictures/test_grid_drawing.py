@@ -137,9 +137,7 @@ def test_a_figure_has_axes_for_each_map_in_its_place():
 def test_saving(tmp_path):
     assert save(grid(), tmp_path / "a.svg").read_text("utf-8") == to_svg(grid())
     assert save([grid(), grid()], tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(
-        ValueError, match=r"\.svg must be of one picture; save several as"
-    ):
+    with pytest.raises(ValueError, match=r"\.svg must be of one picture; save several as"):
         save([grid(), grid()], tmp_path / "b.svg")
     with pytest.raises(ValueError, match="Received: some of both"):
         save([grid(), Alignment(["a"], ["b"], [[1.0]])], tmp_path / "b.html")

@@ -234,7 +234,7 @@ def learnt(library):
 def test_the_library_learns(size, minimum_frequency, lowercase):
     tokenizer = BytePairTokenizer.learn(iter(CORPUS), size, minimum_frequency, lowercase)
     pieces, merges = learnt(learnt_by_library(CORPUS, size - 4, minimum_frequency, lowercase))
-    assert tokenizer.get_config() == {"vocabulary": pieces, "merges": merges, "lowercase": lowercase}
+    assert tokenizer.get_config() == {"vocabulary": pieces, "merges": merges, "lowercase": lowercase, "nfc": False}
     assert tokenizer.size <= size
     if minimum_frequency <= 3:  # each text of the corpus comes three times
         assert tokenizer.size == min(size, len(pieces) + 4)
@@ -380,7 +380,7 @@ def test_files_with_an_empty_line(files):
 def test_config_survives_json(name):
     tokenizer, _ = PAIRS[name]
     config = json.loads(json.dumps(tokenizer.get_config(), ensure_ascii=False))
-    assert list(config) == ["vocabulary", "merges", "lowercase"]
+    assert list(config) == ["vocabulary", "merges", "lowercase", "nfc"]
     config["vocabulary"].append("changed")  # the tokenizer keeps its own
     copy = tokenizer_from_config(json.loads(json.dumps(tokenizer_to_config(tokenizer))))
     assert type(copy) is BytePairTokenizer

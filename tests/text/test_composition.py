@@ -170,7 +170,7 @@ def test_no_operations_where_nothing_can_change(vocabulary):
 
 
 def test_tables_hold_what_the_vocabulary_needs():
-    tables = canonical_tables("K각")
+    tables = canonical_tables(frozenset("K각"))
     assert tables.expansions == {"\u212a": "K"}
     assert tables.pairs == {("가", "\u11a8"): "각", ("\u1100", "\u1161"): "가"}
     assert tables.watched == {"\u212a", "\u11a8", "\u1161"}

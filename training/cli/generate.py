@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from training.cli.printing import RULE, score_line
 from training.cli.shared import (
     ModelPath,
     TextFile,
@@ -55,7 +56,7 @@ def generate(
         first = random.randrange(2**31) if seed is None else seed
         for number, text in enumerate(each for each in texts for _ in range(samples)):
             if number:
-                typer.echo("\n" + "-" * 20)
+                typer.echo("\n" + RULE)
             pieces = generator.stream(text, seed=first + number, **settings)
             typer.echo(text, nl=False)
             for piece in pieces:
@@ -87,5 +88,4 @@ def score(
                 raise ValueError(re.sub(r"at position (\d+)", in_line, str(error))) from None
             done += len(chunk)
             for each in scores:
-                numbers = f"{each.log_probability:.4f}\t{each.tokens}\t{each.perplexity:.4f}"
-                typer.echo(f"{numbers}\t{each.text.replace(chr(10), ' ')}")
+                typer.echo(score_line(each))

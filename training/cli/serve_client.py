@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import difflib
 import json
@@ -11,10 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from training.cli.printing import RULE, one_line, score_line
 from training.cli.shared import TextFile, Texts, app, chunks, lines_at_once, read_lines, user_errors
 from training.quiet import import_tensorflow
-
-_RULE = "-" * 20  # between texts that may have several lines
 
 
 @app.command("serve-client")
@@ -62,7 +60,7 @@ def serve_client(
             for chunk in chunks(lines, at_once):
                 for line, row in kind(client, signature, chunk, batch_size, given):
                     if kind is _generated and done and not as_json:
-                        typer.echo(_RULE)
+                        typer.echo(RULE)
                     typer.echo(json.dumps(row, ensure_ascii=False) if as_json or line is None else line)
                     done += 1
 
@@ -93,7 +91,7 @@ def _translated(client, name, texts, batch_size, settings) -> Rows:
         raise ValueError(f"serving_default takes no settings; leave out --signature. Received: {', '.join(settings)}")
     _check_names(settings, TRANSLATION_SETTINGS)
     for each in client.translate(texts, batch_size, **settings):
-        yield _one_line(each.text), {"source": each.source, "text": each.text, "score": each.score}
+        yield one_line(each.text), {"source": each.source, "text": each.text, "score": each.score}
 
 
 def _generated(client, _, texts, batch_size, settings) -> Rows:
@@ -110,26 +108,27 @@ def _generated(client, _, texts, batch_size, settings) -> Rows:
 
 def _called(client, name, texts, batch_size, settings) -> Rows:
     """Any signature of `text`, with settings as further inputs, the same for each row."""
+    from zoo.serving.clients.tensors import to_json
+
     for begin in range(0, len(texts), batch_size):
         batch = texts[begin : begin + batch_size]
         outputs = client.predict(name, text=batch, **{key: [value] * len(batch) for key, value in settings.items()})
-        columns = {key: array.tolist() for key, array in outputs.items() if array.shape[:1] == (len(batch),)}
+        columns = {key: to_json(array) for key, array in outputs.items() if array.shape[:1] == (len(batch),)}
         if len(columns) < len(outputs):
             raise ValueError(f"the signature {name!r} has outputs without a row for each text; see `ServingClient`")
         for row, text in enumerate(batch):
-            found = {key: _plain(column[row]) for key, column in columns.items()}
+            found = {key: column[row] for key, column in columns.items()}
             yield _shown(text, found), {"input": text, **found}
 
 
 def _shown(text: str, found: dict) -> str | None:
     """The line of a result, as `zoo translate` or `zoo score` has it; None if neither fits."""
     if found.keys() == {"text", "score"}:
-        return _one_line(found["text"])
+        return one_line(found["text"])
     if found.keys() == {"log_probability", "tokens"}:
         from zoo.tasks.results import Score
 
-        perplexity = Score(text, **found).perplexity
-        return f"{found['log_probability']:.4f}\t{found['tokens']}\t{perplexity:.4f}\t{_one_line(text)}"
+        return score_line(Score(text, **found))
     return None
 
 
@@ -143,7 +142,7 @@ def _print_status(client, as_json: bool) -> None:
         typer.echo(json.dumps({"versions": [dataclasses.asdict(each) for each in versions], "signatures": shown}))
         return
     for each in versions:
-        typer.echo("\t".join(filter(None, (f"version {each.version}", each.state, _one_line(each.error)))))
+        typer.echo("\t".join(filter(None, (f"version {each.version}", each.state, one_line(each.error)))))
     for name, each in signatures.items():
         typer.echo(f"{name}\t{', '.join(each.inputs)} -> {', '.join(each.outputs)}")
 
@@ -177,19 +176,3 @@ def _check_names(settings: dict[str, Any], known: Collection[str]) -> None:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}? There" if near else "there"
             raise ValueError(f"this model has no setting {name!r}; {hint} are {', '.join(known)}")
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", " ")
-
-
-def _plain(value: Any) -> Any:
-    """Lists, numbers and strings for JSON; bytes that are no UTF-8 as the server has them."""
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"b64": base64.b64encode(value).decode()}
-    return value

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from training.cli.printing import one_line
 from training.cli.shared import (
     PICTURES,
     ModelPath,
@@ -57,7 +58,7 @@ def translate(
                 ) from None
             for best in translations:
                 for result in (best, *best.alternatives):
-                    line = result.text.replace("\n", " ")  # one line in, one line out
+                    line = one_line(result.text)
                     typer.echo(f"{result.score:.4f}\t{line}" if scores else line)
                 if n_best > 1:
                     typer.echo()

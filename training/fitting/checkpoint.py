@@ -25,6 +25,7 @@ from zoo.atomic import remove_partial, write_whole
 
 CHECKPOINT_FILE = "checkpoint.npz"
 HISTORY_FILE = "history.csv"
+_WITHOUT_EFFECT = ("description", "decoding")  # of a recipe, on its training
 
 
 class CheckpointError(ValueError):
@@ -131,9 +132,6 @@ def _changes(old: Any, new: Any, path: str = "") -> list[str]:
         keys = [key for key in (*new, *(key for key in old if key not in new)) if path or key not in _WITHOUT_EFFECT]
         return [each for key in keys for each in _changes(old.get(key), new.get(key), f"{path}{key}.")]
     return [] if old == new else [path.removesuffix(".")]
-
-
-_WITHOUT_EFFECT = ("description", "decoding")
 
 
 def _table(history: list[dict[str, float]]) -> str:

@@ -11,7 +11,7 @@ from training.fitting.update_counting import UpdateCounting
 from training.schema.recipe_tables import TrainingConfig
 
 # What weight decay leaves alone, by the names that Keras and the zoo give.
-NOT_DECAYED = ("bias", "gamma", "beta", "scale")
+_NOT_DECAYED = ("bias", "gamma", "beta", "scale")
 
 
 def make_optimizer(config: TrainingConfig, updates: int) -> keras.optimizers.Optimizer:
@@ -38,7 +38,7 @@ def make_optimizer(config: TrainingConfig, updates: int) -> keras.optimizers.Opt
         optimizer = FusedAdam(weight_decay=config.weight_decay, **arguments)
     else:
         return FusedAdam(**arguments)
-    optimizer.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
+    optimizer.exclude_from_weight_decay(var_names=list(_NOT_DECAYED))
     return optimizer
 
 

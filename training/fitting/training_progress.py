@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from training.progress import console, say
 
-REFRESH_SECONDS = 0.5
+_REFRESH_SECONDS = 0.5
 _COLUMNS = ("description", "fields[loss]", "fields[speed]", "fields[left]")
 
 
@@ -55,7 +55,7 @@ class TrainingProgress(keras.callbacks.Callback):
         """The bar goes on, but not more often than eyes can see: reading the loss waits for the step."""
         self._step, self._done = batch + 1, self._done + 1
         now = time.monotonic()
-        if self._bar.disable or now - self._shown < REFRESH_SECONDS:
+        if self._bar.disable or now - self._shown < _REFRESH_SECONDS:
             return
         self._shown = now
         self._bar.update(

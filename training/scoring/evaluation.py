@@ -13,7 +13,7 @@ from zoo.tasks.results import Translation
 from zoo.tasks.text_lists import rows_of_batches
 from zoo.tasks.text_to_text import TextToText
 
-SHOWN_MISTAKES = 20
+_SHOWN_MISTAKES = 20
 
 
 @dataclasses.dataclass
@@ -110,6 +110,6 @@ def tally(results: Iterable[tuple[Translation, str, str | None]]) -> Evaluation:
         for each in tallies:
             each.right += right
             each.total += 1
-        if not right and len(evaluation.mistakes) < SHOWN_MISTAKES:
+        if not right and len(evaluation.mistakes) < _SHOWN_MISTAKES:
             evaluation.mistakes.append({"source": translation.source, "target": target, "output": translation.text})
     return evaluation

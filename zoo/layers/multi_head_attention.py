@@ -157,7 +157,7 @@ class MultiHeadAttention(MultiHeadProjections):
             positions: integers `(S,)` or `(B, S)` for the rotary embedding; None counts from 0.
 
         Returns:
-            Keys `(B, K, S, key_dim)` and values `(B, K, S, value_dim)`, where K is the number of key and value heads.
+            Keys `(B, G, S, key_dim)` and values `(B, G, S, value_dim)`, where G is the number of key and value heads.
         """
         if not self.built:
             raise ValueError(f"{self.name} has no weights yet; call it once, or `build` it, before its parts.")
@@ -194,7 +194,7 @@ class MultiHeadAttention(MultiHeadProjections):
             return_attention_scores: whether to return the attention weights too.
 
         Returns:
-            The output `(B, T, D)`; the cache, a pair of keys `(B, K, S + T, key_dim)` and values `(B, K, S + T,
+            The output `(B, T, D)`; the cache, a pair of keys `(B, G, S + T, key_dim)` and values `(B, G, S + T,
             value_dim)`; and if asked for, the weights `(B, H, T, S + T)` in float32.
         """
         before = 0 if cache is None else ops.shape(cache[0])[2]

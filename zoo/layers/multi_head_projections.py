@@ -95,6 +95,7 @@ class MultiHeadProjections(keras.layers.Layer):
             self._gate_dense = self._projection("gate", 1, (self.num_heads, self.value_dim), activation="sigmoid")
             self._gate_dense.build(query_shape)
         self._value_dense = self._projection("value", 1, (self._groups, self.value_dim))
+        # Keras' own, for its seeds alone: a file of `keras.layers.MultiHeadAttention` has them.
         self._dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, seed=self.seed)
         self._output_dense = self._projection("attention_output", 2, self._output_shape or (query_shape[-1],))
         self._query_dense.build(query_shape)

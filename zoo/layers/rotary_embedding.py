@@ -6,7 +6,7 @@ from keras import ops
 from zoo.layers.checks import check_choice, check_positive, check_positive_number
 from zoo.layers.functions.positions import frequencies, position_angles
 
-PAIRS = ("halves", "adjacent")
+_PAIRS = ("halves", "adjacent")
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -52,7 +52,7 @@ class RotaryEmbedding(keras.layers.Layer):
     def __init__(self, max_wavelength=10_000.0, pairs="halves", rotary_dim=None, **kwargs):
         super().__init__(**kwargs)
         self.max_wavelength = check_positive_number("max_wavelength", max_wavelength)
-        self.pairs = check_choice("pairs", pairs, PAIRS)
+        self.pairs = check_choice("pairs", pairs, _PAIRS)
         self.rotary_dim = rotary_dim
         if rotary_dim is not None and check_positive("rotary_dim", rotary_dim) % 2:
             raise ValueError(f"`rotary_dim` must be even. Received: rotary_dim={rotary_dim}")

@@ -5,8 +5,8 @@ from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.masked_softmax import at_least_float32, masked_softmax
+from zoo.layers.functions.within import pairs_mask, tokens_mask, weights_spec
 from zoo.layers.projection import Projection
-from zoo.layers.simple_self_attention import pairs_mask, tokens_mask, weights_spec
 
 
 @keras.saving.register_keras_serializable(package="zoo")

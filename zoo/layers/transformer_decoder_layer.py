@@ -17,7 +17,7 @@ class TransformerDecoderLayer(TransformerLayer):
     Or, with `norm_first`, `x + dropout(f(norm(x)))` in all places. Without a memory (`cross_attention=False`) the
     second line is missing, and the layer is what GPT is made of.
 
-    Axes: B batch, T length, S length of the memory, D width, H heads, K heads of keys and values.
+    Axes: B batch, T length, S length of the memory, D width, H heads, G heads of keys and values.
 
     Args:
         num_heads: H.
@@ -128,7 +128,7 @@ class TransformerDecoderLayer(TransformerLayer):
             memory: `(B, S, any width)`.
 
         Returns:
-            Keys `(B, K, S, key_dim)` and values `(B, K, S, key_dim)`.
+            Keys `(B, G, S, key_dim)` and values `(B, G, S, key_dim)`.
         """
         return self.memory_attention.project_memory(memory)
 
@@ -148,7 +148,7 @@ class TransformerDecoderLayer(TransformerLayer):
         which is never copied.
 
         Args:
-            inputs: the next tokens `(B, T, D)`, or `(N B, T, D)` with N hypotheses a row of the memory.
+            inputs: the next tokens `(B, T, D)`, or `(K B, T, D)` with K hypotheses a row of the memory.
             cache: what the last step returned; None at the start.
             prepared: from `prepare`; None without cross attention.
             mask: boolean `(B, S + T)` for the S tokens in the cache and the new ones, True where they may be attended
@@ -172,7 +172,7 @@ class TransformerDecoderLayer(TransformerLayer):
             rows = ops.shape(prepared[0])[0]
             folded = ops.reshape(x, (rows, -1, shape[2]))  # hypotheses in the place of queries
             output, weights = self.memory_attention.attend(folded, prepared, memory_mask, return_attention_scores=True)
-            # (B, H, N T, S) -> (N B, H, T, S)
+            # (B, H, K T, S) -> (K B, H, T, S)
             sizes = ops.shape(weights)
             weights = ops.reshape(weights, (rows, sizes[1], -1, shape[1], sizes[3]))
             weights = ops.reshape(ops.swapaxes(weights, 1, 2), (-1, sizes[1], shape[1], sizes[3]))

@@ -10,7 +10,7 @@ from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.normalization import NORMALIZATIONS, make_normalization
 from zoo.models.family import Family
 
-POSITIONS = ("learned", "rotary")
+_POSITIONS = ("learned", "rotary")
 _NEVER = -1e9  # a logit
 
 
@@ -101,7 +101,7 @@ class GPT(Family):
             context_length=check_positive("context_length", context_length),
             feed_forward_units=feed_forward_units,
             num_key_value_heads=num_key_value_heads,
-            positions=check_choice("positions", positions, POSITIONS),
+            positions=check_choice("positions", positions, _POSITIONS),
             normalization=check_choice("normalization", normalization, tuple(NORMALIZATIONS)),
             activation=activation,
             dropout=check_rate("dropout", dropout),

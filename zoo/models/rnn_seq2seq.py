@@ -15,7 +15,7 @@ from zoo.layers import (
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.models.family import Family, check_ties
 
-ATTENTIONS = ("additive", "dot", "scaled", "general", "concat", None)
+_ATTENTIONS = ("additive", "dot", "scaled", "general", "concat", None)
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -96,7 +96,7 @@ class RNNSeq2Seq(Family):
         trainable=True,
     ):
         check_positive("units", units)
-        check_choice("attention", attention, ATTENTIONS)
+        check_choice("attention", attention, _ATTENTIONS)
         bare_product = attention in ("dot", "scaled")
         if bare_product and units % 2:
             raise ValueError(f"attention={attention!r} needs an even `units`. Received: units={units}")

@@ -17,7 +17,7 @@ from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.normalization import NORMALIZATIONS, make_normalization
 from zoo.models.family import Family, check_ties
 
-POSITIONS = ("sinusoidal", "learned", "rotary")
+_POSITIONS = ("sinusoidal", "learned", "rotary")
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -117,7 +117,7 @@ class Transformer(Family):
             activation=activation,
             normalization=check_choice("normalization", normalization, tuple(NORMALIZATIONS)),
             norm_first=norm_first,
-            positions=check_choice("positions", positions, POSITIONS),
+            positions=check_choice("positions", positions, _POSITIONS),
             max_length=None if max_length is None else check_positive("max_length", max_length),
             tied_embeddings=check_ties(tied_embeddings, source_vocabulary_size, target_vocabulary_size),
             use_bias=use_bias,

@@ -1,7 +1,7 @@
 """Models as a server runs them: the same functions, of weights laid out for few and large operations a step.
 
 A single row's time in a plain TensorFlow graph is the number of its operations, about a microsecond each, so what can
-be computed once is put into the weights: see `rows` for normalisations, `self_attention` and `cross_attention`.
+be computed once is put into the weights: see `norms` for normalisations, `self_attention` and `cross_attention`.
 """
 
 from zoo.models import GPT, Transformer
@@ -31,7 +31,7 @@ def pack(model, longest):
     return packed(model, longest)
 
 
-def check_saved(model):
+def check_not_packed(model):
     """Refuses what `pack` has made, which is for an export alone.
 
     Raises:

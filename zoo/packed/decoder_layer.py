@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from zoo.packed.cross_attention import PackedCrossAttention
 from zoo.packed.feed_forward import PackedFeedForward
-from zoo.packed.rows import Norm, normalized
+from zoo.packed.norms import Norm, normalized
 from zoo.packed.self_attention import PackedSelfAttention
 
 

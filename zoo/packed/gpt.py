@@ -5,9 +5,9 @@ import tensorflow as tf
 
 from zoo.models.gpt import align_right
 from zoo.packed.decoder_layer import PackedDecoderLayer
+from zoo.packed.norms import Norm, Unnormalized, normalized
 from zoo.packed.output import PackedOutput
 from zoo.packed.product import FORBIDDEN, as_array, variable
-from zoo.packed.rows import Norm, Unnormalized, normalized
 
 
 class PackedGPT(tf.Module):

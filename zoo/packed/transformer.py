@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from zoo.layers.functions.positions import frequencies
 from zoo.packed.decoder_layer import PackedDecoderLayer
+from zoo.packed.norms import Norm, Unnormalized, normalized
 from zoo.packed.output import PackedOutput
 from zoo.packed.product import FORBIDDEN, as_array, variable
-from zoo.packed.rows import Norm, Unnormalized, normalized
 
 
 class PackedTransformer(tf.Module):
@@ -79,6 +79,7 @@ class PackedTransformer(tf.Module):
 
         memory = [layer.memory_attention for layer in layers]
         memory = [weight for each in memory for part in (each.key_dense, each.value_dense) for weight in part.weights]
+        # Never read: what a `tf.Module` holds is what an export finds, and these are used by layers that are none.
         self._kept = [*self._encoder.weights, *(weight.value for weight in memory)]
 
     @property

@@ -13,7 +13,7 @@ from zoo.serving.layout import WARM_UP_FILE
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
-BATCHING_FILE = "batching_params.pbtxt"
+_BATCHING_FILE = "batching_params.pbtxt"
 _ROWS = (1, 4, 16)
 _BATCHING = """\
 # Read by a server with --enable_batching and --enable_per_model_batching_parameters.
@@ -45,7 +45,7 @@ def write_warm_up(folder: pathlib.Path, model: Translator | TextGenerator, texts
 
 def write_batching(folder: pathlib.Path) -> None:
     """Writes into a version's folder how a server may batch its requests."""
-    (folder / BATCHING_FILE).write_text(_BATCHING, encoding="utf-8")
+    (folder / _BATCHING_FILE).write_text(_BATCHING, encoding="utf-8")
 
 
 def _records(model, texts: list[str]) -> Iterator[prediction_log_pb2.PredictionLog]:

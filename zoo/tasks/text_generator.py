@@ -16,7 +16,7 @@ from zoo.atomic import replaced_folder
 from zoo.decoding import Sampling, StopStrings, sample, score
 from zoo.decoding.sampling import draw
 from zoo.layers.functions.inference import inference
-from zoo.packed import check_saved, pack
+from zoo.packed import check_not_packed, pack
 from zoo.tasks.arrays import strings, zeroed
 from zoo.tasks.generation_settings import DEFAULTS, LONGEST_STOP, SETTINGS, STOP_SEPARATOR, check_settings
 from zoo.tasks.text_continuation import TextContinuation
@@ -249,7 +249,7 @@ class TextGenerator(TextContinuation, tf.Module):
             FileExistsError: `path` exists and is not a generator's folder.
             ValueError: it is `packed`.
         """
-        check_saved(self.model)
+        check_not_packed(self.model)
         path = pathlib.Path(path)
         with replaced_folder(path, marker=CONFIG_FILE) as folder:
             self.model.save(folder / MODEL_FILE)

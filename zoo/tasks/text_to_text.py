@@ -13,7 +13,7 @@ from zoo.tasks.arrays import run, strings, unpadded
 from zoo.tasks.results import Score, Translation
 from zoo.tasks.text_lists import check_texts, in_batches
 
-Function = Callable[..., dict[str, tf.Tensor]]
+_Function = Callable[..., dict[str, tf.Tensor]]
 
 
 class TextToText(abc.ABC):
@@ -24,7 +24,7 @@ class TextToText(abc.ABC):
     """
 
     @abc.abstractmethod
-    def _search(self, beam_size: int | None, length_penalty: float | None, n_best: int) -> Function:
+    def _search(self, beam_size: int | None, length_penalty: float | None, n_best: int) -> _Function:
         """A function that gives `text` `(B, N)` and `score` `(B, N)` of each text, -inf where there are fewer."""
 
     @abc.abstractmethod
@@ -158,7 +158,7 @@ class TextToText(abc.ABC):
 
         return self._drawn(self._attend_by_head, texts, batch_size, ("weights", "source_weights"), grid)
 
-    def _drawn(self, function: Function, texts: Sequence[str], batch_size: int, names: Sequence[str], make) -> list:
+    def _drawn(self, function: _Function, texts: Sequence[str], batch_size: int, names: Sequence[str], make) -> list:
         """What is made of each text, its source and target tokens and its rows of the named results."""
         texts = check_texts(texts)
 

@@ -15,12 +15,13 @@ from zoo.decoding import beam_search, greedy, score
 from zoo.decoding.beam import check_beam
 from zoo.decoding.halves import in_halves
 from zoo.layers.functions.inference import inference
-from zoo.packed import check_saved, pack
+from zoo.packed import check_not_packed, pack
 from zoo.tasks.arrays import zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import Tokenizer, previous
 from zoo.text.examples import example_texts
 from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
+from zoo.text.white_space import strip
 
 CONFIG_FILE = "translator.json"
 MODEL_FILE = "model.keras"
@@ -133,9 +134,9 @@ class Translator(TextToText, tf.Module):
     def _score(self, text, target):
         """The log-probability `(B,)` of each target as the translation of the text, and how many tokens it has."""
         # What is longer is cut off as a search cuts it off, without an end.
-        tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)
+        tokens = self.target_tokenizer.tokenize(strip(target), add_end=True, max_length=self.max_target_length + 1)
         tokens = tokens[:, : self.max_target_length]
-        with inference(max(self.max_source_length, self.max_target_length)):
+        with self._inference():
             return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)
 
     @tf.function(input_signature=[_TEXT], autograph=False)
@@ -158,6 +159,9 @@ class Translator(TextToText, tf.Module):
         source = self._source_ids(text)
         ids, maps, source_maps = self._maps(source)
         return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
+
+    def _inference(self):
+        return inference(max(self.max_source_length, self.max_target_length))
 
     def _check_attention(self):
         if not self.has_attention:
@@ -195,7 +199,7 @@ class Translator(TextToText, tf.Module):
     # This one, the loop and the maps are functions of their own, which all signatures of an export share.
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _source_ids(self, text):
-        return self.source_tokenizer.tokenize(tf.strings.strip(text), add_end=True, max_length=self.max_source_length)
+        return self.source_tokenizer.tokenize(strip(text), add_end=True, max_length=self.max_source_length)
 
     def _settings(self, source, length_penalty=None):
         """The translator's own limit and penalty for each row, unless another penalty is given."""
@@ -216,7 +220,7 @@ class Translator(TextToText, tf.Module):
         # Of an empty text nothing is left but the end token; nothing is what it is translated to.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
         limits = tf.where(empty, 0, limits)
-        with inference(max(self.max_source_length, self.max_target_length)):
+        with self._inference():
             if beam_size == 1:
                 found = greedy(self.model, source, limits, return_weights)
                 ids, scores = found.ids[:, None], found.log_probabilities[:, None]
@@ -234,7 +238,7 @@ class Translator(TextToText, tf.Module):
         """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
         ids, _ = self._decode_all(source, *self._settings(source), self.beam_size, 1)
         ids = ids[:, 0]
-        with inference(max(self.max_source_length, self.max_target_length)):
+        with self._inference():
             maps, source_maps = self.model.attention_maps(source, previous(ids))
         return ids, zeroed(maps, ids), zeroed(source_maps, source)
 
@@ -294,7 +298,7 @@ class Translator(TextToText, tf.Module):
             FileExistsError: `path` exists and is not a translator's folder.
             ValueError: it is `packed`.
         """
-        check_saved(self.model)
+        check_not_packed(self.model)
         path = pathlib.Path(path)
         with replaced_folder(path, marker=CONFIG_FILE) as folder:
             self.model.save(folder / MODEL_FILE)

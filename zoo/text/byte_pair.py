@@ -11,6 +11,7 @@ import tensorflow as tf
 import tokenizers
 
 from zoo.text.merging import Merging
+from zoo.text.nfc import Nfc
 from zoo.text.pretokens import Lowercase, split_into_words
 from zoo.text.tokenizer import SPECIAL_PIECES, Tokenizer, checked_texts
 
@@ -35,7 +36,7 @@ class BytePairTokenizer(Tokenizer):
     A text is cut into words, a word into its bytes, and pairs of neighbours are merged as learnt: frequent words become
     one piece, and any text can be written. The vocabulary is learnt with the `tokenizers` library; the ids in the graph
     are those that the library gives, for every text. `detokenize` is the exact inverse of `tokenize`, but for
-    `lowercase`.
+    `lowercase` and `nfc`.
 
     Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`. This is so for an
     imported vocabulary, too: what has the id i in GPT-2 has the id `i + 4` here, and row i of its embedding belongs
@@ -63,22 +64,26 @@ class BytePairTokenizer(Tokenizer):
         merges: pairs of pieces with a space between, in the order in which they are merged: the lines of GPT-2's
             `merges.txt`. Both pieces and what they make are in the vocabulary.
         lowercase: whether texts are turned into lower case, character by character.
+        nfc: whether texts are brought into NFC first, so that a letter has the same ids whether it is written as one
+            code point or as several.
 
     Raises:
         ValueError: a piece is empty, not of the alphabet or not the only one of its kind; a byte is missing; or a merge
             is not as described or comes twice.
     """
 
-    def __init__(self, vocabulary: Iterable[str], merges: Iterable[str], lowercase: bool = False):
+    def __init__(self, vocabulary: Iterable[str], merges: Iterable[str], lowercase: bool = False, nfc: bool = False):
         vocabulary, merges = list(vocabulary), list(merges)
         _check_vocabulary(vocabulary)
         pairs = _checked_pairs(merges, vocabulary)
         contents = [_content(piece) for piece in vocabulary]
         super().__init__([_visible(content) for content in contents], contents)
         # As JSON, which the tracking of tf.Module does not wrap, nor look through.
-        self._arguments = json.dumps({"vocabulary": vocabulary, "merges": merges, "lowercase": lowercase})
-        self.lowercase = lowercase
+        arguments = {"vocabulary": vocabulary, "merges": merges, "lowercase": lowercase, "nfc": nfc}
+        self._arguments = json.dumps(arguments)
+        self.lowercase, self.nfc = lowercase, nfc
         self._lowercase = Lowercase() if lowercase else None
+        self._nfc = Nfc() if nfc else None
         ids = {piece: i for i, piece in enumerate(vocabulary, start=_FIRST)}
         triples = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
         self._merging = Merging([ids[character] for character in _ALPHABET], triples, self.size)
@@ -90,7 +95,14 @@ class BytePairTokenizer(Tokenizer):
         self._words = tf.lookup.StaticHashTable(words, default_value=-1)
 
     @classmethod
-    def learn(cls, texts: Iterable[str], size: int, minimum_frequency: int = 2, lowercase: bool = False) -> Self:
+    def learn(
+        cls,
+        texts: Iterable[str],
+        size: int,
+        minimum_frequency: int = 2,
+        lowercase: bool = False,
+        nfc: bool = False,
+    ) -> Self:
         """Learns the pieces from texts: the same from the same texts.
 
         For one vocabulary on both sides of a translator, learn from the texts of both sides and use the tokenizer
@@ -102,6 +114,7 @@ class BytePairTokenizer(Tokenizer):
                 if no pair is left that is frequent enough.
             minimum_frequency: how often a pair must occur to be merged.
             lowercase: whether texts are turned into lower case, these and those that the tokenizer gets.
+            nfc: whether texts are brought into NFC, likewise.
 
         Returns:
             The tokenizer.
@@ -121,8 +134,9 @@ class BytePairTokenizer(Tokenizer):
             raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
         learner = tokenizers.Tokenizer(tokenizers.models.BPE())
         learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        if lowercase:
-            learner.normalizer = tokenizers.normalizers.Lowercase()
+        kinds = {tokenizers.normalizers.NFC: nfc, tokenizers.normalizers.Lowercase: lowercase}
+        if any(kinds.values()):
+            learner.normalizer = tokenizers.normalizers.Sequence([kind() for kind, wanted in kinds.items() if wanted])
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=size - _FIRST,
             min_frequency=minimum_frequency,
@@ -132,7 +146,7 @@ class BytePairTokenizer(Tokenizer):
         learner.train_from_iterator(_readable(texts), trainer)
         model = json.loads(learner.to_str())["model"]
         vocabulary = sorted(model["vocab"], key=model["vocab"].get)
-        return cls(vocabulary, [" ".join(pair) for pair in model["merges"]], lowercase=lowercase)
+        return cls(vocabulary, [" ".join(pair) for pair in model["merges"]], lowercase=lowercase, nfc=nfc)
 
     @classmethod
     def from_files(cls, vocab_json: str | pathlib.Path, merges_txt: str | pathlib.Path) -> Self:
@@ -203,10 +217,9 @@ class BytePairTokenizer(Tokenizer):
 
     def _words_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The words of all texts, and the number of the text of each."""
-        if self._lowercase is None:
-            readable = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        else:
-            readable = self._lowercase(texts)
+        readable = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        readable = readable if self._nfc is None else self._nfc(readable)
+        readable = readable if self._lowercase is None else self._lowercase(readable)
         return split_into_words(readable)
 
     def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:

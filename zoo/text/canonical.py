@@ -30,7 +30,16 @@ class CanonicalTables:
     passes: int
 
 
-def canonical_tables(vocabulary: Collection[str]) -> CanonicalTables:
+@functools.cache
+def canonical_characters() -> frozenset[str]:
+    """All characters that have another form, or stand in one, each its own NFC; the Hangul syllables among them."""
+    composed = (*_decomposable(), *map(chr, range(0xAC00, 0xD7A4)))
+    pieces = {piece for character in composed for piece in _decomposed(character)}
+    return frozenset(character for character in (*composed, *pieces) if _composed(character) == character)
+
+
+@functools.cache
+def canonical_tables(vocabulary: frozenset[str]) -> CanonicalTables:
     """Collects what canonical equivalence can do to texts over a vocabulary.
 
     Args:
@@ -39,7 +48,6 @@ def canonical_tables(vocabulary: Collection[str]) -> CanonicalTables:
     Returns:
         The tables, all of them empty if no other sequence of characters is equivalent to one of the vocabulary's.
     """
-    vocabulary = frozenset(vocabulary)
     alphabet = {piece for character in vocabulary for piece in _decomposed(character)}
     expansions = {
         character: _decomposed(character)

@@ -43,7 +43,7 @@ class Composition(tf.Module):
 
     def __init__(self, vocabulary: Collection[str]):
         super().__init__()
-        tables = canonical_tables(vocabulary)
+        tables = canonical_tables(frozenset(vocabulary))
         self._passes = tables.passes
         self._watched = code_point_table(dict.fromkeys(tables.watched, 1))
         self._classes = code_point_table(tables.classes)

@@ -51,7 +51,7 @@ class Lowercase(tf.Module):
         self._expansion = Expansion(_lowered())
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
-        """Turns texts of any bytes `(B,)` into valid UTF-8 in lower case, `(B,)`."""
+        """Turns valid UTF-8 `(B,)` into lower case, `(B,)`."""
         code_points = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         values, rows = self._expansion(code_points.values, code_points.value_rowids())
         lowered = tf.RaggedTensor.from_value_rowids(values, rows, code_points.nrows(), validate=False)

@@ -6,7 +6,7 @@ import pytest
 
 from training.corpora.pairs import Pairs
 from training.scoring.bleu import scores
-from training.scoring.evaluation import SHOWN_MISTAKES, Tally, evaluate
+from training.scoring.evaluation import _SHOWN_MISTAKES, Tally, evaluate
 from zoo.tasks.results import Translation
 
 
@@ -72,9 +72,9 @@ class TestTallies:
         assert list(result["by_source_length"]) == [1, 2, 3]
 
     def test_not_more_mistakes_are_kept_than_anyone_reads(self):
-        number = SHOWN_MISTAKES + 10
+        number = _SHOWN_MISTAKES + 10
         result = evaluate(Upper(), Pairs(["a"] * number, ["b"] * number))
-        assert len(result.mistakes) == SHOWN_MISTAKES
+        assert len(result.mistakes) == _SHOWN_MISTAKES
         assert (result.overall.right, result.overall.total) == (0, number)
 
     def test_a_rate_of_nothing(self):

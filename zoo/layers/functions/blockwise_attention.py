@@ -23,8 +23,8 @@ def forward(query, key, value, mask, noise=None):
 
     Args:
         query: `(B, T, H, D)`, scaled already, in float32 at least, as is the key.
-        key: `(B, S, K, D)`, where K divides H.
-        value: `(B, S, K, E)`.
+        key: `(B, S, G, D)`, where G divides H.
+        value: `(B, S, G, E)`.
         mask: an `AttentionMask`.
         noise: a `DropoutNoise` or None.
 
@@ -62,7 +62,7 @@ def backward(query, key, value, mask, noise, context, kept, change):
 
 
 def _over_members(change, like):
-    """Summed over the heads that share a group: `(B, S, H, D)` -> `(B, S, K, D)`."""
+    """Summed over the heads that share a group: `(B, S, H, D)` -> `(B, S, G, D)`."""
     batch, length, heads, width = ops.shape(change)
     groups = like.shape[2]
     if heads == groups:

@@ -17,7 +17,7 @@ LARGE = 2**26
 def scaled_dot_product_attention(query, key, value, mask=None, noise=None, return_weights=False, blockwise=None):
     """`softmax(q k^T / sqrt(D)) v`: Vaswani et al. 2017, equation 1.
 
-    Axes: B batch, T queries, S keys, H heads, K heads of keys and values (a divisor of H: each serves H / K heads that
+    Axes: B batch, T queries, S keys, H heads, G heads of keys and values (a divisor of H: each serves H / G heads that
     follow one another), D width of a key, E width of a value.
 
     Scores and softmax are computed in float32 at least. A query that may attend to nothing gets zero weights and a
@@ -25,8 +25,8 @@ def scaled_dot_product_attention(query, key, value, mask=None, noise=None, retur
 
     Args:
         query: `(B, T, H, D)`.
-        key: `(B, S, K, D)`.
-        value: `(B, S, K, E)`.
+        key: `(B, S, G, D)`.
+        value: `(B, S, G, E)`.
         mask: an `AttentionMask`; None allows all.
         noise: a `DropoutNoise` for the weights, or None.
         return_weights: whether to return the weights too (before dropout), which takes the whole matrix.

@@ -13,8 +13,8 @@ def attention_with_weights(query, key, value, mask, noise=None):
 
     Args:
         query: `(B, H, T, D)`, scaled already.
-        key: `(B, K, S, D)`, where K divides H.
-        value: `(B, K, S, E)`.
+        key: `(B, G, S, D)`, where G divides H.
+        value: `(B, G, S, E)`.
         mask: an `AttentionMask`.
         noise: a `DropoutNoise` or None.
 
@@ -37,8 +37,8 @@ def forward(query, key, value, mask, noise=None):
 
     Args:
         query: `(B, T, H, D)`, scaled already, in float32 at least, as is the key.
-        key: `(B, S, K, D)`, where K divides H.
-        value: `(B, S, K, E)`.
+        key: `(B, S, G, D)`, where G divides H.
+        value: `(B, S, G, E)`.
         mask: an `AttentionMask`.
         noise: a `DropoutNoise` or None.
 
@@ -105,7 +105,7 @@ def heads_first(tensor):
 
 
 def _upright(tensor):
-    """`(B, S, K, D)` -> `(B, K, D, S)`."""
+    """`(B, S, G, D)` -> `(B, G, D, S)`."""
     return ops.transpose(tensor, (0, 2, 3, 1))
 
 
@@ -129,7 +129,7 @@ def _combine(weights, drawn, value):
 
 
 def _grouped_product(left, right):
-    """`left @ right` with a right side for every group of heads: `(B, H, T, X)`, `(B, K, X, Y)` -> `(B, H, T, Y)`."""
+    """`left @ right` with a right side for every group of heads: `(B, H, T, X)`, `(B, G, X, Y)` -> `(B, H, T, Y)`."""
     heads, groups = left.shape[1], right.shape[1]
     if heads == groups:
         return ops.matmul(left, right)
@@ -139,7 +139,7 @@ def _grouped_product(left, right):
 
 
 def _over_queries(pairs, of_queries, groups):
-    """`pairs^T @ of_queries`, summed over each group: `(B, H, T, S)`, `(B, T, H, X)` -> `(B, S, K, X)`."""
+    """`pairs^T @ of_queries`, summed over each group: `(B, H, T, S)`, `(B, T, H, X)` -> `(B, S, G, X)`."""
     batch, heads, length, memory_length = ops.shape(pairs)
     upright = _upright(of_queries)
     if heads != groups:

@@ -34,7 +34,7 @@ def find_folders(path: pathlib.Path) -> Folders:
         raise FileNotFoundError(f"{path} does not exist.")
     if not os.path.isdir(path):
         raise ValueError(f"{path} is no folder; expected a model's folder, or one version of it.")
-    if holds_graph(path):
+    if _holds_graph(path):
         if is_version(path.absolute().name) or is_version(os.path.basename(os.path.realpath(path))):
             return Folders(path, [path], [])
         bare = rules.NO_VERSION_FOLDER.at(graph_file(path) or "", f"It lies in {shown(str(path))} itself")
@@ -54,7 +54,7 @@ def graph_file(folder: pathlib.Path) -> str | None:
     return next((name for name in GRAPH_FILES if os.path.lexists(folder / name)), None)
 
 
-def holds_graph(folder: pathlib.Path) -> bool:
+def _holds_graph(folder: pathlib.Path) -> bool:
     """Whether a folder looks like a version."""
     return graph_file(folder) is not None
 
@@ -71,10 +71,10 @@ def _versions_in(model: pathlib.Path) -> Folders:
             if first != name:
                 what = f"It means version {int(name)}, which {shown(first)} means too"
                 findings.append(rules.VERSION_NAME.at(f"folder {shown(name)}", what))
-        elif not name.startswith(".") and os.path.isdir(model / name) and holds_graph(model / name):
+        elif not name.startswith(".") and os.path.isdir(model / name) and _holds_graph(model / name):
             others.append(name)
     for _, name in sorted(numbered.items()):
-        if os.path.isdir(model / name) and holds_graph(model / name):
+        if os.path.isdir(model / name) and _holds_graph(model / name):
             versions.append(model / name)
         else:
             findings.append(_empty(model / name))

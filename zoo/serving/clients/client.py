@@ -8,8 +8,8 @@ import numpy as np
 
 from zoo.serving.clients.errors import ServingError
 from zoo.serving.clients.metadata import Signature, VersionStatus
-from zoo.serving.clients.patience import Deadline, persist
 from zoo.serving.clients.rest import RestTransport
+from zoo.serving.clients.retrying import Deadline, with_retries
 from zoo.serving.clients.tensors import to_array
 from zoo.serving.clients.texts import TextCalls
 
@@ -133,7 +133,7 @@ class ServingClient(TextCalls):
         return known[name]
 
     def _ask(self, request, deadline: Deadline) -> Any:
-        return persist(request, deadline, self.retries)
+        return with_retries(request, deadline, self.retries)
 
 
 def _grpc_transport():

@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo.serving.clients.errors import ServingError
 
-RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")  # not even begun by the server, or lost with the connection
+_RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")  # not even begun by the server, or lost with the connection
 _FIRST_PAUSE = 0.1  # seconds
 
 
@@ -28,7 +28,7 @@ class Deadline:
         return max(self._end - time.monotonic(), 0.001)
 
 
-def persist(ask: Callable[[float], Any], deadline: Deadline, retries: int) -> Any:
+def with_retries(ask: Callable[[float], Any], deadline: Deadline, retries: int) -> Any:
     """Asks until there is an answer, an error that asking again does not help, or no more tries or time.
 
     Args:
@@ -45,7 +45,7 @@ def persist(ask: Callable[[float], Any], deadline: Deadline, retries: int) -> An
             return ask(deadline.left())
         except ServingError as error:
             wait = pause * random.uniform(0.5, 1.5)  # so that many clients do not come back at one moment
-            if error.code not in RETRIED or retries <= 0 or wait >= deadline.left():
+            if error.code not in _RETRIED or retries <= 0 or wait >= deadline.left():
                 raise
         time.sleep(wait)
         pause, retries = 2 * pause, retries - 1

@@ -1,0 +1,80 @@
+"""NFC in the graph, against Python's."""
+
+import unicodedata
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.text import BytePairTokenizer
+from zoo.text.nfc import Nfc
+
+CHARACTERS = [chr(number) for number in range(0x110000) if not 0xD800 <= number < 0xE000]
+CONCERNED = [each for each in CHARACTERS if unicodedata.normalize("NFD", each) != each or unicodedata.combining(each)]
+TEXTS = [
+    "",
+    "plain",
+    "e\u0301t\u00e9",
+    "\u0958\u0915\u093c",
+    "\u1112\u1161\u11ab\uae00",
+    "a\u0323\u0307 a\u0307\u0323",
+    "\u212b\n\u0301",
+]
+
+
+@pytest.fixture(scope="module")
+def nfc():
+    module = Nfc()
+    function = tf.function(module.__call__, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    return lambda texts: [
+        each.decode() for each in function(tf.constant([each.encode() for each in texts], tf.string)).numpy()
+    ]
+
+
+def of_python(texts):
+    return [unicodedata.normalize("NFC", each) for each in texts]
+
+
+def test_of_every_character_and_of_its_pieces(nfc):
+    for form in ("NFC", "NFD"):
+        texts = [unicodedata.normalize(form, each) for each in CHARACTERS]
+        assert nfc(texts) == of_python(texts)
+    assert nfc(CHARACTERS) == of_python(CHARACTERS)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_alone_and_beside_others(nfc, text):
+    assert nfc([text]) == of_python([text])
+    assert nfc([*TEXTS, text]) == of_python([*TEXTS, text])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.text(
+            st.one_of(st.sampled_from(CONCERNED), st.sampled_from("aeiouAE \n\u0301\u1112\u1161\u11ab")), max_size=12
+        ),
+        max_size=4,
+    )
+)
+def test_of_what_is_concerned_in_any_order(nfc, texts):
+    assert nfc(texts) == of_python(texts)
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_pieces_are_those_of_the_composed_text(lowercase):
+    learnt = ["Un \u00e9t\u00e9 \u00e0 l'\u00e9cole", "\u0915\u093c\u0932\u092e", "\uae00"] * 3
+    composing = BytePairTokenizer.learn(learnt, 400, lowercase=lowercase, nfc=True)
+    plain = BytePairTokenizer(**{**composing.get_config(), "nfc": False})
+    texts = [unicodedata.normalize("NFD", each) for each in learnt[:3]] + ["\u0958\u0932\u092e", "E\u0301t\u00e9"]
+    assert not np.array_equal(composing.tokenize(texts), plain.tokenize(texts))
+    np.testing.assert_array_equal(composing.tokenize(texts), plain.tokenize(of_python(texts)))
+    np.testing.assert_array_equal(composing.sample(texts, 0.3, [1, 2]), plain.sample(of_python(texts), 0.3, [1, 2]))
+    assert (
+        BytePairTokenizer.learn(
+            [unicodedata.normalize("NFD", each) for each in learnt], 400, lowercase=lowercase, nfc=True
+        ).get_config()
+        == composing.get_config()
+    )

@@ -2,11 +2,19 @@
 
 import json
 import re
+import sys
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """The same weights and the same dropout whatever ran before: what learns once, learns always."""
+    if keras := sys.modules.get("keras"):
+        keras.utils.set_random_seed(0)
 
 
 def pytest_generate_tests(metafunc):

@@ -5,7 +5,7 @@ from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.masked_softmax import at_least_float32, masked_softmax
-from zoo.layers.functions.within import pairs_mask, tokens_mask, weights_spec
+from zoo.layers.functions.self_attention import pairs_mask, tokens_mask, weights_spec
 from zoo.layers.projection import Projection
 
 

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.functions.masked_softmax import at_least_float32, masked_softmax
-from zoo.layers.functions.within import pairs_mask, tokens_mask, weights_spec
+from zoo.layers.functions.self_attention import pairs_mask, tokens_mask, weights_spec
 
 
 @keras.saving.register_keras_serializable(package="zoo")

@@ -134,7 +134,7 @@ class Translator(TextToText, tf.Module):
     def _score(self, text, target):
         """The log-probability `(B,)` of each target as the translation of the text, and how many tokens it has."""
         # What is longer is cut off as a search cuts it off, without an end.
-        tokens = self.target_tokenizer.tokenize(strip(target), add_end=True, max_length=self.max_target_length + 1)
+        tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)
         tokens = tokens[:, : self.max_target_length]
         with self._inference():
             return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)

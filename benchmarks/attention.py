@@ -95,7 +95,7 @@ def main() -> None:
         columns = ["batch, tokens, width, heads", "", "", "ours, ms", "Keras / ours", "range", "PyTorch / ours"]
         recording.table(Table("", columns, rows))
         recording.note(f"Keras / ours in the geometric mean: {statistics.geometric_mean(of_keras):.2f}x.")
-        recording.headline("`MultiHeadAttention`, forward and backward", "Keras' layer", *of_keras)
+        recording.headline("`MultiHeadAttention`, forward pass and training step", "Keras' layer", *of_keras)
 
 
 if __name__ == "__main__":

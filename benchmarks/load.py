@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import pathlib
 import random
 import re
@@ -43,12 +42,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="of each part (default %(default)s)")
     arguments = parser.parse_args()
     import_tensorflow()
-    from servers import SERVERS
+    from servers import BINARY, SERVERS
 
     texts = [line for line in arguments.texts.read_text(encoding="utf-8").splitlines() if line.strip()][:200]
     rows, loads = [], []
     with Recording(__file__, arguments.record, "tensorflow", "tensorflow-serving-api", "grpcio") as recording:
-        for name in SERVERS if "TF_SERVING_BIN" in os.environ else ["stand-in"]:
+        for name in SERVERS if BINARY else ["stand-in"]:
             with SERVERS[name](arguments.version.resolve()) as server:
                 with client_of(server) as client:
                     alone = {text: client.translate([text])[0] for text in texts}

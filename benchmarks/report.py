@@ -78,11 +78,17 @@ def section(script: str) -> str:
     question, *paragraphs = documentation(script).strip().split("\n\n")
     text = "\n\n".join(as_block(each) for each in paragraphs)
     versions = ", ".join(" ".join(each) for each in found["versions"].items())
-    minutes = max(1, round(found["seconds"] / 60))
-    origin = f"`{found['command']}` on {found['date']}, {minutes} min; {found['machine']}; {versions}."
+    origin = f"`{found['command']}` on {found['date']}{lasted(found['seconds'])}; {found['machine']}; {versions}."
     tables = [str(Table(**table)) for table in found["tables"]]
     parts = [f"## {script}.py: {lower(question)}", text, origin, *tables, *found["notes"], PICTURES.get(script, "")]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def lasted(seconds: int) -> str:
+    """How long it took, after a comma; nothing of what takes no time."""
+    if not seconds:
+        return ""
+    return f", {seconds} s" if seconds < 90 else f", {seconds / 60:.0f} min"
 
 
 def documentation(script: str) -> str:

@@ -3,7 +3,8 @@
     python benchmarks/run_all.py                       # what `make bench` does; needs the 'peers' extra
     python benchmarks/run_all.py serving generation    # some of them
 
-`thought_vector.py` takes longer, and is run by itself; so is the training of the models that `trained.py` tells of.
+With `tensorflow_model_server` on the PATH, or named by TF_SERVING_BIN, `load.py` asks it too. `thought_vector.py` takes
+longer, and is run by itself; so is the training of the models that `trained.py` tells of.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ easy; what grows with the line is how much must be kept until it is written. Wit
 through one vector of fixed width, the "thought vector". Every model has the same data in the same order, the same
 number of steps, the same optimizer and the same widths; no day of the test set is in any training line.
 
-    python benchmarks/thought_vector.py          # half an hour; table, and benchmarks/thought_vector.png
+    python benchmarks/thought_vector.py          # three quarters of an hour; a table, and runs/thought_vector.png
 
 A run that was stopped goes on with the models that are not trained yet.
 """
@@ -143,8 +143,11 @@ def main() -> None:
         shown = {name: results[name] for name in ATTENTIONS if name in arguments.only}
         recording.table(table(shown))
         recording.note(f"{len(train_lines):,} training lines, {arguments.epochs} epochs, {len(test):,} test lines.")
-        plot(shown, PLOT)
-        print(f"plot: {PLOT}")
+        path = PLOT if arguments.record else SO_FAR.with_suffix(".png")
+        plot(shown, path)
+        print(f"plot: {path}")
+        if len(shown) == len(ATTENTIONS):
+            SO_FAR.unlink()  # the next run measures anew
 
 
 if __name__ == "__main__":

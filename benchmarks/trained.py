@@ -28,9 +28,10 @@ from typing import Any
 
 from results import FOLDER, Recording, Table, options
 
-from training.run_files import METRICS_FILE
+from training.run_files import read_metrics
 from zoo.serving.layout import newest_version
 
+MODELS_FOLDER = FOLDER.parents[1] / "saved_models"
 # What the README says of each: the model with its paper, and what was published of its kind.
 MODELS = {
     "dates": (
@@ -55,13 +56,11 @@ MODELS = {
 def main() -> None:
     """Collects the scores and prints them."""
     parser = options(__doc__)
-    parser.add_argument(
-        "--models", type=pathlib.Path, default=pathlib.Path("saved_models"), help="where the models are"
-    )
+    parser.add_argument("--models", type=pathlib.Path, default=MODELS_FOLDER, help="where the models are")
     arguments = parser.parse_args()
     kept = FOLDER / "trained.json"
-    tables = [each["rows"] for each in json.loads(kept.read_text())["tables"]] if kept.is_file() else [[], [], []]
-    before = [{row[0]: row for row in table} for table in tables]
+    found = json.loads(kept.read_text(encoding="utf-8"))["tables"] if kept.is_file() else 3 * [{"rows": []}]
+    before = [{row[0]: row for row in table["rows"]} for table in found]
     with Recording(__file__, arguments.record, "sacrebleu") as recording:
         overview, sentences, texts = [], [], []
         for name in MODELS:
@@ -70,7 +69,7 @@ def main() -> None:
                 for rows, old in zip((overview, sentences, texts), before, strict=True):
                     rows += [row for key, row in old.items() if key.strip("`") in (name, f"zoo train {name}")]
                 continue
-            metrics = json.loads((version / METRICS_FILE).read_text(encoding="utf-8"))
+            metrics = read_metrics(version)
             overview.append(overview_row(name, metrics))
             if "bleu" in metrics:
                 sentences.append(sentences_row(name, metrics))

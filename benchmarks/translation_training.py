@@ -167,17 +167,11 @@ def main() -> None:
                 Contestant("KerasHub, XLA", keras_hub_step, (dropout, True)),
             ]
             torch = [Contestant("PyTorch", torch_step, (dropout,))]
-            # Without dropout there is but one model.
-            races = [as_torch + torch, as_keras_hub + keras_hub] if dropout else [as_torch + keras_hub + torch]
-            for contestants in races:
+            races = {", everywhere": as_torch + torch, ", none inside the feed-forward": as_keras_hub + keras_hub}
+            if not dropout:  # there is but one model
+                races = {"": as_torch + keras_hub + torch}
+            for where, contestants in races.items():
                 timings = race(contestants, arguments.rounds)
-                where = (
-                    ""
-                    if not dropout
-                    else ", none inside the feed-forward"
-                    if contestants[0] in as_keras_hub
-                    else ", everywhere"
-                )
                 recording.table(compared(timings, f"Dropout {dropout:g}{where}"))
                 if dropout:
                     *_, peer = timings

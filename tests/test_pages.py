@@ -7,13 +7,14 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "docs/adding_a_family.md")}
+NAMES = ("CONTRIBUTING.md", "docs/adding_a_family.md", "benchmarks/notes.md", "CHANGELOG.md")
+PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in NAMES}
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name):
     links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", PAGES[name]) if "://" not in link}
-    assert len(links) > 1
+    assert len(links) > 1 or name not in NAMES[:2]
     for link in links:
         assert ((ROOT / name).parent / link).exists(), link
 

@@ -51,7 +51,7 @@ def test_committed_models_are_small_and_have_nothing_to_mend(name):
     assert zoo.serving.check(version) == []
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"\bzoo (\w+) [A-Zm\[]", README)) | {"list"}))
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"\bzoo ([\w-]+) [A-Zm\[]", README)) | {"list"}))
 def test_command_exists(command):
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0, result.output

@@ -2,4 +2,4 @@ import pathlib
 import sys
 
 BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))  # scripts, which find each other beside themselves
+sys.path.append(str(BENCHMARKS))  # scripts, which find each other beside themselves

@@ -14,7 +14,7 @@ PIECES = BytePairTokenizer.learn(["abab ab. ß中 aab\n\n"] * 5, 280)
 
 def watched(tokenizer, ids, strings):
     """The step after which the row ended, or None, and how many bytes are kept; ids of one row."""
-    watch = StopStrings(tokenizer, [strings])
+    watch = StopStrings(tokenizer, [strings], 64)
     state = watch.start()
     for number, token in enumerate(ids):
         ends, state = watch.step(tf.constant([token]), tf.constant([True]), state)
@@ -64,7 +64,7 @@ def test_any_ids_and_strings(ids, strings):
 
 
 def test_each_row_has_its_own():
-    watch = StopStrings(CHARACTERS, [["a", ""], ["", "b"], ["", ""], ["b", ""]])
+    watch = StopStrings(CHARACTERS, [["a", ""], ["", "b"], ["", ""], ["b", ""]], 64)
     is_open = tf.constant([True, True, True, False])
     ends, state = watch.step(CHARACTERS.tokenize(["a", "a", "a", "b"])[:, 0], is_open, watch.start())
     assert ends.numpy().tolist() == [True, False, False, False]
@@ -78,7 +78,7 @@ def test_each_row_has_its_own():
 def test_a_graph_of_unknown_sizes():
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.string)])
     def ends(tokens, strings):
-        watch = StopStrings(CHARACTERS, strings)
+        watch = StopStrings(CHARACTERS, strings, 64)
         return watch.step(tokens, tf.ones_like(tokens, tf.bool), watch.start())[0]
 
     tokens = CHARACTERS.tokenize(["a", "b"])[:, 0]

@@ -18,6 +18,7 @@ TOKENIZERS = {
     "pieces": BytePairTokenizer.learn(CORPUS, 300),
     "lowercase": BytePairTokenizer.learn(CORPUS, 290, lowercase=True),
     "bytes": BytePairTokenizer.learn([], 300),
+    "composed": BytePairTokenizer.learn(CORPUS, 300, nfc=True),
 }
 BATCHES = [
     [

@@ -17,7 +17,7 @@ class StopStrings:
         longest: how many bytes of a string count, the first ones.
     """
 
-    def __init__(self, tokenizer, strings, longest=64):
+    def __init__(self, tokenizer, strings, longest):
         self._tokenizer, self._longest = tokenizer, longest
         self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, longest)
         self._any = tf.reduce_any(self._strings != "")

@@ -15,7 +15,7 @@ def strings(texts: Sequence[str]) -> tf.Tensor:
     return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
 
 
-def run(
+def as_arrays(
     function: Callable[..., dict[str, tf.Tensor]], texts: Sequence[str], **more: tf.Tensor
 ) -> dict[str, np.ndarray]:
     """The results of a function of texts `(B,)`, and of whatever else it takes, as arrays."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ SETTINGS = {
     "top_k": Setting("int32", 0, 0, 2**31 - 1),
     "top_p": Setting("float32", 1.0, 0, 1),
     "repetition_penalty": Setting("float32", 1.0, 1e-6),
-    "seed": Setting("int64"),
+    "seed": Setting("int64", None, -(2**62), 2**62),  # so that those of all texts fit
 }
 DEFAULTS = {name: setting.default for name, setting in SETTINGS.items() if setting.default is not None}
 LONGEST_STOP = 64  # bytes
@@ -85,6 +85,8 @@ def column(name: str, value: Any, number: int, setting: Setting) -> np.ndarray:
 
 
 def _checked_stop(stop: str | Sequence[str]) -> list[bytes]:
+    if not isinstance(stop, Iterable):
+        raise ValueError(f"`stop` must be a string or several. Received: stop={stop!r}")
     stop = [stop] if isinstance(stop, str) else list(stop)
     for each in stop:
         if not isinstance(each, str) or not 1 <= len(each.encode("utf-8", "replace")) <= LONGEST_STOP or "\0" in each:

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.arrays import run, unpadded
+from zoo.tasks.arrays import as_arrays, unpadded
 from zoo.tasks.generation_settings import DEFAULTS, SETTINGS, STOP_SEPARATOR, check_settings
 from zoo.tasks.results import Generation, Score
 from zoo.tasks.text_lists import check_texts, in_batches
@@ -93,7 +93,7 @@ class TextContinuation(abc.ABC):
         def generations(rows):
             tensors = {name: tf.constant(column[rows], SETTINGS[name].dtype) for name, column in columns.items()}
             tensors["stop"] = tf.fill([len(rows)], STOP_SEPARATOR.join(ends))
-            found = run(self._generate, [texts[row] for row in rows], **tensors)
+            found = as_arrays(self._generate, [texts[row] for row in rows], **tensors)
             results = (found[name] for name in ("text", "log_probability", "tokens"))
             for row, text, log_probability, tokens in zip(rows, *results, strict=True):
                 yield Generation(texts[row], text.decode(), float(log_probability), int(tokens))
@@ -135,7 +135,7 @@ class TextContinuation(abc.ABC):
         self._check_room(texts, 0)
 
         def scores(rows):
-            found = run(self._score, [texts[row] for row in rows])
+            found = as_arrays(self._score, [texts[row] for row in rows])
             for row, log_probability, tokens in zip(rows, found["log_probability"], found["tokens"], strict=True):
                 yield Score(texts[row], float(log_probability), int(tokens))
 
@@ -181,7 +181,7 @@ class TextContinuation(abc.ABC):
         self._check_room(texts, int(self._has_start))
 
         def drawn(rows):
-            found = run(function, [texts[row] for row in rows])
+            found = as_arrays(function, [texts[row] for row in rows])
             for row, tokens, weights in zip(rows, found["tokens"], found["weights"], strict=True):
                 tokens = unpadded(tokens)
                 if not tokens:

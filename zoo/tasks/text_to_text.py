@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.arrays import run, strings, unpadded
+from zoo.tasks.arrays import as_arrays, strings, unpadded
 from zoo.tasks.results import Score, Translation
 from zoo.tasks.text_lists import check_texts, in_batches
 
@@ -77,7 +77,7 @@ class TextToText(abc.ABC):
         search = self._search(beam_size, length_penalty, n_best)
 
         def translations(rows):
-            found = run(search, [texts[row] for row in rows])
+            found = as_arrays(search, [texts[row] for row in rows])
             for row, candidates, scores in zip(rows, found["text"], found["score"], strict=True):
                 best, *others = (
                     Translation(texts[row], text.decode(), float(score))
@@ -108,7 +108,7 @@ class TextToText(abc.ABC):
 
         def scores(rows):
             scored = [targets[row] for row in rows]
-            found = run(self._score, [texts[row] for row in rows], target=strings(scored))
+            found = as_arrays(self._score, [texts[row] for row in rows], target=strings(scored))
             for target, log_probability, tokens in zip(scored, found["log_probability"], found["tokens"], strict=True):
                 yield Score(target, float(log_probability), int(tokens))
 
@@ -163,7 +163,7 @@ class TextToText(abc.ABC):
         texts = check_texts(texts)
 
         def drawn(rows):
-            found = run(function, [texts[row] for row in rows])
+            found = as_arrays(function, [texts[row] for row in rows])
             columns = (found[name] for name in ("source_tokens", "target_tokens", *names))
             for row, source, target, *weights in zip(rows, *columns, strict=True):
                 yield make(texts[row], unpadded(source), unpadded(target), *weights)

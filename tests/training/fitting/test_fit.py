@@ -61,6 +61,11 @@ class TestParts:
         source, target = learn_tokenizers(recipe, TRAIN)
         assert (source.vocabulary, target.vocabulary) == ("ba", "y")
 
+    @pytest.mark.parametrize("sides", [("joint",), ("source", "target")])
+    def test_pieces_of_one_letter_are_the_same_in_every_form(self, sides):
+        kinds = [f"tokenizer.{side}.{key}" for side in sides for key in ("kind=byte_pair", "size=270")]
+        assert all(each.nfc for each in learn_tokenizers(tiny(*kinds), TRAIN))
+
     def test_the_model_as_the_recipe_says(self):
         sides = learn_tokenizers(tiny(), TRAIN)
         recipe = tiny("model.attention=scaled", "model.cell=lstm", "model.readout_units=5", "model.dropout=0.25")

@@ -13,9 +13,10 @@ from zoo.tasks.generation_settings import DEFAULTS, STOP_SEPARATOR, Setting, che
 from zoo.tasks.results import Generation, Score, Translation
 from zoo.tasks.text_lists import check_texts, in_batches
 
-# For values out of its range a translator takes its own, so the defaults stand for what was not given.
+# For a length above its own, or a penalty out of its range, a translator takes its own: so these stand for what was not
+# given.
 TRANSLATION_SETTINGS = {
-    "max_target_length": Setting("int32", 2**31 - 1),
+    "max_target_length": Setting("int32", 2**31 - 1, 0, 2**31 - 1),
     "length_penalty": Setting("float32", -1.0),
 }
 

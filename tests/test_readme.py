@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import pytest
+import tensorflow as tf
 from typer.testing import CliRunner
 
 from training.cli import app
@@ -49,6 +50,8 @@ def test_committed_models_are_small_and_have_nothing_to_mend(name):
     assert sum(file.stat().st_size for file in version.rglob("*") if file.is_file()) < 5e6
     assert {"README.md", "metrics.json", "recipe.json"} <= {file.name for file in version.iterdir()}
     assert zoo.serving.check(version) == []
+    card = (version / "README.md").read_text(encoding="utf-8")
+    assert [each for each in tf.saved_model.load(str(version)).signatures if f"`{each}`" not in card] == []
 
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"\bzoo ([\w-]+) [A-Zm\[]", README)) | {"list"}))

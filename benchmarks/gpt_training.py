@@ -28,10 +28,10 @@ def numpy_batch():
 def zoo_step(optimizer: str, jit_compile: bool):
     """Ours."""
     import tensorflow as tf
+    from zoo_training.fitting.optimization import make_optimizer
+    from zoo_training.fitting.token_prediction import TokenPrediction
+    from zoo_training.schema.recipe_tables import TrainingConfig
 
-    from training.fitting.optimization import make_optimizer
-    from training.fitting.token_prediction import TokenPrediction
-    from training.schema.recipe_tables import TrainingConfig
     from zoo.models import GPT
 
     model = GPT(CHARACTERS, UNITS, HEADS, LAYERS, LENGTH)

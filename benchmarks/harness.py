@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
-from training.quiet import without_notes
+from zoo_training.quiet import without_notes
 
 Build = Callable[[], Callable[[], None]]
 

@@ -25,8 +25,7 @@ import threading
 import time
 
 from results import Recording, Table, options
-
-from training.quiet import import_tensorflow
+from zoo_training.quiet import import_tensorflow
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "serving")]

@@ -20,12 +20,11 @@ import time
 
 import numpy as np
 from results import Recording, Table, options
-
-from training.corpora.pairs import Dates, Pairs
-from training.fitting.fit import fit
-from training.schema.translator_tables import TranslatorRecipe
-from training.scoring.evaluation import Evaluation, Tally, evaluate
-from training.translation import prepare_pairs
+from zoo_training.corpora.pairs import Dates, Pairs
+from zoo_training.fitting.fit import fit
+from zoo_training.schema.translator_tables import TranslatorRecipe
+from zoo_training.scoring.evaluation import Evaluation, Tally, evaluate
+from zoo_training.translation import prepare_pairs
 
 ATTENTIONS = ("none", "additive", "concat", "general", "dot", "scaled")
 LOCALES = ("en", "fr", "de", "es", "pt", "it", "nl", "sv")

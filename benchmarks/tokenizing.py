@@ -16,8 +16,7 @@ import re
 
 from harness import Contestant, Timing, race
 from results import Recording, Table, options, ratio, spread
-
-from training.quiet import import_tensorflow
+from zoo_training.quiet import import_tensorflow
 
 SPECIAL_IDS = 4  # ours stand before the library's
 

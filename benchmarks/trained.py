@@ -27,8 +27,8 @@ import pathlib
 from typing import Any
 
 from results import FOLDER, Recording, Table, options
+from zoo_training.run_files import read_metrics
 
-from training.run_files import read_metrics
 from zoo.serving.layout import newest_version
 
 MODELS_FOLDER = FOLDER.parents[1] / "saved_models"

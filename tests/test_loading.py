@@ -95,7 +95,7 @@ class TestImporting:
         subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
     def test_the_zoo_and_the_command_line_import_nothing_heavy(self):
-        self.run("import zoo, zoo.serving, zoo.serving.layout, training.cli; assert not heavy & set(sys.modules)")
+        self.run("import zoo, zoo.serving, zoo.serving.layout, zoo_training.cli; assert not heavy & set(sys.modules)")
 
     def test_in_a_new_process_the_parts_are_attributes_and_a_saved_translator_loads(self, folder):
         """Where nothing else has imported the parts, nor the model's class."""

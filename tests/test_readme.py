@@ -6,8 +6,7 @@ import re
 import pytest
 import tensorflow as tf
 from typer.testing import CliRunner
-
-from training.cli import app
+from zoo_training.cli import app
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "README.md"

@@ -9,20 +9,21 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from training.batches.text_windows import Windows, encode, windows_once
-from training.cards.generator_card import card
-from training.corpora.texts import Document, TextCorpus
-from training.fitting.fit import Prepared
-from training.fitting.token_prediction import TokenPrediction
-from training.learn_tokenizer import learn_tokenizer
-from training.progress import progress_bar, say
-from training.schema.generator_tables import GeneratorRecipe
-from training.schema.recipe import blamed_on
 from zoo.models import GPT
 from zoo.run_layout import GENERATOR_FOLDER as SAVED_IN
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.tasks.text_generator import TextGenerator
 from zoo.text import START, UNKNOWN, Tokenizer
+
+from .batches.text_windows import Windows, encode, windows_once
+from .cards.generator_card import card
+from .corpora.texts import Document, TextCorpus
+from .fitting.fit import Prepared
+from .fitting.token_prediction import TokenPrediction
+from .learn_tokenizer import learn_tokenizer
+from .progress import progress_bar, say
+from .schema.generator_tables import GeneratorRecipe
+from .schema.recipe import blamed_on
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from training.schema.recipe_tables import BytePairConfig, CharactersConfig
 from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
+
+from .schema.recipe_tables import BytePairConfig, CharactersConfig
 
 
 def learn_tokenizer(config: CharactersConfig | BytePairConfig, texts: Iterable[str], nfc: bool = False) -> Tokenizer:

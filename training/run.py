@@ -17,19 +17,20 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from training import language_modelling, translation
-from training.fitting.checkpoint import CHECKPOINT_FILE
-from training.fitting.fit import fit
-from training.progress import say
-from training.run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
-from training.schema.generator_tables import GeneratorRecipe
-from training.schema.recipe import Recipe, read_recipe
-from training.schema.translator_tables import TranslatorRecipe
 from zoo.atomic import write_whole
 from zoo.loading import load
 from zoo.serving import export, measure_start_up
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
+
+from . import language_modelling, translation
+from .fitting.checkpoint import CHECKPOINT_FILE
+from .fitting.fit import fit
+from .progress import say
+from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
+from .schema.generator_tables import GeneratorRecipe
+from .schema.recipe import Recipe, read_recipe
+from .schema.translator_tables import TranslatorRecipe
 
 # What knows how each kind of recipe is prepared, scored and saved.
 _TASKS = {TranslatorRecipe: translation, GeneratorRecipe: language_modelling}

@@ -8,22 +8,23 @@ from typing import Any
 import keras
 import numpy as np
 
-from training.batches.bpe_dropout import Sampler
-from training.batches.pair_batches import Batches, encode
-from training.cards.translator_card import card
-from training.corpora.pairs import PairCorpus, Pairs
-from training.fitting.fit import Prepared
-from training.learn_tokenizer import learn_tokenizer
-from training.progress import progress_bar, say
-from training.schema.recipe import blamed_on
-from training.schema.translator_tables import TranslatorRecipe
-from training.scoring.bleu import corpus_bleu
-from training.scoring.evaluation import evaluate
 from zoo.models import RNNSeq2Seq, Transformer
 from zoo.run_layout import TRANSLATOR_FOLDER as SAVED_IN
 from zoo.tasks.text_to_text import TextToText
 from zoo.tasks.translator import Translator
 from zoo.text import Tokenizer
+
+from .batches.bpe_dropout import Sampler
+from .batches.pair_batches import Batches, encode
+from .cards.translator_card import card
+from .corpora.pairs import PairCorpus, Pairs
+from .fitting.fit import Prepared
+from .learn_tokenizer import learn_tokenizer
+from .progress import progress_bar, say
+from .schema.recipe import blamed_on
+from .schema.translator_tables import TranslatorRecipe
+from .scoring.bleu import corpus_bleu
+from .scoring.evaluation import evaluate
 
 logger = logging.getLogger(__name__)
 

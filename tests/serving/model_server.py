@@ -24,7 +24,7 @@ _LARGEST_BATCH = 32
 
 
 def is_absent(name):
-    return name.partition(".")[0] in ("zoo", "training", "keras", "tf_keras", "tensorflow_text")
+    return name.partition(".")[0] in ("zoo", "zoo_training", "keras", "tf_keras", "tensorflow_text")
 
 
 class Absent:

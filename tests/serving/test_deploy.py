@@ -14,8 +14,7 @@ from fake_serving import FakeGrpc, FakeRest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 from tensorflow_serving.config import model_server_config_pb2
 from typer.testing import CliRunner
-
-from training.cli import app
+from zoo_training.cli import app
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -26,7 +26,7 @@ import json, sys
 import tensorflow as tf
 
 def is_absent(name):
-    return name.partition(".")[0] in ("zoo", "training", "keras", "tf_keras", "tensorflow_text")
+    return name.partition(".")[0] in ("zoo", "zoo_training", "keras", "tf_keras", "tensorflow_text")
 
 class Absent:
     def find_spec(self, name, *_):

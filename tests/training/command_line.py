@@ -3,8 +3,7 @@
 import re
 
 from typer.testing import CliRunner
-
-from training.cli import app
+from zoo_training.cli import app
 
 
 def run(*arguments, stdin=None):

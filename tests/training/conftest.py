@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 import pytest
-
-from training.schema.recipe import read_recipe
+from zoo_training.schema.recipe import read_recipe
 
 # Words and a digit -> the same backwards, in capitals. To be right on a word not seen before takes attention that
 # runs from the end to the beginning.

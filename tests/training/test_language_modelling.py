@@ -8,13 +8,13 @@ import re
 
 import numpy as np
 import pytest
+from zoo_training import language_modelling
+from zoo_training.corpora.error import CorpusError
+from zoo_training.fitting.fit import fit
+from zoo_training.run import Run
+from zoo_training.schema.recipe import RecipeError, read_recipe
 
 import zoo
-from training import language_modelling
-from training.corpora.error import CorpusError
-from training.fitting.fit import fit
-from training.run import Run
-from training.schema.recipe import RecipeError, read_recipe
 from zoo.models import GPT
 from zoo.text import CharacterTokenizer
 
@@ -212,7 +212,7 @@ class TestFaults:
     def test_a_model_of_the_other_kind(self, trained):
         dates = read_recipe("dates")
         generator = zoo.TextGenerator(GPT(8, 8, 2, 1, 6), CharacterTokenizer("abcd"))
-        from training import translation
+        from zoo_training import translation
 
         with pytest.raises(ValueError, match="a language model cannot be scored on pairs of texts"):
             translation.score(generator, dates.corpus, "test")

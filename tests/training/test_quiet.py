@@ -5,8 +5,7 @@ import sys
 
 import pytest
 import tensorflow as tf
-
-from training.quiet import import_tensorflow, without_notes
+from zoo_training.quiet import import_tensorflow, without_notes
 
 NOTES = [
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",

@@ -14,12 +14,11 @@ import h5py
 import keras
 import numpy as np
 import pytest
-
-import training.fitting.fit
-from training.corpora.pairs import Pairs
-from training.fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
-from training.schema.recipe import read_recipe
-from training.translation import prepare_pairs
+import zoo_training.fitting.fit
+from zoo_training.corpora.pairs import Pairs
+from zoo_training.fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
+from zoo_training.schema.recipe import read_recipe
+from zoo_training.translation import prepare_pairs
 
 
 def numbers(amount, seed):
@@ -45,7 +44,7 @@ FLOAT16, BFLOAT16 = "training.precision=mixed_float16", "training.precision=mixe
 
 
 def fit(recipe, train, validation, folder, callbacks=()):
-    return training.fitting.fit.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
+    return zoo_training.fitting.fit.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
 
 
 def short(*overrides):

@@ -7,10 +7,10 @@ import re
 import keras
 import pytest
 import tensorflow as tf
+from zoo_training.run import Run, read_back
+from zoo_training.schema.recipe import read_recipe
 
 import zoo
-from training.run import Run, read_back
-from training.schema.recipe import read_recipe
 
 WORDS = ["fade7", "abcdef1", "b0", "ccc3", ""]
 

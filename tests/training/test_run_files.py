@@ -3,8 +3,7 @@
 import re
 
 import pytest
-
-from training.run_files import read_metrics
+from zoo_training.run_files import read_metrics
 
 
 def test_what_they_hold(tmp_path):

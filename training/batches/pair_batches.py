@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from training.batches.bpe_dropout import Sampler
-from training.corpora.pairs import Pairs
 from zoo.text import PADDING, Tokenizer, previous
+
+from ..corpora.pairs import Pairs
+from .bpe_dropout import Sampler
 
 
 @dataclasses.dataclass(frozen=True)

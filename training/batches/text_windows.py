@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from training.corpora.texts import Document
 from zoo.text import END, PADDING, START, Tokenizer
+
+from ..corpora.texts import Document
 
 _AT_ONCE = 1 << 21  # characters that are tokenised in one call, padding counted; a longer piece alone
 # One window in so many begins with the start token instead of its first token.

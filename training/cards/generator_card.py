@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.cards.parts import facts, sentence, use, vocabulary
-from training.schema.generator_tables import GeneratorRecipe
 from zoo.tasks.text_generator import TextGenerator
+
+from ..schema.generator_tables import GeneratorRecipe
+from .parts import facts, sentence, use, vocabulary
 
 _SAMPLE = dict(max_new_tokens=300, temperature=0.8, seed=0)
 

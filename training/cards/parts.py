@@ -6,8 +6,9 @@ import shlex
 import urllib.parse
 from typing import Any
 
-from training.scoring.headline import headlines, scored_on
 from zoo.text import CharacterTokenizer, Tokenizer
+
+from ..scoring.headline import headlines, scored_on
 
 
 def sentence(description: str) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.cards.parts import facts, sentence, use, vocabulary
-from training.schema.translator_tables import TranslatorRecipe
 from zoo.tasks.translator import Translator
+
+from ..schema.translator_tables import TranslatorRecipe
+from .parts import facts, sentence, use, vocabulary
 
 _SIGNATURES = {
     "serving_default": "from `text` to `text` and `score` (natural logarithm of the probability)",

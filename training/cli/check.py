@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from training.cli.shared import app, user_errors
-from training.quiet import import_tensorflow
+from ..quiet import import_tensorflow
+from .shared import app, user_errors
 
 
 @app.command()

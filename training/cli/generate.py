@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from training.cli.printing import RULE, score_line
-from training.cli.shared import (
+from .printing import RULE, score_line
+from .shared import (
     ModelPath,
     TextFile,
     Texts,

@@ -7,10 +7,11 @@ import pathlib
 from rich.console import Console
 from rich.table import Table
 
-from training.run_files import METRICS_FILE, read_metrics
-from training.schema.recipe import read_recipe, recipe_names
-from training.scoring.headline import headline
 from zoo.serving.layout import newest_version, versions
+
+from ..run_files import METRICS_FILE, read_metrics
+from ..schema.recipe import read_recipe, recipe_names
+from ..scoring.headline import headline
 
 
 def print_recipes() -> None:

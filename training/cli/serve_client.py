@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from training.cli.printing import RULE, one_line, score_line
-from training.cli.shared import TextFile, Texts, app, chunks, lines_at_once, read_lines, user_errors
-from training.quiet import import_tensorflow
+from ..quiet import import_tensorflow
+from .printing import RULE, one_line, score_line
+from .shared import TextFile, Texts, app, chunks, lines_at_once, read_lines, user_errors
 
 
 @app.command("serve-client")

@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from training.quiet import import_tensorflow
-from training.run_files import RECIPE_FILE
 from zoo.run_layout import GENERATOR_FOLDER, TRANSLATOR_FOLDER
+
+from ..quiet import import_tensorflow
+from ..run_files import RECIPE_FILE
 
 app = typer.Typer(
     help="Attention models from model.fit to TensorFlow Serving.",

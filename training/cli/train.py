@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from training.cli.shared import (
+from ..quiet import import_tensorflow
+from .shared import (
     MODELS,
     RUNS,
     ModelPath,
@@ -20,7 +21,6 @@ from training.cli.shared import (
     recipe_folder,
     user_errors,
 )
-from training.quiet import import_tensorflow
 
 
 @app.command()
@@ -36,7 +36,7 @@ def train(
     The same command goes on with a run that was stopped, from the end of its last epoch.
     """
     with user_errors():
-        from training.schema.recipe import RecipeError, name_of, read_recipe
+        from ..schema.recipe import RecipeError, name_of, read_recipe
 
         name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
         if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
@@ -47,14 +47,14 @@ def train(
         for split in dict.fromkeys(("train", "validation", *parsed.corpus.splits)):
             parsed.corpus.check(split)
     import_tensorflow()
-    import training.run
-    from training.fitting.checkpoint import CheckpointError
-    from training.progress import say
-    from training.scoring.headline import headlines, scored_on
+    from .. import run as runs
+    from ..fitting.checkpoint import CheckpointError
+    from ..progress import say
+    from ..scoring.headline import headlines, scored_on
 
     # Any other error of a training is ours, and shows where it is from.
     with user_errors((RecipeError, CheckpointError, OSError)):
-        run = training.run.train(name, parsed, folder, _command_line(), restart)
+        run = runs.train(name, parsed, folder, _command_line(), restart)
     with user_errors():
         version = run.export(models / name)
     for score, value in headlines(run.metrics).items():
@@ -76,10 +76,10 @@ def evaluate(
     them (runs/NAME): loss, perplexity and bits a byte.
     """
     with user_errors():
-        from training.schema.recipe import read_recipe
+        from ..schema.recipe import read_recipe
 
         trained = load(model)
-        from training import run
+        from .. import run
 
         changes = overrides or ()
         parsed = read_recipe(recipe, changes) if recipe else run.read_back(recipe_folder(model), changes)
@@ -102,9 +102,10 @@ def export(
     """Export a finished run once more, as the next version of its model; or anybody's GPT-2."""
     with user_errors():
         import_tensorflow()
-        from training.run import Run
         from zoo.gpt2_checkpoint import is_gpt2, load_gpt2
         from zoo.serving import export
+
+        from ..run import Run
 
         if is_gpt2(run):
             typer.echo(export(load_gpt2(run), to or MODELS / model_name(run)))
@@ -118,14 +119,14 @@ def list_(
     models: Annotated[pathlib.Path, typer.Option(help="Where exported models are.")] = MODELS,
 ) -> None:
     """List the recipes that can be trained and the models that were exported."""
-    from training.cli import listing
+    from . import listing
 
     listing.print_recipes()
     listing.print_models(models)
 
 
 def _print_scores(result: dict, split: str) -> None:
-    from training.scoring.headline import headlines
+    from ..scoring.headline import headlines
 
     if result["metric"] == "loss":
         for name, value in headlines(result).items():

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from training.cli.printing import one_line
-from training.cli.shared import (
+from .printing import one_line
+from .shared import (
     PICTURES,
     ModelPath,
     TextFile,
@@ -118,7 +118,7 @@ def compare_lengths(
 ) -> None:
     """Draw BLEU by source length, of several models in one picture, from the scores that they were saved with."""
     with user_errors():
-        from training.scoring import length_plot
+        from ..scoring import length_plot
 
         typer.echo(length_plot.save(models, out))
 

@@ -6,7 +6,7 @@ import abc
 
 import pydantic
 
-from training.corpora.error import CorpusError
+from .error import CorpusError
 
 
 class Corpus(pydantic.BaseModel, abc.ABC):

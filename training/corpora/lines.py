@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.corpora.error import CorpusError
+from .error import CorpusError
 
 _PACKED = (".zip", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst", ".7z")
 

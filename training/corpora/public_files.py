@@ -12,9 +12,10 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from training.corpora.error import CorpusError
-from training.corpora.paths import expanded
 from zoo.atomic import write_whole
+
+from .error import CorpusError
+from .paths import expanded
 
 logger = logging.getLogger(__name__)
 

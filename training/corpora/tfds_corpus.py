@@ -17,8 +17,8 @@ from typing import Any
 import pydantic
 from pydantic import Field
 
-from training.corpora.error import CorpusError
-from training.progress import console
+from ..progress import console
+from .error import CorpusError
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
-from training.schema.recipe_tables import TrainingConfig
+from ..schema.recipe_tables import TrainingConfig
 
 
 class WeightAverage(keras.callbacks.Callback):

@@ -18,10 +18,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from training.fitting.averaging import WeightAverage
-from training.fitting.validation import Validation
-from training.schema.recipe_tables import Recipe
 from zoo.atomic import remove_partial, write_whole
+
+from ..schema.recipe_tables import Recipe
+from .averaging import WeightAverage
+from .validation import Validation
 
 CHECKPOINT_FILE = "checkpoint.npz"
 HISTORY_FILE = "history.csv"

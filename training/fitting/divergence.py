@@ -6,7 +6,7 @@ import math
 
 import keras
 
-from training.progress import say
+from ..progress import say
 
 
 class Divergence(keras.callbacks.Callback):

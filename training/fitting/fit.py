@@ -11,18 +11,19 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from training.fitting.averaging import WeightAverage
-from training.fitting.checkpoint import CHECKPOINT_FILE, Checkpoint
-from training.fitting.divergence import Divergence
-from training.fitting.optimization import make_optimizer
-from training.fitting.token_prediction import TokenPrediction
-from training.fitting.training_progress import TrainingProgress
-from training.fitting.validation import Validation
-from training.progress import say
-from training.schema.recipe import RecipeError
-from training.schema.recipe_tables import Recipe
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
+
+from ..progress import say
+from ..schema.recipe import RecipeError
+from ..schema.recipe_tables import Recipe
+from .averaging import WeightAverage
+from .checkpoint import CHECKPOINT_FILE, Checkpoint
+from .divergence import Divergence
+from .optimization import make_optimizer
+from .token_prediction import TokenPrediction
+from .training_progress import TrainingProgress
+from .validation import Validation
 
 
 @dataclasses.dataclass(frozen=True)

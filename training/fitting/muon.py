@@ -7,7 +7,7 @@ import math
 import keras
 from keras import ops
 
-from training.fitting.update_counting import UpdateCounting
+from .update_counting import UpdateCounting
 
 
 @keras.saving.register_keras_serializable(package="zoo")

@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from training.fitting.muon import Muon
-from training.fitting.update_counting import UpdateCounting
-from training.schema.recipe_tables import TrainingConfig
+from ..schema.recipe_tables import TrainingConfig
+from .muon import Muon
+from .update_counting import UpdateCounting
 
 # What weight decay leaves alone, by the names that Keras and the zoo give.
 _NOT_DECAYED = ("bias", "gamma", "beta", "scale")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 
-from training.fitting.loss import projected_cross_entropy
+from .loss import projected_cross_entropy
 
 
 class TokenPrediction(keras.Model):

@@ -8,7 +8,7 @@ import time
 import keras
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from training.progress import console, say
+from ..progress import console, say
 
 _REFRESH_SECONDS = 0.5
 _COLUMNS = ("description", "fields[loss]", "fields[speed]", "fields[left]")

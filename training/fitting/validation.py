@@ -10,9 +10,9 @@ from typing import Any
 
 import keras
 
-from training.fitting.averaging import WeightAverage
-from training.fitting.token_prediction import TokenPrediction
-from training.schema.recipe_tables import TrainingConfig
+from ..schema.recipe_tables import TrainingConfig
+from .averaging import WeightAverage
+from .token_prediction import TokenPrediction
 
 
 class Validation(keras.callbacks.Callback):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 import pydantic
 from pydantic import Field, PositiveInt
 
-from training.corpora.texts import CORPORA
-from training.schema.recipe_tables import TOKENIZERS, CharactersConfig, Recipe, Table, TokenizerConfig, TrainingConfig
+from ..corpora.texts import CORPORA
+from .recipe_tables import TOKENIZERS, CharactersConfig, Recipe, Table, TokenizerConfig, TrainingConfig
 
 
 class GPTConfig(Table):

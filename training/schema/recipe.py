@@ -17,11 +17,11 @@ from typing import Any
 
 import pydantic
 
-from training.corpora.error import CorpusError
-from training.schema import generator_tables, translator_tables
-from training.schema.generator_tables import GeneratorRecipe
-from training.schema.recipe_tables import Recipe
-from training.schema.translator_tables import TranslatorRecipe
+from ..corpora.error import CorpusError
+from . import generator_tables, translator_tables
+from .generator_tables import GeneratorRecipe
+from .recipe_tables import Recipe
+from .translator_tables import TranslatorRecipe
 
 # Which recipe a model's family makes.
 _RECIPES = dict.fromkeys(translator_tables.MODELS, TranslatorRecipe) | dict.fromkeys(
@@ -35,7 +35,7 @@ class RecipeError(ValueError):
 
 def recipe_names() -> list[str]:
     """The names of the recipes that come with the zoo."""
-    folder = resources.files("training.recipes")
+    folder = resources.files("zoo_training.recipes")
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
@@ -90,7 +90,7 @@ def _kind_of_recipe(name: str, tables: dict[str, Any]) -> type[Recipe]:
 def _tables(name: str) -> dict[str, Any]:
     """The tables of a recipe's file, TOML or, as runs leave them behind, JSON."""
     if name in recipe_names():
-        file = resources.files("training.recipes").joinpath(f"{name}.toml")
+        file = resources.files("zoo_training.recipes").joinpath(f"{name}.toml")
     else:
         file = pathlib.Path(name)
         if not file.is_file():

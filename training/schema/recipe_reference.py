@@ -1,6 +1,6 @@
 """The page that lists what recipes may say, written from the tables themselves.
 
-python -m training.schema.recipe_reference > docs/recipes.md
+python -m zoo_training.schema.recipe_reference > docs/recipes.md
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import pydantic
 
-from training.schema.generator_tables import GeneratorRecipe, GeneratorTraining
-from training.schema.recipe import read_recipe, recipe_names
-from training.schema.recipe_tables import TOKENIZERS, Recipe, TrainingConfig
-from training.schema.translator_tables import DecodingConfig, LengthsConfig, TranslatorRecipe, TranslatorTraining
+from .generator_tables import GeneratorRecipe, GeneratorTraining
+from .recipe import read_recipe, recipe_names
+from .recipe_tables import TOKENIZERS, Recipe, TrainingConfig
+from .translator_tables import DecodingConfig, LengthsConfig, TranslatorRecipe, TranslatorTraining
 
 _SHOWN = 8  # of a long list
 _HEAD = """\
@@ -28,7 +28,7 @@ it, defaults included, as `recipe.json`, which `zoo train` takes as well.
 `[model] family` tells what is trained: `rnn_seq2seq` (the default) and `transformer` are translators, which learn from
 pairs of texts; `gpt` is a language model, which learns from running text.
 
-This page is written by `python -m training.schema.recipe_reference`.
+This page is written by `python -m zoo_training.schema.recipe_reference`.
 
 ## Recipes that come with the zoo
 """

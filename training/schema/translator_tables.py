@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 import pydantic
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from training.corpora.pairs import CORPORA
-from training.schema.recipe_tables import (
+from ..corpora.pairs import CORPORA
+from .recipe_tables import (
     TOKENIZERS,
     BytePairConfig,
     CharactersConfig,

@@ -7,11 +7,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from training.corpora.pairs import Pairs
-from training.scoring import bleu
 from zoo.tasks.results import Translation
 from zoo.tasks.text_lists import rows_of_batches
 from zoo.tasks.text_to_text import TextToText
+
+from ..corpora.pairs import Pairs
+from . import bleu
 
 _SHOWN_MISTAKES = 20
 
@@ -42,7 +43,7 @@ class Evaluation:
         by_group: by the corpus' groups, such as the locale; empty where it has none.
         by_length: by source length in characters.
         mistakes: the first ones that differ: source, target and what came out.
-        sentences: what `training.scoring.bleu.scores` says, if the texts are sentences.
+        sentences: what `zoo_training.scoring.bleu.scores` says, if the texts are sentences.
     """
 
     overall: Tally

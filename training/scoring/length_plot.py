@@ -7,8 +7,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from training.run_files import METRICS_FILE, read_metrics
 from zoo.atomic import write_whole
+
+from ..run_files import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from zoo_training.batches.text_windows import STARTED, Windows, encode, windows_once
 
-from training.batches.text_windows import STARTED, Windows, encode, windows_once
 from zoo.text import START, BytePairTokenizer, CharacterTokenizer
 
 

@@ -3,10 +3,10 @@
 import re
 
 import pytest
+from zoo_training.cards.translator_card import card
+from zoo_training.schema.recipe import read_recipe
+from zoo_training.schema.translator_tables import TranslatorRecipe
 
-from training.cards.translator_card import card
-from training.schema.recipe import read_recipe
-from training.schema.translator_tables import TranslatorRecipe
 from zoo import Translator
 from zoo.models import RNNSeq2Seq, Transformer
 from zoo.text import BytePairTokenizer, CharacterTokenizer

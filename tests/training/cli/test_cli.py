@@ -9,9 +9,9 @@ import shutil
 
 import pytest
 from command_line import refuses, run, succeeds
+from zoo_training.cli.shared import chunks, model_name, read_lines
 
 import zoo
-from training.cli.shared import chunks, model_name, read_lines
 from zoo import TextGenerator
 from zoo.models import GPT
 from zoo.text import CharacterTokenizer
@@ -195,7 +195,7 @@ def test_a_finished_training_stays_until_a_new_one_is_done(trained, tmp_path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("training.translation.score", interrupt)
+        patch.setattr("zoo_training.translation.score", interrupt)
         told = run(*arguments).stderr.splitlines()
     assert told[0] == (
         f"{folder} holds a finished training; a new one begins, and takes the place of its model and scores when it is"
@@ -260,13 +260,14 @@ class TestStoppedTraining:
     def stopped(self, workplace, tmp_path, monkeypatch):
         monkeypatch.chdir(workplace)
         folder = tmp_path / "run"
-        import training.fitting.training_progress
 
         def interrupt(line):
             raise KeyboardInterrupt
 
+        import zoo_training.fitting.training_progress
+
         with monkeypatch.context() as patch:
-            patch.setattr(training.fitting.training_progress, "say", interrupt)
+            patch.setattr(zoo_training.fitting.training_progress, "say", interrupt)
             assert self.train(folder).exit_code != 0
         assert (folder / "checkpoint.npz").is_file()
         assert not (folder / "metrics.json").exists()
@@ -426,7 +427,7 @@ class TestProcess:
         finished = zoo_command("--help", cwd=trained, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
         assert finished.returncode == 0
         assert "tensorflow" not in finished.stderr
-        assert "training.cli" in finished.stderr
+        assert "zoo_training.cli" in finished.stderr
 
 
 @pytest.mark.parametrize(

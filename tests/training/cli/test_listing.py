@@ -3,9 +3,8 @@
 import json
 
 import pytest
-
-from training.cli.listing import print_models, print_recipes
-from training.schema.recipe import read_recipe, recipe_names
+from zoo_training.cli.listing import print_models, print_recipes
+from zoo_training.schema.recipe import read_recipe, recipe_names
 
 
 @pytest.fixture(autouse=True)

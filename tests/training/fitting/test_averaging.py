@@ -4,10 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-
-from training.fitting.averaging import WeightAverage
-from training.fitting.optimization import make_optimizer
-from training.schema.recipe_tables import TrainingConfig
+from zoo_training.fitting.averaging import WeightAverage
+from zoo_training.fitting.optimization import make_optimizer
+from zoo_training.schema.recipe_tables import TrainingConfig
 
 
 def averaged(**changes):

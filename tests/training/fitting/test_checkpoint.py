@@ -6,14 +6,14 @@ import json
 
 import numpy as np
 import pytest
+from zoo_training.fitting.averaging import WeightAverage
+from zoo_training.fitting.checkpoint import CHECKPOINT_FILE, HISTORY_FILE, Checkpoint, _changes, _table, _variables
+from zoo_training.fitting.optimization import make_optimizer
+from zoo_training.fitting.token_prediction import TokenPrediction
+from zoo_training.fitting.validation import Validation
+from zoo_training.schema.recipe import read_recipe
+from zoo_training.schema.recipe_tables import TrainingConfig
 
-from training.fitting.averaging import WeightAverage
-from training.fitting.checkpoint import CHECKPOINT_FILE, HISTORY_FILE, Checkpoint, _changes, _table, _variables
-from training.fitting.optimization import make_optimizer
-from training.fitting.token_prediction import TokenPrediction
-from training.fitting.validation import Validation
-from training.schema.recipe import read_recipe
-from training.schema.recipe_tables import TrainingConfig
 from zoo.models import RNNSeq2Seq
 
 

@@ -4,8 +4,7 @@ import math
 import types
 
 import pytest
-
-from training.fitting.divergence import Divergence
+from zoo_training.fitting.divergence import Divergence
 
 
 @pytest.mark.parametrize(("loss", "stops"), [(math.nan, True), (math.inf, True), (-math.inf, True), (1e30, False)])

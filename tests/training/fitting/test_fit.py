@@ -9,13 +9,12 @@ import keras
 import numpy as np
 import pytest
 import rich.console
-
-import training.fitting.fit
-import training.fitting.training_progress
-from training.corpora.pairs import Pairs
-from training.fitting.training_progress import TrainingProgress
-from training.schema.recipe import RecipeError, read_recipe
-from training.translation import build_model, learn_tokenizers, prepare_pairs
+import zoo_training.fitting.fit
+import zoo_training.fitting.training_progress
+from zoo_training.corpora.pairs import Pairs
+from zoo_training.fitting.training_progress import TrainingProgress
+from zoo_training.schema.recipe import RecipeError, read_recipe
+from zoo_training.translation import build_model, learn_tokenizers, prepare_pairs
 
 TRAIN = Pairs(
     ["abc", "ab", "ba", "cab", "aa", "bb", "b", "c"] * 4, ["zyx", "zy", "yz", "xzy", "zz", "yy", "y", "x"] * 4
@@ -29,7 +28,7 @@ TINY = ("model.units=6", "training.batch_size=8", "training.epochs=2", "training
 
 
 def fit(recipe, train, validation, folder, callbacks=()):
-    return training.fitting.fit.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
+    return zoo_training.fitting.fit.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
 
 
 def tiny(*overrides):
@@ -168,8 +167,8 @@ class TestFit:
                 raise KeyboardInterrupt
 
         terminal = rich.console.Console(file=io.StringIO(), force_terminal=True)
-        monkeypatch.setattr(training.fitting.training_progress, "console", terminal)
-        monkeypatch.setattr(training.fitting.fit, "TrainingProgress", Noted)
+        monkeypatch.setattr(zoo_training.fitting.training_progress, "console", terminal)
+        monkeypatch.setattr(zoo_training.fitting.fit, "TrainingProgress", Noted)
         with pytest.raises(KeyboardInterrupt):
             fit(tiny(), TRAIN, CHECK, tmp_path, callbacks=[Failure()])
         assert not bars[0].live.is_started

@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from training.fitting.loss import PIECES, SMALL_VOCABULARY, projected_cross_entropy
+from zoo_training.fitting.loss import PIECES, SMALL_VOCABULARY, projected_cross_entropy
 
 LARGE = SMALL_VOCABULARY + 1  # the smallest vocabulary that is divided
 PADDED = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]

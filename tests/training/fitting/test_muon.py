@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from zoo_training.fitting.muon import Muon
+from zoo_training.fitting.optimization import make_optimizer
+from zoo_training.schema.recipe_tables import TrainingConfig
 
-from training.fitting.muon import Muon
-from training.fitting.optimization import make_optimizer
-from training.schema.recipe_tables import TrainingConfig
 from zoo.models import GPT
 
 

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from zoo_training.fitting.optimization import FusedAdam, InverseSquareRoot, learning_rate, make_optimizer
+from zoo_training.schema.recipe_tables import TrainingConfig
 
-from training.fitting.optimization import FusedAdam, InverseSquareRoot, learning_rate, make_optimizer
-from training.schema.recipe_tables import TrainingConfig
 from zoo.models import RNNSeq2Seq, Transformer
 
 START = np.array([[1.0, -2.0], [3.0, 0.5]], "float32")

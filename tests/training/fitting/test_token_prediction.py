@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from zoo_training.fitting.optimization import make_optimizer
+from zoo_training.fitting.token_prediction import TokenPrediction
+from zoo_training.schema.recipe_tables import TrainingConfig
 
-from training.fitting.optimization import make_optimizer
-from training.fitting.token_prediction import TokenPrediction
-from training.schema.recipe_tables import TrainingConfig
 from zoo.models import RNNSeq2Seq, Transformer
 
 SIZE = 13

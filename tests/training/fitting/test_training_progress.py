@@ -7,10 +7,9 @@ import sys
 
 import pytest
 from rich.console import Console
-
-from training import progress
-from training.fitting import training_progress
-from training.fitting.training_progress import TrainingProgress
+from zoo_training import progress
+from zoo_training.fitting import training_progress
+from zoo_training.fitting.training_progress import TrainingProgress
 
 
 @pytest.fixture
@@ -122,7 +121,9 @@ class TestBar:
         assert 15 <= Loss.asked <= 20
 
     def test_colours_that_are_forced_make_no_terminal_of_a_file(self):
-        program = "from training.progress import *\nsay('a line')\nwith progress_bar('a bar', 3) as advance: advance(3)"
+        program = (
+            "from zoo_training.progress import *\nsay('a line')\nwith progress_bar('a bar', 3) as advance: advance(3)"
+        )
         environment = {**os.environ, "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
         finished = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
         assert (finished.stdout, finished.stderr) == (b"", b"a line\n")

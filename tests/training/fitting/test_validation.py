@@ -5,9 +5,8 @@ import math
 import types
 
 import pytest
-
-from training.fitting.validation import Validation
-from training.schema.recipe_tables import TrainingConfig
+from zoo_training.fitting.validation import Validation
+from zoo_training.schema.recipe_tables import TrainingConfig
 
 
 class Model:

@@ -3,11 +3,10 @@
 import pathlib
 
 import pytest
-
-from training.schema import recipe_reference
-from training.schema.generator_tables import GeneratorRecipe
-from training.schema.recipe_reference import page
-from training.schema.translator_tables import TranslatorRecipe
+from zoo_training.schema import recipe_reference
+from zoo_training.schema.generator_tables import GeneratorRecipe
+from zoo_training.schema.recipe_reference import page
+from zoo_training.schema.translator_tables import TranslatorRecipe
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "recipes.md"
 

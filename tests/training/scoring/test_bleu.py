@@ -9,10 +9,9 @@ import statistics
 from pathlib import Path
 
 import pytest
-
-from training.corpora.pairs import Multi30k
-from training.scoring import bleu
-from training.scoring.bleu import are_sentences, corpus_bleu, has_published_style, published_style, scores
+from zoo_training.corpora.pairs import Multi30k
+from zoo_training.scoring import bleu
+from zoo_training.scoring.bleu import are_sentences, corpus_bleu, has_published_style, published_style, scores
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "multi30k"
 needs_data = pytest.mark.skipif(

@@ -3,10 +3,10 @@
 import random
 
 import pytest
+from zoo_training.corpora.pairs import Pairs
+from zoo_training.scoring.bleu import scores
+from zoo_training.scoring.evaluation import _SHOWN_MISTAKES, Tally, evaluate
 
-from training.corpora.pairs import Pairs
-from training.scoring.bleu import scores
-from training.scoring.evaluation import _SHOWN_MISTAKES, Tally, evaluate
 from zoo.tasks.results import Translation
 
 

@@ -5,8 +5,7 @@ import pathlib
 import re
 
 import pytest
-
-from training.scoring.headline import headline, headlines
+from zoo_training.scoring.headline import headline, headlines
 
 MODELS = pathlib.Path(__file__).parents[3] / "saved_models"
 COUNTS = {"exact_match": 0.98765, "total": 12345, "split": "validation"}

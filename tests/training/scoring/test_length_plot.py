@@ -8,10 +8,9 @@ import re
 import numpy as np
 import pytest
 from typer.testing import CliRunner
-
-from training.cli import app
-from training.scoring.bleu import scores
-from training.scoring.length_plot import draw, read_scores, save
+from zoo_training.cli import app
+from zoo_training.scoring.bleu import scores
+from zoo_training.scoring.length_plot import draw, read_scores, save
 
 
 def metrics(name="rnn", shift=0.0, published=True, **pairs):

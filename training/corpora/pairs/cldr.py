@@ -15,7 +15,7 @@ from babel import localedata
 from babel.core import get_global, parse_locale
 from babel.dates import tokenize_pattern
 
-from training.corpora.pairs.numerals import HAN_SYSTEMS, NUMBERING_SYSTEMS
+from .numerals import HAN_SYSTEMS, NUMBERING_SYSTEMS
 
 Field = tuple[str, int]
 """A field of a CLDR pattern, as (letter, width): ('M', 4) is 'MMMM', the month in words."""

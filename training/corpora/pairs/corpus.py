@@ -12,9 +12,9 @@ from typing import Literal
 
 import pydantic
 
-from training.corpora.corpus import Corpus
-from training.corpora.error import CorpusError
-from training.scoring.bleu import are_sentences
+from ...scoring.bleu import are_sentences
+from ..corpus import Corpus
+from ..error import CorpusError
 
 logger = logging.getLogger(__name__)
 

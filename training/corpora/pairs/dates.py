@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import pydantic
 
-from training.corpora.pairs.casing import CASED_SCRIPTS, CASINGS, Casing, recase
-from training.corpora.pairs.cldr import Field, date_locale, pattern_tokens
-from training.corpora.pairs.corpus import PairCorpus
-from training.corpora.pairs.numerals import numeral
+from .casing import CASED_SCRIPTS, CASINGS, Casing, recase
+from .cldr import Field, date_locale, pattern_tokens
+from .corpus import PairCorpus
+from .numerals import numeral
 
 _FIRST_DAY = datetime.date(1900, 1, 1)
 _LAST_DAY = datetime.date(2099, 12, 31)

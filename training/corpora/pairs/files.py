@@ -13,12 +13,12 @@ from typing import Any, Literal, Self
 import pydantic
 from pydantic import Field
 
-from training.corpora.error import CorpusError
-from training.corpora.lines import lines_of
-from training.corpora.pairs.corpus import PairCorpus
-from training.corpora.pairs.header import names_columns
-from training.corpora.pairs.held_out import hold_out
-from training.corpora.paths import expanded
+from ..error import CorpusError
+from ..lines import lines_of
+from ..paths import expanded
+from .corpus import PairCorpus
+from .header import names_columns
+from .held_out import hold_out
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from training.corpora.error import CorpusError
+from ..error import CorpusError
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Literal, Self
 import pydantic
 from pydantic import Field
 
-from training.corpora.pairs.corpus import PairCorpus
-from training.corpora.public_files import PublicFiles
+from ..public_files import PublicFiles
+from .corpus import PairCorpus
 
 _FILES = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
 _PUBLIC = PublicFiles(

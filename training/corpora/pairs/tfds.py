@@ -9,9 +9,9 @@ from typing import Any, Literal, Self
 import pydantic
 from pydantic import Field
 
-from training.corpora.error import CorpusError
-from training.corpora.pairs.corpus import PairCorpus
-from training.corpora.tfds_corpus import TfdsCorpus, listed
+from ..error import CorpusError
+from ..tfds_corpus import TfdsCorpus, listed
+from .corpus import PairCorpus
 
 
 class TfdsPairs(TfdsCorpus, PairCorpus):

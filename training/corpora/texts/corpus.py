@@ -12,8 +12,8 @@ from typing import Self
 import pydantic
 from pydantic import Field
 
-from training.corpora.corpus import Corpus
-from training.corpora.error import CorpusError
+from ..corpus import Corpus
+from ..error import CorpusError
 
 # A document, piece by piece: it may be larger than memory. A piece ends before white space that follows something else,
 # for there no tokenizer of the zoo has a token across.

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import pydantic
 from pydantic import Field
 
-from training.corpora.error import CorpusError
-from training.corpora.lines import lines_of
-from training.corpora.paths import expanded
-from training.corpora.texts.corpus import Document, TextCorpus, in_pieces
+from ..error import CorpusError
+from ..lines import lines_of
+from ..paths import expanded
+from .corpus import Document, TextCorpus, in_pieces
 
 
 class FileTexts(TextCorpus):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from training.corpora.texts.corpus import Document, TextCorpus, in_pieces
+from .corpus import Document, TextCorpus, in_pieces
 
 
 class PydocTopics(TextCorpus):

@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from training.corpora.error import CorpusError
-from training.corpora.texts.corpus import Document, TextCorpus, in_pieces
-from training.corpora.tfds_corpus import TfdsCorpus, listed
+from ..error import CorpusError
+from ..tfds_corpus import TfdsCorpus, listed
+from .corpus import Document, TextCorpus, in_pieces
 
 
 class TfdsTexts(TfdsCorpus, TextCorpus):

@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from training.corpora.public_files import PublicFiles
-from training.corpora.texts.corpus import Document, TextCorpus, in_pieces
+from ..public_files import PublicFiles
+from .corpus import Document, TextCorpus, in_pieces
 
 _PUBLIC = PublicFiles(
     name="tinyshakespeare",

@@ -1,8 +1,7 @@
 """Letter case, where languages have rules of their own."""
 
 import pytest
-
-from training.corpora.pairs.casing import recase
+from zoo_training.corpora.pairs.casing import recase
 
 
 @pytest.mark.parametrize(

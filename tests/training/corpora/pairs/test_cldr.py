@@ -2,9 +2,8 @@
 
 import pytest
 from babel import localedata
-
-from training.corpora.pairs import cldr
-from training.corpora.pairs.cldr import _date_fields, _is_unambiguous, date_locale
+from zoo_training.corpora.pairs import cldr
+from zoo_training.corpora.pairs.cldr import _date_fields, _is_unambiguous, date_locale
 
 
 @pytest.mark.parametrize(

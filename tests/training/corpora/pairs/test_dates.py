@@ -14,13 +14,12 @@ import babel.dates
 import pydantic
 import pytest
 from babel import localedata
-
-from training.corpora.error import CorpusError
-from training.corpora.pairs import dates
-from training.corpora.pairs.casing import CASED_SCRIPTS, CASINGS
-from training.corpora.pairs.cldr import date_locale
-from training.corpora.pairs.dates import DEFAULT_LOCALES, Dates, format_date
-from training.corpora.pairs.numerals import HAN_SYSTEMS, numeral
+from zoo_training.corpora.error import CorpusError
+from zoo_training.corpora.pairs import dates
+from zoo_training.corpora.pairs.casing import CASED_SCRIPTS, CASINGS
+from zoo_training.corpora.pairs.cldr import date_locale
+from zoo_training.corpora.pairs.dates import DEFAULT_LOCALES, Dates, format_date
+from zoo_training.corpora.pairs.numerals import HAN_SYSTEMS, numeral
 
 SATURDAY = datetime.date(2026, 11, 21)
 # Every month and weekday, days of one digit and of two.
@@ -163,7 +162,7 @@ def test_sources_are_normalised_and_targets_iso(corpus):
 PRINT_DIGESTS = """
 import datetime, hashlib, sys
 import babel.dates
-from training.corpora.pairs.dates import Dates
+from zoo_training.corpora.pairs.dates import Dates
 if sys.argv[1] == "after Babel":  # babel#1234: whoever asks Babel first leaves names to those who come later
     for locale in ("he", "ar", "sw"):
         babel.dates.format_date(datetime.date(2026, 11, 21), "EEEE E cccc ccc MMMM MMM LLLL LLL", locale)

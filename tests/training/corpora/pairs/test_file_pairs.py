@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pydantic
 import pytest
-
-from training.corpora.error import CorpusError
-from training.corpora.pairs.files import FilePairs
+from zoo_training.corpora.error import CorpusError
+from zoo_training.corpora.pairs.files import FilePairs
 
 DATA = Path(__file__).parents[5] / "shared" / "data"
 NO_HOLD_OUT = {"validation_pairs": 0, "test_pairs": 0}

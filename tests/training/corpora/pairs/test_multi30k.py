@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pydantic
 import pytest
-
-from training.corpora import public_files
-from training.corpora.error import CorpusError
-from training.corpora.pairs import multi30k
-from training.corpora.pairs.multi30k import Multi30k
+from zoo_training.corpora import public_files
+from zoo_training.corpora.error import CorpusError
+from zoo_training.corpora.pairs import multi30k
+from zoo_training.corpora.pairs.multi30k import Multi30k
 
 DATA = Path(__file__).parents[5] / "shared" / "data" / "multi30k"
 NAMES = {"train": "train", "validation": "val", "test": "test_2016_flickr"}

@@ -3,8 +3,7 @@
 import unicodedata
 
 import pytest
-
-from training.corpora.pairs.numerals import HAN_SYSTEMS, NUMBERING_SYSTEMS, numeral
+from zoo_training.corpora.pairs.numerals import HAN_SYSTEMS, NUMBERING_SYSTEMS, numeral
 
 
 @pytest.mark.parametrize("system", sorted(NUMBERING_SYSTEMS - HAN_SYSTEMS))

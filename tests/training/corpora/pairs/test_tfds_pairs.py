@@ -11,9 +11,8 @@ from pathlib import Path
 import pydantic
 import pytest
 import tensorflow_datasets as tfds
-
-from training.corpora.error import CorpusError
-from training.corpora.pairs.tfds import TfdsPairs
+from zoo_training.corpora.error import CorpusError
+from zoo_training.corpora.pairs.tfds import TfdsPairs
 
 
 @pytest.fixture(scope="session")
@@ -298,6 +297,6 @@ class TestDamage:
 
 
 def test_importing_the_module_does_not_import_tensorflow():
-    code = "import sys, training.corpora.pairs; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, zoo_training.corpora.pairs; sys.exit('tensorflow' in sys.modules)"
     root = Path(__file__).parents[4]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

@@ -10,10 +10,10 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zoo_training.corpora.error import CorpusError
+from zoo_training.corpora.texts import FileTexts, PydocTopics, TinyShakespeare, corpus
+from zoo_training.corpora.texts.corpus import in_pieces
 
-from training.corpora.error import CorpusError
-from training.corpora.texts import FileTexts, PydocTopics, TinyShakespeare, corpus
-from training.corpora.texts.corpus import in_pieces
 from zoo.text import BytePairTokenizer
 
 PIECES = BytePairTokenizer.learn(["ab ba\n\nab\n ab 11 'a. .. \t a"] * 9, 300)

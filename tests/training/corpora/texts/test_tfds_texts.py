@@ -1,9 +1,8 @@
 """Running text from TensorFlow Datasets: each example a document."""
 
 import pytest
-
-from training.corpora.error import CorpusError
-from training.corpora.texts import TfdsTexts
+from zoo_training.corpora.error import CorpusError
+from zoo_training.corpora.texts import TfdsTexts
 
 
 def corpus(data_dir, config="plain", **fields):

@@ -88,7 +88,7 @@ class MultiHeadAttention(MultiHeadProjections):
         >>> attention = MultiHeadAttention(num_heads=4, key_dim=8, num_key_value_heads=2)
         >>> x = np.ones((2, 5, 32))
         >>> output, weights = attention(x, x, use_causal_mask=True, return_attention_scores=True)
-        >>> tuple(output.shape), tuple(weights.shape), np.array(weights[0, 0, 1]).tolist()
+        >>> tuple(output.shape), tuple(weights.shape), np.array(weights[0, 0, 1], "float64").round(3).tolist()
         ((2, 5, 32), (2, 4, 5, 5), [0.5, 0.5, 0.0, 0.0, 0.0])
 
     Reference: https://arxiv.org/abs/1706.03762

@@ -175,11 +175,15 @@ class TestAgainstOthers:
 
 
 class TestPrecision:
-    @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.02), ("float16", 0.003)])
+    @pytest.mark.parametrize(("dtype", "rounding"), [("bfloat16", 2**-8), ("float16", 2**-11)])
     @pytest.mark.parametrize("vocabulary", [11, LARGE])
-    def test_lower_precision_of_the_rows(self, vocabulary, dtype, tolerance):
+    def test_lower_precision_of_the_rows(self, vocabulary, dtype, rounding):
         """Rows and their gradient are narrow; loss, weights, bias and theirs are not."""
-        hidden, output, bias, labels, counted = case((6, 8), 16, vocabulary)
+        width = 16
+        hidden, output, bias, labels, counted = case((6, 8), width, vocabulary)
+        # Some kernels add up a product of n terms in the narrow dtype. Each of the n additions may be off by half a unit
+        # in the last place, in either direction: like a random walk, together by sqrt(n / 3) roundings; twice that here.
+        tolerance = 2 * math.sqrt(max(vocabulary, width) / 3) * rounding
         narrow = tf.cast(hidden, dtype)
         found = with_gradients(narrow, output, bias, labels, counted, 0.1)
         wanted = by_hand(tf.cast(narrow, tf.float32).numpy(), output, bias, labels, counted, 0.1)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from zoo.serving import newest_version
+from zoo.serving.exporting import packed
 
 TEXTS = ["cab", "", "é 1", "4321 abcd", "😀" * 9]
 
@@ -29,7 +30,7 @@ def test_another_language_would_read_the_same(model, folder, request):
     command = [sys.executable, "-I", program, library, version, *names(version), *TEXTS]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
-    expected = request.getfixturevalue(model).packed()(TEXTS)
+    expected = packed(request.getfixturevalue(model))(TEXTS)
     assert json.loads(ran.stdout) == [expected, expected[:1]]
 
 

@@ -15,6 +15,7 @@ from servers import BINARY, SERVERS, real, stand_in, within_a_minute
 from zoo import TextGenerator
 from zoo.models import GPT
 from zoo.serving import export
+from zoo.serving.exporting import packed
 from zoo.text import CharacterTokenizer
 
 pytestmark = pytest.mark.long
@@ -58,7 +59,7 @@ def test_the_warm_up_was_answered(translating, writing):
 
 
 def test_rest_and_grpc_say_what_the_translator_says(translating, transformer):
-    wanted = transformer.packed().translate(TEXTS)
+    wanted = packed(transformer).translate(TEXTS)
     by_grpc = translating.by_grpc("serving_default", text=(TEXTS, tf.string))
     assert [text.decode() for text in by_grpc["text"]] == [each.text for each in wanted]
     assert by_grpc["score"] == pytest.approx([each.score for each in wanted], abs=1e-5)

@@ -320,7 +320,7 @@ def exported(generator, tmp_path_factory):
 def test_an_export_does_what_the_generator_does(generator, exported):
     servable = zoo.load(exported.parent)
     assert isinstance(servable, zoo.serving.ServableGenerator)
-    packed = generator.packed()
+    packed = zoo.serving.exporting.packed(generator)
     for stop in ((), ["ab", "\n"]):
         ours, same, theirs = (
             each.generate(PROMPTS, **SETTINGS, stop=stop, batch_size=4) for each in (generator, packed, servable)

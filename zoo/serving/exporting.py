@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from zoo.atomic import temporary_sibling
 from zoo.serving.layout import versions
+from zoo.serving.packed import pack
 from zoo.serving.warm_up import write_batching, write_warm_up
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
@@ -75,13 +76,28 @@ def export(
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with temporary_sibling(path) as aside:
         folder = aside / "version"
-        served = model.packed()
+        served = packed(model)
         tf.saved_model.save(_bare_module(served), str(folder), signatures=served.signatures(), options=options)
         write_warm_up(folder, served, texts)
         write_batching(folder)
         for name, text in (files(folder) if callable(files) else files or {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         return _rename_to_next_version(folder, path)
+
+
+def packed(model: Translator | TextGenerator) -> Translator | TextGenerator:
+    """The same tokenizers and settings around the packed model: what an export holds, see `zoo.serving.packed`."""
+    if isinstance(model, Translator):
+        return type(model)(
+            pack(model.model, model.max_target_length),
+            model.source_tokenizer,
+            model.target_tokenizer,
+            model.max_source_length,
+            model.max_target_length,
+            model.beam_size,
+            model.length_penalty,
+        )
+    return type(model)(pack(model.model, model.context_length), model.tokenizer, model.context_length, model.add_start)
 
 
 def _bare_module(model: Translator | TextGenerator) -> tf.Module:

@@ -16,7 +16,6 @@ from zoo.atomic import replaced_folder
 from zoo.decoding import Sampling, StopStrings, sample, score
 from zoo.decoding.sampling import draw
 from zoo.layers.functions.inference import inference
-from zoo.packed import check_not_packed, pack
 from zoo.tasks.arrays import strings, zeroed
 from zoo.tasks.generation_settings import DEFAULTS, LONGEST_STOP, SETTINGS, STOP_SEPARATOR, check_settings
 from zoo.tasks.text_continuation import TextContinuation
@@ -205,10 +204,6 @@ class TextGenerator(TextContinuation, tf.Module):
             maps = self.model.attention_maps(tokens)
         return tokens, zeroed(maps, tokens)
 
-    def packed(self) -> TextGenerator:
-        """The same with the model as a server runs it, see `zoo.packed`."""
-        return type(self)(pack(self.model, self.context_length), self.tokenizer, self.context_length, self.add_start)
-
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
         functions = {"serving_default": self._generate_by_default, "generate": self._generate}
@@ -247,9 +242,7 @@ class TextGenerator(TextContinuation, tf.Module):
 
         Raises:
             FileExistsError: `path` exists and is not a generator's folder.
-            ValueError: it is `packed`.
         """
-        check_not_packed(self.model)
         path = pathlib.Path(path)
         with replaced_folder(path, marker=CONFIG_FILE) as folder:
             self.model.save(folder / MODEL_FILE)

@@ -15,7 +15,6 @@ from zoo.decoding import beam_search, greedy, score
 from zoo.decoding.beam import check_beam
 from zoo.decoding.halves import in_halves
 from zoo.layers.functions.inference import inference
-from zoo.packed import check_not_packed, pack
 from zoo.tasks.arrays import zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import Tokenizer, previous
@@ -242,18 +241,6 @@ class Translator(TextToText, tf.Module):
             maps, source_maps = self.model.attention_maps(source, previous(ids))
         return ids, zeroed(maps, ids), zeroed(source_maps, source)
 
-    def packed(self) -> Translator:
-        """The same with the model as a server runs it, see `zoo.packed`."""
-        return type(self)(
-            pack(self.model, self.max_target_length),
-            self.source_tokenizer,
-            self.target_tokenizer,
-            self.max_source_length,
-            self.max_target_length,
-            self.beam_size,
-            self.length_penalty,
-        )
-
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
         functions = {"serving_default": self._translate, "generate": self._generate}
@@ -296,9 +283,7 @@ class Translator(TextToText, tf.Module):
 
         Raises:
             FileExistsError: `path` exists and is not a translator's folder.
-            ValueError: it is `packed`.
         """
-        check_not_packed(self.model)
         path = pathlib.Path(path)
         with replaced_folder(path, marker=CONFIG_FILE) as folder:
             self.model.save(folder / MODEL_FILE)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from zoo.decoding import beam_search
 from zoo.layers.functions.inference import inference
 from zoo.models import RNNSeq2Seq, Transformer
-from zoo.packed import pack
+from zoo.serving.packed import pack
 
 SIZES = dict(units=12, num_heads=3, feed_forward_units=10, encoder_layers=1, decoder_layers=2)
 KINDS = {

@@ -6,10 +6,10 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.layers.functions.positions import frequencies
-from zoo.packed.decoder_layer import PackedDecoderLayer
-from zoo.packed.norms import Norm, Unnormalized, normalized
-from zoo.packed.output import PackedOutput
-from zoo.packed.product import FORBIDDEN, as_array, variable
+from zoo.serving.packed.decoder_layer import PackedDecoderLayer
+from zoo.serving.packed.norms import Norm, Unnormalized, normalized
+from zoo.serving.packed.output import PackedOutput
+from zoo.serving.packed.product import FORBIDDEN, as_array, variable
 
 
 class PackedTransformer(tf.Module):

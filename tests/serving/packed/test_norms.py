@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.packed.norms import Norm, Unnormalized, normalized
+from zoo.serving.packed.norms import Norm, Unnormalized, normalized
 
 RANDOM = np.random.default_rng(0)
 ROWS = RANDOM.normal(2, 3, (5, 6))

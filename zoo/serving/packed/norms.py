@@ -17,7 +17,7 @@ Axes: D width, N and M any other.
 import numpy as np
 import tensorflow as tf
 
-from zoo.packed.product import Product, as_array, variable
+from zoo.serving.packed.product import Product, as_array, variable
 
 
 def normalized(rows):

@@ -5,7 +5,7 @@ import math
 import tensorflow as tf
 
 from zoo.layers.feed_forward import GATED
-from zoo.packed.product import matrix, side_by_side
+from zoo.serving.packed.product import matrix, side_by_side
 
 
 class PackedFeedForward(tf.Module):

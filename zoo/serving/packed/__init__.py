@@ -5,8 +5,8 @@ be computed once is put into the weights: see `norms` for normalisations, `self_
 """
 
 from zoo.models import GPT, Transformer
-from zoo.packed.gpt import PackedGPT
-from zoo.packed.transformer import PackedTransformer
+from zoo.serving.packed.gpt import PackedGPT
+from zoo.serving.packed.transformer import PackedTransformer
 
 _PACKED = {GPT: PackedGPT, Transformer: PackedTransformer}
 
@@ -29,13 +29,3 @@ def pack(model, longest):
     if packed is None or any(weight.dtype != "float32" for weight in model.weights):
         return model
     return packed(model, longest)
-
-
-def check_not_packed(model):
-    """Refuses what `pack` has made, which is for an export alone.
-
-    Raises:
-        ValueError: it is packed.
-    """
-    if isinstance(model, tuple(_PACKED.values())):
-        raise ValueError("A packed model cannot be saved, nor trained on; save what it was packed from.")

@@ -6,7 +6,7 @@ import tensorflow as tf
 from zoo.layers.functions.attention_mask import AttentionMask
 from zoo.layers.functions.positions import frequencies
 from zoo.layers.functions.scaled_dot_product_attention import scaled_dot_product_attention
-from zoo.packed.product import as_array, matrix, product, side_by_side, softmax
+from zoo.serving.packed.product import as_array, matrix, product, side_by_side, softmax
 
 
 class PackedSelfAttention(tf.Module):

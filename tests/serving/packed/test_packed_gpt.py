@@ -10,7 +10,8 @@ import tensorflow as tf
 from zoo import TextGenerator
 from zoo.layers.functions.inference import inference
 from zoo.models import GPT
-from zoo.packed import pack
+from zoo.serving import exporting
+from zoo.serving.packed import pack
 from zoo.text import CharacterTokenizer
 
 # Sizes that differ from each other; rows of all lengths, one without any token.
@@ -117,7 +118,7 @@ class TestGenerator:
     @pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, "seed": 5}])
     def test_writes_the_same(self, generator, settings):
         texts = ["abc", "", "d😀é" * 5, "?"]
-        found, expected = (each.generate(texts, **settings) for each in (generator.packed(), generator))
+        found, expected = (each.generate(texts, **settings) for each in (exporting.packed(generator), generator))
         assert [(each.text, each.tokens) for each in found] == [(each.text, each.tokens) for each in expected]
         np.testing.assert_allclose(
             [each.log_probability for each in found], [each.log_probability for each in expected], atol=1e-4
@@ -126,14 +127,14 @@ class TestGenerator:
     def test_scores_the_same(self, generator):
         texts = ["abc", "", "d😀é" * 5, "?"]
         expected = [each.log_probability for each in generator.score(texts)]
-        found = [each.log_probability for each in generator.packed().score(texts)]
+        found = [each.log_probability for each in exporting.packed(generator).score(texts)]
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def step_operations(layers):
     """How many of each operation the body of an export's loop has."""
     tokenizer = CharacterTokenizer("abcd")
-    generator = TextGenerator(GPT(tokenizer.size, 12, 3, layers, 32), tokenizer).packed()
+    generator = exporting.packed(TextGenerator(GPT(tokenizer.size, 12, 3, layers, 32), tokenizer))
     graph = generator.signatures()["generate"].get_concrete_function().graph.as_graph_def()
     bodies = [collections.Counter(node.op for node in function.node_def) for function in graph.library.function]
     return max(bodies, key=lambda counts: counts["EuclideanNorm"] if counts["TensorListSetItem"] else -1)

@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from zoo.packed.cross_attention import PackedCrossAttention
-from zoo.packed.feed_forward import PackedFeedForward
-from zoo.packed.norms import Norm, normalized
-from zoo.packed.self_attention import PackedSelfAttention
+from zoo.serving.packed.cross_attention import PackedCrossAttention
+from zoo.serving.packed.feed_forward import PackedFeedForward
+from zoo.serving.packed.norms import Norm, normalized
+from zoo.serving.packed.self_attention import PackedSelfAttention
 
 
 class PackedDecoderLayer(tf.Module):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from zoo.packed.product import matrix, product, softmax
+from zoo.serving.packed.product import matrix, product, softmax
 
 
 class PackedCrossAttention(tf.Module):

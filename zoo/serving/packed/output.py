@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from zoo.packed.product import product, variable
+from zoo.serving.packed.product import product, variable
 
 
 class PackedOutput(tf.Module):
@@ -31,7 +31,7 @@ class PackedOutput(tf.Module):
             self.kernel = variable(np.concatenate([read.kernel.numpy(), shift[None]]))
 
     def logits(self, rows):
-        """`(N, D + 1)`, as `zoo.packed.norms.normalized` gives them -> `(N, V)`."""
+        """`(N, D + 1)`, as `zoo.serving.packed.norms.normalized` gives them -> `(N, V)`."""
         if self.kernel is not None:
             return product(self.scaled(rows), self.kernel)
         logits = product(self.scaled(rows), self.embeddings, transposed=True)

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from zoo.text import PADDING, Tokenizer, previous
+from zoo.text import PADDING, Tokenizer, encode_corpus, previous
 
 from ..corpora.pairs import Pairs
+from ..progress import progress_bar
 from .bpe_dropout import Sampler
 
 
@@ -60,8 +61,8 @@ def encode(
     Raises:
         ValueError: no pair is short enough.
     """
-    sources = _ragged_ids(source_tokenizer, pairs.sources)
-    targets = _ragged_ids(target_tokenizer, pairs.targets)
+    sources = _ragged_ids(source_tokenizer, pairs.sources, "sources")
+    targets = _ragged_ids(target_tokenizer, pairs.targets, "targets")
     kept = (sources.row_lengths() <= max_source) & (targets.row_lengths() <= max_target)
     too_long = int(tf.math.count_nonzero(~kept))
     if too_long == len(pairs):
@@ -70,13 +71,11 @@ def encode(
     return EncodedPairs(sources, targets, np.flatnonzero(kept), too_long)
 
 
-def _ragged_ids(tokenizer: Tokenizer, texts: list[str], chunk: int = 1024) -> tf.RaggedTensor:
-    """Ids with end token, a chunk at a time: one long text pads its own chunk only."""
-    chunks = [
-        tf.RaggedTensor.from_tensor(tokenizer.tokenize(texts[begin : begin + chunk], add_end=True), padding=PADDING)
-        for begin in range(0, len(texts), chunk)
-    ]
-    return tf.concat(chunks, axis=0)
+def _ragged_ids(tokenizer: Tokenizer, texts: list[str], side: str) -> tf.RaggedTensor:
+    """Ids with end token, `(N, ragged)`."""
+    with progress_bar(f"Encoding {side}", len(texts)) as advance:
+        ids, lengths = encode_corpus(tokenizer, texts, add_end=True, advance=advance)
+    return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
 
 @dataclasses.dataclass(frozen=True)

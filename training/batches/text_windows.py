@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from zoo.text import END, PADDING, START, Tokenizer
+from zoo.text import END, PADDING, START, Tokenizer, compiled_encoder
 
 from ..corpora.texts import Document
 
-_AT_ONCE = 1 << 21  # characters that are tokenised in one call, padding counted; a longer piece alone
+_AT_ONCE = 1 << 21  # characters that are tokenised in one call; a longer piece is a call of its own
 # One window in so many begins with the start token instead of its first token.
 STARTED = 8
 
@@ -27,26 +27,26 @@ def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
     """
     dtype = next(each for each in (np.uint8, np.uint16, np.int32) if tokenizer.size - 1 <= np.iinfo(each).max)
     parts: list[np.ndarray] = []
+    encoder = compiled_encoder(tokenizer)
     held: list[str | int] = []  # texts, and the tokens between them
-    number = longest = 0
+    size = 0
 
     def flush() -> None:
         texts = [each for each in held if isinstance(each, str)]
-        rows = iter(tokenizer.tokenize(texts).numpy() if texts else ())
-        for each in held:
-            ids = np.array([each]) if isinstance(each, int) else next(rows)
-            parts.append(ids[ids != PADDING].astype(dtype))
+        ids, lengths = encoder(texts)
+        rows = iter(np.split(ids, np.cumsum(lengths)[:-1]))
+        parts.extend(np.array([each] if isinstance(each, int) else next(rows), dtype) for each in held)
         held.clear()
 
     for document in documents:
         held.append(START)
         for piece in document:
-            # One call for many texts takes hardly longer than for one, but all are padded to the longest.
-            if (number + 1) * max(longest, len(piece)) > _AT_ONCE:
+            # One call for many texts takes hardly longer than for one.
+            if size + len(piece) > _AT_ONCE:
                 flush()
-                number = longest = 0
+                size = 0
             held.append(piece)
-            number, longest = number + 1, max(longest, len(piece))
+            size += len(piece)
         held.append(END)
     flush()
     return np.concatenate(parts) if parts else np.zeros(0, dtype)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from zoo.extras import MissingExtraError
 from zoo.run_layout import GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
 from ..quiet import import_tensorflow
@@ -46,7 +47,7 @@ def user_errors(kinds: tuple[type[Exception], ...] = (ValueError, OSError)) -> I
         yield
     except BrokenPipeError:  # `zoo ... | head` is no mistake; click ends quietly
         raise
-    except kinds as error:
+    except (*kinds, MissingExtraError) as error:
         message = str(error) if not isinstance(error, OSError) or error.errno is None else _os_error(error)
         typer.echo(f"zoo: {' '.join(message.split())}", err=True)
         raise typer.Exit(2) from None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# Languages that are written without spaces between words, and how sacrebleu cuts them up.
-_UNSPACED = {"zh": "zh", "yue": "char", "ja": "char", "th": "char", "lo": "char", "km": "char", "my": "char"}
-_ORDER = 4  # BLEU counts sequences of one to four words
+from zoo.extras import needs
+
+from ..corpora.corpus import UNSPACED, base_language
+
 _BUCKET = 5  # words
 # Resamples that an interval is estimated from, and how many pairs they may hold together: all are in memory at once.
 _RESAMPLES, _FEWEST_RESAMPLES, _MOST_RESAMPLED = 1000, 100, 5_000_000
@@ -87,46 +87,39 @@ def published_style(texts: Sequence[str], language: str) -> list[str]:
         raise ValueError(
             f"`language` must be one that Moses has rules for, such as de. Received: language={language!r}"
         )
-    normalize, tokenize = _moses(_base(language))
+    normalize, tokenize = _moses(base_language(language))
     # With its end, as the scripts read a line: one of their rules, on quotes, looks at what follows.
     return [tokenize(normalize(f"{text.lower()}\n"), return_str=True) for text in texts]
 
 
 def has_published_style(language: str | None) -> bool:
     """Whether the language is known, and Moses has rules for it."""
-    from sacremoses.corpus import NonbreakingPrefixes
+    with needs("train"):
+        from sacremoses.corpus import NonbreakingPrefixes
 
-    if language is None or _base(language) in _UNSPACED:
+    if language is None or base_language(language) in UNSPACED:
         return False
-    return _base(language) in NonbreakingPrefixes().available_langs.values()
-
-
-def are_sentences(texts: Sequence[str], language: str | None = None) -> bool:
-    """Whether at least half of the texts have the four words or more that BLEU needs to say something of them."""
-    spaced = language is None or _base(language) not in _UNSPACED
-    long = sum(len(text.split() if spaced else text) >= _ORDER for text in texts)
-    return 2 * long >= len(texts)
+    return base_language(language) in NonbreakingPrefixes().available_langs.values()
 
 
 def _metric(kind: str, **options: Any) -> Any:
-    import sacrebleu
+    with needs("train"):
+        import sacrebleu
 
     return getattr(sacrebleu, kind)(**options)
 
 
 def _tokenizer(language: str | None) -> str:
-    return _UNSPACED.get(_base(language or ""), "13a")
-
-
-def _base(language: str) -> str:
-    """The language without its region: `pt` for `pt_BR`."""
-    return re.split("[-_]", language)[0].lower()
+    """How sacrebleu cuts texts of a language into words: Chinese has rules, other unspaced scripts go by character."""
+    base = base_language(language or "")
+    return "zh" if base == "zh" else "char" if base in UNSPACED else "13a"
 
 
 @functools.cache
 def _moses(language: str) -> tuple[Callable[[str], str], Callable[..., str]]:
     """The punctuation normaliser and the tokenizer of a language."""
-    import sacremoses
+    with needs("train"):
+        import sacremoses
 
     return (
         sacremoses.MosesPunctNormalizer(language, perl_parity=True).normalize,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.atomic import write_whole
+from zoo.extras import needs
 
 from ..run_files import METRICS_FILE, read_metrics
 
@@ -93,7 +94,8 @@ def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
         FileNotFoundError: a folder has no scores.
         ValueError: the file's suffix is another, scores are none by source length, or they cannot be compared.
     """
-    import matplotlib
+    with needs("pictures"):
+        import matplotlib
 
     if path.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"`path` must end in {', '.join(_SUFFIXES)}. Received: path={str(path)!r}")

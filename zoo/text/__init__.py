@@ -3,7 +3,7 @@
 from zoo.text.byte_pair import BytePairTokenizer
 from zoo.text.characters import CharacterTokenizer
 from zoo.text.normalization import Composition
-from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer, previous
+from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder, encode_corpus, previous
 
 __all__ = [
     "END",
@@ -14,5 +14,7 @@ __all__ = [
     "CharacterTokenizer",
     "Composition",
     "Tokenizer",
+    "compiled_encoder",
+    "encode_corpus",
     "previous",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from zoo_training.corpora.pairs import Multi30k
 from zoo_training.scoring import bleu
-from zoo_training.scoring.bleu import are_sentences, corpus_bleu, has_published_style, published_style, scores
+from zoo_training.scoring.bleu import corpus_bleu, has_published_style, published_style, scores
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "multi30k"
 needs_data = pytest.mark.skipif(
@@ -223,19 +223,3 @@ class TestPublishedStyle:
     def test_languages(self, language):
         assert has_published_style(language)
         assert published_style(["Hop!"], language) == ["hop !"]
-
-
-@pytest.mark.parametrize(
-    ("texts", "language", "wanted"),
-    [
-        (["a b c d"], None, True),
-        (["a b c"], None, False),
-        (["2026-11-21", "one two three four"], None, True),
-        (["2026-11-21", "ABC", "one two three four"], None, False),
-        (["我今天去学校"], None, False),
-        (["我今天去学校"], "zh_CN", True),
-        (["去学校"], "zh", False),
-    ],
-)
-def test_are_sentences(texts, language, wanted):
-    assert are_sentences(texts, language) is wanted

@@ -12,8 +12,7 @@ from typing import Literal
 
 import pydantic
 
-from ...scoring.bleu import are_sentences
-from ..corpus import Corpus
+from ..corpus import Corpus, are_sentences
 from ..error import CorpusError
 
 logger = logging.getLogger(__name__)

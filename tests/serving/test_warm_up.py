@@ -9,7 +9,7 @@ from zoo.models import GPT
 from zoo.serving import export
 from zoo.serving.warm_up import WARM_UP_FILE, write_warm_up
 from zoo.text import BytePairTokenizer, CharacterTokenizer
-from zoo.text.examples import example_texts
+from zoo.text.tokenizer import example_texts
 
 
 def requests(version):

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from zoo.text import BytePairTokenizer, Tokenizer
-from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
+from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 # In GPT-2's order, in which "!" is 0, "a" is 64 and a space 220.

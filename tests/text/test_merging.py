@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import models
 
-from zoo.text.merging import Merging
+from zoo.text.byte_pair_graph import Merging
 
 IDS = np.random.default_rng(0).permutation(256)  # of the bytes, so that they cannot be mistaken for them
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.text import BytePairTokenizer
-from zoo.text.nfc import Nfc
+from zoo.text.normalization import Nfc
 
 CHARACTERS = [chr(number) for number in range(0x110000) if not 0xD800 <= number < 0xE000]
 CONCERNED = [each for each in CHARACTERS if unicodedata.normalize("NFD", each) != each or unicodedata.combining(each)]

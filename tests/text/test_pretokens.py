@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
 
-from zoo.text.pretokens import Lowercase, split_into_words
+from zoo.text.byte_pair_graph import split_into_words
+from zoo.text.normalization import Lowercase
 
 LIBRARY = pre_tokenizers.ByteLevel(add_prefix_space=False)
 LIBRARY_LOWERCASE = normalizers.Lowercase().normalize_str

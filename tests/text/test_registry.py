@@ -5,7 +5,7 @@ import json
 import pytest
 
 from zoo.text import CharacterTokenizer
-from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
+from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 
 # Composed and decomposed, beyond the first plane, controls: what JSON or NFC could change.
 TEXTS = ["e\u0301é", "😀\0\n", "\u2028\ufeff", "a\ufffd", ""]

@@ -43,11 +43,12 @@ Overrides = Annotated[
 @contextlib.contextmanager
 def user_errors(kinds: tuple[type[Exception], ...] = (ValueError, OSError)) -> Iterator[None]:
     """Turns what a user did wrong into one line on stderr and exit code 2."""
+    caught: tuple[type[Exception], ...] = (MissingExtraError, *kinds)
     try:
         yield
     except BrokenPipeError:  # `zoo ... | head` is no mistake; click ends quietly
         raise
-    except (*kinds, MissingExtraError) as error:
+    except caught as error:
         message = str(error) if not isinstance(error, OSError) or error.errno is None else _os_error(error)
         typer.echo(f"zoo: {' '.join(message.split())}", err=True)
         raise typer.Exit(2) from None

@@ -22,8 +22,7 @@ from zoo.tasks.text_continuation import TextContinuation
 from zoo.tasks.text_lists import check_texts, rows_of_batches
 from zoo.tasks.text_stream import whole_text
 from zoo.text import END, PADDING, START, Tokenizer, previous
-from zoo.text.examples import example_texts
-from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
+from zoo.text.tokenizer import example_texts, tokenizer_from_config, tokenizer_to_config
 
 CONFIG_FILE = "generator.json"
 MODEL_FILE = "model.keras"

@@ -18,9 +18,8 @@ from zoo.layers.functions.inference import inference
 from zoo.tasks.arrays import zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import Tokenizer, previous
-from zoo.text.examples import example_texts
-from zoo.text.registry import tokenizer_from_config, tokenizer_to_config
-from zoo.text.white_space import strip
+from zoo.text.normalization import strip
+from zoo.text.tokenizer import example_texts, tokenizer_from_config, tokenizer_to_config
 
 CONFIG_FILE = "translator.json"
 MODEL_FILE = "model.keras"

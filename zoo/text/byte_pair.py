@@ -10,9 +10,8 @@ from typing import Any, Self
 import tensorflow as tf
 import tokenizers
 
-from zoo.text.merging import Merging
-from zoo.text.nfc import Nfc
-from zoo.text.pretokens import Lowercase, split_into_words
+from zoo.text.byte_pair_graph import Merging, split_into_words
+from zoo.text.normalization import Lowercase, Nfc
 from zoo.text.tokenizer import SPECIAL_PIECES, Tokenizer, checked_texts
 
 _FIRST = len(SPECIAL_PIECES)
@@ -33,23 +32,23 @@ _BYTE_OF = {character: byte for byte, character in enumerate(_ALPHABET)}
 class BytePairTokenizer(Tokenizer):
     r"""Splits texts into pieces of words by byte-level byte-pair encoding, as GPT-2 does (Sennrich et al. 2016).
 
-    A text is cut into words, a word into its bytes, and pairs of neighbours are merged as learnt: frequent words become
-    one piece, and any text can be written. The vocabulary is learnt with the `tokenizers` library; the ids in the graph
-    are those that the library gives, for every text. `detokenize` is the exact inverse of `tokenize`, but for
-    `lowercase` and `nfc`.
+    A text is cut into words, a word into its bytes, and pairs of neighbours are merged as learnt: a frequent word is
+    one piece, and every text has pieces. The vocabulary is learnt with the `tokenizers` library, and the graph gives
+    the same ids as the library for every text (`byte_pair_graph` explains how). `detokenize` is the exact inverse of
+    `tokenize`, except for what `lowercase` and `nfc` change.
 
-    Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`. This is so for an
-    imported vocabulary, too: what has the id i in GPT-2 has the id `i + 4` here, and row i of its embedding belongs
-    into row `i + 4`. GPT-2 itself has one special token, `<|endoftext|>`, for start and end; no text is ever tokenised
-    to it, so its row may serve as that of our start and end. No text gives the unknown id.
+    Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`, also in an imported
+    vocabulary: id i of GPT-2 is id `i + 4` here, and row i of its embedding belongs into row `i + 4`. GPT-2 has one
+    special token, `<|endoftext|>`, for start and end. No text is tokenised to it, so its row may serve as the row of
+    our start and end. No text gives the unknown id.
 
-    Each broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`, and so is each that
-    `detokenize` comes upon, for pieces may end inside a character.
+    A broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`. `detokenize` writes U+FFFD
+    in the same way where a piece ends inside a character.
 
-    `tokens` shows a space as `▁`, what cannot be printed as in `\n` or `\u200d`, and bytes that are no characters by
-    themselves as in `\xe2`.
+    `tokens` shows a space as `▁`, an unprintable character by its escape, such as `\n` or `\u200d`, and a byte of an
+    incomplete character as in `\xe2`.
 
-    Pieces are written in GPT-2's alphabet of 256 printable characters for 256 bytes, in which `Ġ` is the space.
+    Pieces are written in GPT-2's alphabet: one printable character for each of the 256 bytes, `Ġ` for the space.
 
     Axes: B batch, T length.
 
@@ -64,12 +63,12 @@ class BytePairTokenizer(Tokenizer):
         merges: pairs of pieces with a space between, in the order in which they are merged: the lines of GPT-2's
             `merges.txt`. Both pieces and what they make are in the vocabulary.
         lowercase: whether texts are turned into lower case, character by character.
-        nfc: whether texts are brought into NFC first, so that a letter has the same ids whether it is written as one
-            code point or as several.
+        nfc: whether texts are brought into NFC first. A letter then has the same ids whether it is written as one code
+            point or as several.
 
     Raises:
-        ValueError: a piece is empty, not of the alphabet or not the only one of its kind; a byte is missing; or a merge
-            is not as described or comes twice.
+        ValueError: a piece is empty, repeated or not in the alphabet; a byte is missing; or a merge is malformed or
+            repeated.
     """
 
     def __init__(self, vocabulary: Iterable[str], merges: Iterable[str], lowercase: bool = False, nfc: bool = False):
@@ -78,7 +77,7 @@ class BytePairTokenizer(Tokenizer):
         pairs = _checked_pairs(merges, vocabulary)
         contents = [_content(piece) for piece in vocabulary]
         super().__init__([_visible(content) for content in contents], contents)
-        # As JSON, which the tracking of tf.Module does not wrap, nor look through.
+        # As JSON: tf.Module would wrap lists and dictionaries and search them for variables.
         arguments = {"vocabulary": vocabulary, "merges": merges, "lowercase": lowercase, "nfc": nfc}
         self._arguments = json.dumps(arguments)
         self.lowercase, self.nfc = lowercase, nfc
@@ -87,7 +86,8 @@ class BytePairTokenizer(Tokenizer):
         ids = {piece: i for i, piece in enumerate(vocabulary, start=_FIRST)}
         triples = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
         self._merging = Merging([ids[character] for character in _ALPHABET], triples, self.size)
-        # Most words are one piece, which a table tells faster than merging.
+        # Most words of a text are one piece, and a table finds it in one lookup. The few other words, which need rounds
+        # of merging, still take about half of the time (benchmarks/notes.md, tokenizing.py).
         whole = _whole_words(vocabulary, pairs)
         words = tf.lookup.KeyValueTensorInitializer(
             tf.constant([_content(piece) for piece in whole]), tf.constant([ids[piece] for piece in whole], tf.int32)
@@ -103,25 +103,25 @@ class BytePairTokenizer(Tokenizer):
         lowercase: bool = False,
         nfc: bool = False,
     ) -> Self:
-        """Learns the pieces from texts: the same from the same texts.
+        """Learns the pieces from texts. The same texts give the same pieces.
 
         For one vocabulary on both sides of a translator, learn from the texts of both sides and use the tokenizer
-        twice. Lone surrogates, which have no UTF-8, count as they are read: as U+FFFD.
+        twice. Lone surrogates have no UTF-8 and count as U+FFFD, as they are read.
 
         Args:
             texts: any number of strings, read once.
-            size: the largest `size` of the tokenizer, the four special ids and the 256 bytes included. It is smaller
-                if no pair is left that is frequent enough.
+            size: the largest `size` of the tokenizer, the four special ids and the 256 bytes included. The tokenizer is
+                smaller if too few pairs are frequent enough.
             minimum_frequency: how often a pair must occur to be merged.
-            lowercase: whether texts are turned into lower case, these and those that the tokenizer gets.
-            nfc: whether texts are brought into NFC, likewise.
+            lowercase: whether texts are turned into lower case, in learning and in use.
+            nfc: whether texts are brought into NFC, in learning and in use.
 
         Returns:
             The tokenizer.
 
         Raises:
-            ValueError: `size` leaves no room for the bytes, `minimum_frequency` is below 1, or `texts` are one string
-                or anything but strings.
+            ValueError: `size` leaves no room for the bytes, `minimum_frequency` is below 1, or `texts` is not an
+                iterable of strings.
         """
         if size < _FIRST + _BYTES:
             raise ValueError(
@@ -182,16 +182,16 @@ class BytePairTokenizer(Tokenizer):
         add_end: bool = False,
         max_length: int | None = None,
     ) -> tf.Tensor:
-        """Turns strings into ids as `tokenize` does, but into pieces that differ from seed to seed.
+        """Turns strings into ids as `tokenize` does, but draws the pieces at random.
 
-        It is BPE-dropout (Provilkov et al. 2020): while a word is merged, each of its pairs is passed over with the
-        probability `dropout`, anew at each merge. A model trained on such ids sees a word in many pieces, and learns
-        more from few texts. `detokenize` gives the texts back all the same.
+        This is BPE-dropout (Provilkov et al. 2020): while a word is merged, each of its pairs is passed over with the
+        probability `dropout`, drawn anew in each round. A model trained on such ids sees a word in several
+        segmentations and learns more from few texts. `detokenize` still gives the texts back.
 
         Args:
             texts: strings in UTF-8, `(B,)`.
-            dropout: the probability, from 0, which gives the ids of `tokenize`, to 1, which gives single bytes.
-            seed: what the pieces follow from, integers `(2,)`.
+            dropout: the probability: 0 gives the ids of `tokenize`, 1 gives single bytes.
+            seed: what the random numbers follow from, integers `(2,)`.
             add_start: whether each row begins with the start id.
             add_end: whether the last id of each row is followed by the end id.
             max_length: the most ids a row may have, start and end included.
@@ -205,18 +205,18 @@ class BytePairTokenizer(Tokenizer):
         if not 0 <= dropout <= 1:
             raise ValueError(f"`dropout` must be from 0 to 1. Received: dropout={dropout}")
         texts = checked_texts(texts)
-        words, rows = self._words_of(texts)
-        pieces = tf.cond(
+        words, rows = self._words_of(texts)  # (W,), (W,)
+        pieces = tf.cond(  # (W, ragged); the rounds of merging need at least one word
             tf.size(words) > 0,
             lambda: self._merging(words, dropout, tf.cast(seed, tf.int64)),
             lambda: tf.RaggedTensor.from_row_splits(tf.constant([], tf.int32), tf.constant([0], tf.int64)),
         )
-        rows = tf.repeat(rows, pieces.row_lengths())
+        rows = tf.repeat(rows, pieces.row_lengths())  # the text of each piece
         ids = tf.RaggedTensor.from_value_rowids(pieces.values, rows, tf.size(texts, tf.int64), validate=False)
         return self._padded(ids, texts.shape[0], add_start, add_end, max_length)
 
     def _words_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The words of all texts, and the number of the text of each."""
+        """The words of all texts `(W,)`, and the number of the text of each `(W,)`."""
         readable = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         readable = readable if self._nfc is None else self._nfc(readable)
         readable = readable if self._lowercase is None else self._lowercase(readable)
@@ -224,7 +224,7 @@ class BytePairTokenizer(Tokenizer):
 
     def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
         words, rows = self._words_of(texts)
-        ids = self._words.lookup(words)
+        ids = self._words.lookup(words)  # (W,): -1 for a word of several pieces
         ids, rows = tf.cond(
             tf.reduce_all(ids >= 0), lambda: (ids, rows), lambda: self._with_rare_words(words, ids, rows)
         )
@@ -233,9 +233,9 @@ class BytePairTokenizer(Tokenizer):
     def _with_rare_words(self, words: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Puts the pieces of the words whose id is -1, of which there are some, into their places."""
         is_rare = ids < 0
-        rare = tf.unique(tf.boolean_mask(words, is_rare), tf.int64)
-        pieces = self._merging(rare.y)
-        # One list of rows to choose from: each word's own id, and below them the pieces of rare words.
+        rare = tf.unique(tf.boolean_mask(words, is_rare), tf.int64)  # a repeated word is merged once
+        pieces = self._merging(rare.y)  # (rare words, ragged)
+        # One ragged tensor to choose rows from: W rows of one id, and below them the pieces of rare words.
         count = tf.size(words, tf.int64)
         splits = tf.concat([tf.range(count), count + pieces.row_splits], axis=0)
         choices = tf.RaggedTensor.from_row_splits(tf.concat([ids, pieces.values], axis=0), splits, validate=False)
@@ -250,12 +250,12 @@ class BytePairTokenizer(Tokenizer):
 
 
 def _content(piece: str) -> bytes:
-    """The bytes that a piece is written for."""
+    """The bytes that a piece stands for."""
     return bytes(_BYTE_OF[character] for character in piece)
 
 
 def _visible(content: bytes) -> str:
-    """Bytes as pictures show them."""
+    """Bytes as `tokens` shows them."""
     return "".join(map(_visible_character, content.decode("utf-8", "backslashreplace")))
 
 
@@ -264,12 +264,12 @@ def _visible_character(character: str) -> str:
         return "▁"
     if character.isprintable():
         return character
-    # Beyond ASCII, where "\x85" would be taken for a byte, all digits.
+    # Beyond ASCII with four digits or more, since "\x85" would look like a byte.
     return ascii(character)[1:-1] if character.isascii() else f"\\u{ord(character):04x}"
 
 
 def _whole_words(vocabulary: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """The pieces that a word of the same bytes becomes; merging may pass others by."""
+    """The pieces that merging really gives for a word of the same bytes; others are merged differently."""
     model = tokenizers.models.BPE({piece: i for i, piece in enumerate(vocabulary)}, list(pairs))
     return [piece for i, piece in enumerate(vocabulary) if [token.id for token in model.tokenize(piece)] == [i]]
 

@@ -1,10 +1,13 @@
-"""What Unicode knows about composed characters, cut down to what matters to one vocabulary. Plain Python."""
+"""Tables of Unicode for the graphs of `normalization` and `byte_pair_graph`. Plain Python, run once at construction."""
 
 import dataclasses
 import functools
+import itertools
 import sys
 import unicodedata
 from collections.abc import Collection
+
+from tokenizers import normalizers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,3 +126,19 @@ def _classes() -> dict[str, int]:
     """The combining class of every mark that has one."""
     classes = ((character, unicodedata.combining(character)) for character in map(chr, range(sys.maxunicode + 1)))
     return {character: combining_class for character, combining_class in classes if combining_class}
+
+
+@functools.cache
+def lowercase_of() -> dict[str, str]:
+    """The lower case of each character that the `tokenizers` library changes."""
+    lowercase = normalizers.Lowercase().normalize_str
+    characters = every_character()
+    # Most stretches have no upper case, and one call for a whole stretch shows it.
+    stretches = (characters[start : start + 256] for start in range(0, len(characters), 256))
+    changed = itertools.chain.from_iterable(stretch for stretch in stretches if lowercase(stretch) != stretch)
+    return {character: lower for character in changed if (lower := lowercase(character)) != character}
+
+
+def every_character() -> str:
+    """All characters that UTF-8 can write, in the order of their code points."""
+    return "".join(map(chr, itertools.chain(range(0xD800), range(0xE000, 0x110000))))

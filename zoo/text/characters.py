@@ -19,13 +19,13 @@ class CharacterTokenizer(Tokenizer):
 
     Ids 0 to 3 are padding, unknown, start and end; the character `vocabulary[i]` has the id `i + 4`.
 
-    With `normalize`, texts are brought to NFC as far as the vocabulary goes, so that `é` has one id however it is
-    written; `Composition` says precisely how far that is. `detokenize` then is the inverse of `tokenize` for every
-    text whose NFC consists of known characters, and returns that NFC. Without `normalize` it is the exact inverse for
-    every text of known characters.
+    With `normalize`, texts are brought into NFC as far as the vocabulary goes, so that `é` has one id in every form;
+    `Composition` defines how far. `detokenize` is then the inverse of `tokenize` for every text whose NFC consists of
+    known characters, and returns that NFC. Without `normalize` it is the exact inverse for every text of known
+    characters.
 
-    Each broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`, and is unknown. So is
-    U+FFFD itself: `detokenize` writes it for the unknown id.
+    A broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`. U+FFFD is unknown, and
+    `detokenize` writes it for the unknown id.
 
     Axes: B batch, T length.
 
@@ -51,7 +51,7 @@ class CharacterTokenizer(Tokenizer):
         super().__init__(characters, [character.encode() for character in characters])
         self.vocabulary = "".join(characters)
         self.normalize = normalize
-        # What `_join` writes for each id. The special ones but the unknown never come there.
+        # What `_join` writes for each id. Of the special ids, only the unknown gets there.
         self._code_points = np.array([ord(REPLACEMENT)] * _FIRST + [ord(c) for c in characters], np.int32)
         self._composition = Composition(characters) if normalize else None
         ids = tf.lookup.KeyValueTensorInitializer(
@@ -69,20 +69,20 @@ class CharacterTokenizer(Tokenizer):
     ) -> Self:
         """Takes the vocabulary from texts: the most frequent characters first, equally frequent ones by code point.
 
-        U+FFFD and lone surrogates are passed over: the one means unknown, the others have no UTF-8.
+        U+FFFD and lone surrogates are left out: U+FFFD means unknown, and surrogates have no UTF-8.
 
         Args:
             texts: any number of strings, read once.
             minimum_count: how often a character must occur to be known.
             maximum_size: the largest `size` of the tokenizer, the four special ids included. None means no limit.
-            normalize: whether texts are normalised, these and those that the tokenizer gets.
+            normalize: whether texts are normalised, in learning and in use.
 
         Returns:
             The tokenizer.
 
         Raises:
-            ValueError: `minimum_count` is below 1, `maximum_size` leaves no room for a character, `texts` are one
-                string or anything but strings, or no character is left.
+            ValueError: `minimum_count` is below 1, `maximum_size` leaves no room for a character, `texts` is not an
+                iterable of strings, or no character is left.
         """
         if minimum_count < 1:
             raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
@@ -106,7 +106,7 @@ class CharacterTokenizer(Tokenizer):
         return {"vocabulary": self.vocabulary, "normalize": self.normalize}
 
     def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        code_points = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
+        code_points = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (B, ragged)
         if self._composition is not None:
             code_points = self._composition(code_points)
         return code_points.with_values(self._ids.lookup(code_points.values))

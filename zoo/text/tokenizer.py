@@ -1,4 +1,6 @@
-"""What every tokenizer of the zoo shares: the special ids, padding, end tokens and the pieces that pictures show."""
+"""What all tokenizers share: special ids, padding, end tokens, the visible pieces, and encoding a whole corpus."""
+
+from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -16,8 +18,12 @@ REPLACEMENT = "\ufffd"
 
 
 def previous(ids: tf.Tensor) -> tf.Tensor:
-    """What a decoder reads to write ids `(B, T)`, each the id before it and START before the first: `(B, T)`."""
+    """The decoder's inputs for target ids `(B, T)`: the ids shifted right by one, START first, `(B, T)`."""
     return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=START)
+
+
+# The classes that `tokenizer_from_config` knows: all that were defined.
+_CLASSES: dict[str, type[Tokenizer]] = {}
 
 
 class Tokenizer(tf.Module):
@@ -26,9 +32,9 @@ class Tokenizer(tf.Module):
     A tokenizer is made of core TensorFlow operations and lookup tables that it tracks. As an attribute of a `tf.Module`
     or a model it is saved with it, and any loader of SavedModels can run it.
 
-    Ids 0 to 3 mean the same in every tokenizer: `PADDING` fills rows up to the longest of a batch, `UNKNOWN` is what
-    the vocabulary lacks, a decoder begins with `START`, and `detokenize` reads no further than `END`. The vocabulary
-    follows from 4.
+    Ids 0 to 3 mean the same in every tokenizer: `PADDING` fills rows up to the longest of a batch, `UNKNOWN` stands for
+    text outside the vocabulary, a decoder begins with `START`, and `detokenize` stops at `END`. The vocabulary begins
+    at 4.
 
     A subclass sets its own attributes, calls `super().__init__(pieces, contents)` and gives `_split`, `_join` and
     `get_config`.
@@ -43,14 +49,18 @@ class Tokenizer(tf.Module):
     def __init__(self, pieces: Sequence[str], contents: Sequence[bytes]):
         super().__init__()
         self._contents = np.array([b"", REPLACEMENT.encode(), b"", b"", *contents, REPLACEMENT.encode()], dtype=object)
-        # The last piece stands for every id beyond the vocabulary. An array of bytes, since numpy's own strings drop
-        # trailing NULs, and since a tuple would be wrapped by the tracking of tf.Module.
+        # The last piece stands for every id beyond the vocabulary. An array of objects: NumPy's own strings drop
+        # trailing NULs, and tf.Module would wrap a tuple.
         everything = [*SPECIAL_PIECES, *pieces, REPLACEMENT]
         self._pieces = np.array([piece.encode() for piece in everything], dtype=object)
 
+    def __init_subclass__(cls, **arguments: Any):
+        super().__init_subclass__(**arguments)
+        _CLASSES[cls.__name__] = cls
+
     @property
     def size(self) -> int:
-        """How many ids there are, the four special ones included."""
+        """The number of ids, the four special ones included."""
         return len(self._pieces) - 1
 
     def tokenize(
@@ -58,24 +68,23 @@ class Tokenizer(tf.Module):
     ) -> tf.Tensor:
         """Turns strings into rows of ids, padded with 0 to the longest row.
 
-        Works on any bytes: what is unknown or broken becomes the unknown id, never an error.
+        Any bytes are accepted: unknown characters and broken UTF-8 become the unknown id or U+FFFD, never an error.
 
-        T is at least 1: a batch of empty strings gives one column of padding, and a batch of no strings the shape
-        `(0, 1)`. A model then never sees a sequence without positions, on which reductions and softmax are undefined.
+        T is at least 1: a batch of empty strings gives one column of padding, and an empty batch the shape `(0, 1)`.
+        A model then never gets a sequence without positions, on which reductions and softmax are undefined.
 
         Args:
             texts: strings in UTF-8, `(B,)`.
             add_start: whether each row begins with the start id.
             add_end: whether the last id of each row is followed by the end id.
-            max_length: the most ids a row may have, start and end included; the rest of its text is left out. None
-                means no limit.
+            max_length: the largest number of ids in a row, start and end included; the rest of the text is left out.
+                None means no limit.
 
         Returns:
             Ids, int32 `(B, T)`.
 
         Raises:
-            ValueError: `texts` are known not to have one axis, or are no strings; or `max_length` leaves no room for an
-                id of the text.
+            ValueError: `texts` are not strings with one axis, or `max_length` leaves no room for an id of the text.
         """
         texts = checked_texts(texts)
         return self._padded(self._split(texts), texts.shape[0], add_start, add_end, max_length)
@@ -83,7 +92,7 @@ class Tokenizer(tf.Module):
     def _padded(
         self, ids: tf.RaggedTensor, rows: int | None, add_start: bool, add_end: bool, max_length: int | None
     ) -> tf.Tensor:
-        """Ends `tokenize`: ids of texts, of which there are `rows` if that is known, become rows of one length."""
+        """Pads ragged ids `(B, None)` to `(B, T)`; `rows` is B where it is known statically."""
         if max_length is not None:
             room = max_length - int(add_start) - int(add_end)
             if room < 1:
@@ -91,22 +100,22 @@ class Tokenizer(tf.Module):
                     f"`max_length` must leave room for an id beside start and end. Received: max_length={max_length}"
                 )
             ids = ids[:, :room]
-        lengths = ids.row_lengths()
-        # Of the ids without the start id. The maximum over no rows at all is the least integer.
+        lengths = ids.row_lengths()  # (B,)
+        # The width without the start id. The maximum over no rows is the least integer, hence the second argument.
         width = tf.maximum(tf.reduce_max(lengths) + int(add_end), 1 - int(add_start))
         dense = ids.to_tensor(default_value=PADDING, shape=tf.stack([tf.constant(-1, tf.int64), width]))  # (B, T)
         if add_end:
-            at_end = tf.range(width)[tf.newaxis, :] == lengths[:, tf.newaxis]
+            at_end = tf.range(width)[tf.newaxis, :] == lengths[:, tf.newaxis]  # (B, T)
             dense = tf.where(at_end, END, dense)
         if add_start:
-            dense = tf.pad(dense, [[0, 0], [1, 0]], constant_values=START)
+            dense = tf.pad(dense, [[0, 0], [1, 0]], constant_values=START)  # (B, T + 1)
         return tf.ensure_shape(dense, [rows, None])
 
     def detokenize(self, ids: Any) -> tf.Tensor:
         """Turns rows of ids back into strings.
 
-        A row is read up to its first end id; padding and start ids are dropped wherever they stand. The unknown id and
-        ids beyond the vocabulary become U+FFFD. The strings are valid UTF-8 whatever the ids.
+        A row is read up to its first end id; padding and start ids are dropped everywhere. The unknown id and ids
+        beyond the vocabulary become U+FFFD. The strings are valid UTF-8 for any ids.
 
         Args:
             ids: integers of any width, `(B, T)`.
@@ -115,20 +124,20 @@ class Tokenizer(tf.Module):
             Strings in UTF-8, `(B,)`.
 
         Raises:
-            ValueError: `ids` are known not to have two axes, or are no integers.
+            ValueError: `ids` are not integers with two axes.
         """
         ids = _checked_ids(ids)
-        before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0
+        before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0  # (B, T)
         kept = before_end & (ids != PADDING) & (ids != START)  # (B, T)
         known = (ids >= len(SPECIAL_PIECES)) & (ids < self.size)
-        # Narrowed after the test, so that a wide id does not wrap round into the vocabulary.
+        # Narrowed after the test: a wide id would otherwise wrap round into the vocabulary.
         values = tf.boolean_mask(tf.cast(tf.where(known, ids, UNKNOWN), tf.int32), kept)
         lengths = tf.math.count_nonzero(kept, axis=1)  # (B,)
         texts = self._join(tf.RaggedTensor.from_row_lengths(values, lengths, validate=False))
         return tf.ensure_shape(texts, [ids.shape[0]])
 
     def tokens(self, ids: Any) -> tf.Tensor:
-        """Shows each id as its visible piece, for instance beside a picture of attention weights.
+        """The visible piece of each id, as pictures of attention weights show it.
 
         Padding is the empty string; unknown, start and end are `<unk>`, `<s>` and `</s>`; ids beyond the vocabulary are
         U+FFFD.
@@ -140,14 +149,14 @@ class Tokenizer(tf.Module):
             Strings in UTF-8, `(B, T)`.
 
         Raises:
-            ValueError: `ids` are known not to have two axes, or are no integers.
+            ValueError: `ids` are not integers with two axes.
         """
         ids = _checked_ids(ids)
         inside = (ids >= 0) & (ids < self.size)
         return tf.gather(tf.constant(self._pieces, tf.string), tf.where(inside, ids, self.size))
 
     def written(self, ids: Any) -> tf.Tensor:
-        """Tells what each id adds to a text: bytes, of which those of several ids may make up one character.
+        """The bytes that each id adds to a text; a character may need the bytes of several ids.
 
         Padding, start and end write nothing; the unknown id and ids beyond the vocabulary write U+FFFD.
 
@@ -163,7 +172,7 @@ class Tokenizer(tf.Module):
 
     @property
     def longest_written(self) -> int:
-        """The most bytes that an id writes."""
+        """The largest number of bytes that an id writes."""
         return max(map(len, self._contents))
 
     def get_config(self) -> dict[str, Any]:
@@ -172,16 +181,41 @@ class Tokenizer(tf.Module):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The tokenizer that `get_config` describes; it gives the same ids."""
+        """The tokenizer of a `get_config`; it gives the same ids."""
         return cls(**config)
 
     def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Turns strings `(B,)` into ids without special ones but the unknown, int32 ragged `(B, T)`."""
+        """Turns strings `(B,)` into ids of the vocabulary or unknown, int32 ragged `(B, None)`."""
         raise NotImplementedError
 
     def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Turns ids that are of the vocabulary or unknown, int32 ragged `(B, T)`, into strings `(B,)`."""
+        """Turns ids of the vocabulary or unknown, int32 ragged `(B, None)`, into strings `(B,)`."""
         raise NotImplementedError
+
+
+def tokenizer_to_config(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The tokenizer's class and arguments, fit for JSON."""
+    return {"class": type(tokenizer).__name__, **tokenizer.get_config()}
+
+
+def tokenizer_from_config(config: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of a `tokenizer_to_config`.
+
+    Raises:
+        ValueError: its class is not known.
+    """
+    arguments = dict(config)
+    name = arguments.pop("class", None)
+    if name not in _CLASSES:
+        raise ValueError(f"Unknown tokenizer class {name!r}; known are {', '.join(sorted(_CLASSES))}.")
+    return _CLASSES[name].from_config(arguments)
+
+
+def example_texts(tokenizer: Tokenizer) -> list[str]:
+    """Some texts of a tokenizer's tokens, always the same ones, of different lengths: for warm-up and checks."""
+    random = np.random.default_rng(0)
+    rows = [random.integers(END + 1, tokenizer.size, length) for length in (12, 5, 20, 1)]
+    return [tokenizer.detokenize(row[None]).numpy()[0].decode("utf-8") for row in rows]
 
 
 def compiled_encoder(
@@ -250,9 +284,9 @@ def checked_texts(texts: Any) -> tf.Tensor:
     """The texts as a tensor of strings `(B,)`.
 
     Raises:
-        ValueError: they are known not to have one axis, or are no strings.
+        ValueError: they are not strings with one axis.
     """
-    # An empty Python list would otherwise become a tensor of floats.
+    # An empty Python list would become a tensor of floats.
     texts = tf.constant([], tf.string) if isinstance(texts, list | tuple) and not texts else tf.convert_to_tensor(texts)
     if texts.dtype != tf.string or texts.shape.rank not in (None, 1):
         raise ValueError(

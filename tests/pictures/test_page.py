@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from zoo.pictures import Alignment, to_html
+from zoo.pictures import Alignment, AttentionGrid, AttentionMaps, to_html
 
 MARKUP = ["<script>alert(1)</script>", "</svg>", "</style>", "</title>", "-->", "]]>", "&", "&lt;", '"', "'"]
 CONTROLS = ["\0", "\x1b", "\x85", "\ufffd", "\ufffe", "\u202e", "\u2066", "\u2069", "\u200d", "\ud800", "\u2028", "\n"]
@@ -117,6 +117,31 @@ def test_hostile_tokens_and_texts_stay_text():
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u202a-\u202e\u2066\u2067\ud800-\udfff\ufffe\uffff]", text)
     assert text.count("\u2068") == text.count("\u2069")
     text.encode()
+
+
+def test_a_text_that_attends_to_itself_stands_there_once():
+    def page(target_text):
+        return Page(to_html(Alignment(["a", "b"], ["a", "b"], [[1, 0], [0.5, 0.5]], target_text=target_text)))
+
+    assert (page("ab").texts_in("dt"), page("ab").texts_in("dd")) == (["text"], ["ab"])
+    assert page("ab").texts_in("p")[0].startswith("A row is a token, a column a token that it attends to;")
+    assert page("AB").texts_in("dt") == ["source →", "output ↓"]
+    assert page("AB").texts_in("p")[0].startswith("A row is an output token, a column a source token;")
+
+
+def test_a_source_cut_at_its_limit_says_so_below_the_map():
+    page = Page(to_html(Alignment(["a"], ["b"], [[1.0]], source_text="a <b>", caption="C")))
+    assert page.texts_in("p")[1:] == ["C", "The source was cut after 1 tokens. The model did not read “<b>”."]
+
+
+def test_a_grid_is_a_picture_of_its_full_size_for_each_text():
+    def grid(text):
+        return AttentionGrid(AttentionMaps("t", ["a", "b"], ["x"], np.full((1, 2, 1, 2), 0.5)), source_text=text)
+
+    text = to_html([grid("Ab <cd>"), grid("z")], title="T")
+    assert text.count("<figure") == text.count("<svg") - 1 == 2
+    assert "Ab &lt;cd&gt;" in text and "Each map is one head of one layer." in text
+    assert "max-width: 100%" not in text  # nothing shrinks them
 
 
 def test_right_to_left_sources_say_how_their_columns_run():

@@ -1,23 +1,21 @@
+"""Figures, read back from their pixels and their texts; and what is said of characters without a font."""
+
 import io
 import sys
 import warnings
 
 import numpy as np
 import pytest
+from matplotlib import font_manager
 from matplotlib.image import imread
-from matplotlib.text import Text
 
-from zoo.pictures import Alignment, figure, fonts, to_png
+from zoo.pictures import Alignment, AttentionGrid, AttentionMaps, figure, save, to_png
 
 WEIGHTS = np.array([[0.0, 0.1, 0.9, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.3, 0.2]])  # T = 3, S = 5
 
 
 def some(**options):
     return Alignment([*"a b$", "</s>"], ["1", "-", "$x$"], WEIGHTS, **options)
-
-
-def shown(axes, words):
-    return next(text for text in axes.findobj(Text) if text.get_text() == words)
 
 
 def grey(drawing, axes):
@@ -31,9 +29,14 @@ def grey(drawing, axes):
     return levels
 
 
-def test_each_cell_is_as_dark_as_its_weight():
-    drawing = figure(some(title="t", caption="c"))
-    np.testing.assert_allclose(grey(drawing, drawing.axes[0]), 1 - WEIGHTS, atol=0.01)
+@pytest.mark.parametrize("vmax", [1, 0.5])
+def test_each_cell_is_as_dark_as_its_weight(vmax):
+    drawing = figure(some(title="t", caption="c"), vmax=vmax)
+    np.testing.assert_allclose(grey(drawing, drawing.axes[0]), 1 - np.minimum(WEIGHTS / vmax, 1), atol=0.01)
+    scale = drawing.axes[-1]
+    assert [text.get_text() for text in scale.get_yticklabels()] == ["0", "1" if vmax == 1 else "≥ 0.5"]
+    shades = scale.images[0].get_array()[:, 0]
+    assert (shades[0], shades[-1]) == (0, 1) and scale.images[0].origin == "lower"
 
 
 def test_row_zero_is_on_top_and_column_zero_at_the_left():
@@ -45,15 +48,9 @@ def test_row_zero_is_on_top_and_column_zero_at_the_left():
     assert [text.get_rotation() for text in axes.get_xticklabels()] == [0, 0, 0, 0, 90]
 
 
-def test_vmax_is_black():
-    drawing = figure(some(), vmax=0.5)
-    np.testing.assert_allclose(grey(drawing, drawing.axes[0]), 1 - np.minimum(WEIGHTS / 0.5, 1), atol=0.01)
-    assert [text.get_text() for text in drawing.axes[-1].get_yticklabels()] == ["0", "≥ 0.5"]
-
-
-def test_several_pictures_stand_in_columns_with_cells_of_one_size():
+def test_several_pictures_stand_in_columns():
     wide = Alignment(["word"] * 9, ["1"], np.full((1, 9), 0.1))
-    drawing = figure([some(), wide, some()], columns=2)
+    drawing = figure([some(), wide, some(title="third")], columns=2)
     first, second, third = (axes.get_window_extent() for axes in drawing.axes[:3])
     assert first.x1 < second.x0 and third.y1 < first.y0
     assert first.x0 == pytest.approx(third.x0) and first.y1 == pytest.approx(second.y1)
@@ -64,7 +61,7 @@ def test_several_pictures_stand_in_columns_with_cells_of_one_size():
 @pytest.mark.parametrize("source_tokens", [["▁agreement", "▁on", "s", "▁Economic"], [*"abcdefg", "</s>"]])
 def test_labels_lie_between_the_map_and_the_edge_of_the_figure(source_tokens):
     weights = np.zeros((2, len(source_tokens)))
-    drawing = figure(Alignment(source_tokens, ["▁européenne", "."], weights, title="Title", caption="Caption"))
+    drawing = figure(Alignment(source_tokens, ["▁européenne", "."], weights, title="Title", caption="A long caption"))
     drawing.canvas.draw()
     axes, edge = drawing.axes[0], drawing.bbox
     inside = axes.get_window_extent()
@@ -73,14 +70,38 @@ def test_labels_lie_between_the_map_and_the_edge_of_the_figure(source_tokens):
     assert all(inside.y1 <= box.y0 + 1 and box.y1 <= edge.y1 for box in above)
     assert all(edge.x0 <= box.x0 and box.x1 <= inside.x0 for box in beside)
     assert beside[0].y0 >= beside[1].y1
-    title, caption = shown(axes, "Title").get_window_extent(), shown(axes, "Caption").get_window_extent()
+    title, caption = (text.get_window_extent() for text in drawing.texts)
     assert max(box.y1 for box in above) <= title.y0 and title.y1 <= edge.y1
-    assert edge.y0 <= caption.y0 and caption.y1 < inside.y0
+    assert edge.y0 <= caption.y0 and caption.y1 < inside.y0 and caption.x1 <= edge.x1
+
+
+def test_a_grid_has_axes_for_each_map_in_its_place():
+    random = np.random.default_rng(0).random((2, 2, 3, 2, 4)) / 2
+    maps = [AttentionMaps(f"kind {n}", [*"ab ", "</s>"], [*"xy"], random[n, : n + 1]) for n in range(2)]
+    drawing = figure([AttentionGrid(*maps, title="$a_1$", caption="c"), AttentionGrid(maps[0])], columns=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawing.canvas.draw()
+    *axes, _ = drawing.axes
+    heads = [*random[0, 0], *random[1].reshape(6, 2, 4), *random[0, 0]]
+    for each, head in zip(axes, heads, strict=True):
+        np.testing.assert_array_equal(each.images[0].get_array(), head)
+    boxes = [each.get_position() for each in drawing.axes]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
+    assert axes[9].get_position().y1 < axes[8].get_position().y0, "grids stand one below the other"
+    texts = [text.get_text() for text in drawing.texts]
+    assert texts[:2] == ["$a_1$", "kind 0"] and texts[-4:] == ["kind 0", *(f"layer 1, head {n}" for n in (1, 2, 3))]
+    assert "c" in texts
+    assert [tick.get_text() for tick in axes[8].get_xticklabels()] == ["a", "b", "␣", "</s>"]
+    assert [[tick.get_text() for tick in each.get_yticklabels()] for each in axes[:2]] == [["x", "y"], []]
+    size, bounds = drawing.get_size_inches(), drawing.get_tightbbox()
+    assert bounds.x0 >= 0 and bounds.y0 >= 0 and bounds.x1 <= size[0] and bounds.y1 <= size[1]
 
 
 def test_dollar_signs_are_no_mathematics():
-    axes = figure(Alignment(["$a$", "b"], ["$x$"], [[0.5, 0.5]], title="$t$", caption="$c$")).axes[0]
-    texts = [*axes.get_xticklabels(), *axes.get_yticklabels(), shown(axes, "$t$"), shown(axes, "$c$")]
+    drawing = figure(Alignment(["$a$", "b"], ["$x$"], [[0.5, 0.5]], title="$t$", caption="$c$"))
+    texts = [*drawing.axes[0].get_xticklabels(), *drawing.axes[0].get_yticklabels(), *drawing.texts]
+    assert {text.get_text() for text in texts} == {"$a$", "b", "$x$", "$t$", "$c$"}
     assert not any(text.get_parse_math() for text in texts)
 
 
@@ -93,30 +114,48 @@ def test_gives_a_png_and_leaves_pyplot_alone():
         assert not sys.modules["matplotlib.pyplot"].get_fignums()
 
 
-def test_no_box_is_drawn_for_a_missing_glyph(monkeypatch):
-    monkeypatch.setattr(fonts, "_families", lambda preferred: ["DejaVu Sans"])
-    monkeypatch.setattr(fonts, "_register_new_fonts", lambda: False)
-    with pytest.raises(ValueError, match=r"No installed font can draw 1 .* ETHIOPIC \(ቅ U\+1245\).*\.html"):
-        to_png(Alignment(["ቅ", "a"], ["1"], [[0.5, 0.5]]))
-    with pytest.raises(ValueError, match=r"MYANMAR"):
-        to_png(some(title="မ"))
+def test_a_source_of_107_characters_is_less_than_2400_pixels_wide():
+    weights = np.full((11, 107), 0.01)
+    assert imread(io.BytesIO(to_png(Alignment(["a"] * 107, ["1"] * 11, weights)))).shape[1] < 2400
 
 
-def test_draws_many_scripts_where_fonts_are_installed():
-    tokens = ["न", "\u0902", "ن", "מ", "น", "\u0e31", "မ", "\u102d", "ថ", "\u17d2", "年", "월", "ቅ", "é", " "]
-    alignment = Alignment(tokens, ["1"], np.full((1, len(tokens)), 0.05))
-    try:
-        fonts.families_for(tokens)
-    except ValueError as missing:
-        pytest.skip(str(missing))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure(alignment).canvas.draw()
+class TestFonts:
+    @pytest.fixture(autouse=True)
+    def only_matplotlibs_own(self, monkeypatch):
+        monkeypatch.setattr(font_manager, "get_font_names", lambda: ["DejaVu Sans", "cmr10"])
+
+    def test_plain_text_needs_no_installed_font(self):
+        tokens = ["2", "</s>", " ", "\u00a0", "", "\n", "\t", "\u0301", "é"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            figure(Alignment(tokens, ["1"], np.full((1, 9), 0.05))).canvas.draw()
+
+    def test_preferred_families_come_first(self):
+        drawing = figure(some(title="t"), fonts=["DejaVu Serif"])
+        assert drawing.texts[0].get_fontfamily()[0] == "DejaVu Serif"
+        with pytest.raises(ValueError, match="No Such Font"):
+            figure(some(), fonts=["No Such Font"])
+
+    @pytest.mark.parametrize(
+        ("shown", "message"),
+        [
+            ("न年", r"No font has 2 of the characters: न U\+0928 DEVANAGARI LETTER NA, 年 U\+5E74 .*\.html or \.svg"),
+            ("가각갂갃간갅갆", r"7 of the characters: (. U\+\w+ HANGUL SYLLABLE \w+, ){5}…\. .* fonts-noto-cjk\), and"),
+            (
+                "\U0001f9e0",
+                r"🧠 U\+1F9E0 BRAIN.*\. Save the picture as \.html or \.svg, .*; Matplotlib cannot draw .* emoji\.$",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("place", ["token", "title"])
+    def test_characters_without_a_font_are_named_and_nothing_is_written(self, tmp_path, shown, message, place):
+        pictures = {"token": Alignment([shown, "a"], ["1"], [[0.5, 0.5]]), "title": some(title=shown)}
+        with pytest.raises(ValueError, match=message):
+            save(pictures[place], tmp_path / "new" / "a.png")
+        assert not list(tmp_path.iterdir())
 
 
-def test_refuses_nothing_and_values_out_of_range():
-    with pytest.raises(ValueError, match=r"at least one Alignment to draw\. Received: an empty list$"):
-        figure([])
+def test_refuses_values_out_of_range():
     with pytest.raises(ValueError, match=r"^`columns` must be at least 1\. Received: columns=-1$"):
         figure(some(), columns=-1)
     with pytest.raises(ValueError, match=r"`vmax`.*Received: vmax=0"):

@@ -1,41 +1,43 @@
-"""What every picture is drawn from: the tokens of both sides and the attention weights between them."""
+"""What pictures are drawn from: tokens, and the attention weights between them.
+
+An `Alignment` is one heat map. An `AttentionGrid` is one small heat map for each layer and head of a model.
+"""
 
 import dataclasses
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-# Tokens that steer a model and stand for no text. They keep their row or column, but are left out of the derived text.
-_SPECIAL_TOKENS = frozenset(
-    {"<pad>", "<unk>", "<s>", "</s>", "<bos>", "<eos>", "<start>", "<end>"}
-    | {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[BOS]", "[EOS]", "[START]", "[END]"}
-)
-# A weight is a share of one; a little above one is the rounding of half precision, more is a score before the softmax.
+_UNKNOWN_TOKENS = frozenset({"<unk>", "[UNK]"})
+# Tokens that steer a model and stand for no text. They keep their row or column, but are not part of the text.
+_SPECIAL_TOKENS = _UNKNOWN_TOKENS | {
+    *("<pad>", "<s>", "</s>", "<bos>", "<eos>", "<start>", "<end>"),
+    *("[PAD]", "[CLS]", "[SEP]", "[BOS]", "[EOS]", "[START]", "[END]"),
+}
+# A weight is a share of 1. In half precision it may be a little above 1; more than that is a score before the softmax.
 _ROUNDING = 1e-2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Alignment:
-    """The attention of one output over one source, as one heat map: one layer, one head, or an average.
-
-    For several layers or heads make one alignment each, with a `title` that says which, and draw the list in
-    `columns`.
+    """The attention of one output over one source as one heat map: one layer, one head, or an average.
 
     Axes: S source length, T target length.
 
     Attributes:
-        source_tokens: the source tokens, S of them, in the order in which the model reads them.
-        target_tokens: the output tokens, T of them, in the order in which the model writes them.
-        weights: attention weights `(T, S)`: row i holds the weights α_ij of output token i over the source tokens j.
-            Rows may sum to less than one; a row without attention is all zero.
-        source_text: the running text of the source. By default the source tokens joined, without special tokens and
-            with `▁` read as a space; pass it for word tokens and for vocabularies that mark spaces in another way.
-        target_text: the running text of the output, by default derived likewise.
+        source_tokens: S source tokens, in the order in which the model reads them.
+        target_tokens: T output tokens, in the order in which the model writes them.
+        weights: attention weights `(T, S)`. Row i holds the weights α_ij of output token i over the source tokens j.
+            A row may sum to less than 1; a row without attention is zero.
+        source_text: the running text of the source. The default joins the source tokens, without special tokens and
+            with `▁` as a space. Set it for word tokens, and for vocabularies that mark spaces in another way.
+        target_text: the running text of the output; the default is made in the same way.
         title: a heading, such as the language, or the layer and the head.
         caption: a line below the picture, such as the score of the output.
 
     Raises:
-        ValueError: a side has no tokens, a token is not a string, or the weights are not `(T, S)` finite numbers from 0
+        ValueError: a side has no tokens, a token is not a string, or the weights are not finite numbers `(T, S)` from 0
             to 1.
 
     References:
@@ -45,7 +47,7 @@ class Alignment:
     source_tokens: list[str]
     target_tokens: list[str]
     weights: np.ndarray
-    source_text: str = None  # type: ignore[assignment]  # never None when it is made
+    source_text: str = None  # type: ignore[assignment]  # a string after __post_init__
     target_text: str = None  # type: ignore[assignment]
     title: str | None = None
     caption: str | None = None
@@ -53,24 +55,165 @@ class Alignment:
     def __post_init__(self) -> None:
         source_tokens = _tokens("source_tokens", self.source_tokens)
         target_tokens = _tokens("target_tokens", self.target_tokens)
-        derived = {
+        values = {
             "source_tokens": source_tokens,
             "target_tokens": target_tokens,
             "weights": _weights(self.weights, len(target_tokens), len(source_tokens)),
             "source_text": running_text(source_tokens) if self.source_text is None else self.source_text,
             "target_text": running_text(target_tokens) if self.target_text is None else self.target_text,
         }
-        for name, value in derived.items():
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
 
-def running_text(tokens: Sequence[str]) -> str:
-    """Joins tokens into the text they spell, without special tokens and with `▁` as a space."""
-    return "".join(token for token in tokens if token not in _SPECIAL_TOKENS).replace("▁", " ").strip()
+@dataclasses.dataclass(frozen=True, eq=False)
+class AttentionMaps:
+    """The attention of every layer and head of one kind, between the same tokens.
+
+    Axes: L layers, H heads, S source length, T target length.
+
+    Attributes:
+        title: the kind of attention, as a heading.
+        source_tokens: S tokens that are attended to; one column each.
+        target_tokens: T tokens that attend; one row each.
+        weights: attention weights `(L, H, T, S)`.
+        layers: names of the layers; the default is "layer 1" and so on.
+        heads: names of the heads; the default is "head 1" and so on.
+
+    Raises:
+        ValueError: the weights have another shape or are no weights, a side has no tokens, or the number of names is
+            not the number of layers or heads.
+    """
+
+    title: str
+    source_tokens: list[str]
+    target_tokens: list[str]
+    weights: np.ndarray
+    layers: list[str] = None  # type: ignore[assignment]  # a list after __post_init__
+    heads: list[str] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        weights = np.asarray(self.weights)
+        if weights.ndim != 4 or 0 in weights.shape[:2]:
+            raise ValueError(f"`weights` must be of shape `(L, H, T, S)`. Received: shape {weights.shape}")
+        for name, number in (("layers", weights.shape[0]), ("heads", weights.shape[1])):
+            names = getattr(self, name)
+            names = [f"{name[:-1]} {n + 1}" for n in range(number)] if names is None else list(names)
+            if len(names) != number:
+                raise ValueError(f"`{name}` must name {number}. Received: {name}={names}")
+            object.__setattr__(self, name, names)
+        # Every map is an alignment, which checks tokens and weights.
+        maps = [[Alignment(self.source_tokens, self.target_tokens, head) for head in layer] for layer in weights]
+        object.__setattr__(self, "source_tokens", maps[0][0].source_tokens)
+        object.__setattr__(self, "target_tokens", maps[0][0].target_tokens)
+        weights = np.array([[head.weights for head in layer] for layer in maps])
+        weights.flags.writeable = False
+        object.__setattr__(self, "weights", weights)
+
+    def choose(self, layers: str | int = "all", heads: str | int = "all") -> "AttentionMaps":
+        """Keeps some of the layers and heads, see `AttentionGrid.choose`."""
+        of_layers = _chosen("layers", layers, len(self.layers), "last", self.title)
+        weights, names = self.weights[of_layers], [self.layers[index] for index in of_layers]
+        if heads == "mean":
+            name = f"mean of {len(self.heads)} heads" if len(self.heads) > 1 else self.heads[0]
+            return dataclasses.replace(self, weights=weights.mean(1, keepdims=True), layers=names, heads=[name])
+        of_heads = _chosen("heads", heads, len(self.heads), "mean", self.title)
+        of_names = [self.heads[index] for index in of_heads]
+        return dataclasses.replace(self, weights=weights[:, of_heads], layers=names, heads=of_names)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
+class AttentionGrid:
+    """The attention of one text in many small heat maps: layers from top to bottom, heads from left to right.
+
+    Attributes:
+        kinds: `AttentionMaps`, for example of the attention to the source and of the encoder's self-attention. They
+            are drawn one below the other.
+        source_text: the running text of the source; the default joins the first kind's source tokens.
+        target_text: the running text of the output; the default joins the first kind's target tokens.
+        title: a heading.
+        caption: a line below the picture.
+
+    Raises:
+        ValueError: there is nothing to draw.
+    """
+
+    kinds: tuple[AttentionMaps, ...]
+    source_text: str
+    target_text: str
+    title: str | None
+    caption: str | None
+
+    def __init__(
+        self,
+        *kinds: AttentionMaps,
+        source_text: str | None = None,
+        target_text: str | None = None,
+        title: str | None = None,
+        caption: str | None = None,
+    ):
+        if not kinds or not all(isinstance(kind, AttentionMaps) for kind in kinds):
+            raise ValueError(f"There must be at least one AttentionMaps to draw. Received: kinds={kinds!r}")
+        values = {
+            "kinds": kinds,
+            "source_text": running_text(kinds[0].source_tokens) if source_text is None else source_text,
+            "target_text": running_text(kinds[0].target_tokens) if target_text is None else target_text,
+            "title": title,
+            "caption": caption,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def choose(
+        self, layers: str | int = "all", heads: str | int = "all", kinds: Iterable[int] | None = None
+    ) -> "AttentionGrid":
+        """Keeps some of the maps.
+
+        Args:
+            layers: of each kind, "all", "last", or the number of one layer, counted from 1.
+            heads: "all", "mean" for the mean of a layer's heads, or the number of one head, counted from 1.
+            kinds: which kinds to keep, counted from 0; None keeps all.
+
+        Returns:
+            Another grid.
+
+        Raises:
+            ValueError: there is no such layer or head.
+        """
+        kept = self.kinds if kinds is None else [self.kinds[index] for index in kinds]
+        return AttentionGrid(
+            *(kind.choose(layers, heads) for kind in kept),
+            source_text=self.source_text,
+            target_text=self.target_text,
+            title=self.title,
+            caption=self.caption,
+        )
+
+
+Picture = Alignment | AttentionGrid
+
+
+def as_list(pictures: Picture | Iterable[Picture]) -> list[Picture]:
+    """Returns one or several alignments or grids as a list.
+
+    Raises:
+        ValueError: the list is empty, holds something else, or holds alignments and grids together.
+    """
+    if isinstance(pictures, Picture):
+        return [pictures]
+    pictures = list(pictures)
+    if not pictures:
+        raise ValueError("There must be at least one Alignment to draw. Received: an empty list")
+    for picture in pictures:
+        if not isinstance(picture, Picture):
+            raise ValueError(f"What is drawn must be Alignment objects. Received: {type(picture).__name__}")
+    if len({type(picture) for picture in pictures}) > 1:
+        raise ValueError("What is drawn must be either Alignment or AttentionGrid objects. Received: some of both")
+    return pictures
 
 
 def check_drawing(columns: int, vmax: float) -> None:
-    """Checks the two arguments that every picture shares.
+    """Checks the two arguments that all kinds of pictures share.
 
     Raises:
         ValueError: `columns` is below 1, or `vmax` is not above 0 and at most 1.
@@ -79,6 +222,68 @@ def check_drawing(columns: int, vmax: float) -> None:
         raise ValueError(f"`columns` must be at least 1. Received: columns={columns}")
     if not 0 < vmax <= 1:
         raise ValueError(f"`vmax` must be above 0 and at most 1. Received: vmax={vmax}")
+
+
+def both_sides(picture: Picture) -> tuple[list[str], list[str]]:
+    """The source tokens and the target tokens of a picture; of a grid, those of its first kind."""
+    first = picture if isinstance(picture, Alignment) else picture.kinds[0]
+    return first.source_tokens, first.target_tokens
+
+
+def is_of_one_text(picture: Picture) -> bool:
+    """Whether a text attends to itself, as in a language model: both sides have the same tokens and text."""
+    sources, targets = both_sides(picture)
+    return sources == targets and picture.source_text == picture.target_text
+
+
+def notes(picture: Picture) -> list[str]:
+    """The lines below a picture: its caption, and where the source was cut."""
+    tokens, _ = both_sides(picture)
+    cut = ""
+    if unread := _unread(tokens, picture.source_text):
+        shown = unread if len(unread) <= 40 else f"{unread[:39]}…"
+        cut = f"The source was cut after {len(tokens)} tokens. The model did not read “{shown}”."
+    return [note for note in (picture.caption, cut) if note]
+
+
+def running_text(tokens: Sequence[str]) -> str:
+    """Joins tokens into the text they spell, without special tokens and with `▁` as a space."""
+    return "".join(token for token in tokens if token not in _SPECIAL_TOKENS).replace("▁", " ").strip()
+
+
+def _unread(tokens: Sequence[str], text: str) -> str:
+    """The end of a text that its tokens do not spell; empty if they spell all of it, or another text.
+
+    A model cuts a long source at its limit, and only the tokens show it. So this follows them through the text. It
+    keeps several places, because an unknown token and a single byte stand for at most one character.
+    """
+    text = unicodedata.normalize("NFC", text)
+    places = {0}  # how much of the text the tokens so far may have spelt
+    for token in tokens:
+        wild = token in _UNKNOWN_TOKENS or "\\" in token  # a byte that is no character is shown as \\xe2
+        if token in _SPECIAL_TOKENS and not wild:
+            continue
+        spelt = "".join(token.replace("▁", " ").split())
+        # Tokens do not say how many spaces stand before them.
+        starts = {place + len(text[place:]) - len(text[place:].lstrip()) for place in places}
+        places = {place + len(spelt) for place in starts if text.startswith(spelt, place)}
+        if wild:
+            places = {min(start + step, len(text)) for start in starts for step in range(2)}
+    return text[max(places) :].strip() if places else ""
+
+
+def _chosen(name: str, choice: str | int, number: int, word: str, kind: str) -> list[int]:
+    """The indices that a choice means."""
+    if choice == "all":
+        return list(range(number))
+    if choice == "last" == word:
+        return [number - 1]
+    if isinstance(choice, bool) or not isinstance(choice, int) or not 1 <= choice <= number:
+        raise ValueError(
+            f"`{name}` must be 'all', {word!r} or a number from 1 to {number} ({kind.lower()}). "
+            f"Received: {name}={choice!r}"
+        )
+    return [choice - 1]
 
 
 def _tokens(name: str, tokens: Iterable[str]) -> list[str]:
@@ -103,8 +308,8 @@ def _weights(weights: np.ndarray, targets: int, sources: int) -> np.ndarray:
     if weights.shape != (targets, sources):
         swapped = ", which looks transposed" if weights.shape == (sources, targets) else ""
         raise ValueError(
-            f"`weights` must be of shape `(T, S)`, here {(targets, sources)}, one row a target token and one column a "
-            f"source token. Received: shape {weights.shape}{swapped}"
+            f"`weights` must be of shape `(T, S)`, here {(targets, sources)}: a row for each target token, a column "
+            f"for each source token. Received: shape {weights.shape}{swapped}"
         )
     if not np.isfinite(weights).all():
         broken = np.count_nonzero(~np.isfinite(weights))

@@ -1,4 +1,4 @@
-"""How a token is written beside its row or column, so that it can be seen and cannot disturb its surroundings."""
+"""How a token is written beside its row or column: visible, and without effect on the text around it."""
 
 import math
 import unicodedata
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 _DOTTED_CIRCLE = "◌"
 _VISIBLE = {" ": "␣", "\u00a0": "⍽", "\u202f": "⍽", "\n": "↵", "\t": "⇥"}
-# Between letters these two are a part of the spelling in Arabic and Indic scripts, and of many emoji.
+# Between letters these two are part of the spelling in Arabic and Indic scripts, and of many emoji.
 _JOINERS = "\u200c\u200d"
 # Marks of direction that are common in Arabic and Hebrew dates. They act on their neighbours only.
 _HARMLESS_MARKS = "\u200e\u200f\u061c"
 
 
 def label(token: str) -> str:
-    """What to show for a token: something visible, whatever the token holds.
+    """What to show for a token: always something visible.
 
-    A space becomes `␣` (`⍽` where it does not break), a line feed `↵`, a tab `⇥`; a leading combining mark stands on
-    a dotted circle; characters that cannot be seen, or that would turn the text around, become their code point.
+    A space becomes `␣` (a no-break space `⍽`), a line feed `↵`, a tab `⇥`. A leading combining mark stands on a dotted
+    circle. Characters that cannot be seen, or that would change the direction of the text, become their code point.
     """
     if not token:
         return "∅"
@@ -32,9 +32,9 @@ def describe(token: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Running text without control characters and without marks that turn the text around them.
+    """Running text without control characters and without characters that change the direction of text around them.
 
-    What is left keeps its joiners, left-to-right and right-to-left marks, since these are a part of the spelling.
+    Joiners, left-to-right marks and right-to-left marks stay, because they are part of the spelling.
     """
     keep = _JOINERS + _HARMLESS_MARKS
     spaces = str.maketrans("\n\r\t", "   ")
@@ -50,24 +50,24 @@ def is_right_to_left(text: str) -> bool:
 
 
 def width(shown: str) -> float:
-    """Estimates the width of a label in units of the font size; only the browser knows it exactly."""
+    """Estimates the width of a label in units of the font size; only the program that draws it knows it exactly."""
     return sum(map(_character_width, shown))
 
 
 def turns(shown: Sequence[str], room: float) -> list[int]:
-    """Chooses for each label across the top by how many degrees to turn it, so that no two overlap.
+    """Chooses by how many degrees to turn each label above a map, so that no two overlap.
 
-    Labels that fit stay upright. A few long ones among them, such as `</s>` after characters, stand on end. Where
-    long ones are common, as with subwords, all are slanted, which is easier to read.
+    Labels that fit stay upright. A few long ones, such as `</s>` after characters, stand on end. If long labels are
+    common, as with subwords, all are slanted, which is easier to read.
 
     Args:
         shown: the labels, in order.
         room: the width of a column in units of the font size.
 
     Returns:
-        An angle each: 0, 45 or 90.
+        The angle of each label: 0, 45 or 90.
     """
-    # One letter with its marks stays upright however wide it is: it overhangs a little, which its neighbours allow.
+    # One letter with its marks stays upright even if it is wide: it may overlap the empty edge of the next column.
     long = [_letters(text) > 1 and width(text) > 0.95 * room for text in shown]
     if sum(long) > len(shown) / 4:
         return [45] * len(shown)
@@ -75,12 +75,12 @@ def turns(shown: Sequence[str], room: float) -> list[int]:
 
 
 def rise(shown: Sequence[str], angles: Sequence[int]) -> float:
-    """Estimates how far labels across the top reach up when turned, in units of the font size."""
+    """Estimates the height of turned labels above a map, in units of the font size."""
     return max(0.9, *(math.sin(math.radians(angle)) * width(text) for text, angle in zip(shown, angles, strict=True)))
 
 
 def _letters(shown: str) -> int:
-    """Counts the characters of a label that take a place of their own, so neither marks nor joiners."""
+    """Counts the characters of a label without marks and joiners, which take no space."""
     return sum(unicodedata.category(character)[0] != "M" and character not in _JOINERS for character in shown)
 
 

@@ -1,12 +1,10 @@
-"""Alignments as one HTML page: no script, nothing loaded from elsewhere, fonts and shaping left to the browser."""
+"""Attention as one HTML page: no script, nothing loaded from elsewhere, fonts and shaping left to the browser."""
 
 from collections.abc import Iterable
 
-from zoo.pictures.alignment import Alignment, check_drawing
-from zoo.pictures.drawable import Drawable, as_list
+from zoo.pictures.alignment import Alignment, Picture, as_list, check_drawing, is_of_one_text, notes
 from zoo.pictures.labels import is_right_to_left
-from zoo.pictures.svg import drawn
-from zoo.pictures.svg_parts import STYLE, legend, markup
+from zoo.pictures.svg import STYLE, legend, markup, svg
 
 _PAGE_STYLE = """\
 body { margin: 0; padding: 2rem clamp(1rem, 4vw, 3rem) 4rem; background: var(--paper); color: var(--text);
@@ -28,14 +26,11 @@ dd { overflow-wrap: anywhere; white-space: pre-wrap; }
 .map svg { display: block; }
 figcaption { margin-top: .5rem; }"""
 
-_HOW_TO_READ = (
-    "A row is an output token, a column a source token; the more a cell stands out, the larger its attention weight. "
-    "Point at a cell or a label for details."
-)
-_HOW_TO_READ_A_GRID = (
-    "Each map is one head of one layer. A row is a token that attends, a column a token that is attended to; the more "
-    "a cell stands out, the larger its attention weight."
-)
+_MORE_INK = "the darker a cell (in dark mode, the brighter), the larger its attention weight"
+_OF_TWO_TEXTS = f"A row is an output token, a column a source token; {_MORE_INK}."
+_OF_ONE_TEXT = f"A row is a token, a column a token that it attends to; {_MORE_INK}."
+_OF_A_GRID = f"Each map is one head of one layer. A row is a token, a column a token that it attends to; {_MORE_INK}."
+_DETAILS = " Point at a cell or a label for details."
 _RIGHT_TO_LEFT = (
     "The source is written from right to left. Its columns keep the order in which the model reads it: "
     "the first character is the leftmost column."
@@ -43,23 +38,23 @@ _RIGHT_TO_LEFT = (
 
 
 def to_html(
-    alignments: Drawable | Iterable[Drawable],
+    alignments: Picture | Iterable[Picture],
     title: str = "Attention",
     columns: int = 1,
     vmax: float = 1.0,
 ) -> str:
-    """Draws alignments, or grids of many heads, as a page that needs nothing but itself, in light and in dark mode.
+    """Draws alignments, or grids of layers and heads, as a page of one file, in light and in dark mode.
 
     Above each heat map stand the whole source and output as running text, which the browser shapes and directs; the
-    map labels single tokens. If all alignments share their texts, as the heads of a model do, these stand once above
-    them all. Cells below half a percent of full ink are left out.
+    map labels single tokens. If all pictures have the same texts, as the heads of a model do, these stand once at the
+    top. Cells below half a percent of full ink are left out.
 
     Args:
-        alignments: one or several, or grids of heads.
+        alignments: one or several alignments, or grids of heads.
         title: the heading of the page.
-        columns: how many pictures stand side by side, for the layers and heads of a model. With one, every picture
-            has its full size and scrolls if it is too wide; with more, pictures shrink to fit.
-        vmax: the weight drawn in full ink, above 0 and at most 1; anything above it looks the same.
+        columns: how many pictures stand side by side. With 1, every picture has its full size and scrolls if it is too
+            wide; with more, pictures shrink to fit.
+        vmax: the weight drawn in full ink, above 0 and at most 1; larger weights look the same.
 
     Returns:
         The page, to be written as UTF-8.
@@ -70,15 +65,17 @@ def to_html(
     References:
         Bahdanau et al. (2014), Neural Machine Translation by Jointly Learning to Align and Translate, figure 3.
     """
-    alignments = as_list(alignments)
+    pictures = as_list(alignments)
     check_drawing(columns, vmax)
     layout = f"main {{ grid-template-columns: repeat({columns}, minmax(0, 1fr)); }}"
     if columns > 1:
         layout += "\n.map svg { max-width: 100%; height: auto; }"
-    # The heads of a model share their texts, which then stand once, above them all.
-    shared = len({(alignment.source_text, alignment.target_text) for alignment in alignments}) == 1
-    how_to_read = _HOW_TO_READ if isinstance(alignments[0], Alignment) else _HOW_TO_READ_A_GRID
-    figures = "\n".join(_figure(alignment, vmax, with_texts=not shared) for alignment in alignments)
+    shared = len({(picture.source_text, picture.target_text) for picture in pictures}) == 1
+    figures = "\n".join(_figure(picture, vmax, with_texts=not shared) for picture in pictures)
+    if isinstance(pictures[0], Alignment):
+        how_to_read = (_OF_ONE_TEXT if all(map(is_of_one_text, pictures)) else _OF_TWO_TEXTS) + _DETAILS
+    else:
+        how_to_read = _OF_A_GRID
     return f"""\
 <!DOCTYPE html>
 <html lang="en">
@@ -99,7 +96,7 @@ def to_html(
 <svg class="alignment" role="img" aria-label="Scale of the attention weights" width="320" height="20">\
 {legend(vmax, 2)}</svg>
 </header>
-{_texts(alignments[0]) if shared else ""}
+{_texts(pictures[0]) if shared else ""}
 <main>
 {figures}
 </main>
@@ -108,27 +105,24 @@ def to_html(
 """
 
 
-def _texts(alignment: Drawable) -> str:
+def _texts(picture: Picture) -> str:
     # lang="" says that the language is unknown: the page's English must not choose the glyphs of Chinese or Japanese.
-    return f"""\
-<dl>
-<dt>source →</dt><dd dir="auto" lang="">{markup(alignment.source_text)}</dd>
-<dt>output ↓</dt><dd dir="auto" lang="">{markup(alignment.target_text)}</dd>
-</dl>"""
+    texts = {"source →": picture.source_text, "output ↓": picture.target_text}
+    if is_of_one_text(picture):
+        texts = {"text": picture.source_text}
+    rows = (f'<dt>{name}</dt><dd dir="auto" lang="">{markup(text)}</dd>' for name, text in texts.items())
+    return "\n".join(["<dl>", *rows, "</dl>"])
 
 
-def _figure(alignment: Drawable, vmax: float, with_texts: bool) -> str:
-    heading = f'<h2 dir="auto" lang="">{markup(alignment.title)}</h2>\n' if alignment.title else ""
-    notes = "".join(
-        f'<p class="quiet" dir="auto">{markup(note)}</p>\n'
-        for note in (alignment.caption, _RIGHT_TO_LEFT if is_right_to_left(alignment.source_text) else None)
-        if note
-    )
+def _figure(picture: Picture, vmax: float, with_texts: bool) -> str:
+    heading = f'<h2 dir="auto" lang="">{markup(picture.title)}</h2>\n' if picture.title else ""
+    below = [*notes(picture), *([_RIGHT_TO_LEFT] if is_right_to_left(picture.source_text) else [])]
+    caption = "\n".join(f'<p class="quiet" dir="auto">{markup(note)}</p>' for note in below)
     return f"""\
 <figure>
-{heading}{_texts(alignment) if with_texts else ""}
+{heading}{_texts(picture) if with_texts else ""}
 <div class="map" tabindex="0" role="group" aria-label="Heat map">
-{drawn(alignment, vmax, alone=False)}
+{svg(picture, vmax, standalone=False)}
 </div>
-<figcaption>{notes}</figcaption>
+<figcaption>{caption}</figcaption>
 </figure>"""

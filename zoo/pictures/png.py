@@ -1,68 +1,85 @@
-"""Alignments as a Matplotlib figure, for papers.
+"""Attention as a Matplotlib figure, for papers. Only this file needs Matplotlib, and imports it when it draws."""
 
-It needs Matplotlib, as `grid_png` and `fonts` do; all three import it when they draw, so that pages can do without.
-"""
-
+import dataclasses
 import io
-from collections.abc import Callable, Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zoo.pictures.alignment import Alignment, check_drawing
-from zoo.pictures.drawable import Drawable, as_list
-from zoo.pictures.fonts import families_for
-from zoo.pictures.grid_png import grid_figure
-from zoo.pictures.labels import label, readable, rise, turns, width
+from zoo.extras import needs
+from zoo.pictures.alignment import Alignment, Picture, as_list, check_drawing, notes
+from zoo.pictures.labels import label, readable, width
+from zoo.pictures.layout import GAP, HEADING_FONT, TITLE_FONT, Layout, Map, arrange
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
-_CELL = 0.22  # inches, for labels of _FONT points
-_FONT = 9
-_EM = _FONT / 72  # inches
-_PAD = 5  # points between the labels and the map: marks below the line need the room
+_PIXELS = 96  # an inch
+_POINT = 72 / _PIXELS  # of a pixel
+_MARGIN, _BETWEEN, _SCALE_WIDTH, _SCALE_HEIGHT = 8, 28, 44, 88
+_PICTURE_TITLE_FONT, _TITLE_HEIGHT, _NOTE_HEIGHT = 16, 26, 22
+# Families that have many scripts, on Linux, macOS and Windows; and all whose name begins with "Noto Sans".
+_FAMILIES = ("DejaVu Sans", "Arial Unicode MS", "Segoe UI", "Nirmala UI", "Microsoft YaHei", "Malgun Gothic", "Ebrima")
 
 
 def figure(
-    alignments: Drawable | Iterable[Drawable], columns: int = 1, vmax: float = 1.0, fonts: Sequence[str] = ()
+    alignments: Picture | Iterable[Picture], columns: int = 1, vmax: float = 1.0, fonts: Sequence[str] = ()
 ) -> "Figure":
     """Draws alignments as a Matplotlib figure, without touching the state of `pyplot`.
 
     Args:
-        alignments: one or several; each becomes one `Axes`, in order. Or grids of heads, whose maps do.
-        columns: how many pictures stand side by side.
-        vmax: the weight drawn in black, above 0 and at most 1; anything above it looks the same.
+        alignments: one or several alignments, or grids of heads. Every heat map becomes one `Axes`, in order; the last
+            `Axes` is the scale.
+        columns: how many alignments stand side by side; grids stand one below the other.
+        vmax: the weight drawn in black, above 0 and at most 1; larger weights look the same.
         fonts: font families to try first, for example `["Noto Sans CJK SC"]` for the Chinese shapes of characters.
 
     Returns:
         The figure, on an Agg canvas; save it as PNG, PDF or SVG with its own `savefig(..., bbox_inches="tight")`.
 
     Raises:
-        ValueError: there is nothing to draw, an argument is out of range, or no installed font has a character.
+        ValueError: there is nothing to draw, an argument is out of range, or no font has a character.
+        MissingExtraError: Matplotlib is not installed.
 
     References:
         Bahdanau et al. (2014), Neural Machine Translation by Jointly Learning to Align and Translate, figure 3.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    pictures: list[Any] = as_list(alignments)  # which are all of one kind
+    pictures = as_list(alignments)
     check_drawing(columns, vmax)
-    if not isinstance(pictures[0], Alignment):
-        return grid_figure(pictures, vmax, fonts)
-    families = families_for((text for alignment in pictures for text in _texts(alignment)), fonts)
-    places, size = _places(pictures, columns)
-    drawing = Figure(figsize=size, facecolor="white")
+    with needs("pictures"):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+    columns = min(columns, len(pictures)) if isinstance(pictures[0], Alignment) else 1
+    blocks = [_Block(picture, arrange(picture, columns), notes(picture)) for picture in pictures]
+    families = _families([text for block in blocks for text in block.texts()], fonts)
+    rows = [blocks[start : start + columns] for start in range(0, len(blocks), columns)]
+    # In a column of pictures the left edges of the maps are one line; in a row of pictures, the upper edges.
+    lefts = [max(block.maps[0].left for block in blocks[column::columns]) for column in range(columns)]
+    rights = [max(block.right for block in blocks[column::columns]) for column in range(columns)]
+    tops = [max(block.above for block in row) for row in rows]
+    bottoms = [max(block.below for block in row) for row in rows]
+    scale_left = _MARGIN + sum(lefts) + sum(rights) + _BETWEEN * (columns - 1) + 12
+    texts_right = scale_left - 12 - rights[-1] + max(block.texts_right for block in blocks)
+    across = max(scale_left + _SCALE_WIDTH, texts_right) + _MARGIN
+    down = sum(tops) + sum(bottoms) + _BETWEEN * (len(rows) - 1)
+    down = max(down, tops[0] + _SCALE_HEIGHT) + 2 * _MARGIN
+    drawing = Figure(figsize=(across / _PIXELS, down / _PIXELS), facecolor="white")
     FigureCanvasAgg(drawing)
-    for alignment, place in zip(pictures, places, strict=True):
-        image = _draw(drawing.add_axes(place), alignment, vmax, families)
-    _scale(drawing, image, above=places[0])
+    canvas = _Canvas(drawing, across, down, families)
+    for index, block in enumerate(blocks):
+        row, column = divmod(index, columns)
+        # The upper left corner of the cells of the picture's first map.
+        left = _MARGIN + sum(lefts[: column + 1]) + sum(rights[:column]) + _BETWEEN * column
+        top = _MARGIN + sum(tops[: row + 1]) + sum(bottoms[:row]) + _BETWEEN * row
+        canvas.picture(block, left - block.maps[0].left, top - block.above, vmax)
+    canvas.scale(scale_left, _MARGIN + tops[0], vmax)
     return drawing
 
 
 def to_png(
-    alignments: Drawable | Iterable[Drawable],
+    alignments: Picture | Iterable[Picture],
     columns: int = 1,
     vmax: float = 1.0,
     fonts: Sequence[str] = (),
@@ -71,109 +88,155 @@ def to_png(
     """Draws alignments as a PNG.
 
     Args:
-        alignments: one or several, or grids of heads.
-        columns: how many pictures stand side by side.
+        alignments: one or several alignments, or grids of heads.
+        columns: how many alignments stand side by side; grids stand one below the other.
         vmax: the weight drawn in black, above 0 and at most 1.
         fonts: font families to try first.
-        dpi: pixels an inch; a cell is 0.22 inches.
+        dpi: pixels per inch. A cell is 0.09 to 0.23 inches; long sources have small cells.
 
     Returns:
         The bytes of the file.
 
     Raises:
         ValueError: as for `figure`.
+        MissingExtraError: Matplotlib is not installed.
     """
     buffer = io.BytesIO()
     figure(alignments, columns, vmax, fonts).savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
     return buffer.getvalue()
 
 
-def _draw(axes: "Axes", alignment: Alignment, vmax: float, families: dict[str, list[str]]) -> "AxesImage":
-    targets, sources = alignment.weights.shape
-    image = axes.imshow(alignment.weights, cmap="binary", vmin=0, vmax=vmax, interpolation="none", aspect="equal")
-    # A token may hold dollar signs, which are no mathematics here.
-    axes.set_xticks(range(sources), map(label, alignment.source_tokens), fontsize=_FONT, parse_math=False)
-    axes.set_yticks(range(targets), map(label, alignment.target_tokens), fontsize=_FONT, parse_math=False)
-    axes.tick_params(top=False, bottom=False, left=False, labeltop=True, labelbottom=False, pad=_PAD)
-    for tick in [*axes.get_xticklabels(), *axes.get_yticklabels()]:
-        tick.set_fontfamily(families[tick.get_text()])
-    angles = turns([label(token) for token in alignment.source_tokens], room=_CELL / _EM)
-    for tick, angle in zip(axes.get_xticklabels(), angles, strict=True):
-        tick.set_verticalalignment("baseline")
-        if angle:
-            # Turned about the left end of its middle line, which stands over the middle of the column.
-            tick.set(rotation=angle, ha="left", va="center", rotation_mode="anchor")
-    _rule(axes, targets, sources)
-    if alignment.title:
-        _write(axes.set_title, alignment.title, families, fontsize=_FONT + 1, loc="left")
-    if alignment.caption:
-        _write(axes.set_xlabel, alignment.caption, families, fontsize=_FONT - 1, loc="left")
-    return image
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """A picture with its title above and its notes below, measured from the upper left corner of its first map."""
+
+    picture: Picture
+    layout: Layout
+    notes: list[str]
+
+    @property
+    def maps(self) -> list[Map]:
+        return self.layout.maps
+
+    @property
+    def above(self) -> float:
+        return self.maps[0].top + _TITLE_HEIGHT * bool(self.picture.title)
+
+    @property
+    def below(self) -> float:
+        return self.layout.height - self.maps[0].top + _NOTE_HEIGHT * len(self.notes)
+
+    @property
+    def right(self) -> float:
+        return self.layout.width - self.maps[0].left
+
+    @property
+    def texts_left(self) -> float:
+        """Where title and notes begin: at the headings, or else at the map."""
+        return 0 if self.layout.headings else self.maps[0].left
+
+    @property
+    def texts_right(self) -> float:
+        texts = [(self.picture.title or "", _PICTURE_TITLE_FONT), *((note, TITLE_FONT) for note in self.notes)]
+        return self.texts_left - self.maps[0].left + max(size * width(text) for text, size in texts)
+
+    def texts(self) -> list[str]:
+        """All that is written in it."""
+        texts = [self.picture.title or "", *self.notes, *(heading for heading, _ in self.layout.headings)]
+        texts = [readable(text) for text in (*texts, *(each.title for each in self.maps))]
+        return texts + [label(token) for each in self.maps for token in each.source_tokens + each.target_tokens]
 
 
-def _rule(axes: "Axes", targets: int, sources: int) -> None:
-    """Draws hairlines between the cells: in a long row they lead the eye from a cell to its labels."""
-    axes.set_xticks([column + 0.5 for column in range(sources - 1)], minor=True)
-    axes.set_yticks([row + 0.5 for row in range(targets - 1)], minor=True)
-    axes.grid(which="minor", color="0.87", linewidth=0.4)
-    axes.tick_params(which="minor", length=0)
-    axes.spines[:].set(color="0.55", linewidth=0.5)
+class _Canvas:
+    """A figure measured in pixels from its upper left corner."""
+
+    def __init__(self, drawing: "Figure", across: float, down: float, families: list[str]):
+        self.drawing, self.across, self.down, self.families = drawing, across, down, families
+
+    def picture(self, block: _Block, left: float, top: float, vmax: float) -> None:
+        """Draws a picture whose upper left corner is given."""
+        if block.picture.title:
+            self._write(block.picture.title, left + block.texts_left, top + _PICTURE_TITLE_FONT, _PICTURE_TITLE_FONT)
+            top += _TITLE_HEIGHT
+        for heading, baseline in block.layout.headings:
+            self._write(heading, left, top + baseline, HEADING_FONT)
+        for each in block.maps:
+            self._write(each.title, left + each.left, top + each.title_baseline, TITLE_FONT)
+            self._map(each, block.layout, left, top, vmax)
+        for number, note in enumerate(block.notes):
+            baseline = top + block.layout.height + _NOTE_HEIGHT * (number + 0.7)
+            self._write(note, left + block.texts_left, baseline, TITLE_FONT)
+
+    def scale(self, left: float, top: float, vmax: float) -> None:
+        """Draws the scale of the weights."""
+        axes = self._axes(left, top, 8, _SCALE_HEIGHT)
+        shades = [[level / 64] for level in range(65)]
+        axes.imshow(shades, cmap="binary", aspect="auto", origin="lower", extent=(0, 1, 0, 1))
+        axes.yaxis.tick_right()
+        axes.set_xticks([])
+        axes.set_yticks([0, 1], ["0", "1" if vmax == 1 else f"≥ {vmax:g}"])
+        axes.tick_params(labelsize=7, width=0.4, length=2)
+        axes.spines[:].set_linewidth(0.4)
+
+    def _axes(self, left: float, top: float, across: float, down: float) -> "Axes":
+        box = (left / self.across, 1 - (top + down) / self.down, across / self.across, down / self.down)
+        return self.drawing.add_axes(box)
+
+    def _write(self, text: str, left: float, baseline: float, size: float) -> None:
+        # A text may hold dollar signs, which are no mathematics here.
+        style: dict[str, Any] = dict(fontsize=size * _POINT, fontfamily=self.families, parse_math=False)
+        if text:
+            self.drawing.text(left / self.across, 1 - baseline / self.down, readable(text), va="baseline", **style)
+
+    def _map(self, drawn: Map, layout: Layout, left: float, top: float, vmax: float) -> None:
+        (targets, sources), cell = drawn.weights.shape, layout.cell
+        axes = self._axes(left + drawn.left, top + drawn.top, sources * cell, targets * cell)
+        axes.imshow(drawn.weights, cmap="binary", vmin=0, vmax=vmax, interpolation="none", aspect="auto")
+        style: dict[str, Any] = dict(fontsize=layout.font * _POINT, fontfamily=self.families, parse_math=False)
+        axes.set_xticks(range(sources), map(label, drawn.source_tokens), **style)
+        axes.set_yticks(range(len(drawn.target_tokens)), map(label, drawn.target_tokens), **style)
+        axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False, pad=GAP * _POINT)
+        for tick, angle in zip(axes.get_xticklabels(), drawn.angles, strict=True):
+            tick.set(va="baseline")
+            if angle:  # turned about the left end of its middle line, which stands over the middle of the column
+                tick.set(rotation=angle, ha="left", va="center", rotation_mode="anchor")
+        # Hairlines between the cells: in a long row they lead the eye from a cell to its labels.
+        style = dict(color="0.88", linewidth=0.35)
+        axes.vlines([column + 0.5 for column in range(sources - 1)], -0.5, targets - 0.5, **style)
+        axes.hlines([row + 0.5 for row in range(targets - 1)], -0.5, sources - 0.5, **style)
+        axes.spines[:].set(color="0.55", linewidth=0.5)
 
 
-def _write(setter: Callable, text: str, families: dict[str, list[str]], **style) -> None:
-    shown = readable(text)
-    setter(shown, fontfamily=families[shown], parse_math=False, **style)
+def _families(texts: Sequence[str], preferred: Sequence[str]) -> list[str]:
+    """The font families that Matplotlib is to try for each character, in order.
 
-
-def _scale(drawing: "Figure", image: "AxesImage", above: tuple[float, float, float, float]) -> None:
-    """Draws the scale of the weights at the right edge, level with the top of the first picture."""
-    width_in, height_in = drawing.get_size_inches()
-    height = min(1.0, above[3] * height_in) / height_in
-    axes = drawing.add_axes((1 - 0.35 / width_in, above[1] + above[3] - height, 0.08 / width_in, height))
-    _, vmax = image.get_clim()
-    bar = drawing.colorbar(image, cax=axes)
-    bar.set_ticks([0, vmax], labels=["0", f"{vmax:g}" if vmax == 1 else f"≥ {vmax:g}"])
-    bar.outline.set_linewidth(0.4)
-    axes.tick_params(labelsize=_FONT - 2, width=0.4, length=2)
-
-
-def _texts(alignment: Alignment) -> list[str]:
-    texts = [label(token) for token in alignment.source_tokens + alignment.target_tokens]
-    return texts + [readable(text) for text in (alignment.title, alignment.caption) if text]
-
-
-def _places(
-    alignments: Sequence[Alignment], columns: int
-) -> tuple[list[tuple[float, float, float, float]], tuple[float, float]]:
-    """Arranges pictures in columns, all cells of one size: a place for each, and the size of the figure.
-
-    A place is left, bottom, width and height as shares of the figure, the size is in inches.
+    Without this check Matplotlib warns about a character that no font has, and draws an empty box.
     """
-    columns = min(columns, len(alignments))
-    rooms = [_room(alignment) for alignment in alignments]
-    lefts = [max(room[0] for room in rooms[column::columns]) for column in range(columns)]
-    widths = [max(room[1] for room in rooms[column::columns]) for column in range(columns)]
-    starts = range(0, len(rooms), columns)
-    tops = [max(room[2] for room in rooms[start : start + columns]) for start in starts]
-    heights = [max(room[3] for room in rooms[start : start + columns]) for start in starts]
-    across, down = sum(lefts) + sum(widths) + 0.4, sum(tops) + sum(heights)
-    places = []
-    for index, alignment in enumerate(alignments):
-        row, column = divmod(index, columns)
-        targets, sources = alignment.weights.shape
-        left = sum(lefts[: column + 1]) + sum(widths[:column])
-        bottom = down - sum(tops[: row + 1]) - sum(heights[:row]) - targets * _CELL
-        places.append((left / across, bottom / down, sources * _CELL / across, targets * _CELL / down))
-    return places, (across, down)
+    from matplotlib import font_manager
+
+    installed = set(font_manager.get_font_names())
+    noto = sorted(name for name in installed if name.startswith("Noto Sans"))
+    missing, families = set("".join(texts)), []
+    for family in [*preferred, *(name for name in (*_FAMILIES, *noto) if name in installed)]:
+        font = font_manager.findfont(font_manager.FontProperties(family=[family]), fallback_to_default=False)
+        has = missing & set(map(chr, font_manager.get_font(font).get_charmap()))
+        if has or family in preferred:
+            families.append(family)
+            missing -= has
+        if not missing:
+            return families
+    raise ValueError(_no_font(sorted(missing)))
 
 
-def _room(alignment: Alignment) -> tuple[float, float, float, float]:
-    """Estimates the inches for the labels at the left, the map, the labels above, and the map with its caption."""
-    targets, sources = alignment.weights.shape
-    columns = [label(token) for token in alignment.source_tokens]
-    angles = turns(columns, room=_CELL / _EM)
-    height = rise(columns, angles) * _EM
-    left = max(width(label(token)) for token in alignment.target_tokens) * _EM + 0.2
-    overhang = height if 45 in angles else 0.0
-    title, caption = 0.3 if alignment.title else 0.0, 0.3 if alignment.caption else 0.0
-    return left, sources * _CELL + overhang + 0.15, height + title + 0.2, targets * _CELL + caption + 0.1
+def _no_font(missing: list[str]) -> str:
+    shown = ", ".join(f"{each} U+{ord(each):04X} {unicodedata.name(each, '')}".rstrip() for each in missing[:5])
+    hint = (
+        "or install a font that has them, such as Noto Sans (on Debian the packages fonts-noto-core and "
+        "fonts-noto-cjk), and remove Matplotlib's list of fonts (fontlist-*.json in matplotlib.get_cachedir())"
+    )
+    if any(unicodedata.category(character) == "So" and ord(character) > 0xFFFF for character in missing):
+        hint = "Matplotlib cannot draw the colour fonts of emoji"
+    return (
+        f"No font has {len(missing)} of the characters: {shown}{', …' if len(missing) > 5 else ''}. Save the picture "
+        f"as .html or .svg, where the browser chooses fonts; {hint}."
+    )

@@ -1,11 +1,11 @@
-"""Saving pictures: the suffix chooses the kind."""
+"""Saving a picture; the suffix of the file chooses its kind."""
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from zoo.atomic import write_whole
-from zoo.pictures.drawable import Drawable, as_list
+from zoo.pictures.alignment import Picture, as_list
 from zoo.pictures.page import to_html
 from zoo.pictures.png import to_png
 from zoo.pictures.svg import to_svg
@@ -14,31 +14,32 @@ _SUFFIXES = (".html", ".svg", ".png")
 
 
 def save(
-    alignments: Drawable | Iterable[Drawable],
+    alignments: Picture | Iterable[Picture],
     path: str | os.PathLike[str],
     title: str | None = None,
     columns: int = 1,
     vmax: float = 1.0,
 ) -> Path:
-    """Draws alignments into a file, whose suffix chooses the kind of picture.
+    """Draws alignments into a file; its suffix chooses the kind of picture.
 
-    `.html` is a page for any number of pictures in any script. `.svg` holds one picture, with fonts left to whoever
-    shows it. `.png` is drawn here, and needs Matplotlib and installed fonts. The folder is made if need be. The file
-    appears at once and whole: if drawing fails, an older file of that name stays as it was.
+    `.html` is a page for any number of pictures in any script. `.svg` holds one picture. For both, the program that
+    shows them chooses the fonts. `.png` needs Matplotlib (`pip install "attention-zoo[pictures]"`) and a font for
+    every character. Missing folders are made. If drawing fails, an older file of that name stays unchanged.
 
     Args:
-        alignments: one or several, or grids of heads.
+        alignments: one or several alignments, or grids of heads.
         path: where to write; the suffix is one of `.html`, `.svg` and `.png`.
-        title: the heading of a page; the other kinds have none beside the titles of the alignments.
-        columns: how many alignments stand side by side, in a page or a PNG; grids stand one below the other.
+        title: the heading of a page, by default the file's name; the other kinds have no heading.
+        columns: how many pictures stand side by side in a page, and how many alignments in a PNG.
         vmax: the weight drawn in full ink, above 0 and at most 1.
 
     Returns:
         The path written.
 
     Raises:
-        ValueError: the suffix is another, there is nothing to draw, several pictures are asked of an `.svg`, an
-            argument is out of range, or no installed font has a character that a `.png` needs.
+        ValueError: the suffix is another one, there is nothing to draw, there are several pictures for an `.svg`, an
+            argument is out of range, or no font has a character of a `.png`.
+        MissingExtraError: Matplotlib is not installed, for a `.png`.
     """
     path = Path(path)
     suffix = path.suffix.lower()

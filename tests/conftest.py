@@ -1,7 +1,6 @@
 """Fixtures of the whole suite. Keras is imported inside them, so that tests without it start at once."""
 
 import json
-import re
 import sys
 import warnings
 from types import SimpleNamespace
@@ -15,22 +14,6 @@ def pytest_runtest_setup():
     """The same weights and the same dropout whatever ran before: what learns once, learns always."""
     if {"keras", "tensorflow"} <= sys.modules.keys():  # on another backend it would import TensorFlow
         sys.modules["keras"].utils.set_random_seed(0)
-
-
-def pytest_generate_tests(metafunc):
-    """For tests of a page in Markdown, at the path `PAGE` of their module.
-
-    An argument `block` is each of its Python blocks in turn, an argument `link` each path that its text links to.
-    """
-    for argument in {"block", "link"} & set(metafunc.fixturenames):
-        page = metafunc.module.PAGE.read_text(encoding="utf-8")
-        if argument == "block":
-            blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-            metafunc.parametrize("block", blocks, ids=range(len(blocks)))
-        else:
-            prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
-            links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", prose) if "://" not in link}
-            metafunc.parametrize("link", sorted(links - {""}))
 
 
 @pytest.fixture(scope="session")

@@ -1,34 +1,110 @@
-"""The pages beside the README: their links lead somewhere, and what they name is there."""
+"""README and the pages: their Python runs, their recipes are valid, their links, names and commands exist."""
 
 import importlib
 import pathlib
 import re
+import tomllib
 
 import pytest
+import tensorflow as tf
+from typer.testing import CliRunner
+from zoo_training.cli import app
+
+import zoo
 
 ROOT = pathlib.Path(__file__).parent.parent
-NAMES = ("CONTRIBUTING.md", "docs/adding_a_family.md", "benchmarks/notes.md", "CHANGELOG.md")
+NAMES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/notes.md", "zoo/layers/README.md"]
+NAMES += [f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))]
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in NAMES}
+RUN_AS_PROGRAMS = ("README.md", "docs/exported_models.md", "docs/language_models.md", "zoo/layers/README.md")
+
+
+def blocks(name, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGES[name], re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, number) for name in RUN_AS_PROGRAMS for number in range(len(blocks(name, "python")))]
+)
+def test_python_runs(name, number, monkeypatch, tmp_path):
+    for folder in ("saved_models", "docs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks(name, "python")[number], name, "exec"), {})
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name):
-    links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", PAGES[name]) if "://" not in link}
-    assert len(links) > 1 or name not in NAMES[:2]
-    for link in links:
-        assert ((ROOT / name).parent / link).exists(), link
+    prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", PAGES[name], flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)]+)\)", prose):
+        file, _, heading = link.partition("#")
+        if "://" not in link:
+            target = (ROOT / name).parent / file if file else ROOT / name
+            assert target.exists(), link
+            if heading:
+                titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+                assert heading in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, link
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_files_and_names_are_there(name):
-    for path in re.findall(r"`((?:zoo|training|tests|docs)/[\w/]+\.(?:py|md))`", PAGES[name]):
+def test_files_and_names_exist(name):
+    for path in re.findall(r"`((?:zoo|training|tests|docs|benchmarks|deploy)/[\w/]+\.(?:py|md))`", PAGES[name]):
         assert (ROOT / path).exists(), path
     for module, attribute in re.findall(r"`(zoo(?:\.\w+)*)\.(\w+)[`(]", PAGES[name]):
         assert hasattr(importlib.import_module(module), attribute), f"{module}.{attribute}"
 
 
-def test_make_targets_are_there():
-    targets = re.findall(r"`make ([\w-]+)`", PAGES["CONTRIBUTING.md"])
-    assert len(targets) > 4
-    for target in targets:
-        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
+@pytest.mark.parametrize(
+    "command", sorted({command for page in PAGES.values() for command in re.findall(r"\bzoo ([a-z-]+) [A-Zm\[]", page)})
+)
+def test_command_exists(command):
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_make_targets_exist(name):
+    targets = re.findall(r"(?:^|`)make ([a-z-]+)", PAGES[name], re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    assert targets
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/own_data.md", "docs/language_models.md"])
+def test_recipes_are_valid(page, tmp_path):
+    """The recipe that a page writes with `cat`, and what it adds to it as TOML."""
+    from zoo_training.schema.recipe import read_recipe
+
+    [recipe] = re.findall(r"^cat > (?:mine|book)\.toml <<'END'\n(.*?)^END", PAGES[page], re.DOTALL | re.MULTILINE)
+    file = tmp_path / "mine.toml"
+    file.write_text("\n".join([recipe, *blocks(page, "toml")]))
+    assert read_recipe(str(file)).corpus.kind == "text"
+    assert set(tomllib.loads(file.read_text())) >= {"corpus"}
+
+
+def test_readme_is_a_shop_window():
+    assert len(PAGES["README.md"].splitlines()) <= 200
+
+
+class TestReleasedModels:
+    def test_dates(self):
+        dates = zoo.load(ROOT / "saved_models" / "dates" / "1")
+        assert dates(["21 नवंबर 2026", "२१ नवंबर २०२६", "samedi 21 novembre 2026"]) == ["2026-11-21"] * 3
+
+    def test_language_model(self):
+        pydoc = zoo.load(ROOT / "saved_models" / "gpt-pydoc" / "1")
+        [generated] = pydoc.generate(["The yield expression"], max_new_tokens=60, seed=1)
+        assert (generated.tokens, len(generated.text) > 60) == (60, True)
+        manual, mixed = pydoc.score(["The yield expression is evaluated.", "evaluated is The expression yield."])
+        assert manual.perplexity < 0.1 * mixed.perplexity
+
+    @pytest.mark.parametrize("name", ["dates", "gpt-pydoc"])
+    def test_they_are_small_and_servable(self, name):
+        version = ROOT / "saved_models" / name / "1"
+        assert sum(file.stat().st_size for file in version.rglob("*") if file.is_file()) < 5e6
+        assert {"README.md", "metrics.json", "recipe.json"} <= {file.name for file in version.iterdir()}
+        assert zoo.serving.check(version) == []
+        card = (version / "README.md").read_text(encoding="utf-8")
+        signatures = tf.saved_model.load(str(version)).signatures
+        assert [signature for signature in signatures if f"`{signature}`" not in card] == []

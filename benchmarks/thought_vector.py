@@ -78,7 +78,7 @@ def by_bin(evaluation: Evaluation) -> dict[int, Tally]:
     bins: dict[int, Tally] = {}
     for length, tally in evaluation.by_length.items():
         each = bins.setdefault(length // BIN * BIN, Tally())
-        each.right += tally.right
+        each.correct += tally.correct
         each.total += tally.total
     return dict(sorted(bins.items()))
 

@@ -16,7 +16,7 @@ from zoo.tasks.text_generator import TextGenerator
 from zoo.text import START, UNKNOWN, Tokenizer
 
 from .batches.text_windows import Windows, encode, windows_once
-from .cards.generator_card import card
+from .cards import generator_card as card
 from .corpora.texts import Document, TextCorpus
 from .fitting.fit import Prepared
 from .fitting.token_prediction import TokenPrediction

@@ -16,7 +16,7 @@ from zoo.text import Tokenizer
 
 from .batches.bpe_dropout import Sampler
 from .batches.pair_batches import Batches, encode
-from .cards.translator_card import card
+from .cards import translator_card as card
 from .corpora.pairs import PairCorpus, Pairs
 from .fitting.fit import Prepared
 from .learn_tokenizer import learn_tokenizer

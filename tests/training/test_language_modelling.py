@@ -123,8 +123,8 @@ class TestTraining:
         card = (trained / "saved_models" / "adam" / "1" / "README.md").read_text()
         assert "    " + zoo.load("saved_models/adam")([""], max_new_tokens=300, temperature=0.8, seed=0)[0] in card
         assert " --model_name=adam " in card and "curl localhost:8501/v1/models/adam:predict -d" in card
-        (told,) = (line for line in card.splitlines() if line.startswith("Signatures: "))
-        assert all(f"`{name}`" in told for name in Run.load(trained / "runs" / "adam").trained.signatures())
+        signatures = Run.load(trained / "runs" / "adam").trained.signatures()
+        assert all(f"\n| `{name}` | `text`" in card for name in signatures)
         program = re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]
         program = program.replace("PATH/OF/THIS/FOLDER", "saved_models/adam/1").replace('"..."', '"aA"')
         *statements, call = program.strip().splitlines()

@@ -1,4 +1,4 @@
-"""BLEU (Papineni et al. 2002): on texts as they are, and on texts prepared as for published figures."""
+"""BLEU (Papineni et al. 2002) and chrF by sacrebleu, on plain texts and on texts prepared as for published figures."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from zoo.extras import needs
 from ..corpora.corpus import UNSPACED, base_language
 
 _BUCKET = 5  # words
-# Resamples that an interval is estimated from, and how many pairs they may hold together: all are in memory at once.
+# An interval is estimated from 1,000 resamples; from fewer if these would hold too many pairs, since sacrebleu has all
+# of them in memory at once.
 _RESAMPLES, _FEWEST_RESAMPLES, _MOST_RESAMPLED = 1000, 100, 5_000_000
 
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> float:
-    """BLEU of texts as they are, from 0 to 100, by sacrebleu: a number to compare epochs by.
+    """BLEU of plain texts, from 0 to 100: a number to compare epochs by.
 
     Args:
-        hypotheses: what came out.
-        references: what should have, as many.
-        language: the language of both, where it is known, such as `de`.
+        hypotheses: the model's outputs.
+        references: the correct texts, one for each output.
+        language: the language of both, such as `de`; None if unknown.
     """
     return _metric("BLEU", tokenize=_tokenizer(language), force=True).corpus_score(hypotheses, [references]).score
 
@@ -29,21 +30,21 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], language: 
 def scores(
     sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str | None = None
 ) -> dict[str, Any]:
-    """All that is told of the translations of a test set, as `metrics.json` holds it.
+    """The scores of the translations of a test set, as `metrics.json` holds them.
 
-    A score is `{"score", "low", "high", "signature"}`: from 0 to 100, its 95% interval by the bootstrap, and the
-    signature by which sacrebleu says how it was computed.
+    A score is `{"score", "low", "high", "signature"}`: a number from 0 to 100, its 95% interval by the bootstrap, and
+    sacrebleu's signature, which says how it was computed.
 
     Args:
-        sources: what was translated.
-        hypotheses: what came out.
-        references: what should have.
-        language: the language of the references, where it is known, such as `de`.
+        sources: the source texts.
+        hypotheses: the model's outputs.
+        references: the correct texts.
+        language: the language of the references, such as `de`; None if unknown.
 
     Returns:
-        `bleu` and `chrf` of the texts as they are; `bleu_published_style`, BLEU of `published_style`, if the language
-        is known and Moses knows it; and `bleu_by_source_words`, for each range of source lengths, such as `6-10` words,
-        the number of `pairs` and the same kinds of BLEU.
+        `bleu` and `chrf` of the plain texts; `bleu_published_style`, BLEU of `published_style`, if Moses has rules for
+        the language; and `bleu_by_source_words`: for each range of source lengths, such as `6-10` words, the number of
+        `pairs` and both kinds of BLEU.
     """
     styles = {"bleu": (_metric("BLEU", tokenize=_tokenizer(language), force=True), [*hypotheses], [*references])}
     if language is not None and has_published_style(language):
@@ -51,7 +52,7 @@ def scores(
         # As multi-bleu.perl, which published figures are computed by.
         styles["bleu_published_style"] = (_metric("BLEU", tokenize="none", smooth_method="none", force=True), *prepared)
     result = {name: _score(*style) for name, style in styles.items()}
-    result["chrf"] = _score(_metric("CHRF"), [*hypotheses], [*references])
+    result["chrf"] = _score(_chrf(), [*hypotheses], [*references])
     buckets: dict[int, list[int]] = {}
     for row, source in enumerate(sources):
         buckets.setdefault(max(0, len(source.split()) - 1) // _BUCKET, []).append(row)
@@ -64,17 +65,17 @@ def scores(
 
 
 def published_style(texts: Sequence[str], language: str) -> list[str]:
-    """Texts in lower case, with punctuation normalised, and cut into tokens by the rules of Moses.
+    """Texts in lower case, with normalised punctuation, cut into tokens by the rules of Moses.
 
-    It does what lowercase.perl, normalize-punctuation.perl and tokenizer.perl do one after another, which is how the
-    public files `*.lc.norm.tok.*` of Multi30k were made that published figures are computed on.
+    It does what lowercase.perl, normalize-punctuation.perl and tokenizer.perl do one after another. The public files
+    `*.lc.norm.tok.*` of Multi30k, on which published figures are computed, were made in this way.
 
     Args:
-        texts: plain texts, in the case and with the punctuation that they came with.
+        texts: plain texts.
         language: their language, such as `de`.
 
     Returns:
-        For each text its tokens with a space between them; some characters are escaped, as `&apos;` for `'`.
+        The tokens of each text, with spaces between them. Some characters are escaped, such as `'` as `&apos;`.
 
     Raises:
         ValueError: Moses has no rules for the language.
@@ -88,12 +89,12 @@ def published_style(texts: Sequence[str], language: str) -> list[str]:
             f"`language` must be one that Moses has rules for, such as de. Received: language={language!r}"
         )
     normalize, tokenize = _moses(base_language(language))
-    # With its end, as the scripts read a line: one of their rules, on quotes, looks at what follows.
+    # With a line feed, as the scripts read a line: one of their rules for quotes looks at the next character.
     return [tokenize(normalize(f"{text.lower()}\n"), return_str=True) for text in texts]
 
 
 def has_published_style(language: str | None) -> bool:
-    """Whether the language is known, and Moses has rules for it."""
+    """Whether Moses has rules for a language; False if it is unknown."""
     with needs("train"):
         from sacremoses.corpus import NonbreakingPrefixes
 
@@ -113,6 +114,23 @@ def _tokenizer(language: str | None) -> str:
     """How sacrebleu cuts texts of a language into words: Chinese has rules, other unspaced scripts go by character."""
     base = base_language(language or "")
     return "zh" if base == "zh" else "char" if base in UNSPACED else "13a"
+
+
+def _chrf() -> Any:
+    with needs("train"):
+        import sacrebleu
+
+    class Chrf(sacrebleu.CHRF):
+        """chrF whose score is always a Python float.
+
+        sacrebleu gives `float32` for a resample, but the float 0.0 if nothing in it matches; then its mean of both
+        kinds raises a `TypeError`. That happens if nearly all outputs are empty.
+        """
+
+        def _compute_f_score(self, statistics: Any) -> float:
+            return float(super()._compute_f_score(statistics))
+
+    return Chrf()
 
 
 @functools.cache
@@ -139,7 +157,7 @@ def _score(metric: Any, hypotheses: list[str], references: list[str]) -> dict[st
 
 
 def _part(style: tuple[Any, list[str], list[str]], rows: list[int]) -> dict[str, float]:
-    """The score of some of the pairs, whose signature is that of all."""
+    """The score of some of the pairs, without its signature, which is the same as that of all pairs."""
     metric, *texts = style
     part = _score(metric, *([side[row] for row in rows] for side in texts))
     del part["signature"]

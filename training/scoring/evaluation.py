@@ -1,4 +1,4 @@
-"""How good the outputs are: how often they are right, where they go wrong, and for sentences BLEU."""
+"""Scores a translator on pairs of texts: exact matches, mistakes, and BLEU for sentences."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ _SHOWN_MISTAKES = 20
 
 @dataclasses.dataclass
 class Tally:
-    """How many of how many were right."""
+    """How many outputs of a total are correct."""
 
-    right: int = 0
+    correct: int = 0
     total: int = 0
 
     @property
     def rate(self) -> float:
-        """The share of right ones, from 0 to 1."""
-        return self.right / self.total if self.total else 0.0
+        """The share of correct outputs, from 0 to 1."""
+        return self.correct / self.total if self.total else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For `metrics.json`."""
-        return {"exact_match": round(self.rate, 6), "right": self.right, "total": self.total}
+        return {"exact_match": round(self.rate, 6), "right": self.correct, "total": self.total}
 
 
 @dataclasses.dataclass
 class Evaluation:
-    """The result of translating a split and comparing each text with its target.
+    """The result of translating a split and comparing each output with its target.
 
     Attributes:
-        overall: all pairs.
-        by_group: by the corpus' groups, such as the locale; empty where it has none.
-        by_length: by source length in characters.
-        mistakes: the first ones that differ: source, target and what came out.
-        sentences: what `zoo_training.scoring.bleu.scores` says, if the texts are sentences.
+        overall: the count of all pairs.
+        by_group: the counts by the corpus' groups, such as the locale; empty if the corpus has no groups.
+        by_length: the counts by source length in characters.
+        mistakes: source, target and output of the first outputs that differ from their target.
+        sentences: the scores of `zoo_training.scoring.bleu.scores`, if the texts are sentences.
     """
 
     overall: Tally
@@ -72,15 +72,15 @@ def evaluate(
     metric: Literal["bleu", "exact_match"] = "exact_match",
     language: str | None = None,
 ) -> Evaluation:
-    """Translates all sources and compares what comes out with the targets.
+    """Translates all sources and compares the outputs with the targets.
 
     Args:
         model: a `Translator` or an exported `ServableTranslator`.
-        pairs: what to translate, and what should come out.
-        batch_size: how many to translate at once.
-        advance: called with the number of pairs done, for a progress bar.
-        metric: what the task is judged by; with 'bleu' the result has BLEU beside the exact matches.
-        language: the language of the targets, where it is known.
+        pairs: source texts and their targets.
+        batch_size: how many texts are translated at once.
+        advance: a function for a progress bar; it is called with the number of pairs just done.
+        metric: the score of the task; with 'bleu' the result has BLEU beside the exact matches.
+        language: the language of the targets; None if unknown.
     """
     groups: Sequence[str | None] = pairs.groups or [None] * len(pairs)
     outputs = [""] * len(pairs)
@@ -104,13 +104,13 @@ def tally(results: Iterable[tuple[Translation, str, str | None]]) -> Evaluation:
     """Counts (translation, target, group) triples."""
     evaluation = Evaluation(Tally(), collections.defaultdict(Tally), collections.defaultdict(Tally), [])
     for translation, target, group in results:
-        right = translation.text == target
+        correct = translation.text == target
         tallies = [evaluation.overall, evaluation.by_length[len(translation.source)]]
         if group is not None:
             tallies.append(evaluation.by_group[group])
-        for each in tallies:
-            each.right += right
-            each.total += 1
-        if not right and len(evaluation.mistakes) < _SHOWN_MISTAKES:
+        for counted in tallies:
+            counted.correct += correct
+            counted.total += 1
+        if not correct and len(evaluation.mistakes) < _SHOWN_MISTAKES:
             evaluation.mistakes.append({"source": translation.source, "target": target, "output": translation.text})
     return evaluation

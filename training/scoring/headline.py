@@ -1,4 +1,4 @@
-"""What `metrics.json` says of a model, in a line each: the score that its task is judged by first."""
+"""The scores in `metrics.json`, ready to be printed; the most important one first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ _NAMES = {"bleu": "BLEU", "bleu_published_style": "BLEU, published style", "chrf
 
 
 def headlines(metrics: dict[str, Any]) -> dict[str, str]:
-    """The scores by their names, ready to be printed, the most important first.
+    """The scores by their names, the most important first.
 
-    Sentences have BLEU with its 95% interval, as `41.02 [39.6, 42.4]`, and all that is translated has exact match.
-    Running text has the loss of a token, in nats.
+    Translators have exact match, and before it BLEU with its 95% interval, such as `41.02 [39.6, 42.4]`, if the texts
+    are sentences. Language models have the mean loss of a token in nats. If the scoring failed, there are no scores.
     """
+    if "not_scored" in metrics:
+        return {}
     if "metric" in metrics and metrics["metric"] == "loss":
         names = {"loss": "loss", "perplexity": "perplexity", "bits_per_byte": "bits per byte"}
         return {name: f"{metrics[key]:.4f}" for key, name in names.items()}
@@ -21,13 +23,15 @@ def headlines(metrics: dict[str, Any]) -> dict[str, str]:
 
 
 def headline(metrics: dict[str, Any]) -> str:
-    """The most important score and what it is of, as `99.99% exact match on 10,000 test pairs`."""
+    """The most important score and its test set, such as `99.99% exact match on 10,000 test pairs`."""
+    if "not_scored" in metrics:
+        return "not scored"
     name, value = next(iter(headlines(metrics).items()))
     return f"{value} {name} on {scored_on(metrics)}"
 
 
 def scored_on(metrics: dict[str, Any]) -> str:
-    """What the scores are of, as `10,000 test pairs`."""
+    """The size and name of the split, such as `10,000 test pairs`."""
     unit = "tokens" if metrics.get("metric") == "loss" else "pairs"
     return f"{metrics['total']:,} {metrics['split']} {unit}"
 

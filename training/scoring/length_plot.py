@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 _KINDS = {"bleu_published_style": "BLEU (lowercased, tokenised)", "bleu": "BLEU"}
-_LINES, _MARKERS = ("-", "--", "-.", ":"), "osD^vP"  # which tell the models apart without colours, too
+_LINES, _MARKERS = ("-", "--", "-.", ":"), "osD^vP"  # these distinguish the models in black and white
 
 
 def read_scores(folder: pathlib.Path) -> dict[str, Any]:
-    """The scores of a run or of an exported model, whose newest version counts.
+    """The scores of a run, or of the newest version of an exported model.
 
     Raises:
-        FileNotFoundError: the folder holds none.
-        ValueError: they cannot be read, or are none by source length.
+        FileNotFoundError: the folder has no scores.
+        ValueError: the scores cannot be read, or have no BLEU by source length.
     """
     from zoo.serving.layout import newest_version
 
@@ -39,13 +39,13 @@ def read_scores(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def draw(models: dict[str, dict[str, Any]], least: int = 10) -> Figure:
-    """Draws a line a model, with its 95% intervals as a band, and below how many pairs each length has.
+    """Draws one line for each model with its 95% intervals as a band, and below it the number of pairs.
 
-    It is BLEU in the style of published figures if all models have that, else of the texts as they are.
+    The line is BLEU in the style of published figures if all models have it, else BLEU of the plain texts.
 
     Args:
-        models: what `metrics.json` holds, by the name of each model in the legend.
-        least: a range of lengths with fewer pairs is left out.
+        models: the contents of `metrics.json`, by each model's name in the legend.
+        least: ranges of lengths with fewer pairs are left out.
 
     Raises:
         ValueError: the models were scored on different pairs, or no range of lengths has enough of them.
@@ -87,12 +87,12 @@ def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
     """Reads the scores of runs or exported models, and draws them into a file.
 
     Args:
-        folders: of runs or exported models; a line each, called by its model's name.
-        path: a .png, .svg or .pdf file, which appears whole or not at all.
+        folders: folders of runs or of exported models; each becomes a line with its model's name.
+        path: a .png, .svg or .pdf file. If drawing fails, an older file of that name stays unchanged.
 
     Raises:
         FileNotFoundError: a folder has no scores.
-        ValueError: the file's suffix is another, scores are none by source length, or they cannot be compared.
+        ValueError: the suffix is another one, there are no scores by source length, or they cannot be compared.
     """
     with needs("pictures"):
         import matplotlib
@@ -101,12 +101,12 @@ def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
         raise ValueError(f"`path` must end in {', '.join(_SUFFIXES)}. Received: path={str(path)!r}")
     scores = [read_scores(folder) for folder in folders]
     names = [str(each.get("name", folder)) for each, folder in zip(scores, folders, strict=True)]
-    # Models of one name, such as versions, are called by their folders.
+    # Models with the same name, such as two versions of one model, are labelled by their folders.
     labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
     if repeated := sorted({label for label in labels if labels.count(label) > 1}):
         raise ValueError(f"`folders` must hold each model once. Received: {', '.join(repeated)} more than once")
     figure, content, suffix = draw(dict(zip(labels, scores, strict=True))), io.BytesIO(), path.suffix.lower()[1:]
-    # Without dates and random ids the same scores give the same file.
+    # Without dates and random ids, the same scores give the same file.
     metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[suffix]
     with matplotlib.rc_context({"svg.hashsalt": "zoo"}):
         figure.savefig(content, format=suffix, dpi=200, metadata=metadata)
@@ -114,7 +114,7 @@ def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
 
 
 def _common_counts(models: dict[str, dict[str, Any]]) -> dict[str, int]:
-    """How many pairs each range of lengths has, the same for all models."""
+    """The number of pairs in each range of lengths, which must be the same for all models."""
     found = {
         name: {bucket: each["pairs"] for bucket, each in metrics["bleu_by_source_words"].items()}
         for name, metrics in models.items()

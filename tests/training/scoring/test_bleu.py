@@ -9,6 +9,8 @@ import statistics
 from pathlib import Path
 
 import pytest
+import sacrebleu
+from sacrebleu.significance import _bootstrap_resample
 from zoo_training.corpora.pairs import Multi30k
 from zoo_training.scoring import bleu
 from zoo_training.scoring.bleu import corpus_bleu, has_published_style, published_style, scores
@@ -76,7 +78,7 @@ class TestCorpusBleu:
 
 class TestScores:
     def test_both_kinds_against_the_definition(self):
-        texts = made_up(50)
+        texts = made_up(20)
         result = scores(*texts, language="en")
         for kind in ("bleu", "bleu_published_style"):  # lower case and no punctuation: they are the same
             assert result[kind]["score"] == pytest.approx(by_definition(*texts[1:]), abs=0.005)
@@ -122,11 +124,39 @@ class TestScores:
 
 
 class TestIntervals:
+    @pytest.mark.parametrize("matching", [1, 7])
+    def test_where_nothing_matches_in_some_resamples(self, matching):
+        """A model that has learnt nearly nothing: sacrebleu itself fails to average its scores of two types."""
+        references = ["Ein Mann geht die Straße entlang."] * 1000
+        outputs = ["Ein Mann"] * matching + [""] * (1000 - matching)
+        found = scores(["a source"] * 1000, outputs, references)
+        metric = sacrebleu.CHRF()
+        statistics_of_rows = metric._extract_corpus_statistics(outputs, [references])
+        _, resamples = _bootstrap_resample(statistics_of_rows, metric, 1000)
+        wanted = sorted(float(resample.score) for resample in resamples)
+        assert wanted[0] == 0 < wanted[-1]
+        interval, mean = (wanted[974] - wanted[25]) / 2, statistics.mean(wanted)
+        assert found["chrf"]["score"] == round(metric.corpus_score(outputs, [references]).score, 2)
+        assert found["chrf"]["low"] == pytest.approx(max(0, mean - interval), abs=0.006)
+        assert found["chrf"]["high"] == pytest.approx(mean + interval, abs=0.006)
+        assert found["bleu"]["low"] >= 0
+
+    def test_elsewhere_chrf_is_what_sacrebleu_gives(self):
+        _, outputs, references = made_up(40, kept=0.5)
+        metric = sacrebleu.CHRF()
+        wanted = metric.corpus_score(outputs, [references], n_bootstrap=1000)
+        assert scores(references, outputs, references)["chrf"] == {
+            "score": round(wanted.score, 2),
+            "low": pytest.approx(float(wanted._mean - wanted._ci), abs=0.006),
+            "high": pytest.approx(float(wanted._mean + wanted._ci), abs=0.006),
+            "signature": str(metric.get_signature()),
+        }
+
     def test_as_wide_as_by_resampling(self):
-        _, outputs, references = made_up(60, kept=0.7)
+        _, outputs, references = made_up(40, kept=0.7)
         chance, resampled = random.Random(1), []
-        for _ in range(400):
-            rows = chance.choices(range(60), k=60)
+        for _ in range(200):
+            rows = chance.choices(range(40), k=40)
             resampled.append(by_definition([outputs[row] for row in rows], [references[row] for row in rows]))
         deviation = statistics.stdev(resampled)
         score = scores(references, outputs, references, "en")["bleu_published_style"]

@@ -75,7 +75,7 @@ class TestTallies:
         number = _SHOWN_MISTAKES + 10
         result = evaluate(Upper(), Pairs(["a"] * number, ["b"] * number))
         assert len(result.mistakes) == _SHOWN_MISTAKES
-        assert (result.overall.right, result.overall.total) == (0, number)
+        assert (result.overall.correct, result.overall.total) == (0, number)
 
     def test_a_rate_of_nothing(self):
         assert Tally().rate == 0.0

@@ -1,0 +1,188 @@
+"""The model card of an exported model."""
+
+import re
+
+import pytest
+from zoo_training.cards import generator_card, translator_card
+from zoo_training.schema.recipe import read_recipe
+from zoo_training.schema.translator_tables import TranslatorRecipe
+
+from zoo import TextGenerator, Translator
+from zoo.models import GPT, RNNSeq2Seq, Transformer
+from zoo.text import BytePairTokenizer, CharacterTokenizer
+
+METRICS = {
+    "exact_match": 0.98765,
+    "total": 12345,
+    "split": "test",
+    "parameters": 1234567,
+    "training_pairs": 130000,
+    "training_seconds": 98.6,
+    "command": "zoo train dates",
+    "tensorflow": "2.21.0",
+    "keras": "3.15.0",
+    "by_group": {},
+}
+BLEU = {
+    "metric": "bleu",
+    "bleu": {"score": 38.904, "low": 37.54, "high": 40.26, "signature": "nrefs:1|tok:13a"},
+    "chrf": {"score": 63.2, "low": 62.0, "high": 64.0, "signature": "nrefs:1|nc:6"},
+    "exact_match": 0.0821,
+}
+STYLE = {"score": 41.0249, "low": 39.61, "high": 42.4, "signature": "nrefs:1|tok:none"}
+
+
+@pytest.fixture(scope="module")
+def translators():
+    characters, letters = CharacterTokenizer("abcdefg"), CharacterTokenizer("xyz")
+    small = dict(encoder_layers=1, decoder_layers=1)
+    return {
+        "additive": Translator(RNNSeq2Seq(11, 7, units=4), characters, letters),
+        "none": Translator(RNNSeq2Seq(11, 7, attention=None, units=4), characters, letters),
+        "heads": Translator(Transformer(11, 11, 4, 2, 4, **small), characters, characters, beam_size=3),
+    }
+
+
+@pytest.fixture(scope="module")
+def write(translators):
+    def write(kind="additive", name="dates", metrics=(), recipe=None, **changes):
+        recipe = recipe or read_recipe("dates", [f"{key}={value}" for key, value in changes.items()])
+        return translator_card(name, recipe, translators[kind], {**METRICS, **dict(metrics)})
+
+    return write
+
+
+def signatures_of(text):
+    return re.findall(r"^\| `(\w+)` \| `", text, re.MULTILINE)
+
+
+def test_says_what_it_is_what_it_learnt_from_and_how_good_it_is(write):
+    text = write()
+    assert text.startswith("# dates\n\nDates as people write them, in 60 locales, to ISO 8601: ")
+    for row in (
+        "| model | `RNNSeq2Seq`, 1,234,567 parameters |",
+        "| attention | additive |",
+        "| decoding | greedy |",
+        "| corpus | `dates`, 130,000 training pairs |",
+        "| exact match | **98.77%** of 12,345 test pairs |",
+        "| training | 99 s |",
+        "| command | `zoo train dates` |",
+        "| made with | TensorFlow 2.21.0, Keras 3.15.0 |",
+        "- A source longer than 100 tokens is cut off there. A result has at most 11 tokens. An empty text gives an"
+        " empty text.",
+    ):
+        assert f"\n{row}\n" in text
+    assert "It knows the 7 characters of its training sources" in text
+    assert " groups" not in text and "research" not in text and "| to serve |" not in text
+
+
+def test_what_a_server_needs_if_it_was_measured(write):
+    start_up = dict(size=3_040_000, load_seconds=0.31, first_seconds=0.62, later_seconds=0.0024, cores=2)
+    wanted = (
+        "| to serve | 3.0 MB; loaded in 0.3 s, the first text, of at most 16 tokens, in 0.6 s, later ones in 2.4 ms,"
+    )
+    assert wanted + " on 2 cores |\n" in write(metrics={"start_up": start_up})
+
+
+def test_sentences_have_bleu_in_bold_and_how_it_was_computed(write):
+    text = write(metrics={**BLEU, "bleu_published_style": STYLE})
+    rows = (
+        "| BLEU | **38.90 [37.5, 40.3]** of 12,345 test pairs |",
+        "| BLEU, published style | 41.02 [39.6, 42.4] |",
+        "| chrF | 63.20 [62.0, 64.0] |",
+        "| exact match | 8.21% |",
+    )
+    assert "\n".join(["", *rows, ""]) in text
+    assert "BLEU: `nrefs:1|tok:13a`; chrF: `nrefs:1|nc:6`. Published style: " in text
+    assert "as for many published figures: `nrefs:1|tok:none`.\n\n## Use" in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(line.count("|") == 3 for line in table), "a signature's bars would be columns"
+    unknown_language = write(metrics=BLEU)
+    assert "test pairs |\n| chrF |" in unknown_language and "ublished style" not in unknown_language
+
+
+def test_a_failed_scoring_is_said(write):
+    text = write(metrics={"not_scored": "OSError: disk full"})
+    assert "\n| scores | none: the scoring failed, see `metrics.json` |\n" in text and "exact match" not in text
+
+
+def test_a_restricted_corpus_is_said(write):
+    recipe = TranslatorRecipe.model_validate({"corpus": {"kind": "multi30k"}})
+    assert "\n- The texts of Multi30k are for research and education only.\n" in write(recipe=recipe)
+
+
+def test_pieces_of_words():
+    pieces = BytePairTokenizer.learn(["low lower lowest"] * 2, size=268)
+    translator = Translator(RNNSeq2Seq(pieces.size, 7, units=4), pieces, CharacterTokenizer("xyz"))
+    text = translator_card("dates", read_recipe("dates"), translator, METRICS)
+    assert f"- It reads texts as {pieces.size - 4:,} pieces of words, which can spell any text. It answers" in text
+    assert "characters of its training" not in text
+
+
+@pytest.mark.parametrize(
+    ("description", "begins"),
+    [("words.", "# dates\n\nWords.\n\n| | |"), ("", "# dates\n\n| | |"), ("É a", "# dates\n\nÉ a.\n\n| | |")],
+)
+def test_the_description_is_a_sentence_if_there_is_one(write, description, begins):
+    assert write(description=description).startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attention", "signatures"),
+    [
+        ("additive", "additive", {"attention"}),
+        ("none", "none", set()),
+        ("heads", "2 heads", {"attention", "attention_by_head"}),
+    ],
+)
+def test_attention_and_exactly_the_signatures_that_are_exported(write, translators, kind, attention, signatures):
+    text = write(kind)
+    assert f"\n| attention | {attention} |\n" in text
+    assert set(signatures_of(text)) == set(translators[kind].signatures())
+    assert set(signatures_of(text)) == {"serving_default", "generate", "score"} | signatures
+    assert ("| decoding | beam of 3, length penalty" in text) == (kind == "heads")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "path"),
+    [("dates", "dates", "dates"), ("my d\u00e4tes", "'my d\u00e4tes'", "my%20d%C3%A4tes")],
+)
+def test_says_how_it_is_served(write, name, option, path):
+    server, request = re.search(r"```sh\n(.*)\n(.*)\n```", write(name=name)).groups()
+    assert server.startswith("tensorflow_model_server ") and f" --model_name={option} " in server
+    assert request == f"""curl localhost:8501/v1/models/{path}:predict -d '{{"instances": ["..."]}}'"""
+
+
+@pytest.mark.parametrize(
+    ("rates", "told"),
+    [
+        (
+            dict(a=0.5, b=1.0, c=0.25, d=0.999, e=0.6, f=0.7, g=0.8),
+            "7 groups; `metrics.json` has the score of each. Weakest: c 25.0%, a 50.0%, e 60.0%, f 70.0%, g 80.0%.",
+        ),
+        (dict(a=1.0, b=1.0), "2 groups; `metrics.json` has the score of each. None has a mistake."),
+    ],
+)
+def test_the_weakest_groups_first_and_no_perfect_ones(write, rates, told):
+    groups = {group: {"exact_match": rate} for group, rate in rates.items()}
+    assert f"\n- {told}\n" in write(metrics={"by_group": groups})
+
+
+def test_a_language_model():
+    tokenizer = CharacterTokenizer("abc")
+    model = GPT(tokenizer.size, units=4, num_heads=2, num_layers=3, context_length=8, positions="rotary")
+    generator = TextGenerator(model, tokenizer)
+    loss = {"metric": "loss", "loss": 1.5, "perplexity": 4.48169, "bits_per_byte": 2.164, "training_tokens": 9876}
+    text = generator_card("tiny", read_recipe("gpt-pydoc"), generator, {**METRICS, **loss, "split": "validation"})
+    rows = (
+        "| attention | 3 layers of 2 heads, width 4, rotary positions |",
+        "| context | 8 tokens |",
+        "| corpus | `pydoc`, 9,876 training tokens |",
+        "| loss | **1.5000** of 12,345 validation tokens |",
+        "| perplexity | 4.4817 |",
+        "| bits per byte | 2.1640 |",
+    )
+    assert "\n".join(["", *rows, ""]) in text
+    assert "## Sample\n\nFrom an empty prompt, at temperature 0.8, seed 0:\n\n    " in text
+    assert set(signatures_of(text)) == set(generator.signatures())
+    assert "It knows the 3 characters of its training text" in text and "have at most 8 tokens together" in text

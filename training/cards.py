@@ -1,0 +1,220 @@
+"""The model card of an exported model, its `README.md`: what it is, what it learnt from, how good it is, its limits."""
+
+from __future__ import annotations
+
+import shlex
+import urllib.parse
+from typing import Any
+
+from zoo.tasks.text_generator import TextGenerator
+from zoo.tasks.translator import Translator
+from zoo.text import CharacterTokenizer, Tokenizer
+
+from .schema.generator_tables import GeneratorRecipe
+from .schema.translator_tables import TranslatorRecipe
+from .scoring.headline import headlines, scored_on
+
+_SAMPLE = dict(max_new_tokens=300, temperature=0.8, seed=0)
+_WEAKEST_GROUPS = 5
+
+# Each signature: its inputs and outputs.
+_OF_TRANSLATORS = {
+    "serving_default": "`text` -> `text`, `score` (natural logarithm of its probability)",
+    "generate": "`text`, and for each text `max_target_length` and `length_penalty` -> `text`, `score`",
+    "score": "`text`, `target` -> `log_probability` and number of `tokens` of the target",
+    "attention": "`text` -> `source_tokens`, `target_tokens`, `weights`",
+    "attention_by_head": "`text` -> `source_tokens`, `target_tokens`, `weights` of each layer and head, and"
+    " `source_weights` of the encoder",
+}
+_OF_GENERATORS = {
+    "serving_default": "`text` -> the continuation as `text`, its `log_probability` and number of `tokens`",
+    "generate": "`text`, and for each text `max_new_tokens`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,"
+    " `seed` and `stop` -> as `serving_default`",
+    "score": "`text` -> `log_probability`, `tokens`",
+    "attention": "`text` -> `tokens`, and the `weights` with which they attend to the tokens before them",
+    "attention_by_head": "`text` -> `tokens`, and the `weights` of each layer and head",
+}
+
+
+def translator_card(name: str, recipe: TranslatorRecipe, translator: Translator, metrics: dict[str, Any]) -> str:
+    """The card of a translator, as Markdown."""
+    model = translator.model
+    attention = getattr(model, "attention", f"{getattr(model, 'num_heads', '')} heads") or "none"
+    decoding = f"beam of {translator.beam_size}, length penalty {translator.length_penalty:g}"
+    facts = {
+        "attention": attention,
+        "decoding": "greedy" if translator.beam_size == 1 else decoding,
+        "corpus": f"`{recipe.corpus.kind}`, {metrics['training_pairs']:,} training pairs",
+    }
+    limits = [
+        f"A source longer than {recipe.lengths.max_source} tokens is cut off there. A result has at most"
+        f" {recipe.lengths.max_target} tokens. An empty text gives an empty text.",
+        f"{_vocabulary(translator.source_tokenizer, 'training sources')} It answers any input, also input outside its"
+        " task: look at the score.",
+    ]
+    return _card(
+        name,
+        recipe,
+        translator,
+        metrics,
+        facts,
+        about=_how_scored(metrics),
+        outputs="text, score",
+        signatures=_OF_TRANSLATORS,
+        limits=[*limits, *_licence(recipe), *_weakest(metrics)],
+    )
+
+
+def generator_card(name: str, recipe: GeneratorRecipe, generator: TextGenerator, metrics: dict[str, Any]) -> str:
+    """The card of a language model, as Markdown."""
+    model = generator.model
+    facts = {
+        "attention": f"{model.num_layers} layers of {model.num_heads} heads, width {model.units},"
+        f" {model.positions} positions",
+        "context": f"{generator.context_length:,} tokens",
+        "corpus": f"`{recipe.corpus.kind}`, {metrics['training_tokens']:,} training tokens",
+    }
+    about = [
+        "Each token of the split was predicted once, from the tokens before it in a window of the model's context. The"
+        " loss is the mean negative log-likelihood in nats.",
+        "",
+        "## Sample",
+        "",
+        f"From an empty prompt, at temperature {_SAMPLE['temperature']:g}, seed {_SAMPLE['seed']}:",
+        "",
+        *(f"    {line}".rstrip() for line in generator([""], **_SAMPLE)[0].split("\n")),
+    ]
+    limits = [
+        f"A prompt and its continuation have at most {generator.context_length:,} tokens together, a start token"
+        " included. Of a longer prompt the model reads the end.",
+        f"{_vocabulary(generator.tokenizer, 'training text')} Its texts read like its training text; they need not be"
+        " true.",
+    ]
+    return _card(
+        name,
+        recipe,
+        generator,
+        metrics,
+        facts,
+        about=about,
+        outputs="text, log_probability, tokens",
+        signatures=_OF_GENERATORS,
+        limits=[*limits, *_licence(recipe)],
+    )
+
+
+def _card(
+    name: str,
+    recipe: TranslatorRecipe | GeneratorRecipe,
+    task: Translator | TextGenerator,
+    metrics: dict[str, Any],
+    facts: dict[str, str],
+    about: list[str],
+    outputs: str,
+    signatures: dict[str, str],
+    limits: list[str],
+) -> str:
+    """The parts that all cards share, with those of a task between them."""
+    description = recipe.description
+    scores = headlines(metrics)
+    if scores:
+        first = next(iter(scores))
+        scores[first] = f"**{scores[first]}** of {scored_on(metrics)}"
+    rows = {
+        "model": f"`{type(task.model).__name__}`, {metrics['parameters']:,} parameters",
+        **facts,
+        **(scores or {"scores": "none: the scoring failed, see `metrics.json`"}),
+        "training": f"{metrics['training_seconds']:.0f} s",
+        "command": f"`{metrics['command']}`",
+        "made with": f"TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']}",
+        **_serving(metrics),
+    }
+    lines = [
+        f"# {name}",
+        "",
+        *([f"{description[:1].upper()}{description[1:].removesuffix('.')}.", ""] if description else []),
+        "| | |",
+        "|---|---|",
+        *(f"| {key} | {fact} |" for key, fact in rows.items()),
+        "",
+        *([*about, ""] if about else []),
+        "## Use",
+        "",
+        "Any program that loads SavedModels runs it; no package beside TensorFlow is needed.",
+        "",
+        "```python",
+        "import tensorflow as tf",
+        "",
+        'model = tf.saved_model.load("PATH/OF/THIS/FOLDER")',
+        f'model.signatures["serving_default"](text=tf.constant(["..."]))  # {outputs}',
+        "```",
+        "",
+        "TensorFlow Serving takes the folder above this one, which holds the versions. Its path must be absolute:",
+        "",
+        "```sh",
+        f"tensorflow_model_server --rest_api_port=8501 --model_name={shlex.quote(name)}"
+        " --model_base_path=/PATH/OF/THE/FOLDER/ABOVE",
+        f"curl localhost:8501/v1/models/{urllib.parse.quote(name, safe='')}:predict"
+        """ -d '{"instances": ["..."]}'""",
+        "```",
+        "",
+        "| signature | inputs -> outputs, one of each for every text |",
+        "|---|---|",
+        *(f"| `{each}` | {signatures[each]} |" for each in task.signatures()),
+        "",
+        "## Limits",
+        "",
+        *(f"- {limit}" for limit in limits),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _serving(metrics: dict[str, Any]) -> dict[str, str]:
+    """What a server needs, if it was measured, and why the model decodes without packed weights, if it does."""
+    rows = {}
+    if measured := metrics.get("start_up"):
+        rows["to serve"] = (
+            f"{measured['size'] / 1e6:.1f} MB; loaded in {measured['load_seconds']:.1f} s, the first text, of at most"
+            f" 16 tokens, in {measured['first_seconds']:.1f} s, later ones in {measured['later_seconds'] * 1e3:.1f} ms,"
+            f" on {measured['cores']} cores"
+        )
+    return rows
+
+
+def _how_scored(metrics: dict[str, Any]) -> list[str]:
+    """A paragraph on how BLEU was computed, if it was."""
+    if "bleu" not in metrics:
+        return []
+    told = (
+        "BLEU and chrF are computed by sacrebleu on the plain texts; 95% intervals by the bootstrap are in brackets."
+        f" BLEU: `{metrics['bleu']['signature']}`; chrF: `{metrics['chrf']['signature']}`."
+    )
+    if style := metrics.get("bleu_published_style"):
+        told += (
+            " Published style: both sides in lower case, with normalised punctuation, cut into tokens by the rules of"
+            f" Moses, as for many published figures: `{style['signature']}`."
+        )
+    return [told]
+
+
+def _vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
+    """A sentence on the texts that a tokenizer can read."""
+    if isinstance(tokenizer, CharacterTokenizer):
+        return f"It knows the {tokenizer.size - 4:,} characters of its {learnt_from}; it reads others as unknown."
+    return f"It reads texts as {tokenizer.size - 4:,} pieces of words, which can spell any text."
+
+
+def _licence(recipe: TranslatorRecipe | GeneratorRecipe) -> list[str]:
+    return [recipe.corpus.licence] if recipe.corpus.licence else []
+
+
+def _weakest(metrics: dict[str, Any]) -> list[str]:
+    """A line on the groups with most mistakes, if there are groups."""
+    groups = metrics.get("by_group")
+    if not groups:
+        return []
+    weak = sorted((score["exact_match"], group) for group, score in groups.items() if score["exact_match"] < 1)
+    listed = ", ".join(f"{group} {rate:.1%}" for rate, group in weak[:_WEAKEST_GROUPS])
+    judged = f"Weakest: {listed}." if weak else "None has a mistake."
+    return [f"{len(groups)} groups; `metrics.json` has the score of each. {judged}"]

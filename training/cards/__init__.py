@@ -1,1 +1,0 @@
-"""The card of an exported model, its README."""

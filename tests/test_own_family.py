@@ -1,50 +1,69 @@
-"""Families that are none of the zoo's, with no more than the page on adding one asks for."""
+"""Families that are none of the zoo's, tested by one import; and that these tests catch a family that is broken."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 
 import zoo
-from zoo.text import CharacterTokenizer
-
-SOURCE, TARGET = CharacterTokenizer("abc"), CharacterTokenizer("xyz1")
+from zoo.models import Family
+from zoo.testing import FamilyTests
 
 
 @keras.saving.register_keras_serializable(package="tests")
-class BagOfWords(keras.Model):
-    """What follows a token, given the mean of the source's embeddings."""
+class BagOfWords(Family):
+    """What follows a token, given the mean of the source's embeddings: attention that is the same everywhere."""
 
-    def __init__(self, source_size, target_size, units=5, name=None):
+    has_attention = True
+
+    def __init__(self, source_vocabulary_size, target_vocabulary_size, units=5, dtype=None, name=None, trainable=True):
+        # Layers.
+        self.words = keras.layers.Embedding(source_vocabulary_size, units, dtype=dtype)
+        self.tokens = keras.layers.Embedding(target_vocabulary_size, units, dtype=dtype)
+        self.output_layer = keras.layers.Dense(target_vocabulary_size, dtype=dtype)
+
+        # Graph.
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        words = keras.layers.Embedding(source_size, units)
-        tokens = keras.layers.Embedding(target_size, units)
-        output = keras.layers.Dense(target_size)
-        hidden = tokens(target) + self.mean(words(source), source)[:, None]
-        super().__init__({"source": source, "target": target}, output(hidden), name=name)
-        self.source_size, self.target_size, self.units = source_size, target_size, units
-        self.words, self.tokens, self.output_layer = words, tokens, output
+        memory, _ = self.begin(source)
+        hidden = self.read(target) + memory["mean"][:, None]  # (B, T, D)
+        logits = self.logits(hidden)  # (B, T, V)
+        super().__init__({"source": source, "target": target}, logits, hidden, dtype=dtype, name=name)
+
+        # Config.
+        self.source_vocabulary_size = source_vocabulary_size
+        self.target_vocabulary_size = target_vocabulary_size
+        self.units = units
+
+    def read(self, target):
+        return self.tokens(target)
+
+    def logits(self, hidden):
+        return ops.cast(self.output_layer(hidden), "float32")
+
+    def weights_of(self, source):
+        known = ops.cast(source != 0, "float32")
+        return known / ops.maximum(ops.sum(known, axis=1, keepdims=True), 1)  # (B, S)
 
     def begin(self, source):
-        return self.mean(self.words(source), source), ()
+        weights = self.weights_of(source)
+        words = self.words(source)  # (B, S, D)
+        mean = ops.sum(ops.cast(weights[..., None], words.dtype) * words, axis=1)
+        return {"mean": mean, "weights": weights}, ()
 
     def step(self, tokens, position, memory, cache):
-        return self.output_layer(self.tokens(tokens) + memory[:, None]), cache, None
+        logits = self.logits(self.tokens(tokens) + memory["mean"][:, None])  # (B, K, V)
+        shape = (*ops.shape(tokens), ops.shape(memory["weights"])[1])
+        return logits, cache, ops.broadcast_to(memory["weights"][:, None], shape)
 
-    def get_config(self):
-        sizes = ("source_size", "target_size", "units", "name")
-        return {name: getattr(self, name) for name in sizes}
-
-    @staticmethod
-    def mean(embedded, ids):
-        known = keras.ops.cast(ids != 0, "float32")[..., None]
-        return keras.ops.sum(known * embedded, axis=1) / keras.ops.maximum(keras.ops.sum(known, axis=1), 1)
+    def output_weights(self):
+        return ops.transpose(self.output_layer.kernel), self.output_layer.bias
 
 
 @keras.saving.register_keras_serializable(package="tests")
 class Bigrams(keras.Model):
-    """A language model: what follows a token, whatever stands before it."""
+    """A language model without the zoo's base class: what follows a token, whatever stands before it."""
 
     def __init__(self, size, units=5, name=None):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
@@ -62,63 +81,181 @@ class Bigrams(keras.Model):
         return {name: getattr(self, name) for name in ("size", "units", "name")}
 
 
-@pytest.fixture(scope="module")
-def translator(randomize):
-    model = randomize(BagOfWords(SOURCE.size, TARGET.size), scale=2.0)
-    return zoo.Translator(model, SOURCE, TARGET, max_target_length=6, beam_size=2)
+class TestBagOfWords(FamilyTests):
+    def make_model(self):
+        return BagOfWords(source_vocabulary_size=11, target_vocabulary_size=9)
 
 
-def test_it_translates_and_says_the_same_when_it_is_saved_and_exported(translator, tmp_path):
-    texts = ["abc", "", "c", "bbb"]
-    found = translator.translate(texts)
-    assert len({each.text for each in found}) > 2
-    assert zoo.load(translator.save(tmp_path / "saved")).translate(texts) == found
-    version = zoo.serving.export(translator, tmp_path / "exported")
-    assert not zoo.serving.check(version)
-    assert zoo.load(version).translate(texts) == found
-    assert set(tf.saved_model.load(str(version)).signatures) == {"serving_default", "generate"}
+class TestBigrams(FamilyTests):
+    weight_scale = 2.0
+
+    def make_model(self):
+        return Bigrams(9)
+
+    def tokenizers(self):
+        return [zoo.text.CharacterTokenizer("abcde")]
 
 
-def test_its_steps_are_its_model(translator):
-    ids = tf.constant([[2, 4, 6, 3], [2, 7, 3, 0]])
-    source = SOURCE.tokenize(["ab", "c"], add_end=True)
-    memory, cache = translator.model.begin(source)
-    steps = []
-    for position in range(4):
-        logits, cache, _ = translator.model.step(ids[:, position : position + 1], position, memory, cache)
-        steps.append(logits[:, 0])
-    np.testing.assert_allclose(np.stack(steps, 1), translator.model({"source": source, "target": ids}), atol=1e-5)
+# One fault for every test of the suite, and which test must find it.
 
 
-def test_it_tells_what_it_cannot_do(translator):
-    with pytest.raises(ValueError, match="no attention to show"):
-        translator.attend(["a"])
+class InBfloat16(BagOfWords):
+    def logits(self, hidden):
+        return self.output_layer(hidden)
+
+
+class DividedByZero(BagOfWords):
+    def weights_of(self, source):
+        known = ops.cast(source != 0, "float32")
+        return known / ops.sum(known, axis=1, keepdims=True)
+
+
+class OfPadding(BagOfWords):
+    def weights_of(self, source):
+        everything = ops.ones_like(ops.cast(source, "float32"))
+        return everything / ops.sum(everything, axis=1, keepdims=True)
+
+
+class OfNeighbours(BagOfWords):
+    def read(self, target):
+        tokens = self.tokens(target)
+        return tokens - ops.mean(tokens, axis=0, keepdims=True)
+
+
+class OfTheFuture(BagOfWords):
+    def read(self, target):
+        tokens = self.tokens(target)
+        return tokens + ops.roll(tokens, -1, axis=1)
+
+
+class DeafToTheFirst(BagOfWords):
+    def weights_of(self, source):
+        weights = super().weights_of(source)
+        places = ops.cumsum(ops.ones_like(weights), axis=1)
+        return weights * ops.cast(places > 1, "float32")
+
+
+class Forgetful(BagOfWords):
+    def step(self, tokens, position, memory, cache):
+        return super().step(tokens, position, {**memory, "mean": memory["mean"] * 0}, cache)
+
+
+class OfOneHypothesis(BagOfWords):
+    def step(self, tokens, position, memory, cache):
+        logits, cache, weights = super().step(tokens, position, memory, cache)
+        return logits[:, :1] + 0 * logits, cache, weights
+
+
+class WithoutAGraph(BagOfWords):
+    def step(self, tokens, position, memory, cache):
+        return super().step(tokens, position, memory, cache) if bool(ops.any(tokens > 0)) else None
+
+
+class FaintAttention(BagOfWords):
+    def step(self, tokens, position, memory, cache):
+        logits, cache, weights = super().step(tokens, position, memory, cache)
+        return logits, cache, weights / 2
+
+
+class MapsOfPadding(BagOfWords):
+    def attention_maps(self, source, target):
+        shape = (len(source), 1, 1, target.shape[1], source.shape[1])
+        return ops.ones(shape) / shape[-1], ops.ones((*shape[:3], shape[4], shape[4])) / shape[-1]
+
+
+class Severed(BagOfWords):
+    def read(self, target):
+        return ops.stop_gradient(self.tokens(target))
+
+
+class NeverLearning(BagOfWords):
+    def logits(self, hidden):
+        return ops.stop_gradient(super().logits(hidden)) + 0 * super().logits(hidden)
+
+
+class OtherOutputWeights(BagOfWords):
+    def output_weights(self):
+        weights, bias = super().output_weights()
+        return weights, bias + 1
+
+
+class WithoutUnits(BagOfWords):
+    def get_config(self):
+        return {name: value for name, value in super().get_config().items() if name != "units"}
+
+
+class NeverRegistered(BagOfWords):
+    def get_config(self):
+        return super().get_config()
+
+
+class CoarseSteps(BagOfWords):
+    def step(self, tokens, position, memory, cache):
+        logits, cache, weights = super().step(tokens, position, memory, cache)
+        coarse = ops.cast(self.compute_dtype == "bfloat16", "float32")
+        return logits * (1 - coarse / 4), cache, weights
+
+
+class InPython(BagOfWords):
+    def step(self, tokens, position, memory, cache):
+        logits, cache, weights = super().step(tokens, position, memory, cache)
+        same = tf.numpy_function(lambda array: array, [logits], tf.float32)
+        return tf.ensure_shape(same, logits.shape), cache, weights
+
+
+FAULTS = [
+    (InBfloat16, "test_lower_precision", "logits are .*bfloat16"),
+    (CoarseSteps, "test_lower_precision", "off by"),
+    (DividedByZero, "test_it_gives_logits_in_float32_of_any_batch_and_length", "not all logits are finite"),
+    (OfPadding, "test_rows_and_padding_change_nothing", "off by"),
+    (OfNeighbours, "test_rows_and_padding_change_nothing", "off by"),
+    (OfTheFuture, "test_a_token_changes_nothing_before_it", "off by"),
+    (DeafToTheFirst, "test_every_source_token_matters_to_its_row", "source token 0 is ignored"),
+    (Forgetful, "test_steps_give_the_one_shot_pass", "off by"),
+    (OfOneHypothesis, "test_hypotheses_are_independent_and_can_be_reordered", "off by"),
+    (WithoutAGraph, "test_it_decodes_in_a_graph_of_unknown_sizes", "Using a symbolic `tf.Tensor` as a Python `bool`"),
+    (FaintAttention, "test_attention_weights_of_a_step", "off by 0.5"),
+    (MapsOfPadding, "test_attention_maps", "padding is attended to"),
+    (Severed, "test_gradients_reach_every_weight", "gets no gradient"),
+    (NeverLearning, "test_it_learns", "losses"),
+    (OtherOutputWeights, "test_the_last_product_can_be_taken_off", "off by 1"),
+    (WithoutUnits, "test_its_configuration_makes_it_again", r"leaves out \['units'\]"),
+    (NeverRegistered, "test_a_saved_model_is_loaded_as_it_was", "Could not locate class 'NeverRegistered'"),
+    (InPython, "test_an_export_says_the_same", "EagerPyFunc|PyFunc"),
+]
+
+
+@pytest.mark.parametrize(("family", "test", "message"), FAULTS, ids=lambda part: getattr(part, "__name__", ""))
+def test_a_broken_family_is_found(family, test, message):
+    class Suite(FamilyTests):
+        def make_model(self):
+            return family(source_vocabulary_size=11, target_vocabulary_size=9)
+
+    with pytest.raises((AssertionError, TypeError), match=message):
+        getattr(Suite(), test)()
+
+
+def test_every_test_of_the_suite_has_a_fault_to_find():
+    assert {name for name in dir(FamilyTests) if name.startswith("test_")} == {test for _, test, _ in FAULTS}
+
+
+# What tasks say of a family that lacks an optional part.
+
+
+def test_a_task_says_which_part_is_missing():
+    model, tokenizers = TestBigrams().model, TestBigrams().tokenizers()
+    generator = zoo.TextGenerator(model, *tokenizers, context_length=12)
     with pytest.raises(ValueError, match="`score` needs a model with `without_logits`"):
-        translator.score(["a"], ["x"])
-
-
-@pytest.fixture(scope="module")
-def generator(randomize):
-    return zoo.TextGenerator(randomize(Bigrams(TARGET.size), scale=2.0), TARGET, context_length=12)
-
-
-def test_a_language_model_goes_on_and_says_the_same_when_it_is_saved_and_exported(generator, tmp_path):
-    texts, settings = ["xy", "", "1z1"], {"seed": 1, "max_new_tokens": 6, "temperature": [1.0, 0.5, 2.0]}
-    found = generator.generate(texts, **settings)
-    assert len({each.text for each in found}) > 1
-    assert zoo.load(generator.save(tmp_path / "saved"))(texts, **settings) == [each.text for each in found]
-    version = zoo.serving.export(generator, tmp_path / "exported")
-    assert not zoo.serving.check(version)
-    assert zoo.load(version)(texts, **settings) == [each.text for each in found]
-    assert set(tf.saved_model.load(str(version)).signatures) == {"serving_default", "generate"}
-
-
-def test_a_language_model_tells_what_it_cannot_do(generator):
-    with pytest.raises(ValueError, match="`score` needs a model with `without_logits`"):
-        generator.score(["x"])
+        generator.score(["a"])
     with pytest.raises(ValueError, match="needs one with `attention_maps`"):
-        generator.attend(["x"])
+        generator.attend(["a"])
     with pytest.raises(ValueError, match="`context_length` must be given"):
-        zoo.TextGenerator(generator.model, TARGET)
+        zoo.TextGenerator(model, *tokenizers)
     with pytest.raises(ValueError, match="`context_length` must be at least 2"):
-        zoo.TextGenerator(generator.model, TARGET, context_length=1)
+        zoo.TextGenerator(model, *tokenizers, context_length=1)
+
+
+def test_attention_of_a_familys_own_is_shown():
+    translator = zoo.Translator(TestBagOfWords().model, *TestBagOfWords().tokenizers(), max_target_length=6)
+    (alignment,) = translator.attend(["ab"])
+    np.testing.assert_allclose(alignment.weights, 1 / 3, rtol=1e-6)  # two letters and the end

@@ -5,12 +5,13 @@
 - `zoo.TextGenerator`: a language model with its tokenizer, a text in and how it goes on out.
 - `zoo.load`: what was saved or exported, ready to be called.
 - `zoo.serving`, `zoo.decoding`, `zoo.text`, `zoo.pictures`: the parts between.
+- `zoo.testing`: test suites for your own families.
 """
 
 import importlib
 
 _HOMES = {"TextGenerator": "zoo.tasks.text_generator", "Translator": "zoo.tasks.translator", "load": "zoo.loading"}
-_PACKAGES = ("decoding", "layers", "models", "pictures", "serving", "text")
+_PACKAGES = ("decoding", "layers", "models", "pictures", "serving", "testing", "text")
 
 __all__ = ["TextGenerator", "Translator", "load"]
 

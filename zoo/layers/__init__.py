@@ -14,6 +14,7 @@ from zoo.layers.feed_forward import FeedForward
 from zoo.layers.learned_positional_embedding import LearnedPositionalEmbedding
 from zoo.layers.maxout_readout import MaxoutReadout
 from zoo.layers.multi_head_attention import MultiHeadAttention
+from zoo.layers.reversible_embedding import ReversibleEmbedding
 from zoo.layers.rotary_embedding import RotaryEmbedding
 from zoo.layers.scored_attention import ScoredAttention
 from zoo.layers.self_attention import SelfAttention
@@ -35,6 +36,7 @@ __all__ = [
     "LearnedPositionalEmbedding",
     "MaxoutReadout",
     "MultiHeadAttention",
+    "ReversibleEmbedding",
     "RotaryEmbedding",
     "ScoredAttention",
     "SelfAttention",

@@ -1,59 +1,140 @@
-"""What the families of models have in common."""
+"""What all families of models share."""
+
+import inspect
+from typing import Any, Self
 
 import keras
+from keras import KerasTensor, ops
 
 from zoo.layers.checks import check_choice
 
-_TIES = ("none", "target", "all")
-
 
 class Family(keras.Model):
-    """A functional model from ids to logits, whose constructor's arguments are its attributes and its configuration.
+    """A functional model from ids to logits: the base of all families.
+
+    A subclass builds its layers and its graph in `__init__`, calls this constructor, and sets an attribute for each of
+    its own arguments. `get_config` follows from the signature, and a `.keras` file also keeps what was changed in
+    single layers: `trainable`, quantisation, LoRA.
+
+    For a copy, write `type(model).from_config(model.get_config())`. `keras.models.clone_model` calls no `get_config`
+    of a functional model, so it gives Keras' plain class, without `begin` and `step`.
+
+    Decoding with ids needs no tokenizer: see `zoo.decoding`, such as `zoo.decoding.greedy(model, ids, limits)`.
+
+    Axes: B batch, T length, D width, V vocabulary.
 
     Args:
-        inputs: the graph's input, or a dict of them by their names.
-        hidden: what its last product, that with the vocabulary, is made of: rows `(B, T, D)`.
-        logits: its output `(B, T, V)`.
-        config: the constructor's arguments but for `dtype`, `name` and `trainable`.
+        inputs: the input of the graph, or a dict of inputs by name.
+        outputs: the logits `(B, T, V)`.
+        hidden: the input of the last product, that with the vocabulary, `(B, T, D)`; None for a model without
+            `without_logits`.
         dtype: the policy that all layers compute in.
         name: name of the model.
         trainable: whether training changes the weights.
     """
 
-    def __init__(self, inputs, hidden, logits, config, dtype, name, trainable):
-        super().__init__(inputs=inputs, outputs=logits, name=name, trainable=trainable)
-        self.dtype_policy = dtype
-        for key, value in config.items():
-            setattr(self, key, value)
-        self._config_names = tuple(config)
+    def __init__(
+        self,
+        inputs: KerasTensor | dict[str, KerasTensor],
+        outputs: KerasTensor,
+        hidden: KerasTensor | None = None,
+        dtype: Any = None,
+        name: str | None = None,
+        trainable: bool = True,
+    ):
+        object.__setattr__(self, "_has_graph", True)
+        super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
+        self.dtype_policy = keras.dtype_policies.get(dtype)
         self._hidden = hidden
 
-    def without_logits(self):
-        """The model but for its last product, with the same weights: what a loss that never holds all logits needs.
+    def __setattr__(self, name, value):
+        # Layers set before the graph exists are plain attributes: the graph tracks them, in the order of their use,
+        # and a PyTorch module refuses layers before its constructor has run.
+        if "_has_graph" in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            object.__setattr__(self, name, value)
+
+    def without_logits(self) -> keras.Model:
+        """The model without its last product, with the same weights, for a loss that never holds all logits.
 
         Returns:
-            A model of the same inputs; its outputs are the rows `(B, T, D)` that `output_weights` are multiplied with.
+            A model of the same inputs. Its outputs `(B, T, D)` are what the last product multiplies.
         """
         return keras.Model(self.input, self._hidden, name=f"{self.name}_without_logits")
 
-    def get_config(self):
-        """The constructor's arguments."""
-        config = {name: getattr(self, name) for name in self._config_names}
-        dtype = keras.dtype_policies.serialize(self.dtype_policy)
-        return {**config, "dtype": dtype, "name": self.name, "trainable": self.trainable}
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, and under `layer_states` what was changed in single layers."""
+        config = {
+            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
+        }
+        config["dtype"] = keras.dtype_policies.serialize(self.dtype_policy)
+        config = {
+            name: keras.saving.serialize_keras_object(value) if callable(value) else value
+            for name, value in config.items()
+        }
+        states = {layer.path: state for layer in self._inner_layers() if (state := _state_of(layer, self.trainable))}
+        return {**config, "layer_states": states} if states else config
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """The model that `get_config` describes, with new weights."""
-        return cls(**config)
+        config = dict(config)
+        states = config.pop("layer_states", {})
+        model = cls(**config)
+        if states:
+            for layer in model._inner_layers():  # outer layers first: `trainable` also sets the layers inside
+                _restore(layer, {"trainable": model.trainable, **states.get(layer.path, {})})
+        return model
+
+    def _inner_layers(self):
+        # Layers without weights have no state to keep, and automatic names. Keras has no public way to all layers.
+        return [layer for layer in self._flatten_layers(include_self=False) if layer.weights]
 
 
-def check_ties(ties, source_vocabulary_size, target_vocabulary_size):
-    """The name of which embeddings are tied to the output; raises `ValueError` if it is none, or cannot be."""
-    check_choice("tied_embeddings", ties, _TIES)
+def _state_of(layer, trainable):
+    """What differs from a new layer: a dict, empty for nothing."""
+    state = {}
+    if layer.trainable != trainable:
+        state["trainable"] = layer.trainable
+    if layer.quantization_mode is not None:
+        state["dtype"] = keras.dtype_policies.serialize(layer.dtype_policy)
+    if getattr(layer, "lora_rank", None):
+        state["lora_rank"] = layer.lora_rank
+    return state
+
+
+def _restore(layer, state):
+    layer.trainable = state["trainable"]
+    if "dtype" in state:
+        layer.dtype_policy = state["dtype"]  # quantises a built layer
+    if "lora_rank" in state:
+        layer.enable_lora(state["lora_rank"])
+
+
+def check_ties(ties: str, source_vocabulary_size: int, target_vocabulary_size: int) -> str:
+    """Which embeddings are tied to the output: the name, if there is such a choice and the vocabularies allow it.
+
+    Raises:
+        ValueError: it is none of the choices, or the vocabularies differ in size.
+    """
+    check_choice("tied_embeddings", ties, ("none", "target", "all"))
     if ties == "all" and source_vocabulary_size != target_vocabulary_size:
         raise ValueError(
             "`tied_embeddings='all'` needs one vocabulary for both sides. Received: "
             f"source_vocabulary_size={source_vocabulary_size}, target_vocabulary_size={target_vocabulary_size}"
         )
     return ties
+
+
+def to_logits(hidden: Any, output: keras.layers.Layer | None, embedding: keras.layers.Layer) -> Any:
+    """`(B, T, D)` -> logits `(B, T, V)` in float32, by the output layer, or by the tied embedding where it is None."""
+    logits = embedding(hidden, reverse=True) if output is None else output(hidden)
+    return ops.cast(logits, "float32")
+
+
+def weights_and_bias(output: keras.layers.Layer | None, embedding: keras.layers.Layer) -> tuple[Any, Any]:
+    """The weights `(V, D)` and the bias `(V,)` or None of the product in `to_logits`."""
+    if output is None:
+        return embedding.embeddings, None
+    return ops.transpose(output.kernel), output.bias

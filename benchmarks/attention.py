@@ -1,11 +1,12 @@
 """How fast is multi-head attention, against Keras' layer and PyTorch's?
 
-Self-attention of `(batch, tokens, width)` with so many heads, float32, without dropout: the forward pass, and a
-training step (forward, and the gradients of the inputs and of all weights). Ours and Keras' run as a TensorFlow graph
-and compiled by XLA; PyTorch's is `nn.MultiheadAttention` as its users call it, without asking for weights.
+Self-attention in float32 without dropout, for inputs `(batch, tokens, width)` and a number of heads. It times the
+forward pass, and a training step (forward, and the gradients of the inputs and of all weights). Ours and Keras' run as
+a TensorFlow graph and compiled by XLA. PyTorch's is `nn.MultiheadAttention` as its users call it, with
+`need_weights=False`.
 
     python benchmarks/attention.py               # needs the 'peers' extra
-    python benchmarks/attention.py --causal      # the same behind a causal mask
+    python benchmarks/attention.py --causal      # the same with a causal mask
 """
 
 from __future__ import annotations

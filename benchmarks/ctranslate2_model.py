@@ -1,4 +1,4 @@
-"""A transformer of the zoo as CTranslate2 reads it, with the same weights."""
+"""A transformer of the zoo in CTranslate2's format, with the same weights."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """How fast does an exported language model write, against `transformers`' and KerasHub's `generate`?
 
-A GPT-2 with random weights, the same for ours and `transformers` (KerasHub's has weights of its own, which change
-nothing), goes on greedily with prompts of 16 tokens. Ours is the plain SavedModel, called by its signature `generate`,
-strings in and strings out, without XLA; the others get ids and give ids. A prompt's tokens are read once by all, and
-all keep a cache. `--length` lets ours alone write more and more, for the time that each token takes.
+A GPT-2 with random weights continues prompts of 16 tokens, greedily. `transformers` has the same weights; KerasHub has
+other weights of the same shapes, which changes nothing. Ours is the plain SavedModel without XLA, called by its
+signature `generate`, strings in and strings out. The others take ids and return ids. All of them read a prompt's tokens
+once and keep a cache. `--length` measures only ours, for several lengths: the time for each token.
 
     python benchmarks/generation.py                      # needs the 'peers' extra
     python benchmarks/generation.py --length 128 256 512 1000

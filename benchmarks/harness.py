@@ -1,8 +1,8 @@
-"""Interleaved timing: each contestant in a process of its own, taking turns, so that all meet the same machine.
+"""Interleaved timing: contestants take turns, each in its own process, so that all meet the same machine.
 
-A contestant is a function `build() -> step`: it sets up whatever it needs and returns the call to be timed. Processes
-keep libraries from sharing thread pools or memory; turns of a few steps, alternating, spread the machine's noise
-evenly. What counts is the ratio of medians, and its spread over the rounds, not any absolute time.
+A contestant is a function `build() -> step`. It sets up what it needs and returns the call to time. Separate processes
+do not share thread pools or memory. Short alternating turns spread the machine's noise evenly. What counts is the ratio
+of medians and its spread over the rounds, not an absolute time.
 """
 
 from __future__ import annotations

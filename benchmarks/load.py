@@ -1,8 +1,8 @@
-"""Does a server that batches give many clients right answers, in time and without growing?
+"""Does a batching server give many clients correct answers, in time and without growing?
 
-Clients ask by gRPC for one to four texts at a time, as fast as they get answers. Each answer is compared with the one
-that its text gets alone. Then the same beside clients that nobody wants: some send what is no request, some leave
-before they have their answer, and one sends sixteen requests of 32 texts at once. Memory is the server's, at the
+Clients send one to four texts in a request by gRPC, as fast as they get answers. Each answer is compared with the
+answer that its text gets when it is sent alone. Then the same clients run beside hostile ones: some send garbage, some
+disconnect before the answer, and one sends sixteen requests of 32 texts at once. The memory is the server's, at the
 beginning and after each quarter of the time. Clients and server share the cores.
 
     python benchmarks/load.py                      # saved_models/dates/1, behind the tests' stand-in
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def client_of(server):
-    """A client of the server by gRPC."""
+    """A gRPC client of the server."""
     from zoo.serving import ServingClient
 
     return ServingClient(server.grpc, server.model, protocol="grpc", timeout=60)

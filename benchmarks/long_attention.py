@@ -1,10 +1,10 @@
-"""What does attention to a long text take, in memory and time?
+"""How much memory and time does attention to a long text take?
 
-Causal self-attention of 8,192 tokens, 4 heads of 64, float32, forward and backward: in blocks (`blockwise=True`),
-against the whole matrix of scores (with our own gradient, and as TensorFlow derives it, which is what Keras' layer
-does) and PyTorch's `scaled_dot_product_attention`. Memory is the peak of a process of its own above what it held before
-the first step; time is measured in turns. Then a step of `fit` of a model with one `MultiHeadAttention` and 32,768
-tokens: the peak of the whole process.
+Causal self-attention of 8,192 tokens, 4 heads of width 64, float32, forward and backward: in blocks (`blockwise=True`),
+against the whole matrix of scores (with our own gradient, and with TensorFlow's, which Keras' layer uses) and against
+PyTorch's `scaled_dot_product_attention`. Memory is the peak of a separate process, less what it held before the first
+step. Time is measured in turns. Then one step of `fit` of a model with one `MultiHeadAttention` and 32,768 tokens: the
+peak of the whole process.
 
     python benchmarks/long_attention.py          # needs the 'peers' extra and about 6 GB of memory
 """

@@ -1,4 +1,4 @@
-"""Writes the documents' figures from what the benchmarks have kept: `README.md` here, and two tables of the README.
+"""Writes the documents' figures from `results/`: `benchmarks/README.md`, and two tables of the README.
 
 python benchmarks/report.py
 """
@@ -14,7 +14,7 @@ from results import FOLDER, Table
 
 HERE = pathlib.Path(__file__).parent
 README = HERE.parent / "README.md"
-# In the order in which they are told, which is that in which they run.
+# In the order in which they run and are shown.
 SCRIPTS = (
     "attention",
     "long_attention",
@@ -35,18 +35,19 @@ PICTURES = {
 
 INTRODUCTION = """# Benchmarks
 
-One script a question, each against a peer in the same run. Contestants take turns of a few steps, each in a process of
-its own ([`harness.py`](harness.py)), because machines are noisy: an absolute time means little. What means something is
-how many times as long as ours a peer takes, **above 1x where ours is faster**: the median over the rounds, with its
-range. Run them while nothing else runs.
+This page shows how fast the zoo is, against peers measured in the same run, and what its models score.
+
+Each script answers one question. Machines are noisy, so an absolute time means little. Contestants take turns of a few
+steps, each in its own process ([`harness.py`](harness.py)), and what counts is the ratio: the peer's time divided by
+ours, **above 1x if ours is faster**, as the median over the rounds with its range. Run them while nothing else runs.
 
 ```sh
-make bench                                        # all that fit in 20 minutes; sets up the peers
-.venv/bin/python benchmarks/serving.py --help     # one of them; --record keeps its figures
+make bench                                        # all that fit in 20 minutes; installs the peers
+.venv/bin/python benchmarks/serving.py --help     # one of them; --record stores its figures
 ```
 
-This page is written by `benchmarks/report.py` from the figures in [`results/`](results), which the scripts keep. What
-was tried to get there, what it brought and what not, is in [`notes.md`](notes.md).
+`benchmarks/report.py` writes this page from the figures that the scripts store in [`results/`](results).
+[`notes.md`](notes.md) says what was tried, and what it brought.
 """
 
 
@@ -57,12 +58,12 @@ def main() -> None:
 
 
 def page() -> str:
-    """`README.md`: of each script the question, how it is asked, and what was found."""
+    """`README.md`: the question, the method and the figures of each script."""
     return "\n".join([INTRODUCTION, *(section(script) for script in SCRIPTS if kept(script).is_file())])
 
 
 def with_figures(readme: str) -> str:
-    """The README with its two tables of figures as they were found last."""
+    """The README with its two tables of figures filled in."""
     for name, table in (("models", models()), ("times", times())):
         begin, end = f"<!-- {name}: written by benchmarks/report.py -->\n", f"<!-- end of {name} -->"
         if begin not in readme or end not in readme:
@@ -85,7 +86,7 @@ def section(script: str) -> str:
 
 
 def lasted(seconds: int) -> str:
-    """How long it took, after a comma; nothing of what takes no time."""
+    """How long it took, after a comma; empty if it took no time."""
     if not seconds:
         return ""
     return f", {seconds} s" if seconds < 90 else f", {seconds / 60:.0f} min"
@@ -97,7 +98,7 @@ def documentation(script: str) -> str:
 
 
 def as_block(paragraph: str) -> str:
-    """A paragraph, as a block of commands if it is indented."""
+    """A paragraph; an indented one becomes a block of commands."""
     if not paragraph.startswith("    "):
         return paragraph
     return "```sh\n" + re.sub(r"^    ", "", paragraph, flags=re.MULTILINE) + "\n```"
@@ -109,7 +110,7 @@ def lower(question: str) -> str:
 
 
 def times() -> Table:
-    """How many times as long as ours the peers take: a row a question."""
+    """The peers' times divided by ours, one row a question."""
     peers: dict[str, list[tuple[str, str]]] = {}
     for script in SCRIPTS:
         if kept(script).is_file():
@@ -125,7 +126,7 @@ def models() -> Table:
 
 
 def kept(script: str) -> pathlib.Path:
-    """Where a script's figures are."""
+    """The file of a script's figures."""
     return FOLDER / f"{script}.json"
 
 

@@ -1,7 +1,7 @@
-"""What a benchmark has found, as tables that are printed, kept in `results/NAME.json`, and shown in the documents.
+"""The results of a benchmark as tables: printed, stored in `results/NAME.json`, and shown in the documents.
 
 A script adds `--record` to its options (`options`), and its tables and headlines to a `Recording`. With `--record` they
-are kept; `report.py` writes the documents from what is kept, so that no figure there was typed by hand.
+are stored. `report.py` writes the documents from the stored files, so no figure there is typed by hand.
 """
 
 from __future__ import annotations

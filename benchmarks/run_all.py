@@ -1,10 +1,10 @@
-"""Runs all benchmarks that fit in twenty minutes of two cores, keeps their figures and writes the documents from them.
+"""Runs all benchmarks that fit in twenty minutes on two cores, stores their figures and writes the documents.
 
     python benchmarks/run_all.py                       # what `make bench` does; needs the 'peers' extra
-    python benchmarks/run_all.py serving generation    # some of them
+    python benchmarks/run_all.py serving generation    # only these
 
-With `tensorflow_model_server` on the PATH, or named by TF_SERVING_BIN, `load.py` asks it too. `thought_vector.py` takes
-longer, and is run by itself; so is the training of the models that `trained.py` tells of.
+If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `thought_vector.py`
+takes longer, so run it separately. So do the trainings of the models that `trained.py` lists.
 """
 
 from __future__ import annotations

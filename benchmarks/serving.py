@@ -2,11 +2,11 @@
 
 A transformer of 4 + 4 layers, width 128, feed-forward 256, vocabulary 10,000, random weights; 16 source tokens, 32
 steps. Ours is the plain SavedModel in a graph-mode session, strings in and strings out, no XLA. CTranslate2 has the
-same weights in float32 and must find the same texts; it gets tokens and gives tokens. `transformers` (Marian) and
-KerasHub (BART) have models of the same size with weights of their own, ids in and ids out.
+same weights in float32 and must give the same texts; it takes tokens and returns tokens. `transformers` (Marian) and
+KerasHub (BART) have models of the same size with other weights, ids in and ids out.
 
-Two measures: how many requests a second are answered while two are always under way, and how long a single one takes.
-Every engine appears with the settings of threads that are worth trying; its best counts.
+There are two measures: how many requests a second are answered with two under way at any time, and how long a single
+request takes. Every engine is measured with the thread settings worth trying; its best counts.
 
     python benchmarks/serving.py                      # needs the 'peers' extra
     python benchmarks/serving.py --rows 1 --beams 5 --more

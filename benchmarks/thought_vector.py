@@ -1,13 +1,13 @@
-"""How much does attention matter? Exact match by source length, without attention and with each scorer.
+"""How much does attention matter? Exact match by source length, without attention and with each score.
 
-The task: lines of one to four dates in eight languages, to be written as ISO dates in reverse order. Reading a date is
-easy; what grows with the line is how much must be kept until it is written. Without attention all of it has to pass
-through one vector of fixed width, the "thought vector". Every model has the same data in the same order, the same
-number of steps, the same optimizer and the same widths; no day of the test set is in any training line.
+The task: write lines of one to four dates in eight languages as ISO dates, in reverse order. Reading a date is easy.
+The longer the line, the more the model must remember until it writes it. Without attention, all of it has to pass
+through one vector of fixed width, the "thought vector". All models get the same data in the same order, the same
+number of steps, the same optimizer and the same widths. No day of the test set is in any training line.
 
-    python benchmarks/thought_vector.py          # three quarters of an hour; a table, and runs/thought_vector.png
+    python benchmarks/thought_vector.py          # 45 minutes; prints a table and writes runs/thought_vector.png
 
-A run that was stopped goes on with the models that are not trained yet.
+If it is stopped, the same command continues with the models that are not trained yet.
 """
 
 from __future__ import annotations

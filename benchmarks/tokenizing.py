@@ -1,8 +1,8 @@
-"""How many sentences a second does the byte-pair tokenizer read and write, against the `tokenizers` library?
+"""How many sentences a second does the byte-pair tokenizer encode and decode, against the `tokenizers` library?
 
-Both have one vocabulary, learnt from the very sentences, and the same batches. Ours runs in a TensorFlow graph and
-gives padded tensors. The library, in Rust, is called from Python: `encode_batch`, which gives objects with unpadded
-ids that are not yet taken out, and `decode_batch` on lists of ids. Both may use all cores.
+Both have one vocabulary, learnt from the same sentences, and the same batches. Ours runs in a TensorFlow graph and
+returns padded tensors. The Rust library is called from Python: `encode_batch`, which returns objects that hold unpadded
+ids, and `decode_batch` on lists of ids. Both may use all cores.
 
     python benchmarks/tokenizing.py                          # the sentences of Python's own help
     python benchmarks/tokenizing.py --file train.en.gz       # a sentence a line, gzip or not

@@ -1,19 +1,19 @@
-"""What do the recipes reach, and in how much time?
+"""What scores do the recipes reach, and in how much time?
 
-The scores that stand beside the exported models in `saved_models/`, the newest version of each; nothing is trained
-here, and of a model that is not there the figures that were kept last stay. BLEU is of Multi30k's `test_2016_flickr`,
-English to German, 1,000 pairs, with its 95% interval of 1,000 bootstrap samples. *Published style* is how published
-figures are computed: both sides lowercased, punctuation normalised and tokenised by Moses' rules, sacrebleu without a
-tokenizer of its own. *Raw* is sacrebleu's default on the texts as they are. The loss of a language model is of text
-that was held out, all of it, each token predicted once from those before it in a window of the model's context.
+The scores are read from the exported models in `saved_models/`, the newest version of each. Nothing is trained here; a
+model that is missing keeps its last figures. BLEU is measured on Multi30k's `test_2016_flickr`, English to German,
+1,000 pairs, with its 95% interval from 1,000 bootstrap samples. *Published style* is how published figures are
+computed: both sides lowercased, punctuation normalised and tokenised by Moses' rules, sacrebleu without its own
+tokenizer. *Raw* is sacrebleu's default on the texts as they are. A language model's loss is measured on all held-out
+text: each token is predicted once, from the tokens before it in a window of the model's context.
 
-Settings, epochs and length penalties were chosen on the validation sets. The times are of two cores on which other work
-ran beside. `zoo compare-lengths` made the picture.
+Settings, epochs and length penalties were chosen on the validation sets. The times are of two cores that also did other
+work. `zoo compare-lengths` drew the picture.
 
     zoo train multi30k-transformer                # any of the recipes; --set corpus.folder=FOLDER without a network
     python benchmarks/trained.py --record
 
-Published are: for the transformer of this size 41.02 (Transformer-Tiny of
+Published figures: for a transformer of this size 41.02 (Transformer-Tiny of
 [Wu et al. 2021](https://arxiv.org/abs/2105.14462)); for a GRU with attention and a conditional decoder 39.0, the best
 of five, and 38.1, their mean ([Caglayan et al. 2017](https://arxiv.org/abs/1707.04481)); for characters of Shakespeare
 1.88 with 0.8M parameters on a CPU and 1.4697 with 10.7M on a GPU, an average over random windows

@@ -2,10 +2,11 @@
 
 All three have the same layers, sizes, parameters and sinusoidal positions, one matrix for both embeddings and the
 output, post-norm, dropout, and Adam; 128 pairs of 16 + 16 tokens, 10,000 words. Ours is `Transformer` as recipes train
-it (`TokenPrediction`, labels smoothed). PyTorch's is made of `nn.TransformerEncoderLayer` and
-`nn.TransformerDecoderLayer`, with its own smoothed cross-entropy and fused Adam; KerasHub's of `TransformerEncoder`,
-`TransformerDecoder` and `ReversibleEmbedding`, with Keras' sparse cross-entropy, which smooths nothing. PyTorch has
-dropout inside the feed-forward network too, KerasHub has not; so has ours, and has not, in the races against them.
+it (`TokenPrediction` with label smoothing). PyTorch's is made of `nn.TransformerEncoderLayer` and
+`nn.TransformerDecoderLayer`, with its own smoothed cross entropy and fused Adam. KerasHub's is made of
+`TransformerEncoder`, `TransformerDecoder` and `ReversibleEmbedding`, with Keras' sparse cross entropy, without label
+smoothing. PyTorch also has dropout inside the feed-forward network, KerasHub does not. Ours has it in the race against
+PyTorch, and does not in the race against KerasHub.
 
     python benchmarks/translation_training.py            # needs the 'peers' extra
 """

@@ -4,18 +4,18 @@ import doctest
 import importlib
 import pkgutil
 
-import zoo_training.corpora.pairs
+import zoo_training.corpora
 
 import zoo
 
 
 def test_examples_run():
     attempted = {}
-    for package in (zoo, zoo_training.corpora.pairs):
+    for package in (zoo, zoo_training.corpora):
         names = [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
         for name in [package.__name__, *names]:
             failed, attempted[name] = doctest.testmod(importlib.import_module(name))
             assert failed == 0, f"{failed} of the examples in {name}"  # the report is in the captured output
     with_examples = {name for name, number in attempted.items() if number}
-    expected = {"zoo.layers.additive_attention", "zoo.models.rnn_seq2seq", "zoo_training.corpora.pairs.dates"}
+    expected = {"zoo.layers.additive_attention", "zoo.models.rnn_seq2seq", "zoo_training.corpora.date_formats"}
     assert expected <= with_examples

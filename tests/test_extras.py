@@ -35,3 +35,13 @@ def test_the_command_line_says_it_in_one_line(without_babel, capsys):
         import babel  # noqa: F401
     assert caught.value.exit_code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_recipes_are_read_without_babel(without_babel, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(("zoo_training.corpora", "zoo_training.schema"))]:
+        monkeypatch.delitem(sys.modules, name)
+    from zoo_training.schema.recipe import read_recipe
+
+    recipe = read_recipe("dates")
+    with pytest.raises(ModuleNotFoundError, match=f"^{ADVICE}$"):
+        recipe.corpus.read("validation")

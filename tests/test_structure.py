@@ -38,6 +38,16 @@ BELOW = {
     "zoo.serving.checking": {"zoo.serving.layout"},
     "zoo.serving.clients": {"zoo.tasks.generation_settings", "zoo.tasks.results", "zoo.tasks.text_lists"},
 }
+# The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
+TRAINING = [
+    {"progress", "quiet", "run_files"},
+    {"corpora"},
+    {"schema"},
+    {"batches", "scoring", "learn_tokenizer"},
+    {"fitting", "cards"},
+    {"translation", "language_modelling"},
+    {"run"},
+]
 
 
 def name_of(file):
@@ -84,6 +94,19 @@ def test_a_file_imports_what_is_below_it(file):
         if part is not None:
             other = part_of(imported)
             assert other == part or other in BELOW[part], f"{module} imports {imported}"
+
+
+def training_level(module):
+    part = module.split(".")[1] if "." in module else ""
+    return next((level for level, parts in enumerate(TRAINING) if part in parts), len(TRAINING))
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if name_of(file).startswith("zoo_training.")], ids=name_of)
+def test_the_parts_of_training_have_an_order(file):
+    module = name_of(file)
+    for imported in imports(file):
+        if imported.startswith("zoo_training.") and imported.split(".")[1] != module.split(".")[1]:
+            assert training_level(imported) < training_level(module), f"{module} imports {imported}"
 
 
 def test_nothing_goes_round_in_a_circle():

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from zoo_training import language_modelling
-from zoo_training.corpora.error import CorpusError
+from zoo_training.corpora.corpus import CorpusError
 from zoo_training.fitting.fit import fit
 from zoo_training.run import Run
 from zoo_training.schema.recipe import RecipeError, read_recipe

@@ -17,7 +17,7 @@ from typing import Any
 
 import pydantic
 
-from ..corpora.error import CorpusError
+from ..corpora.corpus import CorpusError
 from . import generator_tables, translator_tables
 from .generator_tables import GeneratorRecipe
 from .recipe_tables import Recipe

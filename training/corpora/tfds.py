@@ -1,4 +1,4 @@
-"""What the corpora of TensorFlow Datasets have in common: finding, preparing and reading them."""
+"""Corpora of TensorFlow Datasets: finding, preparing and reading them, then their pairs and their running text."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, Self
 
 import pydantic
 from pydantic import Field
 
+from zoo.extras import needs
+
 from ..progress import console
-from .error import CorpusError
+from .corpus import CorpusError, Document, PairCorpus, TextCorpus, in_pieces
 
 logger = logging.getLogger(__name__)
 
@@ -26,14 +28,14 @@ _BATCH = 1024
 
 
 class TfdsCorpus(pydantic.BaseModel):
-    """A corpus of TensorFlow Datasets, whatever it is used as.
+    """A corpus of TensorFlow Datasets, of pairs or of running text.
 
-    A corpus that is prepared in `data_dir` is read from there, also where the code that made it is not at hand, and
-    nothing is downloaded. One that is not is downloaded and prepared there, once, where there is a network.
+    A corpus that is prepared in `data_dir` is read from there, even if the code that made it is not installed, and
+    nothing is downloaded. Any other is downloaded and prepared there once.
 
     Raises:
-        CorpusError: from whatever needs its files, where TensorFlow Datasets knows no such corpus, or it is neither
-            prepared nor can be; has no such split; or its files are damaged.
+        CorpusError: from every use of its files, if TensorFlow Datasets knows no such corpus, or it is neither prepared
+            nor can be; has no such split; or its files are damaged.
     """
 
     name: str = Field(
@@ -41,23 +43,21 @@ class TfdsCorpus(pydantic.BaseModel):
     )
     data_dir: str | None = Field(
         default=None,
-        description="the folder of prepared corpora; `~` is the home folder, and a relative path is relative to the "
-        "working directory; if left out: the folder in TFDS_DATA_DIR, or ~/tensorflow_datasets",
+        description="folder of prepared corpora; `~` is the home folder, a relative path is relative to the working "
+        "directory; default: the folder in TFDS_DATA_DIR, or ~/tensorflow_datasets",
     )
-    train_split: str | None = Field(
-        default=None, description="the training split, such as train[:90%]; if left out: train"
-    )
+    train_split: str | None = Field(default=None, description="the training split, such as train[:90%]; default: train")
     validation_split: str | None = Field(
-        default=None, description="the validation split, such as train[90%:]; if left out: validation, where it exists"
+        default=None, description="the validation split, such as train[90%:]; default: validation, if it exists"
     )
-    test_split: str | None = Field(default=None, description="the test split; if left out: test, where it exists")
+    test_split: str | None = Field(default=None, description="the test split; default: test, if it exists")
 
     @cached_property
     def _expressions(self) -> dict[str, str]:
         """The TFDS split expression of each split."""
         known = self._builder.info.splits
         told = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
-        # No train is a mistake, told below; no validation or test is not.
+        # A missing train split is an error below; a missing validation or test split is not.
         found = {
             s: s if text is None else text for s, text in told.items() if text is not None or s in {*known, "train"}
         }
@@ -65,7 +65,7 @@ class TfdsCorpus(pydantic.BaseModel):
         for split, expression in found.items():
             try:
                 infos[split] = known[expression]
-            except Exception:  # TFDS raises many kinds here, assertions among them
+            except Exception:  # TFDS raises many types here, assertions among them
                 raise CorpusError(
                     f"{self.name}: {split}_split = {expression!r} is none of its splits {', '.join(sorted(known))}, "
                     "nor a part of one, such as train[:90%]."
@@ -85,11 +85,12 @@ class TfdsCorpus(pydantic.BaseModel):
     def _examples(self, split: str, features: Sequence[str]) -> Iterator[tuple[str, ...]]:
         """The texts of these features of each example of a split, in a fixed order."""
         import tensorflow as tf
-        import tensorflow_datasets as tfds
+
+        tfds = _tfds()
 
         paths = [name.split("/") for name in features]
         expression = self._expressions[split]
-        config = tfds.ReadConfig(try_autocache=False)  # who reads keeps what is needed
+        config = tfds.ReadConfig(try_autocache=False)  # callers keep what they need
         try:
             examples = self._builder.as_dataset(split=expression, shuffle_files=False, read_config=config)
             texts = examples.map(lambda example: tuple(functools.reduce(operator.getitem, p, example) for p in paths))
@@ -106,7 +107,7 @@ class TfdsCorpus(pydantic.BaseModel):
     @cached_property
     def _builder(self) -> Any:
         """The TFDS builder, with its files prepared."""
-        import tensorflow_datasets as tfds
+        tfds = _tfds()
 
         data_dir = tfds.core.Path(self.data_dir).expanduser() if self.data_dir else None
         try:
@@ -122,7 +123,7 @@ class TfdsCorpus(pydantic.BaseModel):
         return builder
 
     def _unknown(self, data_dir: Any, reason: str = "") -> CorpusError:
-        import tensorflow_datasets as tfds
+        tfds = _tfds()
 
         folder = tfds.core.Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
         features = itertools.chain(*(folder.glob(f"{depth}/features.json") for depth in ("*/*", "*/*/*")))
@@ -136,7 +137,7 @@ class TfdsCorpus(pydantic.BaseModel):
         # A reason that ends in a colon would go on with a list, which `near` makes up for.
         what = f"has no corpus {self.name!r}" if reason[-1:] in ("", ":") else f"cannot load {self.name!r}: {reason}"
         hint = f"; did you mean {' or '.join(near)}?" if near else "."
-        return CorpusError(f"TensorFlow Datasets {what}; prepared in data_dir {folder}: {listed(prepared)}{hint}")
+        return CorpusError(f"TensorFlow Datasets {what}; prepared in data_dir {folder}: {_listed(prepared)}{hint}")
 
     def _prepare(self, builder: Any) -> None:
         missing = f"{self.name} is not prepared in {builder.data_dir}, and"
@@ -144,7 +145,7 @@ class TfdsCorpus(pydantic.BaseModel):
         if hosts := _unreachable(builder.url_infos or ()):
             raise CorpusError(f"{missing} cannot be downloaded: no network, or no host {' or '.join(hosts)}. {advice}")
         if not console.is_terminal:
-            import tensorflow_datasets as tfds
+            tfds = _tfds()
 
             tfds.disable_progress_bar()
         try:
@@ -156,9 +157,120 @@ class TfdsCorpus(pydantic.BaseModel):
             ) from None
 
 
+class TfdsPairs(TfdsCorpus, PairCorpus):
+    """Pairs from a translation corpus of TensorFlow Datasets, or any of its corpora with two text features.
+
+    To translate the other way, swap `source` and `target`; naming one of the two is enough.
+
+    Raises:
+        CorpusError: from `splits` and `read`, where TensorFlow Datasets knows no such corpus, or it is neither
+            prepared nor can be; has no such split or text feature; or its files are damaged.
+    """
+
+    kind: Literal["tfds"] = "tfds"
+    source: str | None = Field(
+        default=None,
+        description="the feature with the source text, a nested one as outer/inner; default: the first of the "
+        "corpus's supervised keys, or of its two languages in alphabetical order",
+    )
+    target: str | None = Field(
+        default=None, description="the feature with the target text; default: the other of the two"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.source is not None and self.source == self.target:
+            raise ValueError(f"`source` and `target` must be different features. Received: {self.source!r} for both")
+        return self
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits; the corpus is prepared if it is not yet, since only then they are known."""
+        return tuple(self._expressions)
+
+    @property
+    def language(self) -> str | None:
+        """The language of the targets, where the corpus calls its texts by their languages."""
+        tfds = _tfds()
+
+        features = self._builder.info.features
+        name = self._features[1]
+        return name if isinstance(features, tfds.features.Translation) and name in features.languages else None
+
+    def _read(self, split: str) -> Iterator[Any]:
+        return self._examples(split, self._features)
+
+    @cached_property
+    def _features(self) -> tuple[str, str]:
+        """The names of the source and the target feature."""
+        info = self._builder.info
+        texts = self._text_features
+        if len(texts) < 2:
+            raise CorpusError(f"{self.name}: not a corpus of pairs; its text features: {_listed(texts)}.")
+        for field, name in (("source", self.source), ("target", self.target)):
+            if name is not None and name not in texts:
+                raise CorpusError(f"{self.name}: {field} = {name!r} is none of its text features: {_listed(texts)}.")
+        if self.source and self.target:
+            return self.source, self.target
+        pair, ordered = _usual_pair(info, texts)
+        if self.source in pair:
+            return self.source, pair[1 - pair.index(self.source)]
+        if self.target in pair:
+            return pair[1 - pair.index(self.target)], self.target
+        if self.source or self.target or not ordered:
+            raise CorpusError(
+                f"{self.name}: the corpus does not say which text is the source and which the target; set source and "
+                f"target to two of its text features: {_listed(texts)}."
+            )
+        return pair[0], pair[1]
+
+
+class TfdsTexts(TfdsCorpus, TextCorpus):
+    """Texts from any corpus of TensorFlow Datasets that has a text feature; each example is a document.
+
+    Raises:
+        CorpusError: from `splits` and `documents`, where TensorFlow Datasets knows no such corpus, or it is neither
+            prepared nor can be; has no such split or text feature; or its files are damaged.
+    """
+
+    kind: Literal["tfds"] = "tfds"
+    feature: str | None = Field(
+        default=None,
+        description="the feature with the text, a nested one as outer/inner; default: `text`, or the only one",
+    )
+
+    @property
+    def _given(self) -> tuple[str, ...]:
+        return tuple(self._expressions)
+
+    def _read(self, split: str) -> Iterator[Document]:
+        for (text,) in self._examples(split, [self._feature]):
+            yield in_pieces(text.splitlines(keepends=True))
+
+    @cached_property
+    def _feature(self) -> str:
+        texts = self._text_features
+        if self.feature is None:
+            if "text" in texts or len(texts) == 1:
+                return "text" if "text" in texts else texts[0]
+            raise CorpusError(f"{self.name}: set feature to one of its text features: {_listed(texts)}.")
+        if self.feature not in texts:
+            what = f"feature = {self.feature!r} is none of its text features"
+            raise CorpusError(f"{self.name}: {what}: {_listed(texts)}.")
+        return self.feature
+
+
+def _tfds() -> Any:
+    """The package, whose import takes seconds."""
+    with needs("train"):
+        import tensorflow_datasets as tfds
+    return tfds
+
+
 def _texts(feature: Any, path: str = "") -> Iterator[str]:
     import tensorflow as tf
-    import tensorflow_datasets as tfds
+
+    tfds = _tfds()
 
     if isinstance(feature, tfds.features.FeaturesDict):
         for name, inner in feature.items():
@@ -203,6 +315,17 @@ def _reason(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0].rpartition('}": ')[2]
 
 
-def listed(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     """Names in a sentence."""
     return ", ".join(names) or "none"
+
+
+def _usual_pair(info: Any, texts: list[str]) -> tuple[tuple[str, ...], bool]:
+    """Two text features, or none, and whether their order says which is the source."""
+    tfds = _tfds()
+
+    keys = info.supervised_keys
+    if isinstance(keys, tuple) and len(keys) == 2 and all(isinstance(key, str) and key in texts for key in keys):
+        return keys, True
+    two = tuple(texts) if len(texts) == 2 else ()
+    return two, bool(two) and isinstance(info.features, tfds.features.Translation)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pydantic
 import pytest
 import tensorflow_datasets as tfds
-from zoo_training.corpora.error import CorpusError
-from zoo_training.corpora.pairs.tfds import TfdsPairs
+from zoo_training.corpora.corpus import CorpusError
+from zoo_training.corpora.tfds import TfdsPairs
 
 
 @pytest.fixture(scope="session")
@@ -298,5 +298,5 @@ class TestDamage:
 
 def test_importing_the_module_does_not_import_tensorflow():
     code = "import sys, zoo_training.corpora.pairs; sys.exit('tensorflow' in sys.modules)"
-    root = Path(__file__).parents[4]
+    root = Path(__file__).parents[3]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

@@ -1,22 +1,26 @@
-"""Image captions in several languages: Multi30k (Elliott et al. 2016), from its public files."""
+"""Text pairs for translators: the image captions of Multi30k, and every corpus that a recipe may name."""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal, Self
 
 import pydantic
 from pydantic import Field
 
-from ..public_files import PublicFiles
-from .corpus import PairCorpus
+from .corpus import PairCorpus, Pairs, UserPath
+from .dates import Dates
+from .file_pairs import FilePairs
+from .files import PublicFiles
+from .tfds import TfdsPairs
+
+__all__ = ["CORPORA", "Dates", "FilePairs", "Multi30k", "PairCorpus", "Pairs", "TfdsPairs"]
 
 _FILES = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
 _PUBLIC = PublicFiles(
     name="multi30k",
-    # A commit, not a branch: what is behind these addresses never changes.
+    # A commit, not a branch: the files at these addresses never change.
     address="https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw",
     checksums={
         "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
@@ -48,10 +52,10 @@ class Multi30k(PairCorpus):
     kind: Literal["multi30k"] = "multi30k"
     source: Language = Field(default="en", description="the language to translate from")
     target: Language = Field(default="de", description="the language to translate into")
-    folder: Path | None = Field(
+    folder: UserPath | None = Field(
         default=None,
-        description="where the public files, such as train.en.gz, lie, and missing ones are put; `~` is the home "
-        "folder; if left out: attention-zoo/multi30k in XDG_CACHE_HOME or ~/.cache",
+        description="folder of the public files, such as train.en.gz; missing ones are downloaded into it; `~` is the "
+        "home folder; default: attention-zoo/multi30k in XDG_CACHE_HOME or ~/.cache",
     )
 
     @pydantic.model_validator(mode="after")
@@ -71,16 +75,20 @@ class Multi30k(PairCorpus):
         return self.target
 
     def metric(self, split: str) -> Literal["bleu"]:
-        """What a model is scored by."""
+        """The score of a split: captions are sentences."""
         return "bleu"
 
     @property
     def licence(self) -> str:
-        """What the texts may be used for."""
+        """How the texts may be used."""
         return "The texts of Multi30k are for research and education only."
 
     def _read(self, split: str) -> Iterator[tuple[str, str]]:
-        # Once the checksum is right there is nothing else that could be wrong with a file.
+        # The checksums are right, so nothing else can be wrong with the files.
         files = (_PUBLIC.content(f"{_FILES[split]}.{side}.gz", self.folder) for side in (self.source, self.target))
         sides = (gzip.decompress(content).decode().removesuffix("\n").split("\n") for content in files)
         return zip(*sides, strict=True)
+
+
+# Every corpus that a translator's recipe may name, told apart by `kind`.
+CORPORA = Dates | Multi30k | FilePairs | TfdsPairs

@@ -1,9 +1,19 @@
-"""Which date patterns are used, and that they are read from the CLDR as Babel reads it."""
+"""How dates are written: patterns as Babel reads them, digits as the Unicode database has them, letter case by hand."""
+
+import unicodedata
 
 import pytest
 from babel import localedata
-from zoo_training.corpora.pairs import cldr
-from zoo_training.corpora.pairs.cldr import _date_fields, _is_unambiguous, date_locale
+from zoo_training.corpora import date_formats
+from zoo_training.corpora.date_formats import (
+    HAN_SYSTEMS,
+    NUMBERING_SYSTEMS,
+    _date_fields,
+    _is_unambiguous,
+    date_locale,
+    numeral,
+    recase,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +82,7 @@ def test_data_is_inherited_as_in_babel(monkeypatch):
     names = localedata.locale_identifiers()
     for name in {*names[::20], "ar_SY", "en_GB", "zh_Hant", "nb", "sr_Latn", "pa_Arab"}:
         monkeypatch.setattr(localedata, "_cache", {})
-        assert repr(cldr._load(name)) == repr(localedata.load(name))
+        assert repr(date_formats._load(name)) == repr(localedata.load(name))
 
 
 @pytest.mark.parametrize(
@@ -86,3 +96,38 @@ def test_an_unknown_locale_is_an_error_naming_the_nearest(name, nearest):
     assert message.startswith("A locale must be one of the CLDR's; the nearest known ones are ")
     assert message.endswith(f". Received: {name!r}")
     assert nearest in message
+
+
+@pytest.mark.parametrize("system", sorted(NUMBERING_SYSTEMS - HAN_SYSTEMS))
+def test_digits_have_their_values(system):
+    digits = numeral(1234567890, 1, system)
+    assert [unicodedata.decimal(digit) for digit in digits] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
+    assert numeral(7, 2, system) == digits[9] + digits[6]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *((1, "一"), (9, "九"), (10, "十"), (11, "十一"), (20, "二十"), (31, "三十一")),
+        *((1900, "一九〇〇"), (2010, "二〇一〇"), (2026, "二〇二六")),
+    ],
+)
+def test_han_numbers_are_written_as_in_dates(value, expected):
+    assert numeral(value, 1, "hanidec") == numeral(value, 2, "jpan") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "casing", "language", "expected"),
+    [
+        ("Nisan Kasım", "upper", "tr", "NİSAN KASIM"),
+        ("NİSAN KASIM", "lower", "tr", "nisan kasım"),
+        ("21 iyun", "title", "az", "21 İyun"),
+        ("Μαΐου Σάββατο", "upper", "el", "ΜΑΪΟΥ ΣΑΒΒΑΤΟ"),
+        ("ΙΑΝΟΥΑΡΙΟΣ", "lower", "el", "ιανουαριος"),
+        ("sábado, 6 de junio", "title", "es", "Sábado, 6 De Junio"),
+        ("dimanche 9 août", "upper", "fr", "DIMANCHE 9 AOÛT"),
+        ("27. Jaanuar", "lower", "et", "27. jaanuar"),
+    ],
+)
+def test_letter_case_follows_the_language(text, casing, language, expected):
+    assert recase(text, casing, language) == expected

@@ -2,15 +2,17 @@
 
 import gzip
 import itertools
+import os
 import re
+import threading
 from pathlib import Path
 
 import pydantic
 import pytest
-from zoo_training.corpora.error import CorpusError
-from zoo_training.corpora.pairs.files import FilePairs
+from zoo_training.corpora.corpus import CorpusError
+from zoo_training.corpora.file_pairs import FilePairs
 
-DATA = Path(__file__).parents[5] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 NO_HOLD_OUT = {"validation_pairs": 0, "test_pairs": 0}
 
 
@@ -18,6 +20,7 @@ NO_HOLD_OUT = {"validation_pairs": 0, "test_pairs": 0}
 def write(tmp_path):
     def write(name: str, content: str | bytes) -> Path:
         content = content.encode() if isinstance(content, str) else content
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
         return tmp_path / name
 
@@ -27,7 +30,10 @@ def write(tmp_path):
 def read(train, split="train", **fields):
     """The (source, target) pairs of a split; nothing is held out unless told."""
     held_out = {} if any(name.endswith("_pairs") for name in fields) else NO_HOLD_OUT
-    pairs = FilePairs(train=train, **(held_out | fields)).read(split)
+    return pairs_of(FilePairs(train=train, **(held_out | fields)).read(split))
+
+
+def pairs_of(pairs):
     return list(zip(pairs.sources, pairs.targets, strict=True))
 
 
@@ -63,6 +69,15 @@ class TestScoring:
 class TestTable:
     def test_more_columns_than_two_are_ignored(self, write):
         assert read(write("p.tsv", "a\tb\tCC-BY\nc\td\n")) == [("a", "b"), ("c", "d")]
+
+    def test_a_tab_inside_a_text_is_told(self, write, caplog):
+        path = write("p.tsv", "a\tb\nc\tc\td\ne\tf\n\ng\tg\tg\th\n")
+        assert read(path) == [("a", "b"), ("c", "c"), ("e", "f"), ("g", "g")]
+        assert f"{path}:2: 3 columns, where most lines have 2 (2 such lines); a tab" in caplog.messages[0]
+
+    def test_columns_that_all_lines_have_are_not_told(self, write, caplog):
+        read(write("p.tsv", "a\tb\tCC-BY\nc\td\n"))
+        assert not caplog.messages
 
     def test_columns_by_number(self, write):
         path = write("p.tsv", "1\tone\tun\n2\ttwo\tdeux\n")
@@ -224,7 +239,7 @@ class TestLines:
 
     def test_missing_relative_file_tells_the_working_directory(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(CorpusError, match=rf"^p\.tsv: there is no such file.*{re.escape(str(tmp_path))}"):
+        with pytest.raises(CorpusError, match=rf"^p\.tsv: there is no such file in .*{tmp_path}, nor beside the"):
             read("p.tsv")
 
     def test_folder(self, tmp_path):
@@ -240,6 +255,25 @@ class TestLines:
     def test_unknown_home(self):
         with pytest.raises(CorpusError, match=r"^~nobody-of-that-name/p\.tsv: there is no such file"):
             read("~nobody-of-that-name/p.tsv")
+
+    def test_a_file_beside_the_recipe(self, write, tmp_path, monkeypatch):
+        write("beside/p.tsv", "a\tb\n")
+        context = {"recipe_folder": tmp_path / "beside"}
+        monkeypatch.chdir(tmp_path)
+        fields = {"train": "p.tsv", **NO_HOLD_OUT}
+        assert pairs_of(FilePairs.model_validate(fields, context=context).read("train")) == [("a", "b")]
+        write("p.tsv", "c\td\n")  # the working directory comes first
+        assert pairs_of(FilePairs.model_validate(fields, context=context).read("train")) == [("c", "d")]
+
+    def test_each_file_is_opened_once(self, tmp_path, write):
+        """A pipe can be read only once."""
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_text, args=(numbered(60),), daemon=True)
+        writer.start()
+        corpus = FilePairs(train=pipe, test=write("t.tsv", "a\tb\n"), validation_pairs=20)
+        assert [len(corpus.read(split)) for split in corpus.splits] == [40, 20, 1]
+        writer.join()
 
 
 class TestHeldOut:
@@ -335,6 +369,25 @@ class TestHeldOut:
         path, given = write("p.tsv", numbered(4)), write("v.tsv", numbered(4))
         splits = self.splits(path, validation=given, test=given)
         assert splits["train"] == splits["validation"] == splits["test"]
+
+    def test_pairs_of_two_files_that_are_given_are_told(self, write, caplog):
+        given = write("v.tsv", "source 1\ttarget 1\nsource 2\tanother\nnew\tnew\n")
+        self.splits(write("p.tsv", numbered(40)), validation=given, test_pairs=0)
+        (message,) = caplog.messages
+        assert "of the 3 pairs of 'validation', 1 are also in 'train', and 2 share their source" in message
+
+    @pytest.mark.parametrize("order", [("train", "test"), ("test", "train")])
+    def test_the_very_same_file_is_told(self, write, caplog, order):
+        path = write("p.tsv", numbered(50))
+        corpus = FilePairs(train=path, test=path, validation_pairs=0)
+        for split in order * 2:
+            corpus.read(split)
+        (message,) = caplog.messages
+        assert "of the 50 pairs of 'test', 50 are also in 'train'" in message
+
+    def test_nothing_is_told_of_new_pairs(self, write, caplog):
+        self.splits(write("p.tsv", numbered(40)), test=write("q.tsv", "a\tb\n"))
+        assert not caplog.messages
 
     @pytest.mark.parametrize("fields", [{"validation_pairs": 5, "test_pairs": 5}, {"validation_pairs": 99}])
     def test_too_few_pairs(self, write, fields):

@@ -1,7 +1,7 @@
 """Running text from TensorFlow Datasets: each example a document."""
 
 import pytest
-from zoo_training.corpora.error import CorpusError
+from zoo_training.corpora.corpus import CorpusError
 from zoo_training.corpora.texts import TfdsTexts
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import itertools
+import os
 import re
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zoo_training.corpora.error import CorpusError
-from zoo_training.corpora.texts import FileTexts, PydocTopics, TinyShakespeare, corpus
-from zoo_training.corpora.texts.corpus import in_pieces
+from zoo_training.corpora import corpus
+from zoo_training.corpora.corpus import CorpusError, in_pieces
+from zoo_training.corpora.texts import FileTexts, PydocTopics, TinyShakespeare
 
 from zoo.text import BytePairTokenizer
 
 PIECES = BytePairTokenizer.learn(["ab ba\n\nab\n ab 11 'a. .. \t a"] * 9, 300)
-DATA = Path(__file__).parents[5] / "shared" / "data" / "tinyshakespeare"
+DATA = Path(__file__).parents[4] / "shared" / "data" / "tinyshakespeare"
 
 
 def texts(read, split):
@@ -196,3 +197,16 @@ class TestTinyShakespeare:
         (tmp_path / "input.txt").write_text("To be")
         with pytest.raises(CorpusError, match=r"input\.txt is not the public file: its SHA-256 is"):
             TinyShakespeare(folder=tmp_path).check("train")
+
+
+def test_a_pipe_is_refused_before_it_is_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CorpusError, match=r"pipe is not a regular file; running text is read several times"):
+        FileTexts(train=tmp_path / "pipe").check("train")
+
+
+def test_the_same_file_in_two_splits_is_told(write, caplog):
+    one, two = write("a.txt", "aaa"), write("b.txt", "bbb")
+    FileTexts(train=[one, two], validation=two)
+    (message,) = caplog.messages
+    assert message.startswith(f"corpus: train and validation both name {two};")

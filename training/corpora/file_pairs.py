@@ -129,7 +129,7 @@ class FilePairs(PairCorpus):
         return self.target_language
 
     def read(self, split: str) -> Pairs:
-        """All pairs of a split, normalised; read once and kept. A warning counts the pairs of other splits among them."""
+        """All pairs of a split, normalised; read once and kept; a warning counts the pairs of other splits in it."""
         known = split in self._cache
         pairs = super().read(split)
         if not known:

@@ -1,8 +1,10 @@
-"""The command that tells whether a SavedModel can be served."""
+"""The command that says whether a SavedModel can be served."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import enum
 import json
 import pathlib
 import shutil
@@ -11,8 +13,13 @@ from typing import Annotated
 
 import typer
 
-from ..quiet import import_tensorflow
 from .shared import app, user_errors
+
+
+class FailOn(enum.StrEnum):
+    """From which severity on the exit code is 1."""
+
+    fatal, warning, note, never = "fatal", "warning", "note", "never"
 
 
 @app.command()
@@ -21,22 +28,33 @@ def check(
         pathlib.Path,
         typer.Argument(metavar="FOLDER", help="Any SavedModel: a model's folder with its versions, or one version."),
     ],
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run", help="Also load it as a server does and send it its warm-up requests. Trusted models only."
+        ),
+    ] = False,
+    fail_on: Annotated[FailOn, typer.Option(help="The mildest severity that makes the exit code 1.")] = FailOn.warning,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="RULE", help="Leave out findings of this rule; may be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Find what a stock TensorFlow Serving would refuse in a SavedModel, or stumble over; nothing is run.
+    """Find what a stock TensorFlow Serving would refuse in a SavedModel, or get wrong.
 
-    Exit code: 0 if nothing was found, 1 if something was, 2 if there is no SavedModel that can be read.
+    A finding is fatal (the version or a signature cannot be used), a warning (some requests fail or get wrong answers)
+    or a note (harmless if on purpose). Exit code: 0 if nothing of the severity --fail-on or worse was found, 1 if
+    something was, 2 if there is no SavedModel that can be read.
     """
     with user_errors():
-        from zoo.serving.checking.folders import find_folders
+        from zoo.serving.checking import report
 
-        folders = find_folders(folder)  # before the seconds that TensorFlow takes to start
-        import_tensorflow()
-        from zoo.serving.checking.reporting import check_folders
-
-        report = check_folders(folders)
-    typer.echo(_as_json(report) if as_json else _as_text(report))
-    raise typer.Exit(0 if not report.findings else 1 if report.is_readable else 2)
+        found = report(folder, run, ignore or ())
+    typer.echo(_as_json(found) if as_json else _as_text(found))
+    failing = list(FailOn)[: list(FailOn).index(fail_on) + 1] if fail_on is not FailOn.never else []
+    if not found.is_readable:
+        raise typer.Exit(2)
+    raise typer.Exit(any(finding.severity in failing for finding in found.findings))
 
 
 def _as_json(report) -> str:
@@ -45,23 +63,33 @@ def _as_json(report) -> str:
 
 
 def _as_text(report) -> str:
-    from zoo.serving.checking.finding import shown
+    from zoo.serving.checking.rules import shown
 
     if not report.findings:
         return f"{shown(report.path).strip('`')}: nothing found in {_seen(report.folders)}"
     width = min(shutil.get_terminal_size().columns, 120)
     paragraphs = []
     for checked in report.folders:
-        number = len(checked.findings)
-        found = f"{number} finding{'s' * (number != 1)}" if number else "nothing found"
         within = f" in {_seen([checked])}" if checked.seen else ""
-        paragraphs.append(f"{shown(checked.folder).strip('`')}: {found}{within}")
+        paragraphs.append(f"{shown(checked.folder).strip('`')}: {_numbers(checked.findings)}{within}")
         paragraphs += [_paragraph(finding, width) for finding in checked.findings]
     return "\n\n".join(paragraphs)
 
 
+def _numbers(findings) -> str:
+    """How many there are of each severity: `2 fatal, 1 note`."""
+    counts = collections.Counter(finding.severity for finding in findings)
+    plural = {"fatal": "fatal", "warning": "warnings", "note": "notes"}
+    return ", ".join(f"{n} {name if n == 1 else plural[name]}" for name, n in counts.items()) or "nothing found"
+
+
 def _paragraph(finding, width: int) -> str:
-    lines = [f"{finding.rule}: {finding.where}", f"{finding.what}.", f"{finding.why}", f"Mend: {finding.fix}"]
+    lines = [
+        f"{finding.severity} {finding.rule}: {finding.where}",
+        f"{finding.what}.",
+        finding.why,
+        f"Fix: {finding.fix}",
+    ]
     indents = ["  ", *["      "] * 3]
     return "\n".join(
         textwrap.fill(line, width, initial_indent=indent, subsequent_indent="      ", break_on_hyphens=False)
@@ -70,12 +98,14 @@ def _paragraph(finding, width: int) -> str:
 
 
 def _seen(folders) -> str:
-    """What was looked at: `versions 1 and 2: 6 signatures, 40 functions, ...`."""
+    """What was checked: `2 versions: 6 signatures, 40 functions, ...`."""
     from zoo.serving.layout import is_version
 
-    names = [pathlib.Path(checked.folder).absolute().name for checked in folders]
-    one = f"version {names[0]}" if is_version(names[0]) else "the SavedModel"
-    which = one if len(names) == 1 else f"{len(names)} versions"
-    totals = {kind: sum(checked.seen[kind] for checked in folders) for kind in folders[0].seen}
+    name = pathlib.Path(folders[0].folder).absolute().name
+    one = f"version {name}" if is_version(name) else "the SavedModel"
+    which = one if len(folders) == 1 else f"{len(folders)} versions"
+    totals: collections.Counter[str] = collections.Counter()
+    for checked in folders:
+        totals.update(checked.seen or {})
     counts = [f"{n:,} {kind if n != 1 else kind.removesuffix('s')}" for kind, n in totals.items() if n]
     return f"{which}: {', '.join(counts)}"

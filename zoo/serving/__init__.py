@@ -3,13 +3,13 @@
 import importlib
 
 _HOMES = {
-    "Finding": "zoo.serving.checking.finding",
+    "Finding": "zoo.serving.checking.rules",
     "ServableGenerator": "zoo.serving.servable",
     "ServableTranslator": "zoo.serving.servable",
     "ServingClient": "zoo.serving.clients.client",
     "ServingError": "zoo.serving.clients.errors",
     "StartUp": "zoo.serving.start_up",
-    "check": "zoo.serving.checking.reporting",
+    "check": "zoo.serving.checking",
     "export": "zoo.serving.exporting",
     "measure_start_up": "zoo.serving.start_up",
     "newest_version": "zoo.serving.layout",

@@ -43,7 +43,7 @@ def broken(model):
 def test_help():
     text = succeeds("check", "--help")
     assert "Usage: root check " in text
-    assert "Exit code: 0 if nothing was found, 1 if something was" in " ".join(text.split())
+    assert "Exit code: 0 if nothing of the severity --fail-on or worse was found, 1 if" in " ".join(text.split())
 
 
 def test_a_clean_model_is_one_line(model):
@@ -60,14 +60,45 @@ def test_findings_by_version(broken):
     assert result.exit_code == 1
     heads = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
     assert [head.partition(" in ")[0] for head in heads] == [
-        f"{broken}: 1 finding",
+        f"{broken}: 1 fatal",
         f"{broken}/1: nothing found",
-        f"{broken}/2: 1 finding",
+        f"{broken}/2: 1 fatal",
     ]
-    assert "  missing-variables: file variables/variables.index\n" in result.stdout
-    assert "  empty-version: version `3`\n      It is empty.\n" in result.stdout
-    assert result.stdout.count("      Mend: ") == 2
+    assert "  fatal missing-variables: file variables/variables.index\n" in result.stdout
+    assert "  fatal empty-version: version `3`\n      It is empty.\n" in result.stdout
+    assert result.stdout.count("      Fix: ") == 2
     assert max(map(len, set(result.stdout.splitlines()) - set(heads))) <= 80
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ([], 0),
+        (["--fail-on", "fatal"], 0),
+        (["--fail-on", "note"], 1),
+        (["--fail-on", "note", "--ignore", "ignored-folder"], 0),
+    ],
+)
+def test_a_note_fails_only_where_that_is_asked_for(model, options, code):
+    shutil.copytree(model / "1", model / "2.bad")
+    result = run("check", model, *options)
+    assert result.exit_code == code
+    assert ("ignored-folder" in result.stdout) == ("--ignore" not in options)
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("never", 0), ("fatal", 1), ("warning", 1)])
+def test_what_is_fatal_fails_unless_nothing_does(broken, fail_on, code):
+    assert run("check", broken, "--fail-on", fail_on).exit_code == code
+
+
+def test_running_it(model):
+    assert "note not-run: signature `serving_default`" in succeeds("check", "--run", model)
+
+
+def test_no_such_rule(model):
+    assert refuses("check", model, "--ignore", "missing-variable") == (
+        "There is no rule 'missing-variable'; did you mean 'missing-variables'?"
+    )
 
 
 def test_one_version_of_them(broken):
@@ -84,7 +115,7 @@ def test_as_json(broken):
     assert [folder["folder"] for folder in (layout, first, second)] == [str(broken), f"{broken}/1", f"{broken}/2"]
     assert (layout["seen"], first["findings"], first["seen"]["variables"]) == (None, [], 1)
     (finding,) = second["findings"]
-    assert set(finding) == {"rule", "folder", "where", "what", "why", "fix"}
+    assert set(finding) == {"severity", "rule", "folder", "where", "what", "why", "fix"}
     assert finding["rule"] == "missing-variables"
     clean = json.loads(succeeds("check", broken / "1", "--json"))
     assert clean["findings"] == 0
@@ -97,7 +128,9 @@ def test_what_cannot_be_read(model, tmp_path):
     (model / "1" / "saved_model.pb").write_bytes(b"")
     result = run("check", model)
     assert result.exit_code == 2
-    assert "  unreadable-saved-model: file saved_model.pb\n      It holds no graph, in 0 bytes.\n" in result.stdout
+    assert (
+        "  fatal unreadable-saved-model: file saved_model.pb\n      It holds no graph, in 0 bytes.\n" in result.stdout
+    )
 
 
 def test_one_version_that_cannot_be_read_among_others(model):
@@ -108,6 +141,8 @@ def test_one_version_that_cannot_be_read_among_others(model):
 
 def test_a_name_that_is_no_text(model):
     """By a process of its own, whose arguments are bytes."""
+    (model / "1" / "assets.extra").mkdir()
+    (model / "1" / "assets.extra" / "tf_serving_warmup_requests").touch()
     odd = os.path.join(os.fsencode(model.parent), b"\xff\x1b[2J")
     os.rename(model, odd)
     command = [os.path.join(os.path.dirname(sys.executable), "zoo"), "check", odd]
@@ -116,10 +151,10 @@ def test_a_name_that_is_no_text(model):
     assert b"\x1b" not in result.stdout
 
 
-def test_no_tensorflow_for_a_path_that_is_none(tmp_path):
+def test_tensorflow_is_left_to_another_process(model):
     program = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom training.cli import app\n"
+        "import sys\nfrom typer.testing import CliRunner\nfrom zoo_training.cli import app\n"
         "result = CliRunner().invoke(app, ['check', sys.argv[1]])\n"
-        "sys.exit('tensorflow' in sys.modules or result.exit_code != 2)"
+        "sys.exit('tensorflow' in sys.modules or result.exit_code)"
     )
-    assert subprocess.run([sys.executable, "-c", program, tmp_path], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program, model], check=False).returncode == 0

@@ -1,1 +1,190 @@
-"""What a stock TensorFlow Serving would refuse in a SavedModel, or stumble over, found without loading it."""
+"""What a stock TensorFlow Serving would refuse in a SavedModel, or get wrong; `zoo check`.
+
+This module needs no TensorFlow: it finds the versions, and leaves reading them to another process (`worker.py`), which
+has limits of memory and time. So whatever a file claims, the worst that comes of it is a finding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Collection, Iterator
+
+from zoo.serving.checking import rules
+from zoo.serving.checking.folders import Folders, find_folders
+from zoo.serving.checking.rules import Finding
+
+# Limits of one version: so much, and in proportion to its files.
+_MEMORY, _MEMORY_PER_BYTE = 4 << 30, 8
+_SECONDS, _BYTES_PER_SECOND = 120, 10_000_000
+_OUT_OF_MEMORY = 9  # an exit code of `worker.py`
+_STEPS = {  # of the worker: what it was reading when it ended
+    "graph": (rules.UNREADABLE_SAVED_MODEL, "the graph"),
+    "variables": (rules.UNREADABLE_VARIABLES, "the variables"),
+    "warm-up": (rules.UNREADABLE_WARM_UP, "the warm-up records"),
+    "run": (rules.LOAD_FAILED, "the version"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """A folder that was checked.
+
+    Attributes:
+        folder: a version's, or the model's for what is wrong between versions.
+        findings: what was found in it, the worst first.
+        seen: how many signatures, functions and so on were checked; None if there was no graph to read.
+    """
+
+    folder: str
+    findings: list[Finding]
+    seen: dict[str, int] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was checked, and found.
+
+    Attributes:
+        path: as it was given.
+        folders: the model's folder, if something is wrong with it, and each version.
+    """
+
+    path: str
+    folders: list[Checked]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Those of all folders."""
+        return [finding for checked in self.folders for finding in checked.findings]
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether at least one graph could be read, or there was none to read."""
+        unreadable = any(finding.rule == rules.UNREADABLE_SAVED_MODEL.name for finding in self.findings)
+        return not unreadable or any(checked.seen is not None for checked in self.folders)
+
+
+def check(path: str | pathlib.Path, run: bool = False, ignore: Collection[str] = ()) -> list[Finding]:
+    """What a stock TensorFlow Serving would refuse in a SavedModel, or get wrong.
+
+    The files may be anybody's, and broken: they are read in a process of its own. With `run` the model's code is
+    executed there, without any protection, so only do that with a model that you trust.
+
+    Args:
+        path: a model's folder, of which every version is checked; a version's; or one with a bare SavedModel.
+        run: also load each version into a session as a server does, send it its warm-up requests, and compare what rows
+            get together with what they get one by one.
+        ignore: names of rules to leave out.
+
+    Returns:
+        The findings; none if there are none.
+
+    Raises:
+        FileNotFoundError: `path` does not exist.
+        ValueError: it holds no SavedModel, nor versions of one, or `ignore` names no rule.
+        OSError: the folder cannot be read.
+    """
+    return report(path, run, ignore).findings
+
+
+def report(path: str | pathlib.Path, run: bool = False, ignore: Collection[str] = ()) -> Report:
+    """The findings with what was checked; see `check`."""
+    _check_names(ignore)
+    return _checked(find_folders(pathlib.Path(path)), run, ignore)
+
+
+def _checked(folders: Folders, run: bool, ignore: Collection[str]) -> Report:
+    def of(folder: pathlib.Path, findings: list[Finding], seen: dict[str, int] | None) -> Checked:
+        named = [dataclasses.replace(each, folder=str(folder)) for each in findings if each.rule not in ignore]
+        return Checked(str(folder), sorted(named, key=lambda each: rules.SEVERITIES.index(each.severity)), seen)
+
+    layout = of(folders.model, folders.findings, None)
+    versions = [of(version, *_worker().check(version, run)) for version in folders.versions]
+    return Report(str(folders.model), [layout, *versions] if layout.findings else versions)
+
+
+def _check_names(ignore: Collection[str]) -> None:
+    for name in ignore:
+        if name not in rules.RULES:
+            near = difflib.get_close_matches(name, rules.RULES, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the rules are {', '.join(rules.RULES)}."
+            raise ValueError(f"There is no rule {name!r}; {hint}")
+
+
+class _Worker:
+    """A process that runs `worker.py`; it starts TensorFlow once, and ends with this process."""
+
+    def __init__(self) -> None:
+        # -P: the working directory may be a model's folder with a tensorflow.py in it, which must not be imported.
+        path = os.pathsep.join([str(pathlib.Path(__file__).parents[3]), *(each for each in sys.path if each)])
+        environment = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "zoo.serving.checking.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        self._lock = threading.Lock()
+
+    def check(self, folder: pathlib.Path, run: bool) -> tuple[list[Finding], dict[str, int] | None]:
+        """The findings of a version, and how much was checked."""
+        size = _size(folder)
+        limits = {"memory": _MEMORY + _MEMORY_PER_BYTE * size, "seconds": _SECONDS + size // _BYTES_PER_SECOND}
+        request = {"folder": str(folder.absolute()), "run": run, **limits}
+        findings, seen, step = [], None, "graph"
+        for answer in self._answers(request):
+            step = answer.get("step", step)
+            findings += [Finding(**each) for each in answer.get("findings", ())]
+            seen = answer.get("seen", seen)
+            if "error" in answer:
+                raise RuntimeError(f"The check itself failed at {step} of {folder}: {answer['error']}")
+            if answer.get("ended"):
+                rule, what = _STEPS[step]
+                findings.append(rule.at(what, _how_it_ended(answer["ended"], limits)))
+        return findings, seen
+
+    def _answers(self, request: dict) -> Iterator[dict]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None  # for mypy
+        with self._lock:
+            stdin.write(f"{json.dumps(request)}\n".encode())
+            stdin.flush()
+            for line in stdout:
+                try:
+                    answer = json.loads(line)
+                except ValueError:  # an empty line, or what a fork that was killed had begun
+                    continue
+                yield answer
+                if "ended" in answer:
+                    return
+        _worker.cache_clear()
+        raise RuntimeError("The process that reads SavedModels ended; can TensorFlow be imported?")
+
+
+@functools.cache
+def _worker() -> _Worker:
+    return _Worker()
+
+
+def _how_it_ended(code: int, limits: dict[str, int]) -> str:
+    if code == -signal.SIGALRM:
+        return f"Reading it took more than {limits['seconds']} s, and was ended"
+    if code == _OUT_OF_MEMORY:
+        return f"Reading it takes more than {limits['memory'] >> 20:,} MiB of memory"
+    return f"TensorFlow crashed while reading it, with {signal.Signals(-code).name if code < 0 else code}"
+
+
+def _size(folder: pathlib.Path) -> int:
+    """Bytes that a version has on the disk; a file may claim any length."""
+    paths = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return sum(512 * os.lstat(path).st_blocks for path in paths)

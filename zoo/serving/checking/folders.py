@@ -1,16 +1,17 @@
-"""Which folders a path means, as a server that is given the model's folder would see them."""
+"""Which folders a path means, as a server that is given the model's folder would see them. No TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import pathlib
+import re
 
 from zoo.serving.checking import rules
-from zoo.serving.checking.finding import Finding, shown
+from zoo.serving.checking.rules import Finding, shown
 from zoo.serving.layout import SAVED_MODEL_FILE, is_version
 
-GRAPH_FILES = (SAVED_MODEL_FILE, "saved_model.cpb", "saved_model.pbtxt")  # what a server reads, the first there is
+GRAPH_FILES = (SAVED_MODEL_FILE, "saved_model.cpb", "saved_model.pbtxt")  # a server reads the first that exists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +35,13 @@ def find_folders(path: pathlib.Path) -> Folders:
         raise FileNotFoundError(f"{path} does not exist.")
     if not os.path.isdir(path):
         raise ValueError(f"{path} is no folder; expected a model's folder, or one version of it.")
-    if _holds_graph(path):
-        if is_version(path.absolute().name) or is_version(os.path.basename(os.path.realpath(path))):
+    if graph_file(path):
+        names = (path.absolute().name, os.path.basename(os.path.realpath(path)))
+        if any(served_as(name) is not None for name in names):
             return Folders(path, [path], [])
         bare = rules.NO_VERSION_FOLDER.at(graph_file(path) or "", f"It lies in {shown(str(path))} itself")
         within = _versions_in(path)
-        # With versions beside it, it is these that a server serves.
+        # With versions beside it, a server serves those.
         return Folders(path, within.versions or [path], [bare, *within.findings])
     within = _versions_in(path)
     if within.versions or within.findings:
@@ -50,13 +52,17 @@ def find_folders(path: pathlib.Path) -> Folders:
 
 
 def graph_file(folder: pathlib.Path) -> str | None:
-    """The name of the file that a server would read the graph from; it may turn out to be no file."""
+    """The name of the entry that a server would read the graph from; it may turn out not to be a file."""
     return next((name for name in GRAPH_FILES if os.path.lexists(folder / name)), None)
 
 
-def _holds_graph(folder: pathlib.Path) -> bool:
-    """Whether a folder looks like a version."""
-    return graph_file(folder) is not None
+def served_as(name: str) -> int | None:
+    """The version that a server takes a folder of this name for, None if for none.
+
+    It reads the name with `absl::SimpleAtoi`, which accepts a sign, and white space around the number; 64 bits.
+    """
+    is_number = re.fullmatch(r"[ \t\n\v\f\r]*[+-]?[0-9]+[ \t\n\v\f\r]*", name)
+    return int(name) if is_number and 0 <= int(name) < 2**63 else None
 
 
 def _versions_in(model: pathlib.Path) -> Folders:
@@ -65,23 +71,26 @@ def _versions_in(model: pathlib.Path) -> Folders:
     others: list[str] = []
     findings: list[Finding] = []
     versions: list[pathlib.Path] = []
-    for name in sorted(os.listdir(model), key=lambda name: (len(name), name)):
-        if is_version(name):
-            first = numbered.setdefault(int(name), name)
+    for name in sorted(os.listdir(model), key=lambda name: (not is_version(name), len(name), name)):
+        number = served_as(name)
+        if number is not None:
+            first = numbered.setdefault(number, name)
             if first != name:
-                what = f"It means version {int(name)}, which {shown(first)} means too"
-                findings.append(rules.VERSION_NAME.at(f"folder {shown(name)}", what))
-        elif not name.startswith(".") and os.path.isdir(model / name) and _holds_graph(model / name):
+                what = f"It means version {number}, which {shown(first)} means too"
+                findings.append(rules.VERSION_NAME.at(f"folder {shown(name)}", what, "warning"))
+            elif not is_version(name):
+                findings.append(rules.LENIENT_VERSION_NAME.at(f"folder {shown(name)}", f"It means version {number}"))
+        elif not name.startswith(".") and os.path.isdir(model / name) and graph_file(model / name):
             others.append(name)
     for _, name in sorted(numbered.items()):
-        if os.path.isdir(model / name) and _holds_graph(model / name):
+        if os.path.isdir(model / name) and graph_file(model / name):
             versions.append(model / name)
         else:
             findings.append(_empty(model / name))
     seen = {os.path.realpath(version) for version in versions}
-    # A name like `latest`, linked to a version, is for people; a server passes over it.
+    # A name like `latest`, linked to a version, is for people; a server ignores it.
     others = [name for name in others if os.path.realpath(model / name) not in seen]
-    rule = rules.IGNORED_FOLDER if versions else rules.VERSION_NAME  # of several, some may be aside on purpose
+    rule = rules.IGNORED_FOLDER if versions else rules.VERSION_NAME  # beside others, it may be aside on purpose
     what = "It holds a SavedModel, and its name is not a whole number from 0 on"
     findings += [rule.at(f"folder {shown(name)}", what) for name in others]
     return Folders(model, versions or [model / name for name in others], findings)

@@ -179,6 +179,8 @@ def _serving(metrics: dict[str, Any]) -> dict[str, str]:
             f" 16 tokens, in {measured['first_seconds']:.1f} s, later ones in {measured['later_seconds'] * 1e3:.1f} ms,"
             f" on {measured['cores']} cores"
         )
+    if reason := metrics.get("unpacked"):
+        rows["weights"] = f"as in training, not packed for a server: {reason}"
     return rows
 
 

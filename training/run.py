@@ -20,6 +20,7 @@ import tensorflow as tf
 from zoo.atomic import write_whole
 from zoo.loading import load
 from zoo.serving import export, measure_start_up
+from zoo.serving.packed import unsupported
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
@@ -71,12 +72,15 @@ class Run:
     def export(self, path: pathlib.Path) -> pathlib.Path:
         """Exports the model with its card, metrics and recipe, and returns the new version's folder.
 
-        The exported metrics also hold `start_up`, what `zoo.serving.measure_start_up` has found.
+        The exported metrics also hold `start_up`, what `zoo.serving.measure_start_up` has found, and, if the model has
+        no packed form, the reason as `unpacked`.
         """
 
         def files(folder: pathlib.Path) -> dict[str, str]:
             start_up = dataclasses.asdict(measure_start_up(folder, self.trained))
             metrics = {**self.metrics, "start_up": start_up}
+            if reason := unsupported(self.trained.model):
+                metrics["unpacked"] = reason
             return {
                 CARD_FILE: _TASKS[type(self.recipe)].card(self.name, self.recipe, self.trained, metrics),
                 METRICS_FILE: to_json(metrics),

@@ -84,6 +84,12 @@ def test_what_a_server_needs_if_it_was_measured(write):
     assert wanted + " on 2 cores |\n" in write(metrics={"start_up": start_up})
 
 
+def test_why_the_weights_are_not_packed(write):
+    text = write(metrics={"unpacked": "RNNSeq2Seq has no packed form"})
+    assert "\n| weights | as in training, not packed for a server: RNNSeq2Seq has no packed form |\n" in text
+    assert "| weights |" not in write()
+
+
 def test_sentences_have_bleu_in_bold_and_how_it_was_computed(write):
     text = write(metrics={**BLEU, "bleu_published_style": STYLE})
     rows = (

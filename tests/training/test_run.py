@@ -125,6 +125,7 @@ class TestLoadingARun:
         cards = ((each / "README.md").read_text().splitlines() for each in (version, before))
         one, other = ([line for line in card if "| to serve |" not in line] for card in cards)
         assert one == other
+        assert "| weights | as in training, not packed for a server: RNNSeq2Seq has no packed form |" in one
         assert zoo.load(version)(WORDS) == run.trained(WORDS)
 
     @pytest.mark.parametrize("file", ["recipe.json", "metrics.json"])

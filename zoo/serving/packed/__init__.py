@@ -1,31 +1,39 @@
-"""Models as a server runs them: the same functions, of weights laid out for few and large operations a step.
+"""Models as an export holds them: the same functions, with weights arranged for few and large operations a step.
 
-A single row's time in a plain TensorFlow graph is the number of its operations, about a microsecond each, so what can
-be computed once is put into the weights: see `norms` for normalisations, `self_attention` and `cross_attention`.
+A server runs a plain TensorFlow graph without XLA, where an operation costs about a microsecond whatever it computes.
+A step of one row takes as long as its operations are many, so what can be computed once is moved into the weights:
+
+- `products`: matrix products, and normalisations inside their weights;
+- `layers`: attention, the feed-forward network and the decoder layer;
+- `gpt`, `transformer`: the models, with the methods that decoding, scoring and pictures of attention call;
+- `supported`: which layers and arguments these forms reproduce.
 """
+
+import keras
+import tensorflow as tf
 
 from zoo.models import GPT, Transformer
 from zoo.serving.packed.gpt import PackedGPT
+from zoo.serving.packed.supported import unsupported
 from zoo.serving.packed.transformer import PackedTransformer
+
+__all__ = ["pack", "unsupported"]
 
 _PACKED = {GPT: PackedGPT, Transformer: PackedTransformer}
 
 
-def pack(model, longest):
-    """The packed form of a model, or the model itself where there is none.
+def pack(model: keras.Model, max_length: int) -> keras.Model | tf.Module:
+    """The packed form of a model, or the model itself where `unsupported` gives a reason.
 
     Args:
         model: any model of ids.
-        longest: how many tokens a text that it makes or reads may have; of a translator the target's.
+        max_length: how many tokens a text may have; of a translator the target's.
 
     Returns:
-        What has the same methods for decoding, scoring and showing its attention, and gives the same numbers but for
-        rounding; it computes in float32. Of a subclass, and of weights that are not float32, the model itself.
+        A model with the same methods for decoding, scoring and attention maps. It computes in float32 and gives the
+        same numbers up to rounding.
 
     Raises:
         ValueError: a translator has fewer learned positions.
     """
-    packed = _PACKED.get(type(model))
-    if packed is None or any(weight.dtype != "float32" for weight in model.weights):
-        return model
-    return packed(model, longest)
+    return model if unsupported(model) else _PACKED[type(model)](model, max_length)

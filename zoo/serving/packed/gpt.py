@@ -1,66 +1,77 @@
 """`zoo.models.GPT`, packed."""
 
+from __future__ import annotations
+
 import numpy as np
 import tensorflow as tf
 
-from zoo.models.gpt import align_right
-from zoo.serving.packed.decoder_layer import PackedDecoderLayer
-from zoo.serving.packed.norms import Norm, Unnormalized, normalized
-from zoo.serving.packed.output import PackedOutput
-from zoo.serving.packed.product import FORBIDDEN, as_array, variable
+from zoo.models.gpt import GPT, align_right
+from zoo.serving.packed.layers import PackedDecoderLayer
+from zoo.serving.packed.products import (
+    FORBIDDEN,
+    Norm,
+    PackedOutput,
+    Unnormalized,
+    as_array,
+    normalized,
+    variable,
+)
 
 
 class PackedGPT(tf.Module):
-    """What a `zoo.models.GPT` computes, in float32, with its methods for decoding, scoring and showing its attention.
+    """The function of a `zoo.models.GPT` in float32, with its methods for decoding, scoring and attention maps.
 
-    Axes: B batch, K hypotheses a row, T length, V vocabulary, D width, G key and value heads, d width of a head,
-    P length of the longest prompt, S tokens so far, P included.
+        h = E x + positions,    h = layer(h), N times,    logits = norm(h) E^T
+
+    Axes: B batch, K hypotheses a row, R rows of all of these and tokens, T length, V vocabulary, D width, H heads,
+    G key and value heads, d width of a head, P length of the longest prompt, S tokens so far, P included.
 
     Args:
         model: the model. Later changes of its weights change nothing here.
-        longest: how many tokens a text may have.
+        max_length: how many tokens a text may have.
     """
 
-    def __init__(self, model, longest):
+    def __init__(self, model: GPT, max_length: int):
         super().__init__()
-        self.vocabulary_size, self.context_length = model.vocabulary_size, min(longest, model.context_length)
+        self.vocabulary_size, self.context_length = model.vocabulary_size, min(max_length, model.context_length)
         norm = Norm(model.get_layer("norm"))
         self._layers = [PackedDecoderLayer(model.get_layer(f"layer_{i + 1}")) for i in range(model.num_layers)]
         table = as_array(model.get_layer("embedding").embeddings)
-        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant))
+        # The constant feature of every row comes with its embedding, see `products`.
+        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant))  # (V, D + 1)
         self._positions = None
         if model.positions == "learned":
-            table = as_array(model.get_layer("positions").embeddings)[:longest]
-            self._positions = variable(np.pad(table, [[0, 0], [0, 1]]))
-        # Not in the embeddings, which may be the output's weights as well.
+            table = as_array(model.get_layer("positions").embeddings)[:max_length]
+            self._positions = variable(np.pad(table, [[0, 0], [0, 1]]))  # (max_length, D + 1)
+        # A product of its own and not in the embeddings, which may also be the output's weights.
         self._centering = Unnormalized(norm).residual() if norm.centered else None
         bias = model.output_weights()[1]
         kernel = None if model.tied_embeddings else as_array(model.get_layer("logits").kernel)
         self._output = PackedOutput(norm, self._embeddings, kernel, None if bias is None else as_array(bias))
 
     @property
-    def weights(self):
-        """All of them."""
+    def weights(self) -> list[tf.Variable]:
+        """All variables, for an export to track."""
         return list(self.variables)
 
-    def begin(self, tokens):
-        """As `zoo.models.GPT.begin`, with memory and cache of its own.
+    def begin(self, tokens: tf.Tensor):
+        """As `zoo.models.GPT.begin`, but memory and cache have another form.
 
         Args:
-            tokens: ids `(B, P)` of any number a row, and zeros before or behind them.
+            tokens: ids `(B, P)`, any number in a row, with zeros before or behind them.
 
         Returns:
-            memory: of each row the number of tokens `(B,)`, and what a token to come adds to the bias.
+            memory: each row's number of tokens `(B,)`, and what every further token appends to the bias.
             cache: the bias of the scores `(B, 1, 1, 1, S)`, which forbids padding, and for each layer the keys and
                 values `(B, 1, G, S, d)`.
         """
         tokens, mask, lengths, positions = align_right(tokens)
-        _, cache = self._read(tokens, positions, mask)
-        bias = tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None]
-        allowed = tf.zeros_like(lengths, tf.float32)[:, None, None, None, None]
+        _, cache = self._prefill(tokens, positions, mask)
+        bias = tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None]  # (B, 1, 1, 1, P)
+        allowed = tf.zeros_like(lengths, tf.float32)[:, None, None, None, None]  # (B, 1, 1, 1, 1)
         return {"lengths": lengths, "allowed": allowed}, (bias, cache)
 
-    def step(self, tokens, position, memory, cache):
+    def step(self, tokens: tf.Tensor, position: tf.Tensor, memory, cache):
         """As `zoo.models.GPT.step`."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
         positions, allowed = (memory["lengths"] + position)[:, None], memory["allowed"]
@@ -68,61 +79,62 @@ class PackedGPT(tf.Module):
             positions, allowed = (tf.repeat(each, hypotheses, axis=1) for each in (positions, allowed))
         if self._positions is not None:
             # A row that has ended is stepped on with the others, maybe beyond the context.
-            positions = tf.minimum(positions, self.context_length - 1)
+            positions = tf.minimum(positions, self.context_length - 1)  # (B, K)
         bias, caches = cache
-        bias = tf.concat([bias, allowed], axis=4)
-        rows, turns = self._embedded(tf.reshape(tokens, [-1]), positions)
+        # The bias grows with the cache, so that no step computes which of all tokens are padding.
+        bias = tf.concat([bias, allowed], axis=4)  # (B, K, 1, 1, S + 1)
+        rows, rotations = self._embedded(tf.reshape(tokens, [-1]), positions)
         new = []
         for layer, each in zip(self._layers, caches, strict=True):
-            rows, each, _ = layer.step(rows, hypotheses, turns, each, bias)
+            rows, each, _ = layer.decode_step(rows, hypotheses, rotations, each, bias)
             new.append(each)
-        logits = self._output.logits(normalized(rows))
+        logits = self._output.logits(normalized(rows))  # (B K, V)
         return tf.reshape(logits, [-1, hypotheses, self.vocabulary_size]), (bias, tuple(new)), None
 
     def without_logits(self):
-        """As `zoo.models.GPT.without_logits`, as a function of ids `(B, T)`; see `PackedOutput.scaled` for its rows."""
+        """As `zoo.models.GPT.without_logits`: a function from ids `(B, T)` to rows for `output_weights`."""
 
         def rows_of(tokens):
-            rows, _ = self._read(tokens, _from_the_start(tokens))
+            rows, _ = self._prefill(tokens, _from_the_start(tokens))
             rows = self._output.scaled(normalized(rows))
-            return tf.reshape(rows, [*tf.unstack(tf.shape(tokens)), rows.shape[-1]])
+            return tf.reshape(rows, [*tf.unstack(tf.shape(tokens)), rows.shape[-1]])  # (B, T, D + 1 or D + 2)
 
         return rows_of
 
     def output_weights(self):
-        """The last product's weights and its bias, see `PackedOutput.weights`."""
+        """The last product's weights and bias, see `PackedOutput.weights`."""
         return self._output.weights()
 
-    def attention_maps(self, tokens):
+    def attention_maps(self, tokens: tf.Tensor) -> tf.Tensor:
         """As `zoo.models.GPT.attention_maps`."""
-        maps = []
-        self._read(tokens, _from_the_start(tokens), maps=maps)
-        return tf.stack(maps, axis=1)
+        maps: list[tf.Tensor] = []
+        self._prefill(tokens, _from_the_start(tokens), maps=maps)
+        return tf.stack(maps, axis=1)  # (B, N, H, T, T)
 
-    def _read(self, tokens, positions, mask=None, maps=None):
+    def _prefill(self, tokens, positions, mask=None, maps=None):
         """All tokens `(B, T)` at once: rows `(B T, D + 1)` before the last norm, and each layer's keys and values.
 
-        To `maps`, if it is a list, each layer's weights `(B, H, T, T)` are added.
+        Each layer's weights `(B, H, T, T)` are appended to `maps`, if it is a list.
         """
-        rows, turns = self._embedded(tf.reshape(tokens, [-1]), positions)
+        rows, rotations = self._embedded(tf.reshape(tokens, [-1]), positions)
         shape, cache = tf.unstack(tf.shape(tokens)), []
         for layer in self._layers:
-            rows, keys_and_values, weights = layer.read(rows, shape, turns, mask, return_weights=maps is not None)
-            cache.append(keys_and_values)
+            rows, cached, weights = layer.prefill(rows, shape, rotations, mask, return_weights=maps is not None)
+            cache.append(cached)
             if maps is not None:
                 maps.append(weights)
         return rows, tuple(cache)
 
     def _embedded(self, tokens, positions):
-        """Rows `(N, D + 1)` of as many tokens `(N,)`, and how their heads turn, for positions `(B, T)`, N together."""
-        rows = tf.gather(self._embeddings, tokens)
+        """Tokens `(R,)` at positions `(B, T)`, R together -> rows `(R, D + 1)` and the rotations of their heads."""
+        rows = tf.gather(self._embeddings, tokens)  # (R, D + 1)
         if self._positions is not None:
             rows += tf.gather(self._positions, tf.reshape(positions, [-1]))
         if self._centering is not None:
             rows = self._centering(rows)
-        return rows, self._layers[0].self_attention.turns(positions)
+        return rows, self._layers[0].self_attention.rotations(positions)
 
 
 def _from_the_start(tokens):
-    """Positions `(B, T)` of tokens behind which there may be padding."""
+    """Positions `(B, T)` of tokens that have padding behind them, if at all."""
     return tf.broadcast_to(tf.range(tf.shape(tokens)[1]), tf.shape(tokens))

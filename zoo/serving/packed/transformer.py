@@ -1,4 +1,6 @@
-"""`zoo.models.Transformer`, its decoder packed."""
+"""`zoo.models.Transformer`, with its decoder packed."""
+
+from __future__ import annotations
 
 import math
 
@@ -6,23 +8,32 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.layers.functions.positions import frequencies
-from zoo.serving.packed.decoder_layer import PackedDecoderLayer
-from zoo.serving.packed.norms import Norm, Unnormalized, normalized
-from zoo.serving.packed.output import PackedOutput
-from zoo.serving.packed.product import FORBIDDEN, as_array, variable
+from zoo.models.transformer import Transformer
+from zoo.serving.packed.layers import PackedDecoderLayer
+from zoo.serving.packed.products import (
+    FORBIDDEN,
+    Norm,
+    PackedOutput,
+    Unnormalized,
+    as_array,
+    normalized,
+    variable,
+)
 
 
 class PackedTransformer(tf.Module):
-    """What a `zoo.models.Transformer` computes, with its methods for decoding and scoring.
+    """The function of a `zoo.models.Transformer`, with its methods for decoding, scoring and attention maps.
 
-    The encoder, which runs once, is the model's own, in its precision; the decoder computes in float32.
+        h = encoder(x),    s = E y sqrt(D) + positions,    s = layer(s, h), M times,    logits = norm(s) W
 
-    Axes: B batch, K hypotheses a row, S source length, T target length, V vocabulary, D width, M decoder layers,
-    N encoder layers, H heads, d width of a head.
+    The encoder, which runs once a request, is the model's own, in its precision; the decoder computes in float32.
+
+    Axes: B batch, K hypotheses a row, R rows of all of these and tokens, S source length, T target length,
+    V vocabulary, D width, M decoder layers, N encoder layers, H heads, d width of a head.
 
     Args:
-        model: the model. Later changes of its weights are not to be made.
-        longest: how many tokens a target may have.
+        model: the model. Its weights must not change later.
+        max_length: how many tokens a target may have.
 
     Raises:
         ValueError: there are fewer learned positions.
@@ -30,23 +41,23 @@ class PackedTransformer(tf.Module):
 
     has_attention = True
 
-    def __init__(self, model, longest):
+    def __init__(self, model: Transformer, max_length: int):
         super().__init__()
         self.source_vocabulary_size = model.source_vocabulary_size
         self.target_vocabulary_size = model.target_vocabulary_size
         self._encoder, self.norm_first = _Encoder(model), model.norm_first
         layers = [model.get_layer(f"decoder_layer_{i + 1}") for i in range(model.decoder_layers)]
         first = Norm(layers[0].self_attention_norm)
-        before = Unnormalized(first)
-        self._layers = []
+        before: Norm | Unnormalized = Unnormalized(first)
+        self._layers: list[PackedDecoderLayer] = []
         for layer in layers:
             self._layers.append(PackedDecoderLayer(layer, before))
             before = self._layers[-1].last
-        last = Norm(model.get_layer("decoder_norm")) if self.norm_first else before
-        self._heads, self._width = model.num_heads, model.units // model.num_heads
+        last = Norm(model.get_layer("decoder_norm")) if self.norm_first else self._layers[-1].last
         self._prepare = [layer.prepare for layer in layers]
 
-        # Scaled and centred, unless they are the output's weights as well, or the encoder's.
+        # With the factor sqrt(D) and without their mean, unless the output or the encoder uses the same table. Then
+        # both are operations at every step; the constant is divided by the factor, to be right after it.
         table, constant = as_array(model.get_layer("target_embedding").embeddings), first.constant
         self._scale, self._centering = 1.0, None
         if model.tied_embeddings == "none":
@@ -55,22 +66,22 @@ class PackedTransformer(tf.Module):
             self._scale = model.units**0.5
             constant /= self._scale
             self._centering = Unnormalized(first).residual() if first.centered and self.norm_first else None
-        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=constant))
+        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=constant))  # (V, D + 1)
         if model.tied_embeddings == "all":
             self._encoder.embeddings = self._embeddings
+        # Sinusoidal positions come from a table too: computed at each step they cost up to 2% of one row.
         self._positions = None
         if model.positions == "learned":
             table = as_array(model.get_layer("target_positions").embeddings)
-            if len(table) < longest:
+            if len(table) < max_length:
                 raise ValueError(
-                    f"A target may have {longest} tokens, more than the {len(table)} learned positions that there are."
-                    " Give the Translator a smaller `max_target_length`."
+                    f"A target may have {max_length} tokens, more than the {len(table)} learned positions that there "
+                    "are. Give the Translator a smaller `max_target_length`."
                 )
-            table = table[:longest]
-            self._positions = variable(self._part(table, first))
+            self._positions = variable(self._part(table[:max_length], first))  # (max_length, D + 1)
         elif model.positions == "sinusoidal":
-            table = _waves(longest, model.units, model.get_layer("target_positions").max_wavelength)
-            self._positions = variable(self._part(table, first))
+            table = _waves(max_length, model.units, model.get_layer("target_positions").max_wavelength)
+            self._positions = variable(self._part(table, first))  # (max_length, D + 1)
         kernel = bias = None
         if model.tied_embeddings == "none":
             output = model.get_layer("logits")
@@ -79,97 +90,100 @@ class PackedTransformer(tf.Module):
 
         memory = [layer.memory_attention for layer in layers]
         memory = [weight for each in memory for part in (each.key_dense, each.value_dense) for weight in part.weights]
-        # Never read: what a `tf.Module` holds is what an export finds, and these are used by layers that are none.
-        self._kept = [*self._encoder.weights, *(weight.value for weight in memory)]
+        # An export holds the variables that a `tf.Module` has as attributes; the layers that use these are no modules.
+        self._tracked = [*self._encoder.weights, *(weight.value for weight in memory)]
 
     @property
-    def weights(self):
-        """All of them, the encoder's included."""
+    def weights(self) -> list[tf.Variable]:
+        """All variables, the encoder's included, for an export to track."""
         return list(self.variables)
 
-    def begin(self, source):
-        """As `zoo.models.Transformer.begin`, with a memory of its own.
+    def begin(self, source: tf.Tensor):
+        """As `zoo.models.Transformer.begin`, but the memory has another form.
 
         Args:
             source: ids `(B, S)`.
 
         Returns:
-            memory: the mask `(B, S)`, what it adds to scores `(B, 1, 1, 1, S)`, and for each decoder layer the keys and
+            memory: the mask `(B, S)`, the bias of the scores `(B, 1, 1, 1, S)`, and for each decoder layer the keys and
                 values `(B, 1, H, S, d)` of its attention to the source.
-            cache: for each decoder layer the keys and values `(B, 1, H, 0, d)` of the tokens before, none so far.
+            cache: for each decoder layer the keys and values `(B, 1, H, 0, d)` of past tokens, none so far.
         """
         memory = self._memory(source)
-        empty = tf.zeros([tf.shape(source)[0], 1, self._heads, 0, self._width])
+        attention = self._layers[0].self_attention
+        empty = tf.zeros([tf.shape(source)[0], 1, attention.groups, 0, attention.width])  # (B, 1, H, 0, d)
         return memory, tuple((empty, empty) for _ in self._layers)
 
-    def step(self, tokens, position, memory, cache):
+    def step(self, tokens: tf.Tensor, position: tf.Tensor, memory, cache):
         """As `zoo.models.Transformer.step`."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
-        rows, turns = self._embedded(tf.reshape(tokens, [-1]), tf.reshape(position, [1]))
+        rows, rotations = self._embedded(tf.reshape(tokens, [-1]), tf.reshape(position, [1]))
         new, weights = [], None
         for layer, prepared, each in zip(self._layers, memory["layers"], cache, strict=True):
-            rows, each, weights = layer.step(rows, hypotheses, turns, each, None, prepared, memory["bias"])
+            rows, each, weights = layer.decode_step(rows, hypotheses, rotations, each, None, prepared, memory["bias"])
             new.append(each)
-        logits = self._output.logits(normalized(rows) if self.norm_first else rows)
+        logits = self._output.logits(normalized(rows) if self.norm_first else rows)  # (B K, V)
         logits = tf.reshape(logits, [-1, hypotheses, self.target_vocabulary_size])
-        weights = tf.reduce_mean(weights, axis=2)[:, :, 0]
+        weights = tf.reduce_mean(weights, axis=2)[:, :, 0]  # (B, K, H, 1, S) -> (B, K, S)
         return logits, tuple(new), _where_allowed(weights, memory["mask"][:, None])
 
     def without_logits(self):
-        """As `zoo.models.Transformer.without_logits`, as a function of ids; see `PackedOutput.scaled` for its rows."""
+        """As `zoo.models.Transformer.without_logits`: a function from ids to rows for `output_weights`."""
 
         def rows_of(inputs):
-            rows, shape, _ = self._read(self._memory(inputs["source"]), inputs["target"])
+            rows, shape, _ = self._prefill(self._memory(inputs["source"]), inputs["target"])
             rows = self._output.scaled(normalized(rows) if self.norm_first else rows)
-            return tf.reshape(rows, [*shape, rows.shape[-1]])
+            return tf.reshape(rows, [*shape, rows.shape[-1]])  # (B, T, D + 1 or D + 2)
 
         return rows_of
 
     def output_weights(self):
-        """The last product's weights and its bias, see `PackedOutput.weights`."""
+        """The last product's weights and bias, see `PackedOutput.weights`."""
         return self._output.weights()
 
-    def attention_maps(self, source, target):
+    def attention_maps(self, source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """As `zoo.models.Transformer.attention_maps`."""
-        encoder_maps = []
+        encoder_maps: list[tf.Tensor] = []
         memory = self._memory(source, encoder_maps)
-        _, _, maps = self._read(memory, target)
+        _, _, maps = self._prefill(memory, target)
         maps = [_where_allowed(weights, memory["mask"][:, None, None]) for weights in maps]
-        return tf.stack(maps, axis=1), tf.stack(encoder_maps, axis=1)
+        return tf.stack(maps, axis=1), tf.stack(encoder_maps, axis=1)  # (B, M, H, T, S), (B, N, H, S, S)
 
-    def _read(self, memory, target):
+    def _prefill(self, memory, target):
         """All tokens `(B, T)` at once: rows `(B T, D + 1)`, B and T, and each layer's weights `(B, H, T, S)`."""
         shape = tf.unstack(tf.shape(target))
-        positions = tf.tile(tf.range(shape[1]), [shape[0]])
-        rows, turns = self._embedded(tf.reshape(target, [-1]), positions)
-        turns = None if turns is None else tf.reshape(turns, [*shape, *turns.shape[2:]])
+        positions = tf.tile(tf.range(shape[1]), [shape[0]])  # (B T,)
+        rows, rotations = self._embedded(tf.reshape(target, [-1]), positions)
+        if rotations is not None:
+            rotations = tf.reshape(rotations, [*shape, *rotations.shape[2:]])  # (B, T, 3 H, d / 2)
         maps = []
         for layer, prepared in zip(self._layers, memory["layers"], strict=True):
-            rows, _, weights = layer.read(rows, shape, turns, None, prepared, memory["bias"])
+            rows, _, weights = layer.prefill(rows, shape, rotations, None, prepared, memory["bias"])
             maps.append(weights)
         return rows, shape, maps
 
     def _memory(self, source, maps=None):
         encoded, mask = self._encoder.encode(source, maps)
-        # Of a source with nothing in it all scores are alike; then it is the values that are zero.
-        shown = tf.cast(mask, tf.float32)[:, None, :, None]
+        # In a source of padding alone the bias forbids all keys alike, so the softmax is uniform; zero values then give
+        # the zero context that the model's own attention gives.
+        shown = tf.cast(mask, tf.float32)[:, None, :, None]  # (B, 1, S, 1)
         prepared = []
         for prepare in self._prepare:
-            keys, values = (tf.cast(each, tf.float32) for each in prepare(encoded))
-            prepared.append((keys[:, None], (values * shown)[:, None]))
+            keys, values = (tf.cast(each, tf.float32) for each in prepare(encoded))  # (B, H, S, d)
+            prepared.append((keys[:, None], (values * shown)[:, None]))  # (B, 1, H, S, d)
         return {"mask": mask, "bias": tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None], "layers": tuple(prepared)}
 
     def _embedded(self, tokens, positions):
-        """Rows `(N, D + 1)` of tokens `(N,)` at positions `(N,)` or `(1,)`, and how their heads turn `(., 1, ...)`."""
-        rows = tf.gather(self._embeddings, tokens)
+        """Tokens `(R,)` at positions `(R,)` or `(1,)` -> rows `(R, D + 1)`, and rotations `(., 1, 3 H, d / 2)`."""
+        rows = tf.gather(self._embeddings, tokens)  # (R, D + 1)
         rows = rows if self._scale == 1 else rows * self._scale
         rows = rows if self._centering is None else self._centering(rows)
         if self._positions is not None:
             rows += tf.gather(self._positions, positions)
-        return rows, self._layers[0].self_attention.turns(positions[:, None])
+        return rows, self._layers[0].self_attention.rotations(positions[:, None])
 
     def _part(self, values, first):
-        """What is in the sum that the first part reads: `(..., D + 1)`, without its mean if norms come first."""
+        """A summand of the first row: `(..., D)` -> `(..., D + 1)`, without its mean if norms come first."""
         return first.part(values) if self.norm_first else np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, 1)])
 
 
@@ -198,7 +212,7 @@ class _Encoder:
     def encode(self, source, maps=None):
         """As the model does it: ids `(B, S)` -> `(B, S, D)` and the mask `(B, S)`."""
         mask = source != 0
-        hidden = tf.gather(self.embeddings, source)[..., : self.units] * self.units**0.5
+        hidden = tf.gather(self.embeddings, source)[..., : self.units] * self.units**0.5  # (B, S, D)
         hidden = hidden if self.positions is None else self.positions(hidden)
         for layer in self.layers:
             if maps is None:
@@ -209,11 +223,11 @@ class _Encoder:
         return hidden if self.norm is None else self.norm(hidden), mask
 
 
-def _waves(longest, width, max_wavelength):
-    """What `zoo.layers.SinusoidalPositionalEncoding` adds to so many tokens: `(T, D)`."""
-    turns = np.repeat(frequencies(width, max_wavelength), 2)[:width]
+def _waves(length, width, max_wavelength):
+    """The table `(T, D)` of `zoo.layers.SinusoidalPositionalEncoding`."""
+    angles = np.repeat(frequencies(width, max_wavelength), 2)[:width]
     phases = np.where(np.arange(width) % 2, math.pi / 2, 0)  # a cosine is a sine that is a quarter ahead
-    return np.sin(np.arange(longest)[:, None] * turns + phases)
+    return np.sin(np.arange(length)[:, None] * angles + phases)
 
 
 def _where_allowed(weights, mask):

@@ -1,11 +1,11 @@
-"""Normalisations in the weights around them, against Keras' own and by hand."""
+"""Normalisations inside the weights around them, against Keras' own and by hand."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.serving.packed.norms import Norm, Unnormalized, normalized
+from zoo.serving.packed.products import Norm, Unnormalized, normalized
 
 RANDOM = np.random.default_rng(0)
 ROWS = RANDOM.normal(2, 3, (5, 6))
@@ -23,7 +23,7 @@ def layer(request):
 
 
 def carried(norm, rows=ROWS):
-    """Rows as they are carried: without their mean if the norm takes it out, and with the constant."""
+    """Rows as packed layers pass them on: without their mean if the norm removes it, and with the constant."""
     rows = np.pad(rows - rows.mean(-1, keepdims=True) if norm.centered else rows, [[0, 0], [0, 1]])
     return tf.constant(rows + np.eye(7)[-1] * norm.constant, tf.float32)
 
@@ -40,26 +40,22 @@ def test_by_hand():
     np.testing.assert_allclose(found, [[7 + (1 - 30 + 200) / 6**0.5]], rtol=1e-6)
 
 
-def test_reading_gives_the_norm_times_the_kernel(layer):
+@pytest.mark.parametrize("bias", [BIAS, None], ids=["bias", "no bias"])
+def test_reading_is_the_norm_times_the_kernel(layer, bias):
     norm = Norm(layer)
-    found = norm.reading(KERNEL, BIAS)(normalized(carried(norm)))
-    np.testing.assert_allclose(found, np.array(layer(ROWS)) @ KERNEL + BIAS, rtol=1e-5, atol=1e-5)
+    found = norm.reading(KERNEL, bias)(normalized(carried(norm)))
+    expected = np.array(layer(ROWS)) @ KERNEL + (0 if bias is None else bias)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_reading_without_a_bias(layer):
-    norm = Norm(layer)
-    found = norm.reading(KERNEL)(normalized(carried(norm)))
-    np.testing.assert_allclose(found, np.array(layer(ROWS)) @ KERNEL, rtol=1e-5, atol=1e-5)
-
-
-def test_what_is_written_keeps_rows_as_they_are_carried(layer):
+def test_a_written_row_is_carried_on(layer):
     norm, written = Norm(layer), RANDOM.normal(size=(5, 3))
     kernel, bias = RANDOM.normal(size=(3, 6)), RANDOM.normal(size=6)
     found = carried(norm) + norm.writing(kernel, bias)(tf.constant(written, tf.float32))
     np.testing.assert_allclose(found, carried(norm, ROWS + written @ kernel + bias), rtol=1e-5, atol=1e-5)
 
 
-def test_residual_is_the_norm_as_it_is_carried(layer):
+def test_the_residual_is_the_carried_norm(layer):
     norm = Norm(layer)
     expected = carried(norm, np.array(layer(ROWS)))
     np.testing.assert_allclose(norm.residual()(normalized(carried(norm))), expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,283 @@
+"""Every option of every layer and family: its packed form gives the model's own numbers, or is refused.
+
+Options follow from the constructors' signatures: a new argument fails here until it has a value to be tried with.
+"""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo import layers
+from zoo.layers.feed_forward import ACTIVATIONS
+from zoo.layers.functions.inference import inference
+from zoo.models import GPT, Transformer
+from zoo.serving.packed import pack, unsupported
+from zoo.serving.packed.layers import PackedDecoderLayer
+from zoo.serving.packed.products import Norm, Unnormalized
+
+# Without effect after training, tried together.
+TRAINING = dict.fromkeys(("dropout", "attention_dropout", "feed_forward_dropout"), 0.2)
+TRAINING |= dict.fromkeys(("kernel_regularizer", "bias_regularizer", "activity_regularizer"), "l2")
+TRAINING |= dict.fromkeys(("kernel_constraint", "bias_constraint"), "non_neg")
+TRAINING |= {"kernel_initializer": "he_normal", "bias_initializer": "ones", "seed": 3}
+# Of every other argument values that are not the default.
+OF_BOTH_LAYERS = {
+    "num_heads": [2, 6],
+    "feed_forward_units": [7],
+    "activation": [*ACTIVATIONS],
+    "normalization": ["rms"],
+    "norm_first": [True],
+    "use_bias": [False],
+    "key_dim": [6],
+    "num_key_value_heads": [1],
+    "rotary_embedding": [layers.RotaryEmbedding()],
+    "sliding_window": [2],
+    "flash_attention": [True],
+    "epsilon": [0.3],
+}
+OF_A_FAMILY = {
+    "units": [24],
+    "num_heads": [6],
+    "feed_forward_units": [7],
+    "activation": ["swiglu"],
+    "normalization": ["rms"],
+    "use_bias": [False],
+}
+OPTIONS = {
+    layers.TransformerDecoderLayer: {**OF_BOTH_LAYERS, "cross_attention": [False]},
+    layers.TransformerEncoderLayer: OF_BOTH_LAYERS,
+    layers.MultiHeadAttention: {
+        "num_heads": [2],
+        "key_dim": [6],
+        "value_dim": [5],
+        "use_bias": [False],
+        "output_shape": [12],
+        "attention_axes": [1],
+        "sliding_window": [2],
+        "flash_attention": [True, False],
+        "use_gate": [True],
+        "num_key_value_heads": [1],
+        "rotary_embedding": [layers.RotaryEmbedding(pairs="adjacent", max_wavelength=50.0)],
+    },
+    layers.RotaryEmbedding: {"max_wavelength": [20.0], "pairs": ["adjacent"], "rotary_dim": [2]},
+    layers.FeedForward: {"units": [5], "activation": [*ACTIVATIONS], "use_bias": [False]},
+    GPT: {
+        **OF_A_FAMILY,
+        "vocabulary_size": [11],
+        "num_layers": [2],
+        "context_length": [5, 40],
+        "num_key_value_heads": [1],
+        "positions": ["rotary"],
+        "tied_embeddings": [False],
+        "unused_ids": [(0, 4)],
+    },
+    Transformer: {
+        **OF_A_FAMILY,
+        "source_vocabulary_size": [11],
+        "target_vocabulary_size": [11],
+        "encoder_layers": [2],
+        "decoder_layers": [2],
+        "norm_first": [True],
+        "positions": ["learned", "rotary"],
+        "max_length": [17],
+        "tied_embeddings": ["none", "all"],
+    },
+}
+REFUSED = {"value_dim", "output_shape", "attention_axes", "sliding_window", "use_gate", "rotary_dim"}
+ALSO_ALONE = {"num_key_value_heads", "rotary_embedding"}  # those that attention to a source does not know
+FAMILIES = {
+    GPT: dict(vocabulary_size=13, units=12, num_heads=3, num_layers=1, context_length=16),
+    Transformer: dict(
+        source_vocabulary_size=13,
+        target_vocabulary_size=13,
+        units=12,
+        num_heads=3,
+        feed_forward_units=10,
+        encoder_layers=1,
+        decoder_layers=1,
+        max_length=16,
+    ),
+}
+SOURCE = np.array([[4, 5, 6, 7, 3], [9, 3, 0, 0, 0], [0, 0, 0, 0, 0]], "int32")
+TOKENS = np.array([[7], [8], [6]], "int32")
+
+
+def arguments(kind):
+    """The named arguments of a constructor, those for its parent included."""
+    parameters = [*inspect.signature(kind.__init__).parameters.values()]
+    if any(each.kind == each.VAR_POSITIONAL for each in parameters):
+        parameters = [*inspect.signature(kind.__mro__[1].__init__).parameters.values(), *parameters]
+    named = (each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD))
+    return [name for name in dict.fromkeys(named) if name != "self"]
+
+
+def cases(*classes):
+    """Each option of classes, as `(class, {name: value})`, and all those of training together."""
+    for kind in classes:
+        for name, values in OPTIONS[kind].items():
+            yield from (pytest.param(kind, {name: value}, id=f"{kind.__name__} {name} {value}") for value in values)
+        if training := {name: TRAINING[name] for name in arguments(kind) if name in TRAINING}:
+            yield pytest.param(kind, training, id=f"{kind.__name__} training")
+
+
+@pytest.fixture
+def changed(monkeypatch):
+    """A function that makes a class build its objects with other values of some arguments, wherever it is built."""
+
+    def change(kind, option):
+        init, names = kind.__init__, arguments(kind)
+
+        def with_option(self, *args, **kwargs):
+            init(self, **{**dict(zip(names, args, strict=False)), **kwargs, **option})
+
+        with_option.__signature__ = inspect.signature(init)
+        monkeypatch.setattr(kind, "__init__", with_option)
+
+    return change
+
+
+@pytest.mark.parametrize("kind", OPTIONS, ids=lambda kind: kind.__name__)
+def test_every_argument_is_tried(kind):
+    missing = {*arguments(kind)} - {*OPTIONS[kind], *TRAINING, "dtype", "name", "trainable"}
+    assert not missing, f"Decide in zoo/serving/packed/supported.py whether these are packed: {missing}"
+
+
+def of_packed(layer, inputs, memory):
+    """A packed layer's outputs of `(B, T, D)`: all tokens at once, and the last as a step after the others."""
+    norm = Norm(layer.self_attention_norm)
+    packed = PackedDecoderLayer(layer, None if layer.norm_first else Unnormalized(norm))
+    batch, length, width = inputs.shape
+    rows = norm.part(inputs) if layer.norm_first else np.pad(inputs, [(0, 0), (0, 0), (0, 1)])
+    rows = tf.constant(rows + norm.constant * np.eye(width + 1)[-1], tf.float32)
+    source = None if memory is None else [each[:, None] for each in layer.prepare(memory)]
+    source = source, tf.zeros([batch, 1, 1, 1, 1])
+    attention = packed.self_attention
+
+    def outputs(rows):
+        """Without the constant; of a post-norm layer also scaled and shifted, which the next layer would do."""
+        if not layer.norm_first:
+            scale, shift = packed.last.outside()
+            rows = rows * scale + (0 if shift is None else shift)
+        return tf.reshape(rows[:, :-1], [batch, -1, width])
+
+    def prefill(length):
+        rotations = attention.rotations(tf.broadcast_to(tf.range(length), [batch, length]))
+        flat = tf.reshape(rows[:, :length], [-1, width + 1])
+        return packed.prefill(flat, [batch, length], rotations, None, *source)[:2]
+
+    rotations = attention.rotations(tf.fill([batch, 1], length - 1))
+    last = packed.decode_step(rows[:, -1], 1, rotations, prefill(length - 1)[1], None, *source)[0]
+    return outputs(prefill(length)[0]), outputs(last)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "to_a_source"),
+    [
+        pytest.param(*case.values, to_a_source, id=f"{case.id}{'' if to_a_source else ' alone'}")
+        for case in cases(
+            layers.TransformerDecoderLayer, layers.MultiHeadAttention, layers.RotaryEmbedding, layers.FeedForward
+        )
+        for to_a_source in ([True, False] if ALSO_ALONE & {*case.values[1]} else [True])
+    ],
+)
+def test_a_decoder_layer(kind, option, to_a_source, changed, randomize, arrays):
+    changed(kind, option)
+    rotary = {"rotary_embedding": layers.RotaryEmbedding()} if kind is layers.RotaryEmbedding else {}
+    layer = layers.TransformerDecoderLayer(3, 10, **({} if to_a_source else {"cross_attention": False}), **rotary)
+    data = arrays(inputs=(2, 4, 12), memory=(2, 5, 8))
+    memory = data.memory if layer.cross_attention else None
+    layer(data.inputs, memory)
+    randomize(layer)
+    reason, name = unsupported(layer), next(iter(option))
+    source = layer.memory_attention if layer.cross_attention else None
+    refused = name in REFUSED or (source and (source.rotary_embedding or source.num_key_value_heads))
+    assert bool(reason) == bool(refused), reason
+    if reason:
+        assert name in reason
+        return
+    expected = layer(data.inputs, memory).numpy()
+    if layer.norm_first:
+        expected -= expected.mean(-1, keepdims=True)  # which the next norm would do
+    tolerance = 1e-5 * np.abs(expected).max()
+    for found, wanted in zip(of_packed(layer, data.inputs, memory), (expected, expected[:, -1:]), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=tolerance)
+
+
+def step(model, beginning=SOURCE):
+    """The logits of the first step after a source or a prompt."""
+    with inference(16):
+        memory, cache = model.begin(tf.constant(beginning))
+        return model.step(tf.constant(TOKENS), tf.constant(0), memory, cache)[0].numpy()
+
+
+@pytest.mark.parametrize(("kind", "option"), cases(GPT, Transformer))
+def test_a_family(kind, option, randomize):
+    model = randomize(kind(**{**FAMILIES[kind], **option}))
+    packed = pack(model, 16)
+    assert unsupported(model) is None
+    assert packed is not model
+    expected = step(model)
+    np.testing.assert_allclose(step(packed), expected, atol=1e-5 * np.abs(expected[expected > -1e6]).max())
+
+
+def test_an_encoder_layer_is_called_as_it_is(changed, randomize):
+    """With all its options at once, in blocks and not."""
+    kind = layers.TransformerEncoderLayer
+    changed(kind, {name: TRAINING[name] for name in arguments(kind) if name in TRAINING})
+    changed(kind, {name: values[-1] for name, values in OPTIONS[kind].items()})
+    model = randomize(Transformer(**FAMILIES[Transformer]))
+    assert model.get_layer("encoder_layer_1").sliding_window == 2
+    expected = step(model)
+    np.testing.assert_allclose(step(pack(model, 16)), expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (layers.MultiHeadAttention, "sliding_window", 2),
+        (layers.RotaryEmbedding, "rotary_dim", 2),
+        (keras.layers.ReversibleEmbedding, "logit_soft_cap", 3.0),
+        (keras.layers.LayerNormalization, "center", False),
+        (keras.layers.LayerNormalization, "rms_scaling", True),
+        (keras.layers.Dense, "activation", "tanh"),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_a_family_with_an_unknown_option_stays_as_it_is(kind, name, value, family, changed):
+    changed(kind, {name: value})
+    tied = {GPT: (True, False), Transformer: ("target", "none")}[family][kind is keras.layers.Dense]
+    positions = "rotary" if kind is layers.RotaryEmbedding else "learned"
+    model = family(**FAMILIES[family], positions=positions, tied_embeddings=tied)
+    assert pack(model, 16) is model
+    assert unsupported(model) == f"the packed {kind.__name__} does not know {name}={value!r}"
+
+
+def test_what_has_no_packed_form_stays_as_it_is():
+    class Own(GPT):
+        pass
+
+    quantized = GPT(**FAMILIES[GPT])
+    quantized.quantize("int8")
+    for model, reason in (
+        (Own(**FAMILIES[GPT]), "Own has no packed form"),
+        (GPT(**FAMILIES[GPT], dtype="bfloat16"), "are bfloat16, not float32"),
+        (quantized, "are int8, not float32"),
+        (keras.Sequential(), "Sequential has no packed form"),
+    ):
+        assert pack(model, 16) is model
+        assert unsupported(model).endswith(reason)
+
+
+def test_low_rank_adaptations_are_in_the_weights(randomize):
+    model = randomize(GPT(**FAMILIES[GPT]))
+    before, layer = step(model), model.get_layer("layer_1")
+    for projection in (layer.self_attention.query_dense, layer.feed_forward.output_projection):
+        projection.enable_lora(2)
+        projection.lora_kernel_b.assign(tf.ones_like(projection.lora_kernel_b))
+    expected = step(model)
+    assert np.abs(expected - before).max() > 0.1
+    np.testing.assert_allclose(step(pack(model, 16)), expected, atol=1e-5 * np.abs(expected).max())

@@ -1,0 +1,107 @@
+"""Which layers and arguments the packed forms reproduce.
+
+A packed model computes with the weights alone, so a layer that does anything else with them would be exported silently
+wrong. The rule here is therefore a list of what is known to be right: exact types, and the arguments that may have any
+value. A new type of layer or a new argument is exported unpacked until it is listed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import keras
+
+from zoo.layers import (
+    Dropout,
+    FeedForward,
+    LearnedPositionalEmbedding,
+    MultiHeadAttention,
+    RotaryEmbedding,
+    SinusoidalPositionalEncoding,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+)
+from zoo.layers.projection import Projection
+from zoo.models import GPT, Transformer
+from zoo.serving.packed.layers import ACTIVATIONS
+
+# Without effect once the model is trained.
+_TRAINING = (
+    "dropout attention_dropout feed_forward_dropout rate noise_shape seed kernel_initializer bias_initializer "
+    "embeddings_initializer initializer beta_initializer gamma_initializer kernel_regularizer bias_regularizer "
+    "embeddings_regularizer beta_regularizer gamma_regularizer activity_regularizer kernel_constraint bias_constraint "
+    "embeddings_constraint beta_constraint gamma_constraint dtype name trainable"
+)
+_LAYER = (
+    "num_heads feed_forward_units activation normalization norm_first use_bias key_dim num_key_value_heads "
+    "rotary_embedding flash_attention epsilon cross_attention"
+)
+# Of each type the arguments that may have any value. All others must have their defaults.
+_REPRODUCED = {
+    GPT: "vocabulary_size units num_heads num_layers context_length feed_forward_units num_key_value_heads positions "
+    "normalization activation tied_embeddings use_bias unused_ids",
+    Transformer: "source_vocabulary_size target_vocabulary_size units num_heads feed_forward_units encoder_layers "
+    "decoder_layers activation normalization norm_first positions max_length tied_embeddings use_bias",
+    TransformerDecoderLayer: _LAYER,
+    MultiHeadAttention: "num_heads key_dim use_bias flash_attention num_key_value_heads rotary_embedding",
+    FeedForward: "units activation use_bias",
+    Projection: "contracted equation output_shape bias_axes use_bias lora_rank lora_alpha",
+    RotaryEmbedding: "max_wavelength pairs",
+    LearnedPositionalEmbedding: "max_length",
+    SinusoidalPositionalEncoding: "max_wavelength",
+    Dropout: "",
+    keras.layers.Dropout: "",
+    keras.layers.Dense: "units use_bias lora_rank lora_alpha",
+    keras.layers.Embedding: "input_dim output_dim",
+    keras.layers.ReversibleEmbedding: "input_dim output_dim tie_weights",
+    keras.layers.LayerNormalization: "axis epsilon",  # the last axis, or their weights would not fit a row
+    keras.layers.RMSNormalization: "axis epsilon",
+}
+_AS_THEY_ARE = (keras.layers.InputLayer, TransformerEncoderLayer)  # an export calls these themselves
+
+
+def unsupported(layer: keras.layers.Layer) -> str | None:
+    """Why the packed forms would not reproduce a layer or a model, as the end of a sentence; None if they do.
+
+    Args:
+        layer: built, with its weights.
+    """
+    reproduced = _REPRODUCED.get(type(layer))
+    if reproduced is None:
+        return f"{type(layer).__name__} has no packed form"
+    if dtypes := {weight.dtype for weight in layer.weights} - {"float32"}:
+        return f"the weights of {layer.name} are {' and '.join(sorted(map(str, dtypes)))}, not float32"
+    config, defaults = layer.get_config(), _defaults(type(layer))
+    for name in sorted({*config, *defaults} - {*reproduced.split(), *_TRAINING.split()}):
+        # Of an argument that only `**kwargs` takes, no default is known: whatever switches something on is refused.
+        value, default = config.get(name, defaults.get(name)), defaults.get(name)
+        same = value == default or (name not in defaults and not value) or (default is None and value == "linear")
+        if not same and not (name == "value_dim" and value == layer.key_dim):
+            return f"the packed {type(layer).__name__} does not know {name}={value!r}"
+    if isinstance(layer, TransformerDecoderLayer) and layer.cross_attention:
+        memory = layer.memory_attention
+        if memory.rotary_embedding is not None or memory.num_key_value_heads not in (None, memory.num_heads):
+            return "the packed attention to a source knows neither rotary_embedding nor num_key_value_heads"
+    if isinstance(layer, FeedForward) and layer.activation not in ACTIVATIONS:
+        return f"the packed FeedForward does not know activation={layer.activation!r}"
+    reasons = (unsupported(part) for part in _parts(layer) if type(part) not in _AS_THEY_ARE)
+    return next(filter(None, reasons), None)
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    """The arguments of a class, those that it passes on to its parents included, and their defaults."""
+    found: dict[str, Any] = {}
+    for parent in kind.__mro__[: kind.__mro__.index(keras.layers.Layer)]:
+        if init := vars(parent).get("__init__"):
+            parameters = inspect.signature(init).parameters.values()
+            named = (each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD))
+            found = {each.name: each.default for each in named} | found
+    return {name: default for name, default in found.items() if name != "self"}
+
+
+def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """The layers that a layer or model is made of."""
+    if isinstance(layer, keras.Model):
+        return layer.layers
+    return [part for part in vars(layer).values() if isinstance(part, keras.layers.Layer)]

@@ -2,10 +2,12 @@
 
 import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
-from zoo.atomic import remove_partial, replaced_folder, temporary_sibling, write_whole
+from zoo.atomic import remove_abandoned, remove_partial, replaced_folder, temporary_folder, write_whole
 
 
 def tree(folder):
@@ -99,24 +101,44 @@ class TestReplacedFolder:
         assert (tmp_path / "model").stat().st_mode & 0o777 == 0o755
 
 
-class TestTemporarySibling:
-    def test_lies_beside_and_is_removed_with_all_it_holds(self, tmp_path):
-        with temporary_sibling(tmp_path / "model" / "7") as folder:
-            assert folder.parent == tmp_path / "model"
+class TestTemporaryFolder:
+    def test_is_removed_with_all_it_holds(self, tmp_path):
+        with temporary_folder(tmp_path / "new", ".7.tmp-") as folder, temporary_folder(tmp_path, ".7.tmp-") as other:
+            assert folder.parent == tmp_path / "new"
+            assert folder.name.startswith(".7.tmp-") and folder.name != other.name
             (folder / "variables").mkdir()
             (folder / "variables" / "0").touch()
-        assert list((tmp_path / "model").iterdir()) == []
-
-    def test_no_server_takes_its_name_for_a_version(self, tmp_path):
-        with temporary_sibling(tmp_path / "7") as folder:
-            assert folder.name.startswith(".7.tmp-")
-            assert not folder.name.isdecimal()
-
-    def test_two_at_once_differ(self, tmp_path):
-        with temporary_sibling(tmp_path / "7") as one, temporary_sibling(tmp_path / "7") as other:
-            assert one != other
+        assert [path.name for path in tmp_path.rglob("*")] == ["new"]
 
     def test_may_be_renamed_away(self, tmp_path):
-        with temporary_sibling(tmp_path / "model") as folder:
+        with temporary_folder(tmp_path, ".model.tmp-") as folder:
             folder.rename(tmp_path / "model")
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+    def test_only_that_of_a_dead_process_is_abandoned(self, tmp_path):
+        program = "import pathlib, sys\nfrom zoo.atomic import temporary_folder\n"
+        program += "with temporary_folder(pathlib.Path(sys.argv[1]), '.tmp-') as folder:\n"
+        program += "    (folder / 'half').touch(); print(flush=True); sys.stdin.read()"
+        command = [sys.executable, "-c", program, tmp_path]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+            owner.stdout.readline()
+            (folder,) = tmp_path.iterdir()
+            remove_abandoned(folder)
+            assert (folder / "half").exists(), "its owner lives"
+            owner.kill()
+        assert (folder / "half").exists()
+        remove_abandoned(folder)
+        assert not folder.exists()
+
+    def test_one_that_is_removed_before_it_is_locked_is_made_again(self, tmp_path, monkeypatch):
+        chmod, made = pathlib.Path.chmod, []
+
+        def removed_meanwhile(folder, mode):
+            chmod(folder, mode)
+            made.append(folder)
+            if len(made) == 1:
+                remove_abandoned(folder)
+
+        monkeypatch.setattr(pathlib.Path, "chmod", removed_meanwhile)
+        with temporary_folder(tmp_path, ".tmp-") as folder:
+            assert made[1:] == [folder] == list(tmp_path.iterdir())

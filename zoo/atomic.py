@@ -10,6 +10,11 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:
     """Writes a file beside its place and renames it into place, so that no one sees half of it.
@@ -54,13 +59,13 @@ def replaced_folder(path: pathlib.Path, marker: str) -> Iterator[pathlib.Path]:
     """
     if path.exists() and not (path / marker).is_file() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} exists and holds something else (no {marker}); choose another place.")
-    with temporary_sibling(path) as folder:
+    with temporary_folder(path.parent, f".{path.name}.tmp-") as folder:
         yield folder
         if not path.exists():
             os.rename(folder, path)
             return
         # Two renames, since a folder cannot be renamed onto a full one: the old one is never lost, only aside.
-        with temporary_sibling(path) as aside:
+        with temporary_folder(path.parent, f".{path.name}.tmp-") as aside:
             old = aside / path.name
             os.rename(path, old)
             try:
@@ -71,16 +76,52 @@ def replaced_folder(path: pathlib.Path, marker: str) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def temporary_sibling(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A temporary folder on the same file system as `path`, whose name no server takes for a version.
+def temporary_folder(parent: pathlib.Path, prefix: str) -> Iterator[pathlib.Path]:
+    """A folder in `parent` that is removed, with what is left in it, when the block ends.
+
+    A process that is killed leaves it behind, and `remove_abandoned` then removes it: as long as a process lives, it
+    holds a lock on its folder, where the file system has locks.
 
     Yields:
-        The folder; what is left of it when the block ends is removed.
+        The folder. It may be renamed away.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{path.name}.tmp-", dir=path.parent))
-    folder.chmod(0o755)  # mkdtemp lets the owner alone in; a server may run as someone else
+    parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        folder.chmod(0o755)  # mkdtemp lets the owner alone in; a server may run as someone else
+        lock = _lock(folder, wait=True)
+        if folder.exists():  # nobody has taken it for an abandoned one before it was locked
+            break
+        _unlock(lock)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        _unlock(lock)
+
+
+def remove_abandoned(folder: pathlib.Path) -> None:
+    """Removes what a killed process has left of a `temporary_folder`; those of living processes stay."""
+    lock = _lock(folder, wait=False)
+    if lock is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        _unlock(lock)
+
+
+def _lock(folder: pathlib.Path, wait: bool) -> int | None:
+    """The file descriptor that holds a lock on a folder, which ends with its process; None without a lock."""
+    if fcntl is None:
+        return None
+    descriptor = None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # another process holds the lock, or the file system has none
+        _unlock(descriptor)
+        return None
+    return descriptor
+
+
+def _unlock(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)

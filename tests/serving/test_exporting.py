@@ -1,5 +1,6 @@
 """Exporting: versions count up, appear whole or not at all, and leave nothing else behind."""
 
+import errno
 import os
 import pathlib
 import threading
@@ -8,6 +9,7 @@ import time
 import pytest
 import tensorflow as tf
 
+from zoo.atomic import temporary_folder
 from zoo.serving import export, newest_version, versions
 
 SAVED_MODEL = {"saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "batching_params.pbtxt"}
@@ -91,6 +93,47 @@ def test_files_that_depend_on_what_was_exported(translator, tmp_path, quick_save
     with pytest.raises(RuntimeError, match="no card"):
         export(translator, tmp_path / "tiny", fails)
     assert [path.name for path in (tmp_path / "tiny").iterdir()] == ["1"]
+
+
+def test_a_folder_that_is_a_link_to_another_file_system(translator, tmp_path, quick_save, monkeypatch):
+    """Files may only be renamed below the target, as where it is a mount."""
+    target = tmp_path / "mounted"
+    target.mkdir()
+    (tmp_path / "tiny").symlink_to(target)
+    rename = os.rename
+
+    def across(source, to):
+        if pathlib.Path(source).resolve().is_relative_to(target) != pathlib.Path(to).resolve().is_relative_to(target):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(source, to)
+
+    monkeypatch.setattr(os, "rename", across)
+    assert export(translator, tmp_path / "tiny") == tmp_path / "tiny" / "1"
+    assert names(target) == {"1"}
+    assert names(tmp_path) == {"mounted", "tiny"}
+
+
+def test_what_killed_exports_have_left_is_removed(translator, tmp_path, quick_save):
+    model = tmp_path / "t[i]ny"
+    for folder in (model / ".export.tmp-a", tmp_path / ".t[i]ny.tmp-b"):
+        (folder / "version" / "variables").mkdir(parents=True)
+    kept = [tmp_path / ".t[i]ny.tmp-c" / "t[i]ny", tmp_path / ".tiny.tmp-d" / "version", model / ".other"]
+    for folder in kept:
+        folder.mkdir(parents=True)
+    with temporary_folder(model, ".export.tmp-") as of_another:
+        assert export(translator, model) == model / "1"
+        assert of_another.exists()
+    assert names(model) == {"1", ".other"}
+    assert names(tmp_path) == {"t[i]ny", ".t[i]ny.tmp-c", ".tiny.tmp-d"}
+    assert all(folder.exists() for folder in kept)
+
+
+def test_there_is_no_version_after_the_largest(translator, tmp_path, quick_save):
+    (tmp_path / str(2**63 - 2)).mkdir()
+    assert export(translator, tmp_path) == tmp_path / str(2**63 - 1)
+    with pytest.raises(ValueError, match="holds version 9223372036854775807, the largest number that a server knows"):
+        export(translator, tmp_path)
+    assert len(names(tmp_path)) == 2
 
 
 def test_a_crash_in_the_middle_leaves_no_version_and_nothing_temporary(translator, tmp_path, monkeypatch):

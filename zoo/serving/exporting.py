@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
+import glob
 import os
 import pathlib
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
-from zoo.atomic import temporary_sibling
-from zoo.serving.layout import versions
+from zoo.atomic import remove_abandoned, temporary_folder
+from zoo.serving.layout import LARGEST_VERSION, versions
 from zoo.serving.packed import pack
 from zoo.serving.warm_up import write_batching, write_warm_up
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
+
+_TEMPORARY, _VERSION = ".export.tmp-", "version"
+_NO_NUMBER = (
+    f"{{path}} holds version {LARGEST_VERSION}, the largest number that a server knows, so no version can follow. "
+    "Remove or rename that folder."
+)
 
 
 def export(
@@ -25,9 +31,10 @@ def export(
 ) -> pathlib.Path:
     """Writes the next version of a model: `path/<integer>/saved_model.pb` and what belongs to it.
 
-    The version is written aside and renamed into place whole, because a server polls the folder and must never
-    see half of one. Beside the graph lie `assets.extra/tf_serving_warmup_requests`, requests to each signature with
-    which a server warms up, and `batching_params.pbtxt`.
+    The version is written into a temporary folder inside `path`, whose name no server takes for a version, and then
+    renamed: a server polls `path` and must never see half a version. What killed exports have left is removed. Beside
+    the graph lie `assets.extra/tf_serving_warmup_requests`, requests to each signature with which a server warms up,
+    and `batching_params.pbtxt`.
 
     The signatures all take `text`, a `[None]` string tensor. Those of a `Translator`, which all decode with its beam:
 
@@ -67,15 +74,20 @@ def export(
 
     Raises:
         FileExistsError: `path` is a file.
+        ValueError: `path` holds the largest version number that a server knows.
     """
     path = pathlib.Path(path)
     if path.is_file():
         raise FileExistsError(f"{path} is a file; a model is exported into a folder.")
+    if LARGEST_VERSION in versions(path):
+        raise ValueError(_NO_NUMBER.format(path=path))
     path.mkdir(parents=True, exist_ok=True)
+    _remove_killed_exports(path)
     # Nobody trains a served model: without their gradients, hand-written functions take a fraction of the space.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    with temporary_sibling(path) as aside:
-        folder = aside / "version"
+    # In the model's own folder, which may be a link or a mount: a rename works on one file system only.
+    with temporary_folder(path, _TEMPORARY) as aside:
+        folder = aside / _VERSION
         served = packed(model)
         tf.saved_model.save(_bare_module(served), str(folder), signatures=served.signatures(), options=options)
         write_warm_up(folder, served, texts)
@@ -109,14 +121,23 @@ def _bare_module(model: Translator | TextGenerator) -> tf.Module:
     return module
 
 
+def _remove_killed_exports(path: pathlib.Path) -> None:
+    """Removes the temporary folders of exports that were killed; those of zoo 0.1 lie beside the model's folder."""
+    for folder in path.glob(f"{_TEMPORARY}*"):
+        remove_abandoned(folder)
+    for folder in path.parent.glob(f".{glob.escape(path.name)}.tmp-*"):
+        if {child.name for child in folder.glob("*")} <= {_VERSION}:  # and no folder that a `save` has put aside
+            remove_abandoned(folder)
+
+
 def _rename_to_next_version(folder: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
-    for number in itertools.count(max(versions(path), default=0) + 1):
+    for number in range(max(versions(path), default=0) + 1, LARGEST_VERSION + 1):
         version = path / str(number)
         try:
             # Fails, and does not overwrite, if another export has just taken this number.
             os.rename(folder, version)
-            break
+            return version
         except OSError:
             if not version.exists():
                 raise
-    return version
+    raise ValueError(_NO_NUMBER.format(path=path))

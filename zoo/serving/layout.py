@@ -6,12 +6,13 @@ import pathlib
 import re
 
 SAVED_MODEL_FILE = "saved_model.pb"
+LARGEST_VERSION = 2**63 - 1
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 
 def is_version(name: str) -> bool:
     """Whether a server takes a folder of this name for a version; it counts them in 64 bits."""
-    return re.fullmatch("[0-9]+", name) is not None and int(name) < 2**63
+    return re.fullmatch("[0-9]+", name) is not None and int(name) <= LARGEST_VERSION
 
 
 def versions(path: pathlib.Path) -> dict[int, pathlib.Path]:

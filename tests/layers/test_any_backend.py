@@ -33,7 +33,7 @@ from zoo.layers import (
     swap_attention,
 )
 from zoo.layers.functions import blockwise_attention, scaled_dot_product_attention
-from zoo.layers.functions.dropout_noise import DropoutNoise
+from zoo.layers.functions.random import DropoutMask
 
 BACKEND = keras.backend.backend()
 EXACT = BACKEND == "tensorflow"  # elsewhere Keras takes float64 to float32 in its products
@@ -437,7 +437,7 @@ def test_attention_in_blocks_gives_the_same_and_its_gradients(monkeypatch, rule,
 
 
 @pytest.mark.parametrize("flash_attention", [False, None, True], ids=["plain", "whole", "blocks"])
-def test_gradients_with_dropout_are_those_of_the_same_noise(monkeypatch, flash_attention):
+def test_gradients_with_dropout_are_those_of_the_same_mask(monkeypatch, flash_attention):
     monkeypatch.setattr(blockwise_attention, "BLOCK", 16)
     x = np.random.default_rng(0).normal(size=(1, 20, D))
 
@@ -454,14 +454,14 @@ def test_gradients_with_dropout_are_those_of_the_same_noise(monkeypatch, flash_a
     assert abs(dropped - whole) > 1e-3
 
 
-def test_noise_is_drawn_again_by_the_number_of_its_block():
+def test_a_dropout_mask_is_drawn_again_by_the_number_of_its_block():
     seed = keras.random.SeedGenerator(1)
-    noise, other = DropoutNoise(0.25, seed), DropoutNoise(0.25, seed)
-    first = numpy(noise((50, 60), 4))
-    np.testing.assert_array_equal(numpy(noise((50, 60), ops.convert_to_tensor(4))), first)
+    dropout_mask, other = DropoutMask(0.25, seed), DropoutMask(0.25, seed)
+    first = numpy(dropout_mask((50, 60), 4))
+    np.testing.assert_array_equal(numpy(dropout_mask((50, 60), ops.convert_to_tensor(4))), first)
     np.testing.assert_allclose(np.unique(first), [0, 4 / 3], rtol=1e-6)
     assert abs((first > 0).mean() - 0.75) < 0.05
-    for different in (noise((50, 60), 5), noise((50, 60)), other((50, 60), 4)):
+    for different in (dropout_mask((50, 60), 5), dropout_mask((50, 60)), other((50, 60), 4)):
         assert (numpy(different) != first).any()
 
 
@@ -469,7 +469,7 @@ def test_gradients_in_blocks_refuse_to_be_differentiated_again():
     arrays = [np.random.default_rng(0).normal(size=(1, 3, 2, 4)).astype("float32") for _ in range(3)]
 
     def square(*inputs):
-        return ops.sum(scaled_dot_product_attention(*inputs) ** 2)
+        return ops.sum(scaled_dot_product_attention(*inputs, blockwise=True) ** 2)
 
     def of_gradient(*inputs):
         if BACKEND == "tensorflow":
@@ -483,7 +483,7 @@ def test_gradients_in_blocks_refuse_to_be_differentiated_again():
 
         return ops.sum(torch.autograd.grad(square(*inputs), inputs[0], create_graph=True)[0] ** 2)
 
-    with pytest.raises(NotImplementedError, match="The gradient of this attention cannot be differentiated again"):
+    with pytest.raises(NotImplementedError, match="The gradient of attention in blocks cannot be differentiated again"):
         gradients(of_gradient, [], arrays)
 
 

@@ -227,7 +227,7 @@ def test_masks_of_embeddings_are_taken_in_a_compiled_model(make):
     [
         ({"query": (3, 5)}, r"must all be of rank 3.*query \(3, 5\), value \(2, 4, 7\), key \(2, 4, 5\)"),
         ({"value": (2, 4, 1, 7)}, r"must all be of rank 3.*value \(2, 4, 1, 7\)"),
-        ({"key": (2, 6, 5)}, r"Value and key must have equal axes but for the last.*key \(2, 6, 5\)"),
+        ({"key": (2, 6, 5)}, r"All axes of value and key but the last must be equal.*key \(2, 6, 5\)"),
         ({"query": (3, 3, 5)}, r"Query and value must be equal in the axes \(0,\).*query \(3, 3, 5\)"),
         (
             {"mask": (2, 3)},
@@ -249,7 +249,7 @@ def test_refuses_shapes_that_do_not_fit(attention, shapes, message):
 
 
 def test_refuses_shapes_that_do_not_fit_in_a_symbolic_call_too(make):
-    with pytest.raises(ValueError, match="Value and key must have equal axes but for the last"):
+    with pytest.raises(ValueError, match="All axes of value and key but the last must be equal"):
         make()(keras.Input((3, 5)), keras.Input((4, 7)), keras.Input((6, 5)))
     with pytest.raises(ValueError, match=r"rank 3"):
         make()(keras.Input((3, 5)), keras.Input((4, 2, 5)))

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
-from zoo.layers.functions.masked_softmax import at_least_float32
+from zoo.layers.functions.tensors import at_least_float32
 from zoo.layers.scored_attention import ScoredAttention
 
 

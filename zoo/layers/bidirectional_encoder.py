@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
-from zoo.layers.functions.inference import is_inference
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.recurrent_cells import make_cell
 
@@ -56,11 +55,11 @@ class BidirectionalEncoder(keras.layers.Layer):
         for cell in (self.forward_cell, self.backward_cell):
             cell.build((None, inputs_shape[-1]))
 
-    def call(self, inputs, mask):
+    def call(self, inputs, mask, training=None):
         """Reads the inputs both ways; see the class."""
         partners = _mirror(mask)
         forward = self.forward_cell.project(inputs) + self.forward_cell.input_bias
-        backward = self.backward_cell.project(_reverse(inputs, partners)) + self.backward_cell.input_bias
+        backward = self.backward_cell.project(_reverse(inputs, partners, training)) + self.backward_cell.input_bias
         kept = len(self.forward_cell.states)
 
         def step(projected, states):
@@ -80,7 +79,7 @@ class BidirectionalEncoder(keras.layers.Layer):
         states = states * ops.cast(ops.expand_dims(mask, -1), states.dtype)
         forward, backward = ops.split(states, 2, axis=-1)
         last = _one_hot_last(mask, self.compute_dtype)  # (B, 1, S)
-        annotations = ops.concatenate([forward, _reverse(backward, partners)], axis=-1)
+        annotations = ops.concatenate([forward, _reverse(backward, partners, training)], axis=-1)
         return annotations, ops.squeeze(ops.matmul(last, forward), 1), ops.squeeze(ops.matmul(last, backward), 1)
 
     def compute_mask(self, *args, **kwargs):
@@ -108,12 +107,13 @@ def _mirror(mask):
     return ops.expand_dims(ops.where(positions < lengths, lengths - 1 - positions, positions), -1)
 
 
-def _reverse(tensor, partners):
+def _reverse(tensor, partners, training):
     """Each row `(B, S, D)` reversed within its length.
 
-    The gradient of a gather is a scatter, which is slow; the gradient of an exchange is the same exchange.
+    The gradient of a gather is a scatter, which is slow; the gradient of an exchange is the same exchange. Out of
+    training it is left to autodiff, so that an export holds no custom gradient.
     """
-    if is_inference():
+    if not training:
         return ops.take_along_axis(tensor, partners, axis=1)
 
     @ops.custom_gradient

@@ -4,7 +4,7 @@ import keras
 
 from zoo.layers.checks import check_rate
 from zoo.layers.dropout import Dropout
-from zoo.layers.functions.masked_softmax import scores_dtype
+from zoo.layers.functions.tensors import scores_dtype
 from zoo.layers.self_attention import SelfAttention
 
 

@@ -1,17 +1,23 @@
 """Checks of constructor arguments, worded the same everywhere."""
 
 import math
+import numbers
 
 
-def check_positive(name, value):
+def check_positive(name, value, subject=None):
     """The value, if it is a positive integer.
+
+    Args:
+        name: the argument's name.
+        value: its value.
+        subject: how the message calls it; None for the name.
 
     Raises:
         ValueError: it is not; the message names the argument.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return value
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{subject or f'`{name}`'} must be a positive integer. Received: {name}={value!r}")
+    return int(value)
 
 
 def check_inputs(layer, args, kwargs):
@@ -45,9 +51,9 @@ def check_rate(name, value):
     Raises:
         ValueError: it is not; the message names the argument.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
         raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={value!r}")
-    return value
+    return _plain(value)
 
 
 def check_positive_number(name, value):
@@ -56,6 +62,11 @@ def check_positive_number(name, value):
     Raises:
         ValueError: it is not; the message names the argument.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
-    return value
+    return _plain(value)
+
+
+def _plain(number):
+    """NumPy's numbers as Python's, which a configuration in JSON can hold."""
+    return number if isinstance(number, (int, float)) else float(number)

@@ -4,13 +4,11 @@ import keras
 
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.dropout import Dropout
-from zoo.layers.functions.inference import is_inference
 from zoo.layers.projection import Projection
 
 
 def _silu(x):
-    # TensorFlow's has a gradient of its own, which an export cannot keep and any program is warned of on loading.
-    return x * keras.ops.sigmoid(x) if is_inference() else keras.ops.silu(x)
+    return x * keras.ops.sigmoid(x)
 
 
 ACTIVATIONS = {
@@ -94,7 +92,11 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, inputs, training=None):
         """Both layers; see the class."""
-        hidden = ACTIVATIONS[self.activation](self.input_projection(inputs))  # (B, T, units)
+        activation = ACTIVATIONS[self.activation]
+        if training and activation is _silu:
+            # TensorFlow's saves less memory by a custom gradient, which an export cannot keep.
+            activation = keras.ops.silu
+        hidden = activation(self.input_projection(inputs))  # (B, T, units)
         if self.activation in GATED:
             hidden = hidden * self.gate_projection(inputs)
         return self.output_projection(self._dropout_layer(hidden, training=training))

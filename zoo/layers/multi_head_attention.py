@@ -3,18 +3,19 @@
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_inputs
-from zoo.layers.functions.attention_axes import AttentionAxes
-from zoo.layers.functions.attention_mask import AttentionMask
-from zoo.layers.functions.dropout_noise import DropoutNoise
-from zoo.layers.functions.masked_softmax import at_least_float32, scores_dtype
-from zoo.layers.functions.scaled_dot_product_attention import scaled_dot_product_attention
-from zoo.layers.functions.whole_attention import attention_with_weights, heads_first
-from zoo.layers.multi_head_projections import MultiHeadProjections
+from zoo.layers.checks import check_inputs, check_positive, check_rate
+from zoo.layers.functions.axes import AttentionAxes
+from zoo.layers.functions.dot_product_attention import attention, attention_with_weights
+from zoo.layers.functions.masks import AttentionMask, both
+from zoo.layers.functions.random import DropoutMask
+from zoo.layers.functions.tensors import Tensor, heads_first, scores_dtype
+from zoo.layers.projection import Projection
+
+Cache = tuple[Tensor, Tensor]  # keys `(B, G, S, key_dim)` and values `(B, G, S, value_dim)`
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class MultiHeadAttention(MultiHeadProjections):
+class MultiHeadAttention(keras.layers.Layer):
     """Several attentions side by side, each in a projection of its own.
 
         head_h = softmax(Q W_q^h (K W_k^h)^T / sqrt(key_dim) + mask) V W_v^h
@@ -94,6 +95,119 @@ class MultiHeadAttention(MultiHeadProjections):
     Reference: https://arxiv.org/abs/1706.03762
     """
 
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        value_dim=None,
+        dropout=0.0,
+        use_bias=True,
+        output_shape=None,
+        attention_axes=None,
+        sliding_window=None,
+        flash_attention=None,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        use_gate=False,
+        seed=None,
+        num_key_value_heads=None,
+        rotary_embedding=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        # "argument `num_heads`" and other phrases are Keras', whose own tests this layer passes.
+        self.num_heads = check_positive("num_heads", num_heads, "The argument `num_heads`")
+        self.key_dim = check_positive("key_dim", key_dim, "The argument `key_dim`")
+        value_dim = key_dim if value_dim is None else value_dim
+        self.value_dim = check_positive("value_dim", value_dim, "The argument `value_dim`")
+        self.dropout = check_rate("dropout", dropout)
+        self.use_bias = use_bias
+        # Not `output_shape`, which means something else on the layers of a functional model.
+        self._output_shape = _as_shape(output_shape)
+        self.attention_axes = _as_axes(attention_axes)
+        self.sliding_window = None if sliding_window is None else check_positive("sliding_window", sliding_window)
+        self.flash_attention = flash_attention
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        # Keras applies a layer's own `activity_regularizer` to its output; this one is the projections'.
+        self._activity_regularizer = keras.regularizers.get(activity_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.use_gate = use_gate
+        self.seed = seed
+        self.num_key_value_heads = num_key_value_heads
+        self._groups = num_heads
+        if num_key_value_heads is not None:
+            self._groups = check_positive("num_key_value_heads", num_key_value_heads)
+            if num_heads % num_key_value_heads:
+                raise ValueError(
+                    f"`num_key_value_heads` must divide `num_heads`. Received: "
+                    f"num_key_value_heads={num_key_value_heads}, num_heads={num_heads}"
+                )
+        if rotary_embedding is not None and not isinstance(rotary_embedding, keras.layers.Layer):
+            raise ValueError(
+                "`rotary_embedding` must be a layer that rotates heads, such as `RotaryEmbedding()`, or None. "
+                f"Received: rotary_embedding={rotary_embedding!r}"
+            )
+        self.rotary_embedding = rotary_embedding
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        """Creates the projections.
+
+        Args:
+            query_shape: shape of the query.
+            value_shape: shape of the value.
+            key_shape: shape of the key; None for that of the value.
+
+        Raises:
+            ValueError: shapes that do not fit each other or the attention axes.
+        """
+        key_shape = value_shape if key_shape is None else key_shape
+        self._axes = AttentionAxes(len(query_shape), self.attention_axes)
+        self._axes.check_shapes(query_shape, value_shape, key_shape)
+        if len(self._axes.axes) > 1 and (self.sliding_window is not None or self.rotary_embedding is not None):
+            name = "sliding_window" if self.sliding_window is not None else "rotary_embedding"
+            raise ValueError(f"`{name}` needs one axis to count positions along. Received: {self._axes}")
+        # The order is that of Keras, and with it the order of the weights.
+        self._query_dense = self._projection("query", 1, (self.num_heads, self.key_dim))
+        self._key_dense = self._projection("key", 1, (self._groups, self.key_dim))
+        if self.use_gate:
+            self._gate_dense = self._projection("gate", 1, (self.num_heads, self.value_dim), activation="sigmoid")
+            self._gate_dense.build(query_shape)
+        self._value_dense = self._projection("value", 1, (self._groups, self.value_dim))
+        # Keras' own, for its seeds alone: a file of `keras.layers.MultiHeadAttention` has them.
+        self._dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, seed=self.seed)
+        self._output_dense = self._projection("attention_output", 2, self._output_shape or (query_shape[-1],))
+        self._query_dense.build(query_shape)
+        self._key_dense.build(key_shape)
+        self._value_dense.build(value_shape)
+        self._output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
+
+    def _projection(self, name, contracted, output_shape, activation=None):
+        return Projection(
+            contracted,
+            output_shape,
+            self.use_bias,
+            activation=activation,
+            kernel_initializer=self.kernel_initializer,
+            bias_initializer=self.bias_initializer,
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            activity_regularizer=self._activity_regularizer,
+            kernel_constraint=self.kernel_constraint,
+            bias_constraint=self.bias_constraint,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
     def __call__(self, *args, **kwargs):
         """As `call`; the way that other layers are called in is refused."""
         check_inputs(self, args, kwargs)
@@ -123,29 +237,32 @@ class MultiHeadAttention(MultiHeadProjections):
         axes.check_shapes(query.shape, value.shape, key.shape)
         if use_causal_mask and len(axes.axes) > 1:
             raise ValueError(f"`use_causal_mask` needs one axis to count positions along. Received: {axes}")
-        keys = axes.fold_mask(value_mask, value, "value_mask"), axes.fold_mask(key_mask, key, "key_mask")
+        blockwise = self._blockwise(return_attention_scores)
+        keys_allowed = axes.fold_mask(value_mask, value, "value_mask"), axes.fold_mask(key_mask, key, "key_mask")
         mask = AttentionMask(
-            pairs=axes.fold_pairs(attention_mask, query, key),
-            queries=axes.fold_mask(query_mask, query, "query_mask"),
-            keys=_both(*keys),
+            pairs=axes.fold_pairs(attention_mask, query, key),  # (B, H, T, S), where axes may be 1
+            queries=axes.fold_mask(query_mask, query, "query_mask"),  # (B, T)
+            keys=both(*keys_allowed),  # (B, S)
             causal=use_causal_mask,
             window=self.sliding_window,
         )
-        noise = None
+        dropout_mask = None
         if training and self.dropout > 0:
-            noise = DropoutNoise(self.dropout, self._dropout_layer.seed_generator)
-        # Axes are folded after the projections, whose activity regularisation divides by the batch's size.
-        context = scaled_dot_product_attention(
-            self._rotated(axes.fold(self._query_dense(query))),
-            self._rotated(axes.fold(self._key_dense(key))),
-            axes.fold(self._value_dense(value)),
-            mask,
-            noise,
-            return_weights=return_attention_scores,
-            blockwise=self._blockwise(return_attention_scores),
-        )
-        context, weights = context if return_attention_scores else (context, None)
-        output = self._project_out(axes.unfold(context, query), query)
+            dropout_mask = DropoutMask(self.dropout, self._dropout_layer.seed_generator)
+
+        # Further axes are folded into B, T and S after the projections: their activity regularisation divides by B.
+        queries = heads_first(self._rotated(axes.fold(self._query_dense(query))))  # (B, H, T, key_dim)
+        keys = heads_first(self._rotated(axes.fold(self._key_dense(key))))  # (B, G, S, key_dim)
+        values = heads_first(axes.fold(self._value_dense(value)))  # (B, G, S, value_dim)
+        # softmax(queries keys^T / sqrt(key_dim) + mask) values: read `_forward` in functions/dot_product_attention.py.
+        weights = None
+        if return_attention_scores:
+            context, weights = attention_with_weights(queries, keys, values, mask, dropout_mask)  # weights (B, H, T, S)
+        else:
+            # Out of training autodiff does for gradients, so that an export holds no custom ones.
+            context = attention(queries, keys, values, mask, dropout_mask, blockwise, hand_gradient=bool(training))
+        context = axes.unfold(heads_first(context), query)  # (B, T, H, value_dim)
+        output = self._project_out(context, query)  # (B, T, D)
         return (output, axes.unfold_weights(weights, query, key)) if return_attention_scores else output
 
     def project_memory(self, value, key=None, positions=None):
@@ -177,7 +294,7 @@ class MultiHeadAttention(MultiHeadProjections):
             The output `(B, T, D)`, and if asked for, the weights `(B, H, T, S)` in float32.
         """
         mask = _as_attention_mask(mask, window=self.sliding_window)
-        output, weights = self._attend_to(memory, query, mask)
+        output, weights = self._attend_to(memory, query, mask, None, return_attention_scores)
         return (output, weights) if return_attention_scores else output
 
     def step(self, query, cache=None, mask=None, positions=None, return_attention_scores=False):
@@ -201,37 +318,45 @@ class MultiHeadAttention(MultiHeadProjections):
         length = ops.shape(query)[1]
         if positions is None and self.rotary_embedding is not None:
             positions = before + ops.arange(length)
-        new = self.project_memory(query, positions=positions)
+        new = self.project_memory(query, positions=positions)  # (B, G, T, key_dim) and (B, G, T, value_dim)
+        # A cache that grows is copied each step, and yet faster than a masked one of full length, whose scores are all
+        # computed. (`benchmarks/notes.md`, decoding)
         cache = new if cache is None else tuple(ops.concatenate(each, axis=2) for each in zip(cache, new, strict=True))
-        # The last token sees all before it without being told.
+        # A single token sees all before it, without a causal mask.
         mask = _as_attention_mask(mask, causal=query.shape[1] != 1, window=self.sliding_window, offset=before)
-        output, weights = self._attend_to(cache, query, mask, positions)
+        output, weights = self._attend_to(cache, query, mask, positions, return_attention_scores)
         return (output, cache, weights) if return_attention_scores else (output, cache)
 
-    def _attend_to(self, memory, query, mask, positions=None):
-        """The output `(B, T, ...)` and the weights `(B, H, T, S)`."""
-        queries = at_least_float32(self._rotated(self._query_dense(query), positions)) * self.key_dim**-0.5
-        context, weights = attention_with_weights(heads_first(queries), *memory, mask)
+    def _attend_to(self, memory, query, mask, positions, return_attention_scores):
+        """The output `(B, T, ...)`, and the weights `(B, H, T, S)` or None."""
+        queries = heads_first(self._rotated(self._query_dense(query), positions))  # (B, H, T, key_dim)
+        if return_attention_scores:
+            context, weights = attention_with_weights(queries, *memory, mask)  # (B, H, T, value_dim), (B, H, T, S)
+        else:
+            # The scores of a single token are a row, which blocks would not make smaller.
+            blockwise = False if query.shape[1] == 1 else self._blockwise(False)
+            context, weights = attention(queries, *memory, mask, None, blockwise, hand_gradient=False), None
         return self._project_out(heads_first(context), query), weights
 
     def _rotated(self, heads, positions=None):
+        """Queries or keys `(B, T, H, key_dim)`, rotated by their positions."""
         if self.rotary_embedding is None:
             return heads
-        # Its precision is its own; a cache keeps that of this layer.
+        # It computes in its own precision; a cache is in this layer's.
         return ops.cast(self.rotary_embedding(heads, positions=positions), self.compute_dtype)
 
     def _project_out(self, context, query):
         return self._output_dense(context * self._gate_dense(query) if self.use_gate else context)
 
     def _blockwise(self, return_attention_scores):
-        """What `scaled_dot_product_attention` should do: the layer's choice, or Keras' for all layers."""
-        chosen = keras.config.is_flash_attention_enabled() if self.flash_attention is None else self.flash_attention
+        """Whether to attend in blocks: the layer's choice, or Keras' for all layers, or None if nobody has chosen."""
         if return_attention_scores and self.flash_attention:
             raise ValueError(
+                "Returning attention scores is not supported when flash attention is enabled: "
                 "`return_attention_scores` needs the whole matrix of scores, which `flash_attention=True` avoids. "
                 "Received: return_attention_scores=True, flash_attention=True"
             )
-        return None if return_attention_scores else chosen
+        return keras.config.is_flash_attention_enabled() if self.flash_attention is None else self.flash_attention
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         """The query's shape with `output_shape`, if that was given, in the place of its last axis."""
@@ -254,6 +379,7 @@ class MultiHeadAttention(MultiHeadProjections):
     ):
         """The symbolic output, and the weights if asked for."""
         key = value if key is None else key
+        self._blockwise(return_attention_scores)
         shape = self.compute_output_shape(query.shape, value.shape, key.shape)
         output = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
@@ -262,12 +388,57 @@ class MultiHeadAttention(MultiHeadProjections):
         weights_shape = axes.weights_shape(query.shape, key.shape, self.num_heads)
         return output, keras.KerasTensor(weights_shape, dtype=scores_dtype(self.compute_dtype))
 
+    @property
+    def query_dense(self):
+        """The query's projection, a `keras.layers.EinsumDense`."""
+        return self._query_dense
 
-def _both(mask, other):
-    """What both masks allow; None if there is neither."""
-    if mask is None or other is None or mask is other:
-        return other if mask is None else mask
-    return ops.logical_and(mask, other)
+    @property
+    def key_dense(self):
+        """The key's projection."""
+        return self._key_dense
+
+    @property
+    def value_dense(self):
+        """The value's projection."""
+        return self._value_dense
+
+    @property
+    def output_dense(self):
+        """The projection of the heads' contexts to the output."""
+        return self._output_dense
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "output_shape": self._output_shape,
+            "attention_axes": self.attention_axes,
+            "sliding_window": self.sliding_window,
+            "flash_attention": self.flash_attention,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+            "activity_regularizer": keras.regularizers.serialize(self._activity_regularizer),
+            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
+            "bias_constraint": keras.constraints.serialize(self.bias_constraint),
+            "use_gate": self.use_gate,
+            "seed": self.seed,
+            "num_key_value_heads": self.num_key_value_heads,
+            "rotary_embedding": keras.saving.serialize_keras_object(self.rotary_embedding),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """The layer that `get_config` describes, here or in `keras.layers.MultiHeadAttention`."""
+        rotary = keras.saving.deserialize_keras_object(config.get("rotary_embedding"))
+        return cls(**{**config, "rotary_embedding": rotary})
 
 
 def _as_attention_mask(mask, **rules):
@@ -278,3 +449,25 @@ def _as_attention_mask(mask, **rules):
     if len(mask.shape) == 2:
         return AttentionMask(keys=mask, **rules)
     return AttentionMask(pairs=ops.expand_dims(mask, 1), **rules)
+
+
+def _as_shape(output_shape):
+    """The output's last axes as a tuple, None if the query decides."""
+    if output_shape is None:
+        return None
+    sizes = (output_shape,) if isinstance(output_shape, int) else output_shape
+    if not isinstance(sizes, (list, tuple)) or not sizes:
+        raise ValueError(
+            f"Invalid `output_shape`: it must be an integer or several. Received: output_shape={output_shape!r}"
+        )
+    return tuple(check_positive("output_shape", size) for size in sizes)
+
+
+def _as_axes(attention_axes):
+    """The attention axes as a tuple, None for all."""
+    if attention_axes is None:
+        return None
+    axes = (attention_axes,) if isinstance(attention_axes, int) else attention_axes
+    if not isinstance(axes, (list, tuple)) or not axes or not all(isinstance(axis, int) for axis in axes):
+        raise ValueError(f"`attention_axes` must be an integer or several. Received: attention_axes={attention_axes!r}")
+    return tuple(axes)

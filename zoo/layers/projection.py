@@ -6,7 +6,7 @@ from string import ascii_lowercase, ascii_uppercase
 import keras
 from keras import ops
 
-from zoo.layers.functions.sizes import sizes_of
+from zoo.layers.functions.tensors import sizes_of
 
 
 class Projection(keras.layers.EinsumDense):

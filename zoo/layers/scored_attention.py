@@ -6,9 +6,9 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_inputs
-from zoo.layers.functions.attention_axes import AttentionAxes
-from zoo.layers.functions.attention_mask import AttentionMask
-from zoo.layers.functions.masked_softmax import masked_softmax, scores_dtype
+from zoo.layers.functions.axes import AttentionAxes
+from zoo.layers.functions.masks import AttentionMask, both, masked_softmax
+from zoo.layers.functions.tensors import scores_dtype
 
 _AXES = AttentionAxes(3)
 
@@ -98,8 +98,7 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         else:
             pairs = _AXES.fold_pairs(mask, query, key, name="mask", heads=False)
         for name, each in (("value_mask", value_mask), ("key_mask", key_mask)):
-            each = _AXES.fold_mask(each, value, name)
-            keys = each if keys is None else keys if each is None else ops.logical_and(keys, each)
+            keys = both(keys, _AXES.fold_mask(each, value, name))  # (B, S)
         queries = _AXES.fold_mask(query_mask, query, "query_mask")
         allowed = AttentionMask(pairs, queries, keys).of_one_head(ops.shape(query)[1], ops.shape(key)[1])
         context, weights = self.attend(query, self.project_key(key), value, allowed)

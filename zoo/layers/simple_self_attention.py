@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from zoo.layers.functions.masked_softmax import at_least_float32, masked_softmax
-from zoo.layers.functions.self_attention import pairs_mask, tokens_mask, weights_spec
+from zoo.layers.functions.masks import masked_softmax, pairs_mask, tokens_mask, weights_spec
+from zoo.layers.functions.tensors import at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="zoo")

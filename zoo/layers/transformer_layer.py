@@ -6,7 +6,7 @@ from keras import ops
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward
-from zoo.layers.functions.masked_softmax import scores_dtype
+from zoo.layers.functions.tensors import scores_dtype
 from zoo.layers.multi_head_attention import MultiHeadAttention
 from zoo.layers.normalization import NORMALIZATIONS, make_normalization
 

@@ -15,7 +15,7 @@ import zoo.models  # noqa: F401  registers the families, so that Keras finds the
 from zoo.atomic import replaced_folder
 from zoo.decoding import Sampling, StopStrings, sample, score
 from zoo.decoding.sampling import draw
-from zoo.layers.functions.inference import inference
+from zoo.layers.functions import forward_only
 from zoo.tasks.arrays import strings, zeroed
 from zoo.tasks.generation_settings import DEFAULTS, LONGEST_STOP, SETTINGS, STOP_SEPARATOR, check_settings
 from zoo.tasks.text_continuation import TextContinuation
@@ -105,7 +105,7 @@ class TextGenerator(TextContinuation, tf.Module):
         limits = tf.minimum(max_new_tokens, self.context_length - lengths)
         stop = tf.strings.split(stop, STOP_SEPARATOR).to_tensor("")
         sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
-        with inference(self.context_length):
+        with forward_only(self.context_length):
             found, state = sample(
                 self.model, source, first, limits, sampling, tokens, StopStrings(self.tokenizer, stop, LONGEST_STOP)
             )
@@ -157,13 +157,13 @@ class TextGenerator(TextContinuation, tf.Module):
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _stream_begin(self, text):
         tokens, source, first = self._prompts(text)
-        with inference(self.context_length):
+        with forward_only(self.context_length):
             return *self.model.begin(source), tokens, first
 
     # The cache grows by a token a step; a trace for every length would take longer than the step.
     @tf.function(autograph=False, reduce_retracing=True)
     def _stream_step(self, token, position, sampling, memory, cache, history):
-        with inference(self.context_length):
+        with forward_only(self.context_length):
             logits, cache, _ = self.model.step(token[:, None], position, memory, cache)
         token = draw(logits[:, 0], position, sampling, history)
         return token, cache, tf.concat([history, token[:, None]], axis=1), self.tokenizer.written(token)
@@ -179,7 +179,7 @@ class TextGenerator(TextContinuation, tf.Module):
             read = previous(tokens)
         else:
             read, tokens = tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]])
-        with inference(self.context_length):
+        with forward_only(self.context_length):
             return score(self.model, read, tokens)
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
@@ -199,7 +199,7 @@ class TextGenerator(TextContinuation, tf.Module):
         if not hasattr(self.model, "attention_maps"):
             raise ValueError("The attention of a language model needs one with `attention_maps`; this one has none.")
         tokens = self.tokenizer.tokenize(text, add_start=self.add_start, max_length=self.context_length)
-        with inference(self.context_length):
+        with forward_only(self.context_length):
             maps = self.model.attention_maps(tokens)
         return tokens, zeroed(maps, tokens)
 

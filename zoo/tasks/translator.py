@@ -14,7 +14,7 @@ from zoo.atomic import replaced_folder
 from zoo.decoding import beam_search, greedy, score
 from zoo.decoding.beam import check_beam
 from zoo.decoding.halves import in_halves
-from zoo.layers.functions.inference import inference
+from zoo.layers.functions import forward_only
 from zoo.tasks.arrays import zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import Tokenizer, previous
@@ -134,7 +134,7 @@ class Translator(TextToText, tf.Module):
         # What is longer is cut off as a search cuts it off, without an end.
         tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)
         tokens = tokens[:, : self.max_target_length]
-        with self._inference():
+        with self._forward_only():
             return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)
 
     @tf.function(input_signature=[_TEXT], autograph=False)
@@ -158,8 +158,8 @@ class Translator(TextToText, tf.Module):
         ids, maps, source_maps = self._maps(source)
         return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
 
-    def _inference(self):
-        return inference(max(self.max_source_length, self.max_target_length))
+    def _forward_only(self):
+        return forward_only(max(self.max_source_length, self.max_target_length))
 
     def _check_attention(self):
         if not self.has_attention:
@@ -218,7 +218,7 @@ class Translator(TextToText, tf.Module):
         # Of an empty text nothing is left but the end token; nothing is what it is translated to.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
         limits = tf.where(empty, 0, limits)
-        with self._inference():
+        with self._forward_only():
             if beam_size == 1:
                 found = greedy(self.model, source, limits, return_weights)
                 ids, scores = found.ids[:, None], found.log_probabilities[:, None]
@@ -236,7 +236,7 @@ class Translator(TextToText, tf.Module):
         """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
         ids, _ = self._decode_all(source, *self._settings(source), self.beam_size, 1)
         ids = ids[:, 0]
-        with self._inference():
+        with self._forward_only():
             maps, source_maps = self.model.attention_maps(source, previous(ids))
         return ids, zeroed(maps, ids), zeroed(source_maps, source)
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from zoo import TextGenerator
-from zoo.layers.functions.inference import inference
+from zoo.layers.functions import forward_only
 from zoo.models import GPT
 from zoo.serving import exporting
 from zoo.serving.packed import pack
@@ -49,27 +49,27 @@ def stepped(model, tokens, hypotheses=1):
 
 
 def test_steps_of_several_hypotheses_are_the_models(model, packed):
-    with inference(16):
+    with forward_only(16):
         np.testing.assert_allclose(stepped(packed, TOKENS, 3), stepped(model, TOKENS, 3), atol=2e-5)
 
 
 @pytest.mark.parametrize("tokens", [TOKENS[:, :0], TOKENS[:0]], ids=["no prompt", "no rows"])
 def test_steps_without_prompts_or_rows(model, packed, tokens):
-    with inference(16):
+    with forward_only(16):
         np.testing.assert_allclose(stepped(packed, tokens), stepped(model, tokens), atol=2e-5)
 
 
 def test_what_logits_are_made_of_is_the_models(model, packed):
     weights, bias = packed.output_weights()
     tokens = tf.constant(MORE)
-    with inference(16):
+    with forward_only(16):
         logits = packed.without_logits()(tokens) @ tf.transpose(weights) + (0 if bias is None else bias)
     np.testing.assert_allclose(logits, model(tokens), atol=2e-5)
 
 
 def test_attention_maps_are_the_models(model, packed):
     tokens = tf.constant(TOKENS[[0, 3]])
-    with inference(16):
+    with forward_only(16):
         maps = packed.attention_maps(tokens)
         assert maps.shape == (2, 2, 6, 6, 6)
         np.testing.assert_allclose(maps, model.attention_maps(tokens), atol=1e-5)
@@ -80,7 +80,7 @@ def test_positions_reach_as_far_as_the_longest_text(randomize):
     short = pack(model, 9)
     assert short.context_length == 9
     assert [9, 13] in [each.shape for each in short.variables]
-    with inference(16):
+    with forward_only(16):
         np.testing.assert_allclose(stepped(short, TOKENS[:, :6]), stepped(model, TOKENS[:, :6]), atol=2e-5)
 
 
@@ -88,7 +88,7 @@ def test_mixed_precision_is_packed_in_float32(randomize):
     model = randomize(GPT(**SIZES, dtype="mixed_bfloat16"))
     exact = GPT(**SIZES)
     exact.set_weights(model.get_weights())
-    with inference(16):
+    with forward_only(16):
         np.testing.assert_allclose(stepped(pack(model, 16), TOKENS), stepped(exact, TOKENS), atol=2e-5)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.layers.functions.inference import inference
+from zoo.layers.functions import forward_only
 from zoo.models import Transformer
 from zoo.serving.packed import pack
 
@@ -51,25 +51,25 @@ def stepped(model, source, hypotheses=1):
 
 
 def test_steps_of_several_hypotheses_are_the_models(model, packed):
-    with inference(16):
+    with forward_only(16):
         np.testing.assert_allclose(stepped(packed, SOURCE, 3), stepped(model, SOURCE, 3), atol=2e-5)
 
 
 def test_steps_without_rows(packed):
-    with inference(16):
+    with forward_only(16):
         assert stepped(packed, SOURCE[:0]).shape == (3, 0, 1, 13 + 5)
 
 
 def test_what_logits_are_made_of_is_the_models(model, packed):
     weights, bias = packed.output_weights()
     inputs = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
-    with inference(16):
+    with forward_only(16):
         logits = packed.without_logits()(inputs) @ tf.transpose(weights) + (0 if bias is None else bias)
     np.testing.assert_allclose(logits, model(inputs), atol=2e-5)
 
 
 def test_attention_maps_are_the_models(model, packed):
-    with inference(16):
+    with forward_only(16):
         found = packed.attention_maps(tf.constant(SOURCE), tf.constant(TARGET))
         for maps, expected in zip(found, model.attention_maps(SOURCE, TARGET), strict=True):
             np.testing.assert_allclose(maps, expected, atol=1e-5)
@@ -88,7 +88,7 @@ def test_positions_reach_as_far_as_the_longest_target(positions, randomize):
     model = randomize(Transformer(13, 13, **SIZES, positions=positions, max_length=7))
     short = pack(model, 3)
     assert [3, 13] in [each.shape for each in short.variables]
-    with inference(16):
+    with forward_only(16):
         np.testing.assert_allclose(stepped(short, SOURCE), stepped(model, SOURCE), atol=2e-5)
     if positions == "learned":
         with pytest.raises(ValueError, match=r"A target may have 8 tokens, more than the 7 learned positions"):
@@ -99,5 +99,5 @@ def test_mixed_precision_is_packed_in_float32(randomize):
     model = randomize(Transformer(13, 13, **SIZES, dtype="mixed_bfloat16"))
     exact = Transformer(13, 13, **SIZES)
     exact.set_weights(model.get_weights())
-    with inference(16):
+    with forward_only(16):
         np.testing.assert_allclose(stepped(pack(model, 16), SOURCE), stepped(exact, SOURCE), atol=0.1)  # of the encoder

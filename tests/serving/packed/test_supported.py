@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from zoo import layers
 from zoo.layers.feed_forward import ACTIVATIONS
-from zoo.layers.functions.inference import inference
+from zoo.layers.functions import forward_only
 from zoo.models import GPT, Transformer
 from zoo.serving.packed import pack, unsupported
 from zoo.serving.packed.layers import PackedDecoderLayer
@@ -208,7 +208,7 @@ def test_a_decoder_layer(kind, option, to_a_source, changed, randomize, arrays):
 
 def step(model, beginning=SOURCE):
     """The logits of the first step after a source or a prompt."""
-    with inference(16):
+    with forward_only(16):
         memory, cache = model.begin(tf.constant(beginning))
         return model.step(tf.constant(TOKENS), tf.constant(0), memory, cache)[0].numpy()
 

@@ -181,8 +181,8 @@ class TestPrecision:
         """Rows and their gradient are narrow; loss, weights, bias and theirs are not."""
         width = 16
         hidden, output, bias, labels, counted = case((6, 8), width, vocabulary)
-        # Some kernels add up a product of n terms in the narrow dtype. Each of the n additions may be off by half a unit
-        # in the last place, in either direction: like a random walk, together by sqrt(n / 3) roundings; twice that here.
+        # Some kernels add up a product of n terms in the narrow dtype. Each addition may be off by one rounding, in
+        # either direction: like a random walk, together by sqrt(n / 3) roundings. The bound is twice that.
         tolerance = 2 * math.sqrt(max(vocabulary, width) / 3) * rounding
         narrow = tf.cast(hidden, dtype)
         found = with_gradients(narrow, output, bias, labels, counted, 0.1)

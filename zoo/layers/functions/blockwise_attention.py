@@ -2,92 +2,131 @@
 
 Milakov and Gimelshein 2018 (https://arxiv.org/abs/1805.02867) for the running softmax, Rabe and Staats 2021
 (https://arxiv.org/abs/2112.05682) and Dao et al. 2022 (https://arxiv.org/abs/2205.14135) for attention with it.
+
+Axes: as in `dot_product_attention`: B batch, H heads, G heads of keys and values, T queries, S keys, d and e widths.
 """
+
+import math
 
 from keras import ops
 
-from zoo.layers.functions.masked_softmax import LOWEST, at_least_float32
-from zoo.layers.functions.whole_attention import heads_first
+from zoo.layers.functions.masks import LOWEST, AttentionMask
+from zoo.layers.functions.random import DropoutMask
+from zoo.layers.functions.tensors import Tensor, at_least_float32
 
 BLOCK = 512  # pairs of 512 x 512 a head: the scores of four heads fit a CPU's cache, and loops cost little
 
 
-def forward(query, key, value, mask, noise=None):
-    """`softmax(q k^T) v`, exact, with no more than a block of scores a head in memory at a time.
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, dropout_mask: DropoutMask | None = None
+) -> Tensor:
+    """The context `(B, H, T, e)` in the value's dtype, with a gradient in blocks too.
+
+    Args:
+        query: `(B, H, T, d)`.
+        key: `(B, G, S, d)`.
+        value: `(B, G, S, e)`.
+        mask: who may attend to whom.
+        dropout_mask: drops weights; None drops none.
+    """
+
+    @ops.custom_gradient
+    def attend(query, key, value):
+        # Under a persistent tape TensorFlow would prepare to differentiate the loops as well.
+        inputs = (*(ops.stop_gradient(each) for each in (query, key, value)), mask, dropout_mask)
+        context, log_sum = forward(*inputs)
+
+        def gradient(*args, upstream=None):
+            grad_output = args[0] if upstream is None else upstream
+            gradients = backward(*inputs, context, log_sum, ops.stop_gradient(grad_output))
+            return tuple(once_differentiable(each, query, key, value, grad_output) for each in gradients)
+
+        return context, gradient
+
+    return attend(query, key, value)
+
+
+def forward(query, key, value, mask, dropout_mask=None):
+    """Context `(B, H, T, e)`, and the logarithm of each softmax's sum `(B, H, T, 1)`, which `backward` needs.
 
     For a block of queries it goes through the blocks of keys with a running maximum m and sum l: a new block with
     scores s turns them into m' = max(m, max s), l' = l e^(m - m') + sum e^(s - m'), and the context likewise. Blocks
-    that position alone forbids are skipped.
-
-    All is computed in float32 at least, whatever the value's dtype.
-
-    Args:
-        query: `(B, T, H, D)`, scaled already, in float32 at least, as is the key.
-        key: `(B, S, G, D)`, where G divides H.
-        value: `(B, S, G, E)`.
-        mask: an `AttentionMask`.
-        noise: a `DropoutNoise` or None.
-
-    Returns:
-        The context `(B, T, H, E)` in the value's dtype, and what is kept for `backward`: m + log l, `(B, H, T, 1)`.
+    that position alone forbids are skipped. Only one block of scores a head is in memory at a time. The result is
+    exact, and computed in float32 at least.
     """
-    blocks = _Blocks(query, key, mask, noise)
+    blocks = _Blocks(query, key, mask, dropout_mask)
     context, log_sum = _forward(blocks, *blocks.prepared(query, key, value))
-    context, log_sum = context[:, :, : blocks.length], log_sum[:, :, : blocks.length]
-    return ops.cast(heads_first(context), value.dtype), (log_sum,)
+    context, log_sum = context[:, :, : blocks.length], log_sum[:, :, : blocks.length]  # without the padding
+    return ops.cast(context, value.dtype), log_sum
 
 
-def backward(query, key, value, mask, noise, context, kept, change):
-    """The gradients of query, key and value, of their shapes; computes each block of scores again.
-
-    Args:
-        query: as for `forward`.
-        key: likewise.
-        value: likewise.
-        mask: likewise.
-        noise: likewise.
-        context: what it returned.
-        kept: likewise.
-        change: the gradient of the context.
-    """
-    blocks = _Blocks(query, key, mask, noise)
-    common = ops.sum(at_least_float32(change) * at_least_float32(context), axis=-1, keepdims=True)
-    change, common = heads_first(at_least_float32(change)), heads_first(common)
+def backward(query, key, value, mask, dropout_mask, context, log_sum, grad_output):
+    """The gradients of query, key and value; computes each block of scores again."""
+    blocks = _Blocks(query, key, mask, dropout_mask)
+    grad_output = at_least_float32(grad_output)  # (B, H, T, e)
+    common = ops.sum(grad_output * at_least_float32(context), axis=-1, keepdims=True)  # (B, H, T, 1)
     # Queries of the padding are zeros here as well, and so is what they add.
-    of_queries = (blocks.padded(each, 0) for each in (change, common, *kept))
-    changes = _backward(blocks, *blocks.prepared(query, key, value), *of_queries)
+    of_queries = (blocks.padded(each, 0) for each in (grad_output, common, log_sum))
+    gradients = _backward(blocks, *blocks.prepared(query, key, value), *of_queries)
     lengths = blocks.length, blocks.memory_length, blocks.memory_length
-    of_query, of_key, of_value = (heads_first(each[:, :, :n]) for each, n in zip(changes, lengths, strict=True))
-    return of_query, _over_members(of_key, key), ops.cast(_over_members(of_value, value), value.dtype)
+    grad_query, grad_key, grad_value = (each[:, :, :n] for each, n in zip(gradients, lengths, strict=True))
+    grad_query = grad_query * query.shape[-1] ** -0.5
+    grad_key, grad_value = _over_members(grad_key, key), _over_members(grad_value, value)  # (B, G, S, d or e)
+    return tuple(
+        ops.cast(gradient, tensor.dtype)
+        for gradient, tensor in ((grad_query, query), (grad_key, key), (grad_value, value))
+    )
 
 
-def _over_members(change, like):
-    """Summed over the heads that share a group: `(B, S, H, D)` -> `(B, S, G, D)`."""
-    batch, length, heads, width = ops.shape(change)
-    groups = like.shape[2]
+def once_differentiable(gradient, *sources):
+    """The gradient, which refuses to be differentiated again.
+
+    `backward` uses what `forward` has saved. To a second differentiation this would look like constants, and the
+    answer would be silently wrong. The sources are what the gradient depends on, whether the backend has seen it or
+    not; without them a gradient that depends on constants only would count as zero in a sum.
+    """
+
+    @ops.custom_gradient
+    def identity(gradient, *sources):
+        def refuse(*args, upstream=None):
+            raise NotImplementedError(
+                "The gradient of attention in blocks cannot be differentiated again. "
+                "With `flash_attention=False` attention is computed as a whole, and can."
+            )
+
+        return gradient, refuse
+
+    return identity(gradient, *sources)
+
+
+def _over_members(gradient, like):
+    """Summed over the heads that share a group: `(B, H, S, d)` -> `(B, G, S, d)`."""
+    batch, heads, length, width = ops.shape(gradient)
+    groups = like.shape[1]
     if heads == groups:
-        return change
-    return ops.sum(ops.reshape(change, (batch, length, groups, heads // groups, width)), axis=3)
+        return gradient
+    return ops.sum(ops.reshape(gradient, (batch, groups, heads // groups, length, width)), axis=2)
 
 
 class _Blocks:
     """How the matrix of scores is cut, and what is forbidden and dropped in each block."""
 
-    def __init__(self, query, key, mask, noise):
-        self.noise = noise
-        self.members = query.shape[2] // key.shape[2]
-        self.length, self.memory_length = ops.shape(query)[1], ops.shape(key)[1]
-        self.queries, extra_queries = _divide(query.shape[1], self.length)
-        self.keys, extra_keys = _divide(key.shape[1], self.memory_length)
+    def __init__(self, query, key, mask, dropout_mask):
+        self.dropout_mask = dropout_mask
+        self.members = query.shape[1] // key.shape[1]
+        self.length, self.memory_length = ops.shape(query)[2], ops.shape(key)[2]
+        self.queries, extra_queries = _divide(query.shape[2], self.length)
+        self.keys, extra_keys = _divide(key.shape[2], self.memory_length)
         self.extra = extra_queries, extra_keys
         self.mask = mask.padded(self.memory_length, extra_queries, extra_keys)
         self.query_count = (self.length + extra_queries) // self.queries
         self.key_count = (self.memory_length + extra_keys) // self.keys
 
     def prepared(self, query, key, value):
-        """Heads first, as many of keys and values as of queries, and whole blocks."""
-        key, value = (ops.repeat(each, self.members, axis=2) if self.members > 1 else each for each in (key, value))
-        query, key, value = (heads_first(at_least_float32(each)) for each in (query, key, value))
+        """Scaled, in float32 at least, with as many heads of keys and values as of queries, in whole blocks."""
+        query, key, value = (at_least_float32(each) for each in (query, key, value))
+        query = query * query.shape[-1] ** -0.5
+        key, value = (ops.repeat(each, self.members, axis=1) if self.members > 1 else each for each in (key, value))
         return self.padded(query, 0), self.padded(key, 1), self.padded(value, 1)
 
     def padded(self, tensor, side):
@@ -106,9 +145,9 @@ class _Blocks:
 
     def dropped(self, pairs, i, j):
         """The block of weights, or of their gradient, after dropout: the same one each time."""
-        if self.noise is None:
+        if self.dropout_mask is None:
             return pairs
-        return pairs * ops.cast(self.noise(ops.shape(pairs), i * self.key_count + j), pairs.dtype)
+        return pairs * ops.cast(self.dropout_mask(ops.shape(pairs), i * self.key_count + j), pairs.dtype)
 
     def key_blocks(self, i):
         """The blocks of keys that block i of queries has to look at, as a range."""
@@ -122,7 +161,7 @@ class _Blocks:
 
 
 def _forward(blocks, query, key, value):
-    """The context `(B, H, T, D)` and the logarithm of the softmax's sum `(B, H, T, 1)`."""
+    """The context `(B, H, T, e)` and the logarithm of the softmax's sum `(B, H, T, 1)`."""
     # A column of ones beside the values makes the product sum the weights too, without a pass of its own.
     value_and_one = _with_column(value, ops.ones_like(value[..., :1]))
 
@@ -133,21 +172,23 @@ def _forward(blocks, query, key, value):
             maximum, total = state
             scores = blocks.scores(block, _take(key, j, blocks.keys), i, j)
             highest = ops.maximum(maximum, ops.max(scores, axis=-1, keepdims=True))
-            # Rows that have met nothing allowed yet count wrong here; the first real score multiplies that by zero.
-            weights = ops.exp(scores - highest)
+            # For a row that has met only forbidden keys these are wrong; the first allowed one multiplies them by zero.
+            weights = ops.exp(scores - highest)  # (B, H, queries, keys)
             values = _take(value_and_one, j, blocks.keys)
             return highest, total * ops.exp(maximum - highest) + _summed(blocks, weights, values, i, j)
 
         rows = (*ops.shape(block)[:3], 1)
-        start = ops.full(rows, LOWEST, query.dtype), ops.zeros((*rows[:3], value.shape[-1] + 1), query.dtype)
+        start = ops.full(rows, -math.inf, query.dtype), ops.zeros((*rows[:3], value.shape[-1] + 1), query.dtype)
         maximum, total = _loop(*blocks.key_blocks(i), over_keys, start)
-        any_allowed = maximum > 0.5 * LOWEST
-        sums = ops.where(any_allowed, total[..., -1:], 1.0)
+        # A row with no allowed key has no key at all, or LOWEST as its highest score. NaN is neither: it comes through,
+        # as do scores that are all minus infinity, whose sum is NaN as in a softmax of the whole row.
+        nothing = ops.logical_and(maximum <= 0.5 * LOWEST, total[..., -1:] >= 0)
+        sums = ops.where(nothing, 1.0, total[..., -1:])
         context, log_sum = results
         return (
-            _put(context, i, blocks.queries, ops.where(any_allowed, total[..., :-1] / sums, 0.0)),
+            _put(context, i, blocks.queries, ops.where(nothing, 0.0, total[..., :-1] / sums)),
             # A row that may attend to nothing: so high a sum that each weight comes out as zero.
-            _put(log_sum, i, blocks.queries, ops.where(any_allowed, maximum + ops.log(sums), -LOWEST)),
+            _put(log_sum, i, blocks.queries, ops.where(nothing, -LOWEST, maximum + ops.log(sums))),
         )
 
     start = ops.zeros((*ops.shape(query)[:3], value.shape[-1]), query.dtype), ops.zeros_like(query[..., :1])
@@ -156,38 +197,39 @@ def _forward(blocks, query, key, value):
 
 def _summed(blocks, weights, value_and_one, i, j):
     """Weighted values, and beside them the sum of the weights, which dropout leaves alone."""
-    if blocks.noise is None:
+    if blocks.dropout_mask is None:
         return ops.matmul(weights, value_and_one)
     values = ops.matmul(blocks.dropped(weights, i, j), value_and_one[..., :-1])
     return _with_column(values, ops.sum(weights, axis=-1, keepdims=True))
 
 
-def _backward(blocks, query, key, value, change, common, log_sum):
+def _backward(blocks, query, key, value, grad_output, common, log_sum):
     """The gradients of query, key and value: Dao et al. 2022, appendix B.2."""
     # A column more makes the product subtract as well: [q, -lse] [k, 1]^T = q k^T - lse.
     query_less = _with_column(query, -log_sum)
     key_and_one = _with_column(key, ops.ones_like(key[..., :1]))
 
-    def over_keys(j, changes):
+    def over_keys(j, gradients):
         key_block, one_block, value_block = (_take(each, j, blocks.keys) for each in (key, key_and_one, value))
 
         def over_queries(i, state):
-            of_query, of_key, of_value = state
-            query_block, change_block = _take(query, i, blocks.queries), _take(change, i, blocks.queries)
+            grad_query, grad_key, grad_value = state
+            query_block, output_block = _take(query, i, blocks.queries), _take(grad_output, i, blocks.queries)
             weights = ops.exp(blocks.scores(_take(query_less, i, blocks.queries), one_block, i, j))
-            of_weights = blocks.dropped(ops.matmul(change_block, ops.swapaxes(value_block, 2, 3)), i, j)
-            of_scores = weights * (of_weights - _take(common, i, blocks.queries))
-            of_block = _take(of_query, i, blocks.queries) + ops.matmul(of_scores, key_block)
+            grad_weights = ops.matmul(output_block, ops.swapaxes(value_block, 2, 3))  # (B, H, queries, keys)
+            grad_weights = blocks.dropped(grad_weights, i, j)
+            grad_scores = weights * (grad_weights - _take(common, i, blocks.queries))
+            of_block = _take(grad_query, i, blocks.queries) + ops.matmul(grad_scores, key_block)
             return (
-                _put(of_query, i, blocks.queries, of_block),
-                of_key + _transposed_product(query_block, of_scores),
-                of_value + _transposed_product(change_block, blocks.dropped(weights, i, j)),
+                _put(grad_query, i, blocks.queries, of_block),
+                grad_key + _transposed_product(query_block, grad_scores),
+                grad_value + _transposed_product(output_block, blocks.dropped(weights, i, j)),
             )
 
-        of_query, of_key, of_value = changes
-        start = of_query, ops.zeros_like(key_block), ops.zeros_like(value_block)
-        of_query, key_part, value_part = _loop(*blocks.query_blocks(j), over_queries, start)
-        return of_query, _put(of_key, j, blocks.keys, key_part), _put(of_value, j, blocks.keys, value_part)
+        grad_query, grad_key, grad_value = gradients
+        start = grad_query, ops.zeros_like(key_block), ops.zeros_like(value_block)
+        grad_query, of_keys, of_values = _loop(*blocks.query_blocks(j), over_queries, start)
+        return grad_query, _put(grad_key, j, blocks.keys, of_keys), _put(grad_value, j, blocks.keys, of_values)
 
     return _loop(0, blocks.key_count, over_keys, (ops.zeros_like(query), ops.zeros_like(key), ops.zeros_like(value)))
 
@@ -199,7 +241,7 @@ def _loop(first, end, body, state):
         state = body(i, state)
         # TensorFlow would start as many as ten iterations at once, each with blocks of its own. A counter that waits
         # for the results prevents it: what is added here is zero, but only the results say so.
-        corner = ops.max(ops.slice(state[-1], [0] * 4, [1] * 4))
+        corner = ops.sum(state[-1][:1, :1, :1, :1])  # of an empty batch 0
         nothing = ops.cast(ops.logical_and(corner > 0, corner < 0), "int32")
         return (i + 1 + nothing, *state)
 
@@ -208,7 +250,7 @@ def _loop(first, end, body, state):
 
 
 def _take(tensor, number, size):
-    """Block `number` along the third axis: `(B, H, T, D)` -> `(B, H, size, D)`."""
+    """Block `number` along the third axis: `(B, H, T, d)` -> `(B, H, size, d)`."""
     shape = ops.shape(tensor)
     return ops.slice(tensor, [0, 0, number * size, 0], [shape[0], shape[1], size, shape[3]])
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from zoo.layers.functions.masked_softmax import scores_dtype
+from zoo.layers.functions.tensors import scores_dtype
 
 
 def check_positions(positions, inputs):

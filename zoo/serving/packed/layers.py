@@ -22,9 +22,8 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.layers.feed_forward import GATED
-from zoo.layers.functions.attention_mask import AttentionMask
+from zoo.layers.functions import AttentionMask, scaled_dot_product_attention
 from zoo.layers.functions.positions import frequencies
-from zoo.layers.functions.scaled_dot_product_attention import scaled_dot_product_attention
 from zoo.serving.packed.products import (
     Norm,
     Unnormalized,

@@ -1,9 +1,16 @@
-"""Who may attend to whom, kept in its parts until it is needed whole or for one block."""
+"""Who may attend to whom, and the softmax over the positions that may be attended to."""
 
 import dataclasses
 from typing import Any
 
+import keras
 from keras import ops
+
+from zoo.layers.functions.axes import AttentionAxes
+from zoo.layers.functions.tensors import Tensor, at_least_float32, scores_dtype
+
+# Stands for minus infinity in float32 and above, without its NaN: inf - inf in a row with no allowed position.
+LOWEST = -3.0e38
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,3 +172,62 @@ def _extended(tensor, axis, extra):
     shape = list(ops.shape(tensor))
     shape[axis] = extra
     return ops.concatenate([tensor, ops.zeros(shape, "bool")], axis=axis)
+
+
+def softmax(scores):
+    """Softmax over the last axis, of one score too, where Keras warns that the result is always 1."""
+    return ops.softmax(scores, axis=-1) if scores.shape[-1] != 1 else ops.exp(scores - scores)
+
+
+def masked_softmax(scores, mask=None):
+    """Softmax over the last axis, in float32, with zero weight wherever the mask forbids.
+
+    A row with nothing to attend to gets zero weights, where a softmax over very negative scores would give the
+    mean of the values.
+
+    Args:
+        scores: float tensor `(..., S)`.
+        mask: boolean tensor that broadcasts to `scores`, True where a position may be attended to; None allows all.
+
+    Returns:
+        Tensor of the shape of `scores`, in float32 (float64 if the scores are); each row sums to 1, or is all zeros.
+    """
+    scores = at_least_float32(ops.convert_to_tensor(scores))
+    if mask is None:
+        return softmax(scores)
+    weights = softmax(ops.where(mask, scores, LOWEST))
+    # Zero already, but in a row where nothing is allowed.
+    return ops.where(mask, weights, 0.0)
+
+
+def both(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """What both masks allow; None if there is neither."""
+    if mask is None or other is None or mask is other:
+        return other if mask is None else mask
+    return ops.logical_and(mask, other)
+
+
+def pairs_mask(mask, inputs, causal=False):
+    """Which token may attend to which, `(B, T, T)`; None for all. For the mask of the layers of self-attention.
+
+    Raises:
+        ValueError: a mask that does not fit the inputs `(B, T, D)`.
+    """
+    axes = AttentionAxes(3)
+    pairs = tokens = None
+    if mask is not None and len(mask.shape) == 2:
+        tokens = axes.fold_mask(mask, inputs)
+    else:
+        pairs = axes.fold_pairs(mask, inputs, inputs, name="mask", heads=False)
+    length = ops.shape(inputs)[1]
+    return AttentionMask(pairs, queries=tokens, keys=tokens, causal=causal).of_one_head(length, length)
+
+
+def tokens_mask(inputs, mask):
+    """What of the mask goes on with the context: a mask of tokens does, one of pairs does not."""
+    return mask if mask is not None and len(mask.shape) == 2 else getattr(inputs, "_keras_mask", None)
+
+
+def weights_spec(layer, inputs):
+    """The symbolic weights `(B, T, T)` of a layer of self-attention."""
+    return keras.KerasTensor((*inputs.shape[:-1], inputs.shape[1]), dtype=scores_dtype(layer.compute_dtype))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.layers.functions.attention_axes import AttentionAxes
+from zoo.layers.functions.axes import AttentionAxes
 
 QUERY, KEY = (2, 3, 4, 5, 6), (2, 7, 8, 9, 10)
 AXES = [(1,), (2,), (3,), (1, 2), (1, 3), (3, 1), (2, 3), (1, 2, 3), (3, 1, 2), None, (-2,), (-2, 1)]
@@ -205,8 +205,8 @@ def test_shapes_that_fit():
         ((2, 3, 5), (2, 6, 4, 7), (2, 6, 4, 8), "Query, value and key must all be of rank 4."),
         ((2, 3, 4, 5), (2, 6, 7), (2, 6, 4, 8), "Query, value and key must all be of rank 4."),
         ((2, 3, 4, 5), (2, 6, 4, 7), (2, 6, 4, 8, 9), "Query, value and key must all be of rank 4."),
-        ((2, 3, 4, 5), (2, 6, 4, 7), (2, 1, 4, 8), "Value and key must have equal axes but for the last."),
-        ((2, 3, 4, 5), (1, 6, 4, 7), (2, 6, 4, 8), "Value and key must have equal axes but for the last."),
+        ((2, 3, 4, 5), (2, 6, 4, 7), (2, 1, 4, 8), "All axes of value and key but the last must be equal."),
+        ((2, 3, 4, 5), (1, 6, 4, 7), (2, 6, 4, 8), "All axes of value and key but the last must be equal."),
         (
             (2, 3, 4, 5),
             (2, 6, 9, 7),

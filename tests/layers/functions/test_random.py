@@ -5,22 +5,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.layers.functions.dropout_noise import DropoutNoise
+from zoo.layers.functions.random import DropoutMask
 
 SHAPE = (2, 3, 50, 70)  # 21,000 numbers: a share of 0.3 has a standard deviation of 0.0032
 
 
 def make(rate=0.3, seed=7):
-    return DropoutNoise(rate, keras.random.SeedGenerator(seed))
+    return DropoutMask(rate, keras.random.SeedGenerator(seed))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.8])
 def test_the_rate_is_the_share_of_zeros_and_the_mean_stays_one(rate):
-    noise = make(rate)(SHAPE)
-    assert (noise.shape, noise.dtype) == (SHAPE, "float32")
-    np.testing.assert_allclose(np.unique(noise), [0, 1 / (1 - rate)], rtol=1e-6)
-    np.testing.assert_allclose(np.mean(np.array(noise) == 0), rate, atol=0.015)
-    np.testing.assert_allclose(np.mean(noise), 1, atol=0.1 if rate == 0.8 else 0.025)
+    dropout_mask = make(rate)(SHAPE)
+    assert (dropout_mask.shape, dropout_mask.dtype) == (SHAPE, "float32")
+    np.testing.assert_allclose(np.unique(dropout_mask), [0, 1 / (1 - rate)], rtol=1e-6)
+    np.testing.assert_allclose(np.mean(np.array(dropout_mask) == 0), rate, atol=0.015)
+    np.testing.assert_allclose(np.mean(dropout_mask), 1, atol=0.1 if rate == 0.8 else 0.025)
 
 
 def test_no_rate_is_no_noise():
@@ -36,11 +36,11 @@ def test_zeros_are_spread_over_all_axes():
 
 
 def test_a_block_is_drawn_the_same_each_time():
-    noise = make()
-    first = noise((4, 9), 5)
-    noise((4, 9), 6)
-    np.testing.assert_array_equal(noise((4, 9), 5), first)
-    np.testing.assert_array_equal(noise((4, 9), 0), noise((4, 9)))
+    dropout_mask = make()
+    first = dropout_mask((4, 9), 5)
+    dropout_mask((4, 9), 6)
+    np.testing.assert_array_equal(dropout_mask((4, 9), 5), first)
+    np.testing.assert_array_equal(dropout_mask((4, 9), 0), dropout_mask((4, 9)))
 
 
 def test_equal_seeds_give_equal_numbers_and_others_do_not():
@@ -50,7 +50,7 @@ def test_equal_seeds_give_equal_numbers_and_others_do_not():
 
 def test_each_call_and_each_block_has_numbers_of_its_own():
     generator = keras.random.SeedGenerator(7)
-    calls = [DropoutNoise(0.3, generator) for _ in range(4)]
+    calls = [DropoutMask(0.3, generator) for _ in range(4)]
     drawn = [np.array(call((20, 30), block)) for call in calls for block in (0, 1, 2, 1000, 2_000_000)]
     # Two independent draws differ in 2 x 0.3 x 0.7 of their places.
     for one, other in itertools.combinations(drawn, 2):
@@ -59,18 +59,18 @@ def test_each_call_and_each_block_has_numbers_of_its_own():
 
 def test_takes_one_step_of_the_generator():
     generator, other = keras.random.SeedGenerator(7), keras.random.SeedGenerator(7)
-    noise = DropoutNoise(0.3, generator)
-    noise((2, 3)), noise((2, 3), 1)
+    dropout_mask = DropoutMask(0.3, generator)
+    dropout_mask((2, 3)), dropout_mask((2, 3), 1)
     other.next()
     np.testing.assert_array_equal(generator.state.value, other.state.value)
 
 
 def test_shape_and_block_may_be_tensors_in_a_graph():
-    noise = make()
+    dropout_mask = make()
 
     @tf.function(input_signature=[tf.TensorSpec((None, 4)), tf.TensorSpec((), tf.int32)])
     def call(like, block):
-        return noise((2, tf.shape(like)[0], 4), block)
+        return dropout_mask((2, tf.shape(like)[0], 4), block)
 
     for length, block in ((3, 1), (6, 5)):
-        np.testing.assert_array_equal(call(tf.zeros((length, 4)), block), noise((2, length, 4), block))
+        np.testing.assert_array_equal(call(tf.zeros((length, 4)), block), dropout_mask((2, length, 4), block))

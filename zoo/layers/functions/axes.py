@@ -42,7 +42,7 @@ class AttentionAxes:
         if not all(len(shape) == self.rank for shape in (query_shape, value_shape, key_shape)):
             raise ValueError(f"Query, value and key must all be of rank {self.rank}. Received shapes: {shapes}")
         if not _fit(value_shape[:-1], key_shape[:-1]):
-            raise ValueError(f"Value and key must have equal axes but for the last. Received shapes: {shapes}")
+            raise ValueError(f"All axes of value and key but the last must be equal. Received shapes: {shapes}")
         if not _fit([query_shape[axis] for axis in self.others], [value_shape[axis] for axis in self.others]):
             raise ValueError(
                 f"Query and value must be equal in the axes {self.others}, which are not attended over. "

@@ -1,0 +1,289 @@
+"""Scaled dot-product attention: Vaswani et al. 2017, section 3.2.1.
+
+`_forward` is the equation in plain operations; read it first. Below it stand the same with a gradient written by hand,
+and the choice between that and attention in blocks (`blockwise_attention`).
+
+Axes: B batch, T queries, S keys, H heads, G heads of keys and values (a divisor of H), d width of a key, e width of a
+value. Heads come before positions, `(B, H, T, d)`, except in the public `scaled_dot_product_attention`.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
+import keras
+from keras import ops
+
+from zoo.layers.functions import blockwise_attention
+from zoo.layers.functions.blockwise_attention import BLOCK
+from zoo.layers.functions.masks import LOWEST, AttentionMask, softmax
+from zoo.layers.functions.random import DropoutMask
+from zoo.layers.functions.tensors import Tensor, at_least_float32, heads_first
+
+# More scores than this, over the batch and all heads, are computed in blocks: 2**26 of them are 256 MiB.
+LARGE = 2**26
+
+
+def _forward(query, key, value, mask: AttentionMask, dropout_mask: DropoutMask | None):
+    """`softmax(Q K^T / sqrt(d)) V`, with the whole matrix of scores, which are in float32 at least."""
+    length, memory_length = ops.shape(query)[2], ops.shape(key)[2]
+    # Scaled in float32: a narrower type would round.
+    query = at_least_float32(query) * query.shape[-1] ** -0.5  # (B, H, T, d)
+    key = ops.swapaxes(at_least_float32(key), 2, 3)  # (B, G, d, S)
+    scores = _product(query, key)  # (B, H, T, S)
+    allowed = mask.dense(length, memory_length)  # (B, H, T, S) with axes of 1; None allows all
+    if allowed is not None:
+        scores = ops.where(allowed, scores, LOWEST)
+    weights = softmax(scores)  # (B, H, T, S)
+    drawn = None if dropout_mask is None else ops.cast(dropout_mask(ops.shape(weights)), weights.dtype)
+    dropped = weights if drawn is None else weights * drawn
+    context = _product(ops.cast(dropped, value.dtype), value)  # (B, H, T, e)
+    # Where nothing is allowed the softmax is uniform. The context is zeroed, not the weights: S times fewer numbers.
+    any_allowed = mask.rows(allowed)  # (B, H, T, 1); None if every query may attend to something
+    return _zero_unless(any_allowed, context), weights, drawn, any_allowed
+
+
+def attention_with_weights(
+    query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, dropout_mask: DropoutMask | None = None
+) -> tuple[Tensor, Tensor]:
+    """The context `(B, H, T, e)` in the value's dtype, and the weights `(B, H, T, S)` before dropout.
+
+    Args:
+        query: `(B, H, T, d)`.
+        key: `(B, G, S, d)`.
+        value: `(B, G, S, e)`.
+        mask: who may attend to whom.
+        dropout_mask: drops weights; None drops none.
+    """
+    context, weights, _, any_allowed = _forward(query, key, value, mask, dropout_mask)
+    return context, _zero_unless(any_allowed, weights)
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: AttentionMask,
+    dropout_mask: DropoutMask | None = None,
+    blockwise: bool | None = None,
+    hand_gradient: bool = True,
+) -> Tensor:
+    """The context `(B, H, T, e)` of `attention_with_weights`, as fast and as lean as it can be.
+
+    Args:
+        query: see `attention_with_weights`, as for the next four.
+        key: see above.
+        value: see above.
+        mask: see above.
+        dropout_mask: see above.
+        blockwise: see `scaled_dot_product_attention`.
+        hand_gradient: likewise.
+    """
+    inputs = query, key, value, mask, dropout_mask
+    large, is_forward_only = _is_large(query, key, blockwise), _FORWARD_ONLY.get()
+    if large is False:
+        return _whole(*inputs, hand_gradient and not is_forward_only)
+    if is_forward_only:
+
+        def in_blocks():
+            return blockwise_attention.forward(*inputs)[0]
+
+        return in_blocks() if large is True else ops.cond(large, in_blocks, lambda: _forward(*inputs)[0])
+    if large is True:
+        return blockwise_attention.attention(*inputs)
+    return _either(large, *inputs)
+
+
+def _whole(query, key, value, mask, dropout_mask, hand_gradient):
+    """The context, by the whole matrix of scores."""
+    # PyTorch does not see how saved tensors depend on the inputs, so second gradients would be silently wrong there.
+    if not hand_gradient or keras.backend.backend() == "torch":
+        return _forward(query, key, value, mask, dropout_mask)[0]
+
+    @ops.custom_gradient
+    def attend(query, key, value):
+        context, *residuals = _forward(query, key, value, mask, dropout_mask)
+
+        def gradient(*args, upstream=None):
+            grad_output = args[0] if upstream is None else upstream
+            return _backward(query, key, value, context, *residuals, grad_output)
+
+        return context, gradient
+
+    return attend(query, key, value)
+
+
+def _either(large, query, key, value, mask, dropout_mask):
+    """The context, where only the sizes at run time say whether to work in blocks: both ways are in the graph.
+
+    One custom gradient is around both, since XLA cannot compile one inside a branch. So both must save the same: the
+    whole matrix saves nothing, and is computed again for the gradient.
+    """
+
+    @ops.custom_gradient
+    def attend(query, key, value):
+        inputs = (*(ops.stop_gradient(each) for each in (query, key, value)), mask, dropout_mask)
+
+        def whole():
+            return _forward(*inputs)[0], ops.zeros_like(at_least_float32(query)[..., :1])
+
+        context, log_sum = ops.cond(large, lambda: blockwise_attention.forward(*inputs), whole)
+
+        def gradient(*args, upstream=None):
+            grad_output = args[0] if upstream is None else upstream
+            passed = ops.stop_gradient(grad_output)
+            gradients = ops.cond(
+                large,
+                lambda: blockwise_attention.backward(*inputs, context, log_sum, passed),
+                lambda: _backward(*inputs[:3], *_forward(*inputs), passed),
+            )
+            sources = query, key, value, grad_output
+            return tuple(blockwise_attention.once_differentiable(each, *sources) for each in gradients)
+
+        return context, gradient
+
+    return attend(query, key, value)
+
+
+def _backward(query, key, value, context, weights, drawn, any_allowed, grad_output):
+    """The gradients of query, key and value.
+
+    The gradient that a backend derives reads and writes the T x S matrix twice as often. It consists of plain
+    operations, so it can be differentiated again. (`benchmarks/notes.md`, attention)
+    """
+    groups, scale = key.shape[1], query.shape[-1] ** -0.5
+    grad_output = _zero_unless(any_allowed, grad_output)  # (B, H, T, e)
+    # The sum over keys of weights * grad_weights, from narrow tensors instead of another pass over T x S.
+    common = ops.sum(at_least_float32(grad_output) * at_least_float32(context), axis=-1, keepdims=True)  # (B, H, T, 1)
+    grad_weights = at_least_float32(_product(grad_output, ops.swapaxes(value, 2, 3)))  # (B, H, T, S)
+    grad_weights = grad_weights if drawn is None else grad_weights * drawn
+    grad_scores = weights * (grad_weights - common)  # (B, H, T, S)
+    dropped = ops.cast(weights if drawn is None else weights * drawn, value.dtype)
+    grad_query = _product(grad_scores, at_least_float32(key)) * scale  # (B, H, T, d)
+    grad_key = _over_queries(grad_scores, at_least_float32(query) * scale, groups)  # (B, G, S, d)
+    grad_value = _over_queries(dropped, grad_output, groups)  # (B, G, S, e)
+    return ops.cast(grad_query, query.dtype), ops.cast(grad_key, key.dtype), grad_value
+
+
+def _product(left, right):
+    """`left @ right` with one right side for every group of heads: `(B, H, T, X)`, `(B, G, X, Y)` -> `(B, H, T, Y)`."""
+    heads, groups = left.shape[1], right.shape[1]
+    if heads == groups:
+        return ops.matmul(left, right)
+    batch, _, length, width = ops.shape(left)
+    folded = ops.reshape(left, (batch, groups, heads // groups * length, width))  # (B, G, H / G T, X)
+    return ops.reshape(ops.matmul(folded, right), (batch, heads, length, ops.shape(right)[3]))  # (B, H, T, Y)
+
+
+def _over_queries(pairs, of_queries, groups):
+    """`pairs^T @ of_queries`, summed over each group: `(B, H, T, S)`, `(B, H, T, X)` -> `(B, G, S, X)`."""
+    batch, heads, length, memory_length = ops.shape(pairs)
+    if heads != groups:
+        rows = heads // groups * length
+        pairs = ops.reshape(pairs, (batch, groups, rows, memory_length))  # (B, G, H / G T, S)
+        of_queries = ops.reshape(of_queries, (batch, groups, rows, of_queries.shape[-1]))  # (B, G, H / G T, X)
+    # XLA on a CPU takes three times as long to multiply the transpose of the large side: the narrow side is transposed,
+    # before and after. (`benchmarks/notes.md`, attention)
+    product = ops.matmul(ops.swapaxes(of_queries, 2, 3), pairs)  # (B, G, X, S)
+    return ops.swapaxes(product, 2, 3)  # (B, G, S, X)
+
+
+def _zero_unless(condition, tensor):
+    return tensor if condition is None else ops.where(condition, tensor, ops.zeros((), tensor.dtype))
+
+
+_FORWARD_ONLY: contextvars.ContextVar[bool] = contextvars.ContextVar("forward_only", default=False)
+_MAX_LENGTH: contextvars.ContextVar[int | None] = contextvars.ContextVar("max_length", default=None)
+
+
+@contextlib.contextmanager
+def forward_only(max_length: int | None = None) -> Iterator[None]:
+    """Promises that graphs traced inside are never differentiated, and that sequences have at most so many positions.
+
+    Attention then has no custom gradient, which a SavedModel could not keep and would warn of. Where a graph
+    does not know its lengths, attention holds both ways, the whole matrix and blocks; with `max_length` it leaves out
+    blocks that only longer sequences need. The numbers stay the same. Use it around an export of your own:
+    `with forward_only(): model.export(path)`. It is a context because Keras calls the layers of functional models.
+
+    Args:
+        max_length: the most positions of a sequence; None for no limit.
+    """
+    tokens = _FORWARD_ONLY.set(True), _MAX_LENGTH.set(max_length)
+    try:
+        yield
+    finally:
+        _FORWARD_ONLY.reset(tokens[0])
+        _MAX_LENGTH.reset(tokens[1])
+
+
+def _is_large(query, key, blockwise):
+    """Whether to work in blocks: True or False where that is known, else a boolean scalar tensor."""
+    (batch, heads, length, _), memory_length = query.shape, key.shape[2]
+    sizes = batch, length, memory_length
+    if blockwise is not None:
+        return bool(blockwise) and 0 not in sizes  # of nothing there are no blocks
+    bound = _MAX_LENGTH.get()
+    if (bound is not None and bound <= BLOCK) or any(size is not None and size <= BLOCK for size in sizes[1:]):
+        return False  # scores no larger than the other activations of a model of such lengths
+    if None not in sizes:
+        return batch * heads * length * memory_length > LARGE
+    # As floats: the product may exceed 2**31.
+    sizes = (ops.shape(query)[0], heads, ops.shape(query)[2], ops.shape(key)[2])
+    return ops.prod([ops.cast(size, "float32") for size in sizes]) > LARGE
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: AttentionMask | None = None,
+    dropout_mask: DropoutMask | None = None,
+    return_weights: bool = False,
+    blockwise: bool | None = None,
+    hand_gradient: bool = True,
+):
+    """`softmax(q k^T / sqrt(d)) v`: Vaswani et al. 2017, equation 1.
+
+    Axes: B batch, T queries, S keys, H heads, G heads of keys and values (a divisor of H: each serves H / G heads that
+    follow one another), d width of a key, e width of a value.
+
+    Scores and softmax are computed in float32 at least. A query that may attend to nothing gets zero weights and a
+    zero context.
+
+    Args:
+        query: `(B, T, H, d)`.
+        key: `(B, S, G, d)`.
+        value: `(B, S, G, e)`.
+        mask: who may attend to whom; None allows all.
+        dropout_mask: drops weights; None drops none.
+        return_weights: whether to return the weights too (before dropout), which takes the whole matrix.
+        blockwise: True computes blocks of 512 x 512 scores with a running softmax, and computes them again for the
+            gradient, which cannot be differentiated again. False computes the whole matrix. None decides: blocks for
+            more than 2**26 scores (256 MiB).
+        hand_gradient: whether the whole matrix gets a gradient written by hand, which is faster. Without it there is
+            no custom gradient, which a SavedModel could not keep.
+
+    Returns:
+        The context `(B, T, H, e)` in the value's dtype, and if asked for, the weights `(B, H, T, S)`.
+
+    Raises:
+        ValueError: `blockwise=True` and `return_weights=True`.
+
+    Example:
+        >>> import numpy as np
+        >>> query, key, value = np.ones((2, 3, 8, 4)), np.ones((2, 5, 2, 4)), np.ones((2, 5, 2, 6))
+        >>> tuple(scaled_dot_product_attention(query, key, value, AttentionMask(causal=True)).shape)
+        (2, 3, 8, 6)
+
+    References: https://arxiv.org/abs/1706.03762; grouped heads: https://arxiv.org/abs/2305.13245
+    """
+    if blockwise and return_weights:
+        raise ValueError(
+            "Attention in blocks never has all weights at once to return. Received: blockwise=True, return_weights=True"
+        )
+    query, key, value = (heads_first(ops.convert_to_tensor(each)) for each in (query, key, value))
+    mask = AttentionMask() if mask is None else mask
+    if return_weights:
+        context, weights = attention_with_weights(query, key, value, mask, dropout_mask)
+        return heads_first(context), weights
+    return heads_first(attention(query, key, value, mask, dropout_mask, blockwise, hand_gradient))

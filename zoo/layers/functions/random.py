@@ -1,0 +1,54 @@
+"""Dropout masks that a gradient can draw a second time."""
+
+import keras
+from keras import ops
+
+from zoo.layers.functions.tensors import Tensor
+
+
+class DropoutMask:
+    """Draws 0 with the probability `rate` and 1 / (1 - rate) otherwise: Srivastava et al. 2014.
+
+    The numbers of a block depend only on the seed and the block's number. So the gradient of attention in blocks draws
+    them again; saving them would take as much memory as the scores.
+
+    Drawing is most of what dropout costs, so one random number of 23 bits decides about two places: all of it about
+    the first, its lower 12 bits, which are independent of the upper ones, about the second. There the rate is rounded
+    to a multiple of 1 / 4096. (`benchmarks/notes.md`, dropout)
+
+    Args:
+        rate: the share of zeros, at least 0 and below 1.
+        seed: a `keras.random.SeedGenerator`, which advances by one step.
+    """
+
+    def __init__(self, rate: float, seed: keras.random.SeedGenerator):
+        self.rate = rate
+        self.state = seed.next()
+
+    def __call__(self, shape: tuple, block: Tensor | int = 0) -> Tensor:
+        """A mask in float32.
+
+        Args:
+            shape: numbers and scalar tensors, at least one.
+            block: the number of the block, an integer or an integer scalar tensor.
+        """
+        # The generator's steps count up the second number of the state, blocks the first: no two draw from one seed.
+        far = ops.cast(block, self.state.dtype) * 1_000_003
+        seed = _GivenSeed(ops.stack([self.state[0] + far, self.state[1]]))
+        *front, last = shape
+        drawn = keras.random.uniform((*front, (last + 1) // 2), dtype="float32", seed=seed)  # multiples of 2^-23
+        shifted = drawn * 2.0**11
+        lower = shifted - ops.floor(shifted)
+        stays = ops.concatenate([drawn >= self.rate, lower >= self.rate], axis=-1)[..., :last]
+        return ops.cast(stays, "float32") * (1.0 / (1.0 - self.rate))
+
+
+class _GivenSeed(keras.random.SeedGenerator):
+    """A seed that is given, in the one form in which Keras' random functions take a tensor."""
+
+    def __init__(self, state):
+        # Without the parent's `__init__`, which would create a variable.
+        self.given = state
+
+    def next(self, ordered=True):
+        return self.given

@@ -1,0 +1,39 @@
+"""Precision, shapes and the order of axes: small things that several layers need."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+Tensor = Any  # of whatever backend Keras runs on
+
+
+def scores_dtype(dtype: str) -> str:
+    """The dtype of scores and attention weights in a layer that computes in `dtype`: float32 at least."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32; float64 stays."""
+    return ops.cast(tensor, scores_dtype(keras.backend.standardize_dtype(tensor.dtype)))
+
+
+def heads_first(tensor: Tensor) -> Tensor:
+    """`(B, T, H, d)` -> `(B, H, T, d)`, or back."""
+    first, second = tensor.shape[1:3]
+    if 1 in (first, second) and None not in (first, second, tensor.shape[3]):
+        # One token, or one head: no number moves, and a reshape is free where a transpose copies.
+        return ops.reshape(tensor, (*sizes_of(tensor, slice(1)), second, first, tensor.shape[3]))
+    return ops.swapaxes(tensor, 1, 2)
+
+
+def sizes_of(tensor: Tensor, axes: slice = slice(None)) -> tuple:
+    """The sizes of some axes for `ops.reshape`: -1 for one that is known at run time only.
+
+    Reading a size at run time takes several operations, which a decoding loop with one token a step feels. It is
+    unavoidable where more than one size is unknown, or where another is 0.
+    """
+    sizes = tuple(tensor.shape[axes])
+    if sizes.count(None) > 1 or 0 in sizes:
+        return tuple(ops.shape(tensor)[axes])
+    return tuple(-1 if size is None else size for size in sizes)

@@ -1,19 +1,47 @@
-"""What every task learns alike: a tokenizer from texts."""
+"""The tokenizer of a recipe, learnt from the training texts of any task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 
 from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
 
 from .schema.recipe_tables import BytePairConfig, CharactersConfig
 
+logger = logging.getLogger(__name__)
+
+# Words of training text for each byte pair: Multi30k has 75 of them with 10,000. With few, most pieces occur too rarely
+# to be learnt (Gowda and May 2020 want each of them a hundred times).
+_FEW_WORDS, _ENOUGH_WORDS = 20, 50
+_WORD = 6  # characters, of scripts without spaces
+
 
 def learn_tokenizer(config: CharactersConfig | BytePairConfig, texts: Iterable[str], nfc: bool = False) -> Tokenizer:
-    """A tokenizer of the recipe's kind, learnt from texts.
+    """A tokenizer of the recipe's kind, learnt from texts; a warning suggests fewer byte pairs for little text.
 
-    `nfc`, of byte pairs: these are in NFC, and what the tokenizer gets is to be. Characters always are.
+    Args:
+        config: the recipe's table.
+        texts: the training texts, read once.
+        nfc: for byte pairs, whether the texts are in NFC and the tokenizer brings its inputs into it. Characters always
+            do.
     """
-    if isinstance(config, BytePairConfig):
-        return BytePairTokenizer.learn(texts, config.size, config.minimum_frequency, config.lowercase, nfc)
-    return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)
+    if not isinstance(config, BytePairConfig):
+        return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)
+    words = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal words
+        for text in texts:
+            words += max(len(text.split()), len(text) // _WORD)
+            yield text
+
+    tokenizer = BytePairTokenizer.learn(counted(), config.size, config.minimum_frequency, config.lowercase, nfc)
+    suggested = max(300, words // _ENOUGH_WORDS // 100 * 100)
+    if words < _FEW_WORDS * tokenizer.size and suggested < tokenizer.size:
+        logger.warning(
+            "tokenizer: a vocabulary of %s for %s words of training text is large, and most of its pieces are rare; "
+            "size = %d suits that text better",
+            *(f"{tokenizer.size:,}", f"{words:,}", suggested),
+        )
+    return tokenizer

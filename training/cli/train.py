@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 import shlex
 import sys
@@ -39,6 +40,8 @@ def train(
         from ..schema.recipe import RecipeError, name_of, read_recipe
 
         name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
+        if parsed.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise RecipeError("training.tensorboard=true needs `pip install 'attention-zoo[tensorboard]'`")
         if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
             name = pathlib.Path(recipe).resolve().parent.name
         folder = out or RUNS / name

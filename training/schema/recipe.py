@@ -1,7 +1,7 @@
 """Recipes: everything a training run depends on, as data.
 
-A recipe is a TOML file that says only what differs from the defaults. It is validated on reading, and what it does not
-know it refuses, naming the nearest thing it does.
+A recipe is a TOML file with the values that differ from the defaults. It is validated when it is read, before
+TensorFlow starts. An unknown key or value is an error that names the nearest valid one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,16 @@ _RECIPES = dict.fromkeys(translator_tables.MODELS, TranslatorRecipe) | dict.from
 )
 
 
+# The kinds of tables of all recipes; of corpora those of translators and of language models apart.
+_KINDS: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {
+    **TranslatorRecipe.kinds,
+    **{path: kinds for path, kinds in GeneratorRecipe.kinds.items() if path == ("tokenizer",)},
+    ("model",): ("family", {**translator_tables.MODELS, **generator_tables.MODELS}),
+}
+
+
 class RecipeError(ValueError):
-    """A recipe that cannot be used; the message says which key, and what is valid there."""
+    """A recipe that cannot be used; the message names the key and its valid values."""
 
 
 def recipe_names() -> list[str]:
@@ -47,6 +55,8 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
         overrides: `key=value` each, the key dotted and the value as in TOML (`model.units=128`); a value that is
             not TOML is taken as a string.
 
+    Relative paths of files are looked up in the working directory, then in the recipe's folder.
+
     Raises:
         RecipeError: there is no such recipe, it cannot be parsed, or something in it is not valid.
     """
@@ -55,23 +65,23 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
         _override(tables, override)
     kind = _kind_of_recipe(name, tables)
     try:
-        return kind.model_validate(tables)
+        return kind.model_validate(tables, context={"recipe_folder": pathlib.Path(name).parent})
     except pydantic.ValidationError as error:
-        faults = "; ".join(_explain(fault, kind) for fault in error.errors())
+        faults = "; ".join(dict.fromkeys(_explain(fault, kind) for fault in error.errors()))
         raise RecipeError(f"recipe {name!r}: {faults}") from None
 
 
 def name_of(name: str) -> str:
-    """What a recipe's models are called: its name without folder and suffix."""
+    """The name of a recipe's models: that of the file without folder and suffix."""
     return pathlib.PurePath(name).stem
 
 
 @contextlib.contextmanager
 def blamed_on(table: str) -> Iterator[None]:
-    """Turns an error into one that names the recipe's table it comes from."""
+    """Turns an error into one that names the table of the recipe that caused it."""
     try:
         yield
-    except CorpusError:  # which names its place itself
+    except CorpusError:  # it names its place itself
         raise
     except ValueError as error:
         raise RecipeError(f"{table}: {error}") from error
@@ -88,18 +98,21 @@ def _kind_of_recipe(name: str, tables: dict[str, Any]) -> type[Recipe]:
 
 
 def _tables(name: str) -> dict[str, Any]:
-    """The tables of a recipe's file, TOML or, as runs leave them behind, JSON."""
+    """The tables of a recipe's file: TOML, or the JSON of a run."""
     if name in recipe_names():
         file = resources.files("zoo_training.recipes").joinpath(f"{name}.toml")
     else:
         file = pathlib.Path(name)
+        if name != pathlib.PurePath(name).stem and not file.is_file():
+            what = "is a folder, and a recipe is a file" if file.is_dir() else "no such file"
+            raise RecipeError(f"recipe {name!r}: {what}; the recipes of the zoo are {', '.join(recipe_names())}")
         if not file.is_file():
             hint = _nearest(name, recipe_names())
             raise RecipeError(f"no recipe {name!r}{hint}; there are {', '.join(recipe_names())}, or give a TOML file")
     parse = json.loads if name.endswith(".json") else tomllib.loads
     try:
-        tables = parse(file.read_text(encoding="utf-8"))
-    except ValueError as error:  # what both parsers' errors are, and what text that is not UTF-8 raises
+        tables = parse(file.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
+    except ValueError as error:  # both parsers' errors, and that of text that is not UTF-8
         raise RecipeError(f"recipe {name!r} cannot be read: {error}") from None
     if not isinstance(tables, dict):
         raise RecipeError(f"recipe {name!r} cannot be read: expected tables, received a {type(tables).__name__}")
@@ -128,6 +141,8 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
     path, table = _place(fault["loc"], recipe)
     key = ".".join(path)
     if fault["type"] == "extra_forbidden":
+        if hint := _of_another_kind(path, table):
+            return f"{key!r} {hint}"
         known = [] if table is None else list(table.model_fields)
         return f"unknown key {key!r}{_nearest(path[-1], known)}; valid here: {', '.join(known)}"
     if fault["type"] == "missing":
@@ -140,7 +155,24 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
     message = fault["msg"].removeprefix("Value error, ")
     if not path:  # of several tables together
         return message
+    if fault["type"] == "value_error" and isinstance(fault["input"], dict):  # of several keys of a table
+        return f"{key!r}: {message}"
     return f"{key!r}: {message[0].lower()}{message[1:]} (received {fault['input']!r})"
+
+
+def _of_another_kind(path: list[str], table: type[pydantic.BaseModel] | None) -> str:
+    """Which kinds of a table have the last key of a path, if its own kind does not; empty if none has."""
+    kinds = _KINDS.get(tuple(path[:-1]))
+    if kinds is None or table is None:
+        return ""
+    name, tables = kinds
+    owners = [kind for kind, other in tables.items() if path[-1] in other.model_fields]
+    if not owners:
+        return ""
+    place = ".".join([*path[:-1], name])
+    return (
+        f"is a key of {place} = {' or '.join(map(repr, owners))}; here {place} = {table.model_fields[name].default!r}"
+    )
 
 
 def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], type[pydantic.BaseModel] | None]:
@@ -150,7 +182,7 @@ def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], 
     table: Any = recipe
     for part in map(str, location):
         if tuple(path) in recipe.kinds and table is None:
-            table = recipe.kinds[tuple(path)][1].get(part)  # pydantic puts the kind into the path; the recipe does not
+            table = recipe.kinds[tuple(path)][1].get(part)  # the kind is in pydantic's path, but not in the recipe's
             continue
         path.append(part)
         field = table and table.model_fields.get(part)

@@ -20,13 +20,16 @@ _SHOWN = 8  # of a long list
 _HEAD = """\
 # Recipes
 
-A recipe is a TOML file that says what a training run depends on, as far as it differs from the defaults below. `zoo
-train NAME` runs one that comes with the zoo, `zoo train FILE.toml` one of your own, and `--set model.units=512` changes
-a key for one run. What a recipe does not know it refuses, and names the nearest key that it does. A run keeps all of
-it, defaults included, as `recipe.json`, which `zoo train` takes as well.
+A recipe is a TOML file with the values of a training run that differ from the defaults below. `zoo train NAME` runs a
+recipe of the zoo, `zoo train FILE.toml` one of your own, and `--set model.units=512` changes a key for one run. An
+unknown key is an error that names the nearest valid one. A run keeps all values, defaults included, as `recipe.json`,
+which `zoo train` takes as well.
 
-`[model] family` tells what is trained: `rnn_seq2seq` (the default) and `transformer` are translators, which learn from
-pairs of texts; `gpt` is a language model, which learns from running text.
+`[model] family` chooses the model: `rnn_seq2seq` (the default) and `transformer` are translators and learn from pairs
+of texts; `gpt` is a language model and learns from running text. The keys of `[model]` are the arguments of the classes
+in `zoo.models`, whose docstrings explain the letters.
+
+A relative path of a file is looked up in the working directory, then beside the recipe.
 
 This page is written by `python -m zoo_training.schema.recipe_reference`.
 
@@ -52,8 +55,8 @@ def _keys() -> Iterator[str]:
     yield from _kinds("[corpus]", "of a translator", TranslatorRecipe, "corpus")
     yield from _kinds("[corpus]", "of a language model", GeneratorRecipe, "corpus")
     yield "## `[tokenizer]`\n"
-    yield "Of a language model. A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]`"
-    yield "for both.\n"
+    yield "For a language model. A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]`"
+    yield "for both sides.\n"
     for kind, table in TOKENIZERS.items():
         yield from _section(f'`kind = "{kind}"`', table, level=3, but=("kind",))
     for recipe in (TranslatorRecipe, GeneratorRecipe):
@@ -61,8 +64,8 @@ def _keys() -> Iterator[str]:
         for family, table in families.items():
             yield from _section(f'`[model]`, `family = "{family}"`', table, but=("family",))
     yield from _section("`[training]`", TrainingConfig)
-    yield from _section("`[training]` of a translator, besides", TranslatorTraining, only=TrainingConfig)
-    yield from _section("`[training]` of a language model, besides", GeneratorTraining, only=TrainingConfig)
+    yield from _section("`[training]` of a translator, in addition", TranslatorTraining, only=TrainingConfig)
+    yield from _section("`[training]` of a language model, in addition", GeneratorTraining, only=TrainingConfig)
     yield from _section("`[lengths]` of a translator", LengthsConfig)
     yield from _section("`[decoding]` of a translator", DecodingConfig)
 
@@ -82,7 +85,7 @@ def _section(
     only: type[pydantic.BaseModel] | None = None,
     what: str | None = None,
 ) -> Iterator[str]:
-    """A heading, `what` the table is for, and a row a key; `only` those that are not as another table has them."""
+    """A heading, the purpose of the table (`what`), and a row for each key, without the keys that `only` also has."""
     whole = table.model_json_schema()
     known = only.model_json_schema()["properties"] if only else {}
     yield f"{'#' * level} {title}\n"
@@ -107,7 +110,7 @@ def _default(value: Any) -> str:
 
 
 def _values(schema: dict[str, Any]) -> str:
-    """What a key may hold, in words."""
+    """The values of a key in words."""
     if "anyOf" in schema:
         return " or ".join(_values(each) for each in schema["anyOf"] if each.get("type") != "null")
     if "enum" in schema:

@@ -1,4 +1,4 @@
-"""The tables that every recipe has or may have, their keys, and what each is for."""
+"""The tables that recipes of all models have, and the checks of their keys."""
 
 from __future__ import annotations
 
@@ -7,39 +7,83 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import pydantic
 from pydantic import Discriminator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Tag
 
+from .signatures import choices_of, table_of
+
+# Arguments of every model that a recipe does not set.
+MODEL_ARGUMENTS = ("dtype", "name", "trainable")
+ACTIVATION = choices_of("zoo/layers/feed_forward.py:FeedForward.__init__", "activation")
+
 
 class Table(pydantic.BaseModel):
-    """A table of a recipe: unknown keys are errors, and nothing changes after reading."""
+    """A table of a recipe: unknown keys are errors, types are taken strictly, and nothing changes after reading."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), strict=True, allow_inf_nan=False
+    )
 
 
-class CharactersConfig(Table):
+class ModelTable(Table):
+    """The arguments of a model, with the checks that concern several of them.
+
+    The model checks them too, but only after TensorFlow has started and the corpus has been read.
+    """
+
+    @pydantic.model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        given = self.model_dump()
+        heads, units = given.get("num_heads"), given["units"]
+        if heads is None:
+            return self
+        if units % heads:
+            raise ValueError(f"units must be a multiple of num_heads, received units={units}, num_heads={heads}")
+        if given["positions"] == "rotary" and units // heads % 2:
+            raise ValueError(
+                f"positions='rotary' needs an even width of each head, units / num_heads, received units={units}, "
+                f"num_heads={heads}"
+            )
+        if heads % (groups := given.get("num_key_value_heads") or heads):
+            raise ValueError(
+                f"num_heads must be a multiple of num_key_value_heads, received num_heads={heads}, "
+                f"num_key_value_heads={groups}"
+            )
+        return self
+
+
+_CharactersArguments: Any = table_of(
+    Table,
+    "zoo/text/characters.py:CharacterTokenizer.learn",
+    ("kind", "characters"),
+    but=("texts", "normalize"),
+)
+
+
+class CharactersConfig(_CharactersArguments):
     """A vocabulary of the characters that occur in training."""
 
-    kind: Literal["characters"] = "characters"
-    minimum_count: PositiveInt = Field(1, description="rarer characters are unknown")
-    maximum_size: PositiveInt | None = Field(None, description="how many characters to keep, the commonest first")
+
+_BytePairArguments: Any = table_of(
+    Table,
+    "zoo/text/byte_pair.py:BytePairTokenizer.learn",
+    ("kind", "byte_pair"),
+    but=("texts", "nfc"),
+    defaults={"size": 10_000},
+)
 
 
-class BytePairConfig(Table):
+class BytePairConfig(_BytePairArguments):
     """A vocabulary of pieces of words, learnt by byte-pair encoding."""
 
-    kind: Literal["byte_pair"] = "byte_pair"
-    size: PositiveInt = Field(10_000, description="how many ids there are at most, special ones and bytes included")
-    minimum_frequency: PositiveInt = Field(2, description="how often a pair must occur to become a piece")
-    lowercase: bool = Field(False, description="whether texts are turned into lower case")
     dropout: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="BPE-dropout: how likely a pair is passed over at each merge, anew each time that training sees a "
-        "text; needs `jit_compile = false`, for each batch is as long as its pieces are",
+        description="BPE-dropout: the probability that a pair is passed over, drawn anew whenever training uses a "
+        "text; needs `jit_compile = false`, since batches then differ in length",
     )
 
 
 def one_of(name: str, default: str, **tables: type[Table]) -> Any:
-    """The type of a table that comes in several kinds, which its key `name` tells apart."""
+    """The type of a table that comes in several kinds, told apart by its key `name`."""
 
     def kind(table: Any) -> Any:
         return table.get(name, default) if isinstance(table, dict) else getattr(table, name, None)
@@ -56,59 +100,67 @@ TokenizerConfig: Any = one_of("kind", "characters", **TOKENIZERS)
 
 
 class TrainingConfig(Table):
-    """How the model is fitted."""
+    """How the model is trained."""
 
     accumulate: PositiveInt = Field(1, description="batches whose gradients are averaged for one update")
-    epochs: PositiveInt = Field(10, description="passes over the training text, if `steps_per_epoch` does not say else")
+    epochs: PositiveInt = Field(10, description="passes over the training text, unless `steps_per_epoch` is set")
     steps_per_epoch: PositiveInt | None = Field(
-        None, description="batches from one checkpoint to the next; one pass if not given"
+        None, description="batches from one checkpoint to the next; one pass if left out"
     )
-    learning_rate: PositiveFloat = Field(1e-3, description="the highest learning rate")
+    learning_rate: PositiveFloat = Field(1e-3, le=1, description="the highest learning rate")
     warmup_steps: NonNegativeInt = Field(0, description="updates over which the learning rate rises from zero")
     schedule: Literal["constant", "cosine", "inverse_sqrt"] = Field(
         "cosine",
-        description="after the warm-up; cosine falls to zero at the end, inverse_sqrt with one over the root of the "
-        "step, as in Vaswani et al. 2017",
+        description="learning rate after the warm-up: cosine falls to zero at the end, inverse_sqrt with one over the "
+        "root of the step (Vaswani et al. 2017)",
     )
     optimizer: Literal["adam", "muon"] = Field(
-        "adam", description="muon is for the matrices of layers, with Adam for all else (Jordan et al. 2024)"
+        "adam", description="muon updates the matrices of layers, and Adam all other weights (Jordan et al. 2024)"
     )
     beta_2: float = Field(0.999, ge=0, lt=1, description="Adam's decay of the squared gradients")
     epsilon: PositiveFloat = Field(1e-7, description="Adam's epsilon")
-    weight_decay: NonNegativeFloat = Field(0.0, description="as in AdamW; not of biases and normalisations")
+    weight_decay: NonNegativeFloat = Field(0.0, description="as in AdamW; not for biases and normalisations")
     clip_norm: PositiveFloat | None = Field(1.0, description="largest norm of all gradients together")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="probability spread over all labels in training")
     average_decay: float | None = Field(
-        None, gt=0, lt=1, description="validate and keep a moving average of the weights that decays so an update"
+        None,
+        gt=0,
+        lt=1,
+        description="validate and keep a moving average of the weights with this decay; 0.999 averages about the last "
+        "thousand updates, so it suits a training of several thousand",
     )
     average_last: PositiveInt | None = Field(
-        None, description="validate and keep the mean of the weights after each of the last so many epochs"
+        None, description="validate and keep the mean of the weights of this many last epochs"
     )
     validate_every: PositiveInt = Field(1, description="epochs from one validation to the next")
-    patience: PositiveInt | None = Field(None, description="validations without a better one after which it ends early")
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
-        "float32", description="what layers compute in; weights are float32 always"
+    patience: PositiveInt | None = Field(
+        None, description="training ends early after this many validations without an improvement"
     )
-    jit_compile: bool = Field(True, description="whether XLA compiles the step, once a bucket")
-    tensorboard: bool = Field(False, description="whether to log for TensorBoard, into the run's `tensorboard`")
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
+        "float32", description="precision of the layers' computation; weights are always float32"
+    )
+    jit_compile: bool = Field(True, description="whether XLA compiles the training step, once for each bucket")
+    tensorboard: bool = Field(
+        False, description="whether to log for TensorBoard, into `tensorboard` in the run's folder"
+    )
 
     @pydantic.model_validator(mode="after")
     def _one_average(self) -> Self:
         if self.average_decay and self.average_last:
-            raise ValueError("average_decay and average_last were both given; give one of them")
+            raise ValueError("average_decay and average_last are both set; set one of them")
         return self
 
 
 class Recipe(Table):
-    """A training run as data: `zoo train NAME` runs it. What is trained is a subclass's."""
+    """A training run as data: `zoo train NAME` runs it. A subclass says what is trained."""
 
-    # The tables that come in several kinds, by the keys that lead to them: the key that says which, and the kinds.
+    # The tables that come in several kinds, by their path: the key that names the kind, and the kinds.
     kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]]
 
     description: str = Field("", description="one line for `zoo list`")
-    seed: int = Field(0, ge=0, lt=2**32, description="of the weights' initial values and of the order of the texts")
+    seed: int = Field(0, ge=0, lt=2**32, description="seed of the initial weights and of the order of the texts")
 
-    if TYPE_CHECKING:  # every recipe has these, of types of its own
+    if TYPE_CHECKING:  # every recipe has these, with its own types
         corpus: Any
         tokenizer: Any
         model: Any

@@ -40,15 +40,16 @@ class GPT(Family):
 
     Args:
         vocabulary_size: V.
-        units: D.
-        num_heads: H, a divisor of D.
-        num_layers: N.
+        units: width of the model, D.
+        num_heads: attention heads, H, a divisor of D.
+        num_layers: layers, N.
         context_length: the most tokens of a text. Learned positions allow no more.
         feed_forward_units: width of the hidden layer of the feed-forward networks; 4 D if None.
-        num_key_value_heads: G, a divisor of H; fewer make the cache smaller (Ainslie et al. 2023). H if None.
+        num_key_value_heads: heads of keys and values, G, a divisor of H; fewer make the cache smaller (Ainslie et al.
+            2023). H if None.
         positions: how positions are encoded: "learned" adds a vector, "rotary" rotates queries and keys.
-        normalization: "layer" or "rms".
-        activation: of the feed-forward networks, see `FeedForward`.
+        normalization: normalisation layers, "layer" or "rms".
+        activation: activation of the feed-forward networks, see `FeedForward`.
         dropout: rate, on the embeddings and after each part of a layer.
         attention_dropout: rate, on the attention weights.
         feed_forward_dropout: rate, inside the feed-forward networks.

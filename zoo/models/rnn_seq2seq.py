@@ -42,18 +42,18 @@ class RNNSeq2Seq(Family):
     Args:
         source_vocabulary_size: number of source ids.
         target_vocabulary_size: number of target ids, V.
-        attention: "additive", "dot", "scaled", "general", "concat" or None. The products "dot" and "scaled" have
-            no kernel between state and annotation, so there the encoder's two directions share the decoder's
-            width: `units` must be even, and each direction has `units / 2`.
-        cell: "gru" or "lstm".
+        attention: score function: "additive", "dot", "scaled", "general", "concat" or None. The products "dot" and
+            "scaled" have no kernel between state and annotation, so there the encoder's two directions share the
+            decoder's width: `units` must be even, and each direction has `units / 2`.
+        cell: recurrent cell, "gru" or "lstm".
         units: width of the decoder's state, of each encoder direction, and of the attention's hidden layer.
         embedding_dim: width of the embeddings; `units` if None.
         readout_units: width of the maxout layer; `units / 2`, the paper's proportion, if None.
         dropout: rate, on the embeddings, and on the maxout layer unless `readout_dropout` is set.
         annotation_dropout: rate, on the annotations that the decoder attends to, or on the thought vector.
         readout_dropout: rate, on the maxout layer; `dropout` if None.
-        tied_embeddings: "none"; "target", where E is W_o too, which then has no bias (Press and Wolf 2017); or "all",
-            where the source embedding is the same too, which needs one vocabulary for both sides.
+        tied_embeddings: shared matrices: "none"; "target", where E is W_o too, which then has no bias (Press and Wolf
+            2017); or "all", where the source embedding is the same too, which needs one vocabulary for both sides.
         conditional: whether the decoder reads the last token before it attends, see `AttentionDecoder`.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.

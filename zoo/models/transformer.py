@@ -40,23 +40,23 @@ class Transformer(Family):
     Args:
         source_vocabulary_size: number of source ids.
         target_vocabulary_size: number of target ids, V.
-        units: D.
-        num_heads: H, a divisor of D.
+        units: width of the model, D.
+        num_heads: attention heads, H, a divisor of D.
         feed_forward_units: width of the hidden layer of the feed-forward networks.
-        encoder_layers: N.
-        decoder_layers: M.
+        encoder_layers: layers of the encoder, N.
+        decoder_layers: layers of the decoder, M.
         dropout: rate, on the embeddings and after each part of a layer.
         attention_dropout: rate, on the attention weights.
         feed_forward_dropout: rate, inside the feed-forward networks.
-        activation: of the feed-forward networks, see `FeedForward`.
-        normalization: "layer" or "rms".
+        activation: activation of the feed-forward networks, see `FeedForward`.
+        normalization: normalisation layers, "layer" or "rms".
         norm_first: whether the input of each part is normalised (True), or its sum (False), see
             `TransformerEncoderLayer`.
         positions: how positions are encoded: "sinusoidal" as in the paper, "learned", or "rotary", which rotates the
             queries and keys of the self-attention.
         max_length: the longest source and target for learned positions; the others allow any length.
-        tied_embeddings: "none"; "target", where E_y is W_o too (Press and Wolf 2017); or "all", where E_x is the
-            same too, as in the paper, which needs one vocabulary for both sides.
+        tied_embeddings: shared matrices: "none"; "target", where E_y is W_o too (Press and Wolf 2017); or "all", where
+            E_x is the same too, as in the paper, which needs one vocabulary for both sides.
         use_bias: whether projections and feed-forward networks have biases.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.

@@ -1,6 +1,7 @@
 """Recipes: what is valid, what is not, and what is said about it."""
 
 import json
+import pathlib
 import re
 from typing import get_args
 
@@ -78,6 +79,16 @@ class TestReading:
     def test_a_model_is_called_after_its_recipe(self, name, called):
         assert name_of(name) == called
 
+    def test_files_beside_the_recipe(self, write, tmp_path, monkeypatch):
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        recipe = write(recipe_of("text"))
+        assert read_recipe(recipe).corpus.train == pathlib.Path("pairs.tsv")  # nowhere: as it is written
+        (tmp_path / "pairs.tsv").touch()
+        assert read_recipe(recipe).corpus.train == tmp_path / "pairs.tsv"
+        pathlib.Path("pairs.tsv").touch()
+        assert read_recipe(recipe).corpus.train == pathlib.Path("pairs.tsv")
+
     def test_nothing_changes_after_reading(self):
         recipe = read_recipe("dates")
         for table in (recipe, recipe.model, recipe.corpus, recipe.tokenizer.source):
@@ -97,8 +108,17 @@ class TestFilesThatAreNone:
             read_recipe("zzz")
 
     def test_a_folder(self, tmp_path):
-        with pytest.raises(RecipeError, match=rf"^no recipe '{tmp_path}'; there are"):
+        with pytest.raises(RecipeError, match=rf"^recipe '{tmp_path}': is a folder, and a recipe is a file; "):
             read_recipe(str(tmp_path))
+
+    @pytest.mark.parametrize("name", ["r.tml", "a/dates", "./dates.toml"])
+    def test_no_such_file(self, tmp_path, monkeypatch, name):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(RecipeError, match=rf"^recipe '{name}': no such file; the recipes of the zoo are dates, "):
+            read_recipe(name)
+
+    def test_a_byte_order_mark(self, write):
+        assert read_recipe(write(b"\xef\xbb\xbf" + recipe_of("multi30k").encode())).corpus.kind == "multi30k"
 
     @pytest.mark.parametrize(
         ("content", "fault"),
@@ -186,9 +206,9 @@ class TestFaults:
             ("model.units=0", "'model.units': input should be greater than 0 (received 0)"),
             (
                 "model.units=many",
-                "'model.units': input should be a valid integer, unable to parse string as an integer",
+                "'model.units': input should be a valid integer (received 'many')",
             ),
-            ("model.units=1.5", "'model.units': input should be a valid integer, got a number with a fractional part"),
+            ("model.units=1.5", "'model.units': input should be a valid integer (received 1.5)"),
             ("model=5", "'model.family' must be one of rnn_seq2seq, transformer, received None"),
             (
                 "model.attention=aditive",
@@ -204,6 +224,12 @@ class TestFaults:
             ("training.jit_compile=perhaps", "'training.jit_compile': input should be a valid boolean"),
             ("lengths.max_source=0", "'lengths.max_source': input should be greater than 0 (received 0)"),
             ("tokenizer.source.minimum_count=0", "'tokenizer.source.minimum_count': input should be greater than 0"),
+            ('training.epochs="3"', "'training.epochs': input should be a valid integer (received '3')"),
+            ("training.epochs=true", "'training.epochs': input should be a valid integer (received True)"),
+            ("training.learning_rate=inf", "'training.learning_rate': input should be a finite number (received inf)"),
+            ("training.learning_rate=1e6", "'training.learning_rate': input should be less than or equal to 1 (rec"),
+            ("training.jit_compile=1", "'training.jit_compile': input should be a valid boolean (received 1)"),
+            ('corpus.test_days="9"', "'corpus.test_days': input should be a valid integer (received '9')"),
             ("seed=-1", "'seed': input should be greater than or equal to 0 (received -1)"),
             ("seed=4294967296", "'seed': input should be less than 4294967296 (received 4294967296)"),
         ],
@@ -212,10 +238,61 @@ class TestFaults:
         with pytest.raises(RecipeError, match=rf"^recipe 'dates': {re.escape(fault)}"):
             read_recipe("dates", [override])
 
+    @pytest.mark.parametrize(
+        ("model", "fault"),
+        [
+            (
+                'family="transformer",positions="learned",max_length=199',
+                "model.positions='learned' needs model.max_length=200 or more, the larger of lengths.max_source and "
+                "lengths.max_target, received 199",
+            ),
+            (
+                'family="transformer",positions="learned"',
+                "model.positions='learned' needs model.max_length=200 or more",
+            ),
+            (
+                'family="transformer",positions="rotary",units=12,num_heads=4',
+                "'model': positions='rotary' needs an even width of each head, units / num_heads, received units=12, "
+                "num_heads=4",
+            ),
+            (
+                'family="transformer",units=10,num_heads=4',
+                "'model': units must be a multiple of num_heads, received units=10, num_heads=4",
+            ),
+            ('attention="dot",units=7', "'model': attention='dot' needs an even number of units, received units=7"),
+            ('attention="none",conditional=true', "'model': conditional=true needs attention"),
+        ],
+    )
+    def test_models_that_cannot_be_built(self, write, model, fault):
+        """The constructors refuse the same, but only after TensorFlow has started and the corpus was read."""
+        with pytest.raises(RecipeError, match=re.escape(fault)):
+            read_recipe(write(recipe_of("multi30k")), [f"model={{{model}}}"])
+
+    def test_learned_positions_for_all_lengths(self, write):
+        model = 'model={family="transformer",positions="learned",max_length=200}'
+        assert read_recipe(write(recipe_of("dates")), [model]).model.max_length == 200
+
+    def test_key_and_value_heads(self):
+        with pytest.raises(RecipeError, match="num_heads must be a multiple of num_key_value_heads, received"):
+            read_recipe("shakespeare-tiny", ["model.num_key_value_heads=3"])
+
+    @pytest.mark.parametrize(
+        ("override", "fault"),
+        [
+            ("model.num_heads=4", "'transformer' or 'gpt'; here model.family = 'rnn_seq2seq'"),
+            ("model.context_length=64", "'gpt'; here model.family = 'rnn_seq2seq'"),
+            ('model={family="transformer",attention="dot"}', "'rnn_seq2seq'; here model.family = 'transformer'"),
+            ("tokenizer.source.size=300", "'byte_pair'; here tokenizer.source.kind = 'characters'"),
+        ],
+    )
+    def test_a_key_of_another_kind(self, override, fault):
+        with pytest.raises(RecipeError, match=rf" is a key of [\w.]+ = {re.escape(fault)}$"):
+            read_recipe("dates", [override])
+
     @pytest.mark.parametrize("override", ["tokenizer.joint", "tokenizer.source", "tokenizer.target"])
     def test_pieces_that_vary_are_not_for_xla(self, override):
         pieces = f'{override}={{kind="byte_pair",dropout=0.1}}'
-        fault = r"^recipe 'dates': the tokenizer's dropout gives each batch .* set training.jit_compile=false$"
+        fault = r"^recipe 'dates': the tokenizer's dropout makes batches of many .* set training.jit_compile=false$"
         with pytest.raises(RecipeError, match=fault):
             read_recipe("dates", [pieces, "training.jit_compile=true"])
         read_recipe("dates", [pieces, "training.jit_compile=false"])
@@ -266,10 +343,10 @@ VALUES = {
     "seed": st.integers(0, 2**32 - 1),
     "corpus.train_examples": st.integers(1, 10**9),
     "corpus.seed": st.integers(0, 2**64 - 1).filter(lambda seed: seed < 2**63),  # the integers of TOML
-    "model.units": st.integers(1, 10**6),
+    "model.units": st.integers(1, 10**6).map(lambda half: 2 * half),  # as "dot" and "scaled" need
     "model.dropout": st.floats(0, 1, exclude_max=True),
     "model.attention": st.sampled_from(["additive", "dot", "scaled", "general", "concat", "none"]),
-    "training.learning_rate": st.floats(1e-300, 1e300),
+    "training.learning_rate": st.floats(1e-300, 1),
     "training.clip_norm": st.floats(1e-300, 1e300),
     "training.schedule": st.sampled_from(["constant", "cosine"]),
     "lengths.max_source": st.integers(1, 10**6),

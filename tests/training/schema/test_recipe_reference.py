@@ -19,11 +19,11 @@ def test_the_page_is_as_the_program_writes_it():
     "row",
     [
         "| `label_smoothing` | number from 0 below 1 | `0.0` | probability spread over all labels in training |",
-        "| `seed` | whole number from 0 below 2^32 | `0` | of the weights' initial values and of the order of the"
-        " texts |",
-        "| `dropout` | number from 0 below 1 | `0.1` | rate, on embeddings and after each part of a layer |",
-        '| `cell` | `"gru"`, `"lstm"` | `"gru"` | the recurrent cell |',
-        "| `patience` | whole number from 1 |  | validations without a better one after which it ends early |",
+        "| `seed` | whole number from 0 below 2^32 | `0` | seed of the initial weights and of the order of the texts |",
+        "| `dropout` | number from 0 below 1 | `0.1` | rate, on the embeddings and after each part of a layer |",
+        '| `cell` | `"gru"`, `"lstm"` | `"gru"` | recurrent cell, "gru" or "lstm" |',
+        "| `embedding_dim` | whole number from 1 |  | width of the embeddings; `units` if left out |",
+        "| `minimum_frequency` | whole number from 1 | `2` | how often a pair must occur to be merged |",
         "| `train` | string or list of 2 strings | required | training pairs: a TSV file, or a list of two files whose"
         " lines correspond |",
     ],
@@ -40,7 +40,3 @@ def test_every_kind_has_its_keys(recipe):
             assert f'"{tag}"`\n' in text
             for name in table.model_fields:
                 assert name in ("kind", "family") or f"\n| `{name}` |" in text
-
-
-def test_link_leads_somewhere(link):
-    assert (PAGE.parent / link).exists()

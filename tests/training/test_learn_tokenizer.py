@@ -1,0 +1,30 @@
+"""The tokenizer of a recipe."""
+
+import pytest
+from zoo_training.learn_tokenizer import learn_tokenizer
+from zoo_training.schema.recipe_tables import BytePairConfig, CharactersConfig
+
+
+def test_each_kind_has_its_options():
+    texts = iter(["É ab ab ab"] * 2)
+    characters = learn_tokenizer(CharactersConfig(minimum_count=3, maximum_size=6), texts)
+    assert characters.get_config() == {"vocabulary": " a", "normalize": True}
+    pieces = learn_tokenizer(BytePairConfig(size=261, lowercase=True), ["É ab ab ab"] * 2, nfc=True)
+    assert (pieces.size, pieces.lowercase, pieces.nfc) == (261, True, True)
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "suggested"),
+    [
+        (40_000, 1000, None),  # 40 words for each piece
+        (15_000, 1000, 300),
+        (19_000, 961, 300),
+        (30_000, 3000, 600),
+        (100, 300, None),  # there are no fewer to suggest
+    ],
+)
+def test_a_smaller_size_for_little_text(caplog, number, size, suggested):
+    words = [f"{n % 3989:x}" for n in range(number)]
+    learn_tokenizer(BytePairConfig(size=size, minimum_frequency=1), [" ".join(words)])
+    found = [message.partition("size = ")[2].split()[0] for message in caplog.messages]
+    assert found == ([str(suggested)] if suggested else [])

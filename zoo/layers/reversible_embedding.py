@@ -8,11 +8,12 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="zoo")
 class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
-    """`keras.layers.ReversibleEmbedding` with a dense gradient, so that it trains under `MirroredStrategy`.
+    """`keras.layers.ReversibleEmbedding` with a dense gradient.
 
     The gradient of a look-up is a list of rows (`IndexedSlices`), that of the product with the vocabulary is a matrix.
-    TensorFlow joins the two to a list of V + B T rows, which replicas cannot add up. Here the look-up goes through a
-    reshape, whose gradient is a matrix.
+    TensorFlow joins the two to a list of V + B T rows: more memory, a second pass of the optimizer, and lists of
+    different lengths for the replicas of a `MirroredStrategy`. Here the look-up goes through a reshape, whose gradient
+    is a matrix, and the sum of two matrices is one.
 
     Its arguments, weights and results are those of Keras' layer.
 

@@ -73,7 +73,7 @@ class Family(keras.Model):
             name: keras.saving.serialize_keras_object(value) if callable(value) else value
             for name, value in config.items()
         }
-        states = {layer.path: state for layer in self._inner_layers() if (state := _state_of(layer, self.trainable))}
+        states = {layer.path: state for layer in self._inner_layers() if (state := _state_of(layer))}
         return {**config, "layer_states": states} if states else config
 
     @classmethod
@@ -84,7 +84,7 @@ class Family(keras.Model):
         model = cls(**config)
         if states:
             for layer in model._inner_layers():  # outer layers first: `trainable` also sets the layers inside
-                _restore(layer, {"trainable": model.trainable, **states.get(layer.path, {})})
+                _restore(layer, states.get(layer.path, {}))
         return model
 
     def _inner_layers(self):
@@ -92,11 +92,11 @@ class Family(keras.Model):
         return [layer for layer in self._flatten_layers(include_self=False) if layer.weights]
 
 
-def _state_of(layer, trainable):
+def _state_of(layer):
     """What differs from a new layer: a dict, empty for nothing."""
     state = {}
-    if layer.trainable != trainable:
-        state["trainable"] = layer.trainable
+    if not layer.trainable:
+        state["trainable"] = False
     if layer.quantization_mode is not None:
         state["dtype"] = keras.dtype_policies.serialize(layer.dtype_policy)
     if getattr(layer, "lora_rank", None):
@@ -105,7 +105,7 @@ def _state_of(layer, trainable):
 
 
 def _restore(layer, state):
-    layer.trainable = state["trainable"]
+    layer.trainable = state.get("trainable", True)
     if "dtype" in state:
         layer.dtype_policy = state["dtype"]  # quantises a built layer
     if "lora_rank" in state:

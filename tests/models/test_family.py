@@ -1,0 +1,84 @@
+"""What the base of all families adds to `zoo.testing.FamilyTests`: state of single layers, and replicas."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.models import GPT, RNNSeq2Seq
+
+SIZES = dict(vocabulary_size=13, units=12, num_heads=6, num_layers=2, context_length=16, feed_forward_units=10)
+TOKENS = np.array([[4, 5, 6, 7, 8, 9], [5, 9, 3, 0, 0, 0]], "int32")
+
+
+def saved_and_loaded(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    return keras.models.load_model(tmp_path / "model.keras")
+
+
+def trainable_paths(model):
+    return [weight.path for weight in model.trainable_weights]
+
+
+def compiled(model):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
+    return model
+
+
+def test_frozen_layers_are_remembered_by_files_and_copies(tmp_path):
+    model = GPT(**SIZES)
+    model.get_layer("embedding").trainable = False
+    model.get_layer("layer_2").trainable = False
+    model.get_layer("layer_2").feed_forward.trainable = True  # inside a frozen layer
+    copy = GPT.from_config(model.get_config())
+    for other in (saved_and_loaded(model, tmp_path), copy):
+        assert type(other) is GPT and other.get_config() == model.get_config()
+        assert not other.get_layer("embedding").trainable
+        assert other.get_layer("layer_2").feed_forward.output_projection.trainable
+        assert trainable_paths(other) == trainable_paths(model)
+
+
+def test_an_optimizer_goes_on_after_loading_a_model_with_a_frozen_layer(tmp_path):
+    model = GPT(**SIZES)
+    model.get_layer("embedding").trainable = False
+    compiled(model).fit(TOKENS, TOKENS, epochs=2, verbose=0)
+    loaded = saved_and_loaded(model, tmp_path)
+    assert int(loaded.optimizer.iterations) == 2
+    for theirs, ours in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(theirs, ours)
+
+
+@pytest.mark.parametrize("family", [GPT, RNNSeq2Seq])
+def test_a_quantised_model_is_loaded_as_it_was(family, tmp_path, randomize):
+    if family is GPT:
+        model, inputs = randomize(GPT(**SIZES)), TOKENS
+    else:
+        model, inputs = randomize(RNNSeq2Seq(13, 11, units=6)), {"source": TOKENS, "target": TOKENS[:, :3]}
+    full = np.array(model(inputs))
+    model.quantize("int8")
+    quantised = np.array(model(inputs))
+    assert 0 < np.abs(quantised - full).max() < np.abs(full).max() / 4
+    np.testing.assert_allclose(saved_and_loaded(model, tmp_path)(inputs), quantised, rtol=1e-5, atol=1e-5)
+
+
+def test_lora_is_remembered(tmp_path, randomize):
+    model = GPT(**SIZES)
+    model.get_layer("layer_1").feed_forward.output_projection.enable_lora(2)
+    randomize(model)
+    loaded = saved_and_loaded(model, tmp_path)
+    assert trainable_paths(loaded) == trainable_paths(model)
+    np.testing.assert_allclose(loaded(TOKENS), model(TOKENS), rtol=1e-6, atol=1e-6)
+
+
+def test_an_untouched_model_has_its_arguments_as_configuration():
+    assert "layer_states" not in GPT(**SIZES).get_config()
+    assert "layer_states" not in GPT(**SIZES, trainable=False).get_config()
+
+
+def test_a_look_up_and_a_product_together_have_a_dense_gradient():
+    """What replicas can add up; the gradient of Keras' own layer is `IndexedSlices` of more rows than the table."""
+    model = GPT(**SIZES)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(TOKENS) ** 2)
+    assert isinstance(tape.gradient(loss, model.embedding.embeddings.value), tf.Tensor)

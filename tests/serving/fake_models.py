@@ -145,6 +145,7 @@ def models():
         "teller": {7: model_of(GENERATOR)},
         "ümlaut & co": {1: model_of(TRANSLATOR)},
         "plain": {1: model_of({"serving_default": TRANSLATOR["serving_default"]})},
+        "total": {1: model_of({"total": (TEXT, {"size": (tf.int32, [])}, None)})},
         "other": {1: model_of({"generate": (sized, *TRANSLATOR["generate"][1:])})},
     }
 

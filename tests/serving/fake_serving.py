@@ -94,7 +94,7 @@ LOOK = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?(/me
 
 
 class FakeRest(Serving):
-    """By REST. Failures may also be "reset", "hang", "trickle", or bytes that are sent as the body."""
+    """By REST. Failures may also be "reset", "hang", "trickle", "close", or bytes that are sent as the body."""
 
     def __enter__(self, port=0):
         serving = self
@@ -130,7 +130,7 @@ class FakeRest(Serving):
         self.server.server_close()
 
     def respond(self, handler, paths, answer):
-        status, body = 200, b""
+        status, body, failure = 200, b"", None
         try:
             failure = self.fail()
             if failure == "reset":
@@ -155,6 +155,7 @@ class FakeRest(Serving):
         except Refusal as refusal:
             code, text = refusal.args
             status, body = HTTP_CODES[code], json.dumps({"error": text}, ensure_ascii=False).encode()
+        handler.close_connection = failure == "close"  # after an answer that does not say so
         handler.send_response(status)
         handler.send_header("Content-Type", "application/json")
         handler.send_header("Content-Length", str(len(body)))

@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import urllib.request
 
@@ -72,6 +73,12 @@ def container():
     return one
 
 
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
 def flags(arguments):
     return dict(each.removeprefix("--").split("=", 1) for each in arguments)
 
@@ -127,26 +134,20 @@ class TestCompose:
         assert compose()["ports"] == ["127.0.0.1:8500:8500", "127.0.0.1:8501:8501"]
 
     @pytest.mark.skipif(not shutil.which("bash"), reason="the image has a bash")
-    def test_it_is_healthy_when_a_version_is_available(self):
-        command = compose()["healthcheck"]["test"]
+    def test_it_is_healthy_while_the_port_of_grpc_is_open(self, listener):
+        """However busy the server is: nobody accepts the connection here. And whatever its models are called."""
+        command, port = compose()["healthcheck"]["test"], listener.getsockname()[1]
         assert command[0] == "CMD"
+        assert flags(compose()["command"])["port"] in command[-1]
 
-        def healthy(port):
-            real = [each.replace("/8501", f"/{port}") for each in command[1:]]
+        def healthy():
+            real = [part.replace("/8500", f"/{port}") for part in command[1:]]
             assert real != command[1:]
             return subprocess.run(real, capture_output=True, timeout=20, check=False).returncode == 0
 
-        model = model_of(GENERATOR)
-        with FakeRest({"dates": {1: model}}) as fake:
-            port = fake.address.partition(":")[2]
-            assert healthy(port)
-            fake.models["dates"] = {1: None}
-            assert not healthy(port), "its only version could not be loaded"
-            fake.models["dates"] = {1: None, 2: model}
-            assert healthy(port)
-            fake.models = {}
-            assert not healthy(port), "there is no such model"
-        assert not healthy(port), "nobody is there"
+        assert healthy()
+        listener.close()
+        assert not healthy()
 
 
 class TestKubernetes:
@@ -172,10 +173,12 @@ class TestKubernetes:
         assert mounts.keys() == {"/models", "/config"}
         assert all(each["readOnly"] and each["name"] in volumes for each in mounts.values())
 
-    def test_probes_ask_for_a_model_that_is_served(self):
+    def test_probes_ask_the_health_service_of_grpc_for_no_model(self):
+        """REST's threads may all be at work on requests; and the service is off unless a flag is set."""
         for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-            path = container()[name]["httpGet"]["path"]
-            assert path.removeprefix("/v1/models/") in models()
+            assert container()[name]["grpc"] == {"port": int(flags(container()["args"])["port"])}
+            assert not {"httpGet", "exec"} & container()[name].keys()
+        assert flags(container()["args"])["enable_grpc_healthcheck_service"] == "true"
 
     def test_requests_under_way_end_before_the_server_does(self):
         pod = kubernetes()["Deployment"]["spec"]["template"]["spec"]

@@ -70,7 +70,7 @@ Rows = Iterator[tuple[str | None, dict]]  # of each text the line to print, None
 
 def _kind(signatures: dict, name: str | None):
     """The function that calls a signature."""
-    from zoo.serving.clients.texts import TRANSLATION_SETTINGS
+    from zoo.serving.clients.client import TRANSLATION_SETTINGS
 
     if name is None:
         generates = "tokens" in getattr(signatures.get("generate"), "outputs", ())
@@ -85,7 +85,7 @@ def _kind(signatures: dict, name: str | None):
 
 
 def _translated(client, name, texts, batch_size, settings) -> Rows:
-    from zoo.serving.clients.texts import TRANSLATION_SETTINGS
+    from zoo.serving.clients.client import TRANSLATION_SETTINGS
 
     if settings and name == "serving_default":
         raise ValueError(f"serving_default takes no settings; leave out --signature. Received: {', '.join(settings)}")
@@ -108,7 +108,7 @@ def _generated(client, _, texts, batch_size, settings) -> Rows:
 
 def _called(client, name, texts, batch_size, settings) -> Rows:
     """Any signature of `text`, with settings as further inputs, the same for each row."""
-    from zoo.serving.clients.tensors import to_json
+    from zoo.serving.clients.rest import to_json
 
     for begin in range(0, len(texts), batch_size):
         batch = texts[begin : begin + batch_size]

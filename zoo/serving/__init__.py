@@ -7,7 +7,7 @@ _HOMES = {
     "ServableGenerator": "zoo.serving.servable",
     "ServableTranslator": "zoo.serving.servable",
     "ServingClient": "zoo.serving.clients.client",
-    "ServingError": "zoo.serving.clients.errors",
+    "ServingError": "zoo.serving.clients.messages",
     "StartUp": "zoo.serving.start_up",
     "check": "zoo.serving.checking",
     "export": "zoo.serving.exporting",

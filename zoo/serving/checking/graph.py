@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -180,13 +181,22 @@ def _check_ops(graph: Graph) -> list[Finding]:
     return fatal + [finding for rule, places in unserved.items() for finding in rule.gather(places, "note")]
 
 
+@functools.cache
+def kernel_devices() -> dict[str, set[str]]:
+    """The devices that each op has kernels for."""
+    devices: dict[str, set[str]] = {}
+    for kernel in kernels.get_all_registered_kernels().kernel:
+        devices.setdefault(kernel.op, set()).add(kernel.device_type)
+    return devices
+
+
 def _rule_of(op: str) -> Rule | None:
     """The rule that an op breaks wherever it stands."""
     if "PyFunc" in op:
         return rules.PYTHON
     if op_def_registry.get(op) is None:
         return rules.UNKNOWN_OP
-    devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(op).kernel}
+    devices = kernel_devices().get(op)
     if _GPU_ONLY.match(op) or (devices and not devices & _FOR_CPU):
         return rules.GPU_ONLY
     return None

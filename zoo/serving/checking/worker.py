@@ -21,7 +21,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from zoo.serving.checking import rules
 from zoo.serving.checking.files import check_assets, check_variables, read_saved_model, read_warm_up, served_graph
 from zoo.serving.checking.folders import graph_file
-from zoo.serving.checking.graph import Graph, check_graph
+from zoo.serving.checking.graph import Graph, check_graph, kernel_devices
 from zoo.serving.checking.rules import Finding, shown
 from zoo.serving.checking.running import run_version
 from zoo.serving.checking.signatures import check_requests, check_signatures, signatures_of
@@ -70,6 +70,7 @@ def check_version(folder: pathlib.Path, run: bool, say: Callable[..., None]) -> 
 
 def main() -> None:
     """Answers until stdin ends."""
+    kernel_devices()  # once, and not in each fork
     answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a graph may print
 

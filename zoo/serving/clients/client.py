@@ -1,24 +1,38 @@
-"""A client of TensorFlow Serving."""
+"""A client of TensorFlow Serving; by REST it needs no TensorFlow."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from zoo.serving.clients.errors import ServingError
-from zoo.serving.clients.metadata import Signature, VersionStatus
+from zoo.serving.clients.messages import ServingError, Signature, TensorSpec, VersionStatus
 from zoo.serving.clients.rest import RestTransport
-from zoo.serving.clients.retrying import Deadline, with_retries
-from zoo.serving.clients.tensors import to_array
-from zoo.serving.clients.texts import TextCalls
+from zoo.tasks.generation_settings import DEFAULTS, STOP_SEPARATOR, Setting, check_settings, column
+from zoo.tasks.results import Generation, Score, Translation
+from zoo.tasks.text_lists import check_texts, in_batches
+
+# A translator takes its own setting for a length above it, or a penalty out of its range: so these are sent for what
+# was not given.
+TRANSLATION_SETTINGS = {
+    "max_target_length": Setting("int32", 2**31 - 1, 0, 2**31 - 1),
+    "length_penalty": Setting("float32", -1.0),
+}
+_RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")  # the server did not begin the request, or the connection broke
+_FIRST_PAUSE = 0.1  # seconds
+_FITTING = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # the kinds of NumPy that become each kind without loss
+Answer = TypeVar("Answer")
 
 
-class ServingClient(TextCalls):
+class ServingClient:
     """A model on a server.
 
-    It may be used from several threads. By REST it needs nothing but NumPy; by gRPC TensorFlow and the package
-    `tensorflow-serving-api`. Both give the same answers.
+    It may be used from several threads. By REST it needs NumPy and urllib3; by gRPC TensorFlow and the package
+    `tensorflow-serving-api`. Both give the same answers. The client answers a request of no rows itself: a server that
+    batches would never do so.
 
         with ServingClient("localhost:8501", "dates") as dates:
             dates.translate(["21 नवंबर 2026"])
@@ -26,14 +40,14 @@ class ServingClient(TextCalls):
     Args:
         address: `host`, `host:port`, or a URL, `https://` for TLS. Without a port it is 8501 by REST and 8500 by gRPC,
             or 443 with TLS.
-        model: the model's name to the server.
+        model: the model's name on the server.
         protocol: "rest" or "grpc".
         version: the number of a version; None for the newest.
         label: the label of a version, instead of its number.
-        timeout: how many seconds a request may take, all tries and pauses included; of `translate` and its like, each
-            batch.
-        retries: how often to ask again, after pauses that double from 0.1 s, where the server could not be reached, is
-            not ready or is too busy; never where it answered with another error.
+        timeout: how many seconds a request may take, all tries and pauses included; `translate`, `generate` and `score`
+            make a request for each batch.
+        retries: how often to ask again, after pauses that double from 0.1 s, if the server cannot be reached, is not
+            ready or is too busy; never after another error.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -54,7 +68,7 @@ class ServingClient(TextCalls):
         if protocol not in ("rest", "grpc"):
             raise ValueError(f"`protocol` must be 'rest' or 'grpc'. Received: protocol={protocol!r}")
         if not model:
-            raise ValueError("`model` must be the model's name to the server. Received: model=''")
+            raise ValueError("`model` must be the model's name on the server. Received: model=''")
         if version is not None and label is not None:
             raise ValueError(f"Give `version` or `label`, not both. Received: version={version}, label={label!r}")
         if not 0 < timeout < float("inf"):
@@ -76,20 +90,23 @@ class ServingClient(TextCalls):
                 or `bytes`, whatever is in them.
 
         Returns:
-            Each output; strings as an array of `bytes`. By REST the sizes of axes behind one of size 0 are 0, and an
-            output of broken UTF-8 is an error unless its name ends in `_bytes`.
+            Each output; strings as an array of `bytes`. If no input has rows, no output has. By REST the sizes of axes
+            behind one of size 0 are 0, and an output of broken UTF-8 is an error unless its name ends in `_bytes`.
 
         Raises:
-            ValueError: the model has no such signature, or the inputs are not those that it takes.
+            ValueError: the model has no such signature, the inputs are not those that it takes, or they have no rows
+                and an output always has some.
             ServingError: the server gave no answer.
         """
-        deadline = Deadline(self.timeout)
+        deadline = time.monotonic() + self.timeout
         called = self._signature(signature, deadline)
         if inputs.keys() != called.inputs.keys():
             raise ValueError(
                 f"The signature {signature!r} takes {', '.join(called.inputs)}. Received: {', '.join(inputs) or 'none'}"
             )
         arrays = {name: to_array(name, inputs[name], spec) for name, spec in called.inputs.items()}
+        if arrays and all(array.shape[:1] == (0,) for array in arrays.values()):
+            return {name: _no_rows(signature, name, spec) for name, spec in called.outputs.items()}
         try:
             return self._ask(lambda seconds: self._transport.predict(signature, called, arrays, seconds), deadline)
         except ServingError:
@@ -98,21 +115,141 @@ class ServingClient(TextCalls):
 
     def signatures(self) -> dict[str, Signature]:
         """The model's signatures by name, each with its inputs and outputs; `ServingError` without an answer."""
-        self._signatures = self._ask(self._transport.signatures, Deadline(self.timeout))
+        self._signatures = self._ask(self._transport.signatures, time.monotonic() + self.timeout)
         return dict(self._signatures)
 
     def status(self) -> list[VersionStatus]:
         """The model's versions and their states, in ascending order; `ServingError` without an answer.
 
-        Of a client for one version or label, that version alone.
+        A client for one version or label gets only that version.
         """
-        deadline = Deadline(self.timeout)
+        deadline = time.monotonic() + self.timeout
         versions = self._ask(self._transport.status, deadline)
         if self._label is None:
             return versions
-        # The server pays labels no heed in its status.
+        # The server ignores labels when it is asked for the status.
         labelled = self._ask(self._transport.version, deadline)
-        return [each for each in versions if each.version == labelled]
+        return [status for status in versions if status.version == labelled]
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        batch_size: int = 32,
+        max_target_length: int | Sequence[int] | None = None,
+        length_penalty: float | Sequence[float] | None = None,
+    ) -> list[Translation]:
+        """Translates texts by an exported `Translator`.
+
+        With a setting it calls the signature `generate`, without any `serving_default`.
+
+        Args:
+            texts: a list of strings, of any length.
+            batch_size: the most texts in one request; a server that batches refuses more than its `max_batch_size`.
+            max_target_length: the most tokens of a translation: one number for all texts, or a list with one a text.
+                None, or a number above the model's own limit, means that limit.
+            length_penalty: how much longer translations are favoured, likewise. None, or a number out of the model's
+                range, means the model's own.
+
+        Returns:
+            A `Translation` a text, in the same order.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, a setting is no number or not one a text, or the model is no
+                translator, or has no such settings.
+            ServingError: the server gave no answer.
+        """
+        texts = check_texts(texts)
+        given = {"max_target_length": max_target_length, "length_penalty": length_penalty}
+        columns: dict[str, np.ndarray] = {}
+        if any(value is not None for value in given.values()):
+            for name, setting in TRANSLATION_SETTINGS.items():
+                value = setting.default if given[name] is None else given[name]
+                columns[name] = column(name, value, len(texts), setting)
+        signature = "generate" if columns else "serving_default"
+
+        def translations(rows):
+            settings = {name: values[rows] for name, values in columns.items()}
+            found = self._rows(signature, ("text", "score"), text=[texts[row] for row in rows], **settings)
+            for row, text, score in zip(rows, *found, strict=True):
+                yield Translation(texts[row], text.decode(), float(score))
+
+        return in_batches(texts, batch_size, translations)
+
+    def generate(
+        self,
+        texts: Sequence[str],
+        max_new_tokens: int | Sequence[int] = DEFAULTS["max_new_tokens"],
+        temperature: float | Sequence[float] = DEFAULTS["temperature"],
+        top_k: int | Sequence[int] = DEFAULTS["top_k"],
+        top_p: float | Sequence[float] = DEFAULTS["top_p"],
+        repetition_penalty: float | Sequence[float] = DEFAULTS["repetition_penalty"],
+        seed: int | Sequence[int] | None = None,
+        stop: str | Sequence[str] = (),
+        batch_size: int = 32,
+    ) -> list[Generation]:
+        """Continues texts by an exported `TextGenerator`, whose `generate` explains the settings.
+
+        A setting is one number for all texts, or a list with one a text. With one seed for all, text i has `seed + i`.
+
+        Args:
+            texts: a list of strings, of any length; empty ones too.
+            max_new_tokens: the most tokens that are added.
+            temperature: below 1, likely tokens become likelier; 0 takes the likeliest.
+            top_k: draw only from this many likeliest tokens; 0 for all.
+            top_p: draw only from the likeliest tokens that together have this probability; 1 for all.
+            repetition_penalty: above 1, tokens that were written before become less likely; 1 for none.
+            seed: of the random choices; None for any.
+            stop: strings of at most 64 bytes; a text ends before the first of them.
+            batch_size: the most texts in one request.
+
+        Returns:
+            A `Generation` a text, in the same order.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, a setting is out of its range, or the model does not generate.
+            ServingError: the server gave no answer.
+        """
+        texts = check_texts(texts)
+        settings = (max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop)
+        columns, ends = check_settings(len(texts), *settings)
+        outputs = ("text", "log_probability", "tokens")
+
+        def generations(rows):
+            inputs = {name: values[rows] for name, values in columns.items()}
+            inputs["stop"] = [STOP_SEPARATOR.join(ends).decode()] * len(rows)
+            found = self._rows("generate", outputs, text=[texts[row] for row in rows], **inputs)
+            for row, text, log_probability, tokens in zip(rows, *found, strict=True):
+                yield Generation(texts[row], text.decode(), float(log_probability), int(tokens))
+
+        return in_batches(texts, batch_size, generations)
+
+    def score(self, texts: Sequence[str], targets: Sequence[str] | None = None, batch_size: int = 32) -> list[Score]:
+        """How likely texts are, by an exported `TextGenerator`; or targets as their translations, by a `Translator`.
+
+        Args:
+            texts: a list of strings, of any length.
+            targets: for a translator, a translation of each text.
+            batch_size: the most texts in one request.
+
+        Returns:
+            A `Score` of each text or target, in the same order.
+
+        Raises:
+            ValueError: not lists of strings of one length, or the model does not score, or is of the other kind.
+            ServingError: the server gave no answer.
+        """
+        texts = check_texts(texts)
+        scored = texts if targets is None else check_texts(targets)
+        if len(scored) != len(texts):
+            raise ValueError(f"`targets` must be as many as `texts`, {len(texts)}. Received: {len(scored)}")
+
+        def scores(rows):
+            more = {} if targets is None else {"target": [scored[row] for row in rows]}
+            found = self._rows("score", ("log_probability", "tokens"), text=[texts[row] for row in rows], **more)
+            for row, log_probability, tokens in zip(rows, *found, strict=True):
+                yield Score(scored[row], float(log_probability), int(tokens))
+
+        return in_batches(texts, batch_size, scores)
 
     def close(self) -> None:
         """Closes the connections; the next call opens new ones by REST, and fails by gRPC."""
@@ -124,16 +261,107 @@ class ServingClient(TextCalls):
     def __exit__(self, *_) -> None:
         self.close()
 
-    def _signature(self, name: str, deadline: Deadline | None = None) -> Signature:
+    def _rows(self, signature: str, wanted: Sequence[str], **inputs) -> list[np.ndarray]:
+        """The wanted outputs, `(B,)` each."""
+        given = self._signature(signature).outputs  # before a model of another kind does the work in vain
+        if not given.keys() >= set(wanted):
+            raise ValueError(
+                f"The model is of another kind: its signature {signature!r} gives {', '.join(given)}, not "
+                f"{', '.join(wanted)}."
+            )
+        found = self.predict(signature, **inputs)
+        return [found[name] for name in wanted]
+
+    def _signature(self, name: str, deadline: float | None = None) -> Signature:
         known = self._signatures  # another thread may put others in their place
         if name not in known:
-            known = self._signatures = self._ask(self._transport.signatures, deadline or Deadline(self.timeout))
+            deadline = deadline or time.monotonic() + self.timeout
+            known = self._signatures = self._ask(self._transport.signatures, deadline)
         if name not in known:
             raise ValueError(f"The model {self.model!r} has no signature {name!r}; it has {', '.join(known)}.")
         return known[name]
 
-    def _ask(self, request, deadline: Deadline) -> Any:
-        return with_retries(request, deadline, self.retries)
+    def _ask(self, request: Callable[[float], Answer], deadline: float) -> Answer:
+        """Asks until there is an answer, an error that asking again does not help, or no more tries or time.
+
+        Args:
+            request: takes the seconds that it may take.
+            deadline: of all tries and of the pauses between them, by the monotonic clock.
+        """
+        pause, retries = _FIRST_PAUSE, self.retries
+        while True:
+            try:
+                return request(max(deadline - time.monotonic(), 0.001))  # 0 would mean forever
+            except ServingError as error:
+                wait = pause * random.uniform(0.5, 1.5)  # so that many clients do not come back at one moment
+                if error.code not in _RETRIED or retries <= 0 or time.monotonic() + wait >= deadline:
+                    raise
+            time.sleep(wait)
+            pause, retries = 2 * pause, retries - 1
+
+
+def to_array(name: str, value: Any, spec: TensorSpec) -> np.ndarray:
+    """An input as it is sent: an array of the signature's type, of strings one of `bytes`.
+
+    Args:
+        name: the input's, for messages.
+        value: a list, nested or not, or anything that NumPy takes for an array; of numbers, or of `str` and `bytes`.
+        spec: what the signature takes.
+
+    Raises:
+        ValueError: it holds something else, or has another shape.
+    """
+    array = _strings(name, value) if spec.dtype == "string" else _numbers(name, value, spec.dtype)
+    if spec.shape is not None and (
+        array.ndim != len(spec.shape)
+        or any(size not in (None, given) for size, given in zip(spec.shape, array.shape, strict=True))
+    ):
+        raise ValueError(f"`{name}` must have the shape {_shown(spec.shape)}. Received: {_shown(array.shape)}")
+    return array
+
+
+def _strings(name, value):
+    given = np.array(value, dtype=object)
+    array = np.empty(given.size, object)
+    for place, text in enumerate(given.ravel()):
+        if not isinstance(text, str | bytes):
+            raise ValueError(f"`{name}` must hold strings, in lists of equal lengths. Received: {text!r}")
+        array[place] = text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
+    return array.reshape(given.shape)
+
+
+def _numbers(name, value, dtype):
+    try:
+        wanted = np.dtype(dtype)
+        fitting = _FITTING[wanted.kind]
+    except (TypeError, KeyError):
+        raise ValueError(f"`{name}` takes {dtype}, which this client cannot send.") from None
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        raise ValueError(f"`{name}` must hold {wanted} in lists of equal lengths. Received: {value!r}") from None
+    if array.size and array.dtype.kind not in fitting:
+        raise ValueError(f"`{name}` must hold {wanted}. Received: {name}={value!r}")
+    if array.size and wanted.kind in "iu":
+        limits = np.iinfo(wanted)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise ValueError(f"`{name}` must be from {limits.min} to {limits.max}. Received: {name}={value!r}")
+    return array.astype(wanted)
+
+
+def _shown(shape):
+    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]"
+
+
+def _no_rows(signature: str, name: str, spec: TensorSpec) -> np.ndarray:
+    """An output of a request without rows."""
+    shape = spec.shape or (None,)
+    if spec.shape == () or shape[0] is not None:
+        raise ValueError(
+            f"A request needs at least one row: the output {name!r} of {signature!r} has no rows that could be none, and "
+            "a server that batches never answers a request without rows."
+        )
+    return np.empty([size or 0 for size in shape], object if spec.dtype == "string" else spec.dtype)
 
 
 def _grpc_transport():

@@ -18,9 +18,14 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from zoo.serving.clients.address import Address
-from zoo.serving.clients.errors import ServingError
-from zoo.serving.clients.metadata import Signature, VersionStatus, signatures_of, versions_of
+from zoo.serving.clients.messages import (
+    Address,
+    ServingError,
+    Signature,
+    VersionStatus,
+    signatures_of,
+    versions_of,
+)
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),  # or an answer of more than 4 MB, such as attention, is refused
@@ -37,7 +42,7 @@ class GrpcTransport:
     """Requests by gRPC; may be used from several threads.
 
     Args:
-        address: `host`, `host:port`, or `https://host:port` for TLS; without a port 8500 is meant.
+        address: `host`, `host:port`, or `https://host:port` for TLS; the default port is 8500.
         model: the model's name.
         version: a version's number, or None for the newest or the label's.
         label: a version's label, or None.

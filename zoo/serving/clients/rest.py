@@ -1,21 +1,29 @@
-"""TensorFlow Serving's REST interface, by Python's own library."""
+"""TensorFlow Serving's REST interface, by urllib3; no TensorFlow."""
 
 from __future__ import annotations
 
+import base64
 import functools
 import http.client
 import json
+import queue
+import threading
 import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import urllib3
 
-from zoo.serving.clients.address import Address
-from zoo.serving.clients.connections import Connections
-from zoo.serving.clients.errors import ServingError
-from zoo.serving.clients.metadata import Signature, VersionStatus, signatures_of, versions_of
-from zoo.serving.clients.tensors import from_json, to_json
+from zoo.serving.clients.messages import (
+    Address,
+    ServingError,
+    Signature,
+    TensorSpec,
+    VersionStatus,
+    signatures_of,
+    versions_of,
+)
 
 _CODES = {
     400: "INVALID_ARGUMENT",
@@ -30,13 +38,15 @@ _CODES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+_CONNECTIONS = 32  # that are kept open
+_PIECE = 1 << 16  # bytes
 
 
 class RestTransport:
     """Requests by REST; may be used from several threads.
 
     Args:
-        address: `host`, `host:port` or a URL; without a port 8501 is meant.
+        address: `host`, `host:port` or a URL; the default port is 8501.
         model: the model's name.
         version: a version's number, or None for the newest or the label's.
         label: a version's label, or None.
@@ -53,7 +63,10 @@ class RestTransport:
             self._path += f"/versions/{version}"
         if label is not None:
             self._path += f"/labels/{urllib.parse.quote(label, safe='')}"
-        self._connections = Connections(where.host, where.port, where.secure)
+        pool = urllib3.HTTPSConnectionPool if where.secure else urllib3.HTTPConnectionPool
+        # The client repeats what fails, by REST as by gRPC.
+        self._new_pool = functools.partial(pool, where.host, where.port, maxsize=_CONNECTIONS, retries=False)
+        self._pool = self._new_pool()
 
     def signatures(self, seconds: float) -> dict[str, Signature]:
         """The model's signatures, by name."""
@@ -73,7 +86,7 @@ class RestTransport:
     def predict(
         self, name: str, signature: Signature, inputs: dict[str, np.ndarray], seconds: float
     ) -> dict[str, np.ndarray]:
-        """The outputs of a signature, in the column form: in the row form an empty batch is an error."""
+        """The outputs of a signature, in the column form, which is shorter."""
         columns = {key: to_json(array) for key, array in inputs.items()}
         body = json.dumps({"signature_name": name, "inputs": columns}, ensure_ascii=False)
         answer = self._ask("POST", f"{self._path}:predict", body.encode(), seconds)
@@ -87,14 +100,15 @@ class RestTransport:
         return self._read(outputs)
 
     def close(self) -> None:
-        """Closes the connections."""
-        self._connections.close()
+        """Closes the connections; the next request opens new ones."""
+        self._pool.close()
+        self._pool = self._new_pool()
 
     def _metadata(self, seconds: float) -> Any:
         return self._ask("GET", f"{self._path}/metadata", None, seconds)
 
     def _read(self, parts: Callable[[], Any]) -> Any:
-        """What an answer holds; a `ServingError` if it is not made as it should be."""
+        """The parts of an answer; a `ServingError` if it does not have them."""
         try:
             return parts()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -103,13 +117,17 @@ class RestTransport:
     def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> Any:
         """The JSON of the answer."""
         try:
-            status, answer = self._connections.ask(method, path, body, seconds)
-        except TimeoutError:
-            raise self._error("DEADLINE_EXCEEDED", f"no answer within {round(seconds, 2):g} s") from None
-        except (OSError, http.client.IncompleteRead) as error:
-            raise self._error("UNAVAILABLE", getattr(error, "strerror", None) or str(error)) from None
-        except http.client.HTTPException:
-            raise self._error("UNKNOWN", "the answer is no HTTP") from None
+            status, answer = self._exchange(method, path, body, seconds)
+        except (TimeoutError, urllib3.exceptions.HTTPError) as error:
+            late = isinstance(error, (TimeoutError, urllib3.exceptions.TimeoutError))
+            # urllib3 counts a refused connection among those that came too late.
+            if late and not isinstance(error, urllib3.exceptions.NewConnectionError):
+                raise self._error("DEADLINE_EXCEEDED", f"no answer within {round(seconds, 2):g} s") from None
+            cause = next((c for c in (*error.args, error.__cause__) if isinstance(c, Exception)), error)
+            lost = isinstance(cause, (ConnectionError, http.client.IncompleteRead))
+            if isinstance(cause, http.client.HTTPException) and not lost:
+                raise self._error("UNKNOWN", "the answer is no HTTP") from None
+            raise self._error("UNAVAILABLE", getattr(cause, "strerror", None) or str(cause)) from None
         if status == 200:
             try:
                 return json.loads(answer)
@@ -120,6 +138,86 @@ class RestTransport:
         except (ValueError, KeyError, TypeError):  # not from the server itself, but from something before it
             said = f"HTTP {status} {_beginning(answer)}"
         raise self._error(_CODES.get(status, "UNKNOWN"), said)
+
+    def _exchange(self, method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, bytes]:
+        """Status and body of the answer.
+
+        urllib3's time-out is for each step of an answer, of which there may be any number, and looking up a name has
+        none. So a thread does the work, and this one waits no longer than the whole may take.
+        """
+        outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        gave_up = threading.Event()
+
+        def work():
+            try:
+                headers = {"Content-Type": "application/json"}
+                response = self._pool.urlopen(
+                    method, path, body, headers, timeout=seconds, preload_content=False, redirect=False
+                )
+                pieces = []
+                while not gave_up.is_set() and (piece := response.read1(_PIECE)):
+                    pieces.append(piece)
+                if gave_up.is_set():
+                    response.close()
+                outcome.put((response.status, b"".join(pieces)))
+                response.release_conn()
+            except Exception as error:  # raised in the thread that waits
+                outcome.put(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        try:
+            found = outcome.get(timeout=seconds)
+        except queue.Empty:
+            gave_up.set()
+            raise TimeoutError from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def to_json(array: np.ndarray) -> Any:
+    """Nested lists for JSON: strings as they are where they are UTF-8, and else as `{"b64": ...}`."""
+    if array.dtype != object:
+        return array.tolist()
+    flat = np.empty(array.size, object)
+    flat[:] = [_string_to_json(value) for value in array.ravel()]
+    return flat.reshape(array.shape).tolist()
+
+
+def from_json(value: Any, spec: TensorSpec) -> np.ndarray:
+    """The array that nested lists from JSON stand for, of strings one of `bytes`.
+
+    Where an axis has size 0, JSON does not give the sizes of those behind it; they become 0 as well.
+
+    Raises:
+        ValueError: the value is no array of that type.
+    """
+    array: np.ndarray
+    if spec.dtype == "string":
+        nested = np.array(value, dtype=object)
+        array = np.empty(nested.size, object)
+        array[:] = [_string_from_json(value) for value in nested.ravel()]
+        array = array.reshape(nested.shape)
+    else:
+        array = np.array(value, dtype=spec.dtype)
+    if not array.size and spec.shape is not None:
+        array = array.reshape(array.shape + (0,) * (len(spec.shape) - array.ndim))
+    return array
+
+
+def _string_to_json(value: bytes) -> str | dict:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}
+
+
+def _string_from_json(value: str | dict) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    if isinstance(value, dict) and isinstance(value.get("b64"), str):
+        return base64.b64decode(value["b64"], validate=True)
+    raise ValueError(f"{value!r} is no string")
 
 
 def _beginning(body: bytes) -> str:

@@ -70,7 +70,7 @@ def stand_in(version):
         client.warmed, client.process = started["warmed"], process.pid
         yield client
         client.channel.close()
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=300)
         assert process.returncode == 0
         client.batched = json.loads(said.splitlines()[-1])["largest"]
         assert json.loads(said.splitlines()[-1])["strangers"] == []
@@ -104,7 +104,7 @@ def real(version):
         with subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=talkative) as process:
             client = Client(version.parent.name, f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}")
             try:
-                within_a_minute(lambda: client.states()[int(version.name)][0] == "AVAILABLE")
+                in_time(lambda: client.states()[int(version.name)][0] == "AVAILABLE")
                 client.warmed = int(re.search(r"warmup records read: (\d+)", pathlib.Path(log.name).read_text())[1])
                 client.process = process.pid
                 client.answers_nothing = False  # a batch is made up when there is a row, and there is none
@@ -115,8 +115,8 @@ def real(version):
                 process.kill()
 
 
-def within_a_minute(holds):
-    end = time.monotonic() + 60
+def in_time(holds):
+    end = time.monotonic() + 300  # a loaded machine needs more than a minute
     while True:
         with contextlib.suppress(OSError, KeyError, http.client.HTTPException):
             if holds():

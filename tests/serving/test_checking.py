@@ -241,7 +241,7 @@ class TestPlanted:
         assert check(version.parent, ignore=[rule]) == []
 
     def test_only_rules_can_be_ignored(self, version):
-        with pytest.raises(ValueError, match="There is no rule 'unnamed_output'; did you mean 'unnamed-output'?"):
+        with pytest.raises(ValueError, match=r"There is no rule 'unnamed_output'; did you mean 'unnamed-output'\?"):
             check(version, ignore=["unnamed_output"])
 
     def test_several_are_found_in_each_version(self, version):

@@ -94,7 +94,7 @@ class TestPredict:
             "score": ((0,), np.float32),
         }
         assert client().predict("doubled", x=np.zeros([0, 2], int))["y"].shape == (0, 2)
-        with pytest.raises(ValueError, match="needs at least one row: the output 'size' of 'total' has no rows"):
+        with pytest.raises(ValueError, match="A request to 'total' needs at least one row: its output 'size'"):
             client("total").predict("total", text=[])
         assert "predict" not in [kind for kind, *_ in fake.calls]
 

@@ -10,7 +10,7 @@ import socket
 import grpc
 import pytest
 import tensorflow as tf
-from servers import BINARY, SERVERS, real, stand_in, within_a_minute
+from servers import BINARY, SERVERS, in_time, real, stand_in
 
 from zoo import TextGenerator
 from zoo.models import GPT
@@ -201,10 +201,10 @@ def test_a_new_version_is_served_and_a_bad_one_refused(writer, tmp_path):
             os.rename(aside, version.parent / str(number))
 
         publish(2)
-        within_a_minute(lambda: client.states()[2][0] == "AVAILABLE" and client.states()[1][0] == "END")
+        in_time(lambda: client.states()[2][0] == "AVAILABLE" and client.states()[1][0] == "END")
         assert answers()
         for number, spoil in ((3, "saved_model.pb"), (4, "assets.extra/tf_serving_warmup_requests")):
             publish(number, spoil)
-            within_a_minute(lambda number=number: client.states()[number] > ("END", ""))
+            in_time(lambda number=number: client.states()[number] > ("END", ""))
             assert client.states()[2][0] == "AVAILABLE"
             assert answers()

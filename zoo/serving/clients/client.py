@@ -358,8 +358,8 @@ def _no_rows(signature: str, name: str, spec: TensorSpec) -> np.ndarray:
     shape = spec.shape or (None,)
     if spec.shape == () or shape[0] is not None:
         raise ValueError(
-            f"A request needs at least one row: the output {name!r} of {signature!r} has no rows that could be none, and "
-            "a server that batches never answers a request without rows."
+            f"A request to {signature!r} needs at least one row: its output {name!r} is not one row for each, and a "
+            "server that batches never answers a request without rows."
         )
     return np.empty([size or 0 for size in shape], object if spec.dtype == "string" else spec.dtype)
 

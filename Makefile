@@ -1,5 +1,5 @@
 # Each of these does all the set-up it needs, in .venv; a second call is quick.
-#   make demo         train dates in a few minutes, export, translate, draw
+#   make demo         the released model's answers and attention, then the same model trained anew
 #   make test         lint, types and tests
 #   make test-long    the tests that train several times over
 #   make test-peers   tests against PyTorch and other peers
@@ -12,12 +12,14 @@ BIN := .venv/bin
 .PHONY: demo test test-long test-peers test-torch lint format bench clean
 .DELETE_ON_ERROR:
 
-demo: .venv/ready
-	$(BIN)/zoo train dates
-	@echo; echo "In a new process that imports nothing but TensorFlow:"; echo
-	$(BIN)/python training/demo.py saved_models/dates
-	@echo; echo "What attends to what:"
-	$(BIN)/zoo attend saved_models/dates --file training/demo.txt --out pictures/dates.html
+demo: .venv/ready-demo
+	$(BIN)/python training/demo.py
+
+.venv/ready-demo: pyproject.toml .venv/bin/python
+	@echo "--- Installation into .venv: TensorFlow and what the training needs, some 700 MB to download (1 to 5 minutes)"
+	@begin=$$(date +%s); \
+	$(BIN)/python -m pip install --disable-pip-version-check --editable ".[train,pictures]" && touch $@ && \
+	echo "--- took $$(($$(date +%s) - begin)) s"
 
 test: .venv/ready-test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not peers and not long"

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .printing import RULE, score_line
 from .shared import (
+    RULE,
     ModelPath,
     TextFile,
     Texts,
@@ -20,6 +20,7 @@ from .shared import (
     lines_at_once,
     load_generator,
     read_lines,
+    score_line,
     user_errors,
 )
 

@@ -1,52 +1,67 @@
-"""What there is: recipes to train, and models that were exported."""
+"""The command `zoo list`."""
 
 from __future__ import annotations
 
 import pathlib
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
-
-from zoo.serving.layout import newest_version, versions
+import typer
 
 from ..run_files import METRICS_FILE, read_metrics
-from ..schema.recipe import read_recipe, recipe_names
 from ..scoring.headline import headline
+from .shared import MODELS, app, user_errors
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
-def print_recipes() -> None:
-    """Prints the recipes that come with the zoo."""
-    table = _table("recipe", "what it trains")
-    for name in recipe_names():
-        table.add_row(name, read_recipe(name).description)
-    Console().print(table)
+@app.command("list")
+def list_(
+    models: Annotated[pathlib.Path, typer.Option(metavar="FOLDER", help="Folder of the exported models.")] = MODELS,
+) -> None:
+    """List the recipes that come with the zoo, and the exported models with their scores."""
+    with user_errors():
+        from rich.console import Console
+
+        from ..schema.recipe import read_recipe, recipe_names
+
+        recipes = {name: [read_recipe(name).description] for name in recipe_names()}
+        children = sorted(models.iterdir()) if models.is_dir() else []
+        exported = {str(child): row for child in children if (row := _row(child))}
+        Console().print(_table(["recipe", "what it trains"], recipes))
+        if exported:
+            Console().print(_table(["exported model", "versions", "score of the newest"], exported))
+        else:
+            typer.echo(f"no exported models in {models}/")
 
 
-def print_models(folder: pathlib.Path) -> None:
-    """Prints the models in a folder, with the score of each one's newest version."""
-    models = [child for child in sorted(folder.iterdir()) if versions(child)] if folder.is_dir() else []
-    if not models:
-        Console().print(f"no exported models in {folder}/", markup=False)
-        return
-    table = _table("exported model", "versions", "score of the newest")
-    for model in models:
-        table.add_row(str(model), ", ".join(map(str, versions(model))), _score(model))
-    Console().print(table)
+def _row(model: pathlib.Path) -> list[str] | None:
+    """The versions of a model and the score of the newest; None if the folder is no exported model."""
+    from zoo.serving.layout import newest_version, versions
+
+    try:
+        numbers = ", ".join(map(str, versions(model)))
+        version = newest_version(model)
+    except OSError as error:
+        return ["", f"cannot be read: {error.strerror}"]
+    if not numbers:
+        return None
+    if version is None:
+        return [numbers, "no version holds a SavedModel"]
+    try:
+        return [numbers, headline(read_metrics(version))]
+    except (OSError, ValueError, KeyError, TypeError):  # of another kind, or written by another program
+        return [numbers, f"no {METRICS_FILE} with scores"]
 
 
-def _table(*headings: str) -> Table:
+def _table(headings: list[str], rows: dict[str, list[str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
+    for name, cells in rows.items():
+        # Texts, because Rich reads strings as markup: a folder called [bold]x would be listed as x.
+        table.add_row(*map(Text, [name, *cells]))
     return table
-
-
-def _score(model: pathlib.Path) -> str:
-    """The score that stands beside the newest version, or why there is none."""
-    version = newest_version(model)
-    if version is None:
-        return "no version holds a SavedModel"
-    try:
-        return headline(read_metrics(version))
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"no {METRICS_FILE}"

@@ -11,8 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from ..quiet import import_tensorflow
-from .printing import RULE, one_line, score_line
-from .shared import TextFile, Texts, app, chunks, lines_at_once, read_lines, user_errors
+from .shared import (
+    RULE,
+    TextFile,
+    Texts,
+    app,
+    chunks,
+    lines_at_once,
+    one_line,
+    read_lines,
+    score_line,
+    user_errors,
+)
 
 
 @app.command("serve-client")

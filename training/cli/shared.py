@@ -1,13 +1,14 @@
-"""What every command needs: the app, its usual options, errors in one line, models and lines of text."""
+"""What the commands share: the app, options, errors in one line, loading of models, lines of text in and out."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
+import importlib.metadata
 import pathlib
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -17,32 +18,58 @@ from zoo.run_layout import GENERATOR_FOLDER, TRANSLATOR_FOLDER
 from ..quiet import import_tensorflow
 from ..run_files import RECIPE_FILE
 
+if TYPE_CHECKING:
+    from zoo.tasks.results import Score
+
 app = typer.Typer(
-    help="Attention models from model.fit to TensorFlow Serving.",
+    rich_markup_mode="markdown",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
+RULE = "-" * 20  # a line between texts that may have several lines
 RUNS, MODELS, PICTURES = pathlib.Path("runs"), pathlib.Path("saved_models"), pathlib.Path("pictures")
 
 ModelPath = Annotated[
     pathlib.Path,
     typer.Argument(
         metavar="MODEL",
-        help="An exported model's folder, one version of it, or a run's, runs/NAME.",
+        help="The folder of an exported model, of one of its versions, or of a run, such as runs/dates.",
     ),
 ]
-Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; without any, lines of stdin.")]
-TextFile = Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read lines of this file instead.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a recipe's value: model.units=128.")
+Texts = Annotated[
+    list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts. Without texts, stdin is read, a text per line.")
 ]
+TextFile = Annotated[
+    pathlib.Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read this file instead, a text per line.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a value of the recipe, such as model.units=128; may be repeated."
+    ),
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(importlib.metadata.version("attention-zoo"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Attention models from model.fit to TensorFlow Serving."""
 
 
 @contextlib.contextmanager
 def user_errors(kinds: tuple[type[Exception], ...] = (ValueError, OSError)) -> Iterator[None]:
-    """Turns what a user did wrong into one line on stderr and exit code 2."""
+    """Turns a user's mistake into one line on stderr and exit code 2."""
     caught: tuple[type[Exception], ...] = (MissingExtraError, *kinds)
     try:
         yield
@@ -59,17 +86,29 @@ def _os_error(error: OSError) -> str:
 
 
 def load(path: pathlib.Path):
-    """What `zoo.load` gives, with TensorFlow's notes kept from the terminal."""
+    """Loads a model by `zoo.load`, without TensorFlow's start-up notes.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: it holds no model, or a damaged one.
+    """
     if not path.exists():  # before the seconds that TensorFlow takes to start
         raise FileNotFoundError(f"{path} does not exist; `zoo list` shows the exported models")
     import_tensorflow()
     import zoo
 
-    return zoo.load(path)
+    try:
+        return zoo.load(path)
+    except (ValueError, OSError, MissingExtraError):
+        raise
+    except Exception as error:  # what a truncated file raises depends on where it ends: IndexError, tf.errors, ...
+        raise ValueError(
+            f"{path} cannot be loaded; its files may be damaged ({type(error).__name__}: {error})"
+        ) from error
 
 
 def load_translator(path: pathlib.Path):
-    """A model that turns texts into others; a `ValueError` if it does not."""
+    """Loads a model, and raises a `ValueError` if it is no translator."""
     model = load(path)
     if not hasattr(model, "translate"):
         raise ValueError(f"{path} is a language model, which does not turn one text into another; see `zoo generate`")
@@ -77,7 +116,7 @@ def load_translator(path: pathlib.Path):
 
 
 def load_generator(path: pathlib.Path):
-    """A model that goes on with texts; a `ValueError` if it does not."""
+    """Loads a model, and raises a `ValueError` if it is no language model."""
     model = load(path)
     if not hasattr(model, "generate"):
         raise ValueError(f"{path} is a translator, which does not go on with a text; see `zoo translate`")
@@ -85,42 +124,57 @@ def load_generator(path: pathlib.Path):
 
 
 def recipe_folder(model: pathlib.Path) -> pathlib.Path:
-    """Where the recipe of a model lies: in its newest version, in the run, or beside what the run saved."""
+    """The folder of a model's recipe: its newest version, the run, or the run's folder above the saved model."""
     from zoo.serving import newest_version
 
     return newest_version(model) or (model if (model / RECIPE_FILE).is_file() else model.resolve().parent)
 
 
 def model_name(model: pathlib.Path) -> str:
-    """What a model is called after its folder, whatever part of it is given."""
-    from zoo.serving.layout import is_version
+    """The name of a model: of its folder, also if one version, or what a run saved, is given.
 
-    inner = (TRANSLATOR_FOLDER, GENERATOR_FOLDER)
-    return [part for part in model.resolve().parts if not is_version(part) and part not in inner][-1]
+    A model may itself be called `translator` or `2026`: its folder holds versions.
+    """
+    from zoo.serving.layout import is_version, versions
+
+    path = model.resolve()
+    if not versions(path) and (is_version(path.name) or path.name in (TRANSLATOR_FOLDER, GENERATOR_FOLDER)):
+        path = path.parent
+    return path.name
 
 
 def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[str]:
-    """The texts given as arguments, or the lines of a file or of stdin as they come; broken UTF-8 becomes U+FFFD."""
+    """Gives the texts of the arguments, or the lines of a file or of stdin as they come.
+
+    Mistakes are found by the call, before a model is loaded.
+    """
     if texts and file:
         raise ValueError("texts and --file were both given; give one of them")
     if texts:
-        yield from texts
-        return
-    if file is None and sys.stdin.isatty():
+        return iter(texts)
+    if file:
+        return _lines(file.open("rb"))
+    if sys.stdin is None:  # as in `zoo translate MODEL <&-`
+        raise ValueError("there are no texts, and stdin is closed; give texts as arguments or by --file")
+    if sys.stdin.isatty():
         typer.echo("zoo: reading lines from the terminal; Ctrl-D ends", err=True)
-    with file.open("rb") if file else contextlib.nullcontext(sys.stdin.buffer) as stream:
-        for number, line in enumerate(stream):
-            line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
-            yield line.rstrip(b"\r\n").decode("utf-8", "replace")
+    return _lines(sys.stdin.buffer)
+
+
+def _lines(stream: BinaryIO) -> Iterator[str]:
+    """Lines without their ends and without a byte order mark; broken UTF-8 becomes U+FFFD."""
+    for number, line in enumerate(stream):
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
+        yield line.rstrip(b"\r\n").decode("utf-8", "replace")
 
 
 def lines_at_once(texts: list[str] | None, file: pathlib.Path | None, batch_size: int) -> int:
-    """How many lines to gather before they are worked on: one, where somebody types them and waits."""
+    """How many lines to gather before the model gets them: one at a terminal, where somebody waits for the answer."""
     return 1 if not texts and file is None and sys.stdin.isatty() else 16 * batch_size
 
 
 def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Lines, so many at a time."""
+    """Gives lists of `size` lines; the last one may be shorter."""
     chunk: list[str] = []
     for line in lines:
         chunk.append(line)
@@ -129,3 +183,13 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
             chunk = []
     if chunk:
         yield chunk
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks: one line in, one line out."""
+    return text.replace("\n", " ")
+
+
+def score_line(score: Score) -> str:
+    """Log-probability, number of tokens, perplexity and text, separated by tabs."""
+    return f"{score.log_probability:.4f}\t{score.tokens}\t{score.perplexity:.4f}\t{one_line(score.text)}"

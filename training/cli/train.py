@@ -117,17 +117,6 @@ def export(
             typer.echo(finished.export(to or MODELS / finished.name))
 
 
-@app.command("list")
-def list_(
-    models: Annotated[pathlib.Path, typer.Option(help="Where exported models are.")] = MODELS,
-) -> None:
-    """List the recipes that can be trained and the models that were exported."""
-    from . import listing
-
-    listing.print_recipes()
-    listing.print_models(models)
-
-
 def _print_scores(result: dict, split: str) -> None:
     from ..scoring.headline import headlines
 

@@ -1,4 +1,4 @@
-"""Commands of translators, and of attention."""
+"""Commands that translate and that draw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from .printing import one_line
 from .shared import (
     PICTURES,
     ModelPath,
@@ -20,6 +19,7 @@ from .shared import (
     load,
     load_translator,
     model_name,
+    one_line,
     read_lines,
     user_errors,
 )
@@ -32,27 +32,31 @@ def translate(
     model: ModelPath,
     texts: Texts = None,
     file: TextFile = None,
-    scores: Annotated[bool, typer.Option(help="Put the log-probability before each result, and a tab.")] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Print the log-probability and a tab before each result.")
+    ] = False,
     beam: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Hypotheses to follow; 1 is greedy. Default: the model's own."),
+        typer.Option(min=1, metavar="N", help="Number of hypotheses; 1 is greedy.", show_default="the model's"),
     ] = None,
     length_penalty: Annotated[
-        float | None, typer.Option(min=0, metavar="X", help="How much longer results are favoured; 0 for not at all.")
+        float | None,
+        typer.Option(min=0, metavar="X", help="Favours longer results; 0 does not.", show_default="the model's"),
     ] = None,
     n_best: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Print the N best results of each text, with an empty line after.")
+        int,
+        typer.Option(min=1, metavar="N", help="Print the N best results of each text; if N > 1, then an empty line."),
     ] = 1,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts to translate at once.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts to translate at once.")] = 64,
 ) -> None:
-    """Translate texts, one result a line; an empty line stays empty."""
+    """Translate texts; print one result per line. An empty line stays empty."""
     with user_errors():
         lines = read_lines(texts, file)
         translator = load_translator(model)
         for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
             try:
                 translations = translator.translate(chunk, batch_size, beam, length_penalty, n_best)
-            except ValueError as error:  # which names arguments
+            except ValueError as error:  # it names arguments of Python
                 raise ValueError(
                     re.sub("`(\\w+)`", lambda found: _OPTIONS.get(found[1], found[0]), str(error))
                 ) from None
@@ -70,17 +74,26 @@ def attend(
     texts: Texts = None,
     file: TextFile = None,
     out: Annotated[
-        pathlib.Path | None, typer.Option(help="A .html, .svg or .png file; default pictures/MODEL.html.")
+        pathlib.Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A .html, .svg or .png file; .svg for one text only.",
+            show_default="pictures/MODEL.html",
+        ),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(metavar="all|last|N", help="Which layers of a transformer; default last.")
+        str | None, typer.Option(metavar="all|last|N", help="Layers of a transformer, from 1.", show_default="last")
     ] = None,
     heads: Annotated[
-        str | None, typer.Option(metavar="all|mean|N", help="Which heads of them, or their mean; default mean.")
+        str | None, typer.Option(metavar="all|mean|N", help="Heads of each layer, from 1.", show_default="mean")
     ] = None,
-    encoder: Annotated[bool, typer.Option("--encoder", help="Draw the encoder's self-attention below.")] = False,
+    encoder: Annotated[bool, typer.Option("--encoder", help="Also draw the encoder's self-attention.")] = False,
 ) -> None:
-    """Draw what each output token attends to in the source, or each token of a language model to those before it."""
+    """Draw the attention of a model for some texts.
+
+    Of a translator: from each output token to the source tokens. Of a language model: from each token to the tokens
+    before it. A .png needs Matplotlib and a font for every character; .html and .svg need neither.
+    """
     with user_errors():
         from zoo import pictures
 
@@ -112,11 +125,12 @@ def attend(
 @app.command("compare-lengths")
 def compare_lengths(
     models: Annotated[
-        list[pathlib.Path], typer.Argument(metavar="MODEL...", help="Runs' or exported models' folders, a line each.")
+        list[pathlib.Path], typer.Argument(metavar="MODEL...", help="Folders of runs or of exported models.")
     ],
-    out: Annotated[pathlib.Path, typer.Option(help="A .png, .svg or .pdf file.")] = PICTURES / "lengths.png",
+    out: Annotated[pathlib.Path, typer.Option(metavar="FILE", help="A .png, .svg or .pdf file.")] = PICTURES
+    / "lengths.png",
 ) -> None:
-    """Draw BLEU by source length, of several models in one picture, from the scores that they were saved with."""
+    """Draw BLEU by source length, with one line for each model, from the scores in metrics.json."""
     with user_errors():
         from ..scoring import length_plot
 

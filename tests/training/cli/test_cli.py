@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shutil
+import tomllib
 
 import pytest
 from command_line import refuses, run, succeeds
@@ -17,6 +18,7 @@ from zoo.models import GPT
 from zoo.text import CharacterTokenizer
 
 MODEL = "saved_models/backwards"
+MODELS = pathlib.Path(__file__).parents[3] / "saved_models"
 COMMANDS = ("train", "evaluate", "translate", "attend", "generate", "score", "compare-lengths", "export", "list")
 
 
@@ -28,21 +30,14 @@ class TestHelp:
     def test_of_a_command(self, command):
         assert f"Usage: root {command} " in succeeds(command, "--help")
 
+    def test_the_version(self):
+        project = tomllib.loads((MODELS.parent / "pyproject.toml").read_text())["project"]
+        assert succeeds("--version") == f"{project['version']}\n"
+
     def test_without_a_command_help_is_shown(self):
         result = run()
         assert result.exit_code == 2
         assert "Usage: root" in result.output
-
-
-class TestList:
-    def test_recipes_and_models(self, trained):
-        lines = succeeds("list").splitlines()
-        assert any(line.startswith("dates ") for line in lines)
-        (model,) = (line for line in lines if line.startswith(MODEL))
-        assert re.search(r" 1 +\d+\.\d\d% exact match on 110 test pairs", model)
-
-    def test_models_elsewhere(self, tmp_path):
-        assert f"no exported models in {tmp_path}" in succeeds("list", "--models", tmp_path).replace("\n", "")
 
 
 class TestTranslate:
@@ -411,6 +406,23 @@ class TestMistakes:
         assert "Traceback" not in result.output
 
 
+class TestDamagedModels:
+    def test_truncated_variables(self, tmp_path):
+        """An export cut off on its way, as by a full disk."""
+        shutil.copytree(MODELS / "dates" / "1", tmp_path / "dates" / "1")
+        (variables,) = (tmp_path / "dates" / "1" / "variables").glob("*.data-*")
+        os.truncate(variables, 1000)
+        told = refuses("translate", tmp_path / "dates", "21 nov 2026")
+        assert told.startswith(f"{tmp_path / 'dates'} cannot be loaded; its files may be damaged (")
+
+    def test_a_truncated_run(self, tmp_path):
+        tokenizer = CharacterTokenizer("abc")
+        model = GPT(tokenizer.size, units=4, num_heads=2, num_layers=1, context_length=8)
+        folder = TextGenerator(model, tokenizer).save(tmp_path / "generator")
+        os.truncate(folder / "model.keras", 1000)
+        assert str(folder) in refuses("generate", folder, "a")
+
+
 class TestProcess:
     """What only a process of its own shows: that TensorFlow is quiet, and where bytes come and go."""
 
@@ -418,13 +430,19 @@ class TestProcess:
         finished = zoo_command("translate", MODEL, cwd=trained, input="fade7\n\nb0")
         assert (finished.returncode, finished.stdout, finished.stderr) == (0, "7EDAF\n\n0B\n", "")
 
+    @pytest.mark.parametrize("command", ["translate", "attend"])
+    def test_a_closed_stdin_is_a_mistake_of_one_line(self, tmp_path, zoo_command, command):
+        finished = zoo_command(command, MODELS / "dates", cwd=tmp_path, preexec_fn=lambda: os.close(0))
+        assert (finished.returncode, finished.stdout) == (2, "")
+        assert finished.stderr == "zoo: there are no texts, and stdin is closed; give texts as arguments or by --file\n"
+
     def test_a_mistake_is_one_line(self, trained, zoo_command):
         finished = zoo_command("translate", MODEL, "--file", "missing.txt", cwd=trained)
         assert (finished.returncode, finished.stdout) == (2, "")
         assert finished.stderr == "zoo: missing.txt: No such file or directory\n"
 
-    def test_help_does_not_start_tensorflow(self, trained, zoo_command):
-        finished = zoo_command("--help", cwd=trained, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
+    def test_help_does_not_start_tensorflow(self, tmp_path, zoo_command):
+        finished = zoo_command("--help", cwd=tmp_path, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
         assert finished.returncode == 0
         assert "tensorflow" not in finished.stderr
         assert "zoo_training.cli" in finished.stderr
@@ -432,11 +450,22 @@ class TestProcess:
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [("saved_models/dates", "dates"), ("/a/dates/12", "dates"), ("runs/dates/translator", "dates"), ("1/2", None)],
+    [
+        ("saved_models/dates", "dates"),
+        ("saved_models/dates/12", "dates"),
+        ("runs/dates", "dates"),
+        ("runs/dates/translator", "dates"),
+        ("runs/dates/generator", "dates"),
+        ("saved_models/translator", "translator"),
+        ("saved_models/translator/12", "translator"),
+        ("saved_models/2026", "2026"),
+        ("saved_models/2026/12", "2026"),
+    ],
 )
-def test_a_model_is_called_after_its_folder(tmp_path, monkeypatch, path, name):
-    monkeypatch.chdir(tmp_path)
-    assert model_name(pathlib.Path(path)) == (name or tmp_path.name)
+def test_a_model_is_called_after_its_folder(tmp_path, path, name):
+    for model in ("dates", "translator", "2026"):
+        (tmp_path / "saved_models" / model / "12").mkdir(parents=True)
+    assert model_name(tmp_path / path) == name
 
 
 def test_lines_are_without_their_ends_and_the_first_without_a_byte_order_mark(tmp_path):

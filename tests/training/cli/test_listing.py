@@ -1,9 +1,10 @@
 """What `zoo list` shows."""
 
 import json
+import pathlib
 
 import pytest
-from zoo_training.cli.listing import print_models, print_recipes
+from command_line import refuses, succeeds
 from zoo_training.schema.recipe import read_recipe, recipe_names
 
 
@@ -24,43 +25,73 @@ def models(tmp_path):
 
     version("scored/1", {"exact_match": 0.1, "total": 9, "split": "test"})
     version("scored/2", {"exact_match": 0.98765, "total": 12345, "split": "validation"})
-    version(
-        "sentences/1",
-        {"bleu": {"score": 41.016, "low": 39.62, "high": 42.4}, "exact_match": 0.1, "total": 1000, "split": "test"},
-    )
+    bleu = {"score": 41.016, "low": 39.62, "high": 42.4}
+    version("sentences/1", {"bleu": bleu, "exact_match": 0.1, "total": 1000, "split": "test"})
     version("halves/1", {"bleu": 3, "exact_match": 0.1, "total": 1000, "split": "test"})
+    version("failed/1", {"not_scored": "OSError: disk full"})
     version("bare/7")
     version("strange/1", ["no metrics of ours"])
     version("older/1", {"exact_match": None, "total": 9, "split": "test"})
+    version("[bold]x/1")
     (tmp_path / "broken" / "3").mkdir(parents=True)
     (tmp_path / "no model").mkdir()
     (tmp_path / "file").touch()
     return tmp_path
 
 
-def rows(printed):
-    return {line.split()[0].rpartition("/")[2]: " ".join(line.split()[1:]) for line in printed.splitlines()[1:]}
+def rows(folder):
+    """The table of recipes and that of models, by their first column."""
+    recipes, models = succeeds("list", "--models", folder).split("exported model")
+    prefix = f"{folder}/"
+    return tuple(
+        {first.removeprefix(prefix): " ".join(rest) for first, *rest in map(str.split, table.splitlines()[1:])}
+        for table in (recipes, models)
+    )
 
 
-def test_every_recipe_with_its_description(capsys):
-    print_recipes()
-    assert rows(capsys.readouterr().out) == {name: read_recipe(name).description for name in recipe_names()}
-
-
-def test_every_model_with_the_score_of_its_newest_version(models, capsys):
-    print_models(models)
-    assert rows(capsys.readouterr().out) == {
-        "bare": "7 no metrics.json",
+def test_every_recipe_and_every_model_with_the_score_of_its_newest_version(models):
+    recipes, exported = rows(models)
+    assert recipes == {name: read_recipe(name).description for name in recipe_names()}
+    assert exported == {
+        "[bold]x": "1 no metrics.json with scores",  # a name, no markup
+        "bare": "7 no metrics.json with scores",
         "broken": "3 no version holds a SavedModel",
-        "older": "1 no metrics.json",
-        "halves": "1 no metrics.json",
+        "failed": "1 not scored",
+        "older": "1 no metrics.json with scores",
+        "halves": "1 no metrics.json with scores",
         "scored": "1, 2 98.77% exact match on 12,345 validation pairs",
         "sentences": "1 41.02 [39.6, 42.4] BLEU on 1,000 test pairs",
-        "strange": "1 no metrics.json",
+        "strange": "1 no metrics.json with scores",
     }
 
 
 @pytest.mark.parametrize("name", ["nowhere", "no model", "file"])
-def test_where_there_are_none(models, capsys, name):
-    print_models(models / name)
-    assert capsys.readouterr().out == f"no exported models in {models / name}/\n"
+def test_where_there_are_none(models, name):
+    assert succeeds("list", "--models", models / name).endswith(f"no exported models in {models / name}/\n")
+
+
+class TestUnreadable:
+    @pytest.fixture
+    def deny(self, monkeypatch):
+        """Makes a folder unreadable, also for the administrator, who may read what `chmod 000` hides."""
+
+        def deny(denied):
+            def iterdir(path):
+                if path == denied:
+                    raise PermissionError(13, "Permission denied", str(path))
+                return whole(path)
+
+            whole = pathlib.Path.iterdir
+            monkeypatch.setattr(pathlib.Path, "iterdir", iterdir)
+
+        return deny
+
+    def test_a_model_does_not_hide_the_others(self, models, deny):
+        deny(models / "scored")
+        exported = rows(models)[1]
+        assert exported["scored"] == "cannot be read: Permission denied"
+        assert exported["sentences"].startswith("1 41.02")
+
+    def test_the_folder_of_all_is_a_mistake_of_one_line(self, models, deny):
+        deny(models)
+        assert refuses("list", "--models", models) == f"{models}: Permission denied"

@@ -1,0 +1,29 @@
+"""What `make demo` runs."""
+
+import pathlib
+
+from typer.testing import CliRunner
+from zoo_training import demo
+from zoo_training.cli import app
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_the_answers_of_the_released_model_and_its_attention(capsys):
+    demo.answer(str(ROOT / demo.RELEASED))
+    answers, _, attention = capsys.readouterr().out.partition("\n\nWhat each character")
+    assert [line.split()[0] for line in answers.splitlines()] == ["2026-11-21"] * 16
+    source, *rows = attention.splitlines()[2:13]
+    assert source.strip() == "samedi 21 novembre 2026"
+    assert "".join(row[2] for row in rows) == "2026-11-21"
+    # The second digit of the day comes from the 1 of 21, which the last row marks darkest.
+    assert rows[-1][source.index("1")] in "▓█"
+
+
+def test_each_phase_is_a_program_or_command_with_files_that_exist():
+    for _, _, (program, first, *rest) in demo.PHASES:
+        if program == demo.ZOO:
+            assert CliRunner().invoke(app, [first, "--help"]).exit_code == 0
+        else:
+            assert pathlib.Path(first).is_file()
+        assert all((ROOT / word).exists() for word in rest if word.startswith(("saved_models", "training")))

@@ -1,5 +1,6 @@
 """BytePairTokenizer against the `tokenizers` library: whatever the text, the library's ids and the library's text."""
 
+import functools
 import gzip
 import json
 import random
@@ -13,8 +14,7 @@ import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from zoo.text import BytePairTokenizer, Tokenizer
-from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
+from zoo.text import BytePairTokenizer, compiled_encoder
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 # In GPT-2's order, in which "!" is 0, "a" is 64 and a space 220.
@@ -64,9 +64,12 @@ def library_ids(library, texts):
     return [[i + 4 for i in encoding.ids] for encoding in library.encode_batch(texts)]
 
 
+encoder = functools.cache(compiled_encoder)
+
+
 def our_ids(tokenizer, texts):
-    ids = tokenizer.tokenize(tf.constant(texts, tf.string, [len(texts)])).numpy().tolist()
-    return [[i for i in row if i] for row in ids]
+    ids, lengths = encoder(tokenizer)(texts)
+    return [row.tolist() for row in np.split(ids, np.cumsum(lengths)[:-1])] if texts else []
 
 
 def our_texts(tokenizer, ids):
@@ -113,7 +116,7 @@ def test_pieces_that_merging_passes_by():
 
 @pairs
 def test_ids_are_the_librarys(tokenizer, library):
-    @settings(deadline=None, max_examples=80)
+    @settings(deadline=None, max_examples=60)
     @given(TEXTS)
     @example(["", " ", "\n", "'", "\0", "a\u0301"])
     def check(texts):
@@ -146,15 +149,6 @@ def test_any_ids_are_decoded_as_the_library_does(tokenizer, library):
         assert our_texts(tokenizer, ids) == expected
 
     check()
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.one_of(TEXTS, BYTES))
-def test_a_row_does_not_depend_on_its_neighbours(strings):
-    batch = TOKENIZER.tokenize(strings, add_end=True).numpy()
-    for row, string in zip(batch, strings, strict=True):
-        alone = TOKENIZER.tokenize([string], add_end=True).numpy()[0].tolist()
-        assert row.tolist() == alone + [0] * (len(row) - len(alone))
 
 
 def long_texts(length=10_000):
@@ -376,41 +370,6 @@ def test_files_with_an_empty_line(files):
         BytePairTokenizer.from_files(vocab, merges)
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_config_survives_json(name):
-    tokenizer, _ = PAIRS[name]
-    config = json.loads(json.dumps(tokenizer.get_config(), ensure_ascii=False))
-    assert list(config) == ["vocabulary", "merges", "lowercase", "nfc"]
-    config["vocabulary"].append("changed")  # the tokenizer keeps its own
-    copy = tokenizer_from_config(json.loads(json.dumps(tokenizer_to_config(tokenizer))))
-    assert type(copy) is BytePairTokenizer
-    assert BytePairTokenizer.from_config(tokenizer.get_config()).get_config() == copy.get_config()
-    assert our_ids(copy, CORPUS) == our_ids(tokenizer, CORPUS)
-    assert copy.lowercase == (name == "lowercase")
-
-
-def test_special_ids():
-    ids = TOKENIZER.tokenize(["a a", ""], add_start=True, add_end=True).numpy().tolist()
-    assert ids == [[2, 68, our_ids(TOKENIZER, [" a"])[0][0], 3], [2, 3, 0, 0]]
-    assert TOKENIZER.tokenize(["", ""]).numpy().tolist() == [[0], [0]]
-    assert TOKENIZER.tokenize(["aaaa", "b"], add_end=True, max_length=3).numpy().tolist() == [[68, 68, 3], [69, 3, 0]]
-
-
-def test_special_ids_are_not_in_texts():
-    assert our_texts(TOKENIZER, [[2, 68, 0, 69, 3, 70], [68, 1, 69], [3]]) == ["ab", "a\ufffdb", ""]
-    assert our_texts(TOKENIZER, [[-1, 68, TOKENIZER.size], [2**31 - 1, 69, -(2**31)]]) == [
-        "\ufffda\ufffd",
-        "\ufffdb\ufffd",
-    ]
-
-
-@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0)])
-def test_detokenize_and_tokens_take_empty_axes(shape):
-    ids = tf.zeros(shape, tf.int32)
-    assert TOKENIZER.detokenize(ids).numpy().tolist() == [b""] * shape[0]
-    assert TOKENIZER.tokens(ids).shape == shape
-
-
 def test_characters_that_ids_cut_are_joined_again():
     euro = our_ids(BytePairTokenizer.learn([], 260), ["€"])[0]
     assert len(euro) == 3
@@ -466,29 +425,3 @@ class TestSample:
             TOKENIZER.sample(["a"], dropout, [0, 1])
         with pytest.raises(ValueError, match="put a single string into a list"):
             TOKENIZER.sample("a", 0.1, [0, 1])
-
-
-def test_in_a_graph():
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def outputs(texts):
-        ids = TOKENIZER.tokenize(texts, add_start=True, add_end=True)
-        pieces, back = TOKENIZER.tokens(ids), TOKENIZER.detokenize(ids)
-        assert (ids.shape.rank, pieces.shape.rank, back.shape.rank) == (2, 2, 1)
-        return ids, pieces, back
-
-    for texts in (CORPUS, ["a", ""], ["qxzj"], ["", ""], []):
-        ids, pieces, back = outputs(tf.constant(texts, tf.string, [len(texts)]))
-        assert ids.dtype == tf.int32 and ids.shape == pieces.shape
-        assert [[i for i in row if i > 3] for row in ids.numpy().tolist()] == library_ids(LIBRARY, texts)
-        assert [text.decode() for text in back.numpy()] == texts
-
-
-def test_in_a_pipeline():
-    batches = tf.data.Dataset.from_tensor_slices(CORPUS).batch(4).map(TOKENIZER.tokenize)
-    rows = [[i for i in row if i] for batch in batches.as_numpy_iterator() for row in batch.tolist()]
-    assert rows == library_ids(LIBRARY, CORPUS)
-
-
-def test_is_a_tokenizer():
-    assert isinstance(TOKENIZER, Tokenizer)
-    assert isinstance(TOKENIZER, tf.Module)

@@ -1,6 +1,5 @@
 """CharacterTokenizer against ids computed by hand and against plain Python."""
 
-import json
 import unicodedata
 
 import numpy as np
@@ -9,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.text import END, PADDING, START, UNKNOWN, CharacterTokenizer, Tokenizer
+from zoo.text import PADDING, UNKNOWN, CharacterTokenizer
 
 # NUL, a space, two-, three- and four-byte characters, right-to-left letters, a letter with a decomposition.
 VOCABULARY = "ab \0é한中אا😀"
@@ -30,14 +29,6 @@ def padded(rows: list[list[int]]) -> list[list[int]]:
     return [row + [PADDING] * (width - len(row)) for row in rows]
 
 
-def test_special_ids():
-    assert (PADDING, UNKNOWN, START, END) == (0, 1, 2, 3)
-
-
-def test_size_counts_the_special_ids():
-    assert TOKENIZER.size == 4 + len(VOCABULARY)
-
-
 @pytest.mark.parametrize(
     ("add_start", "add_end", "expected"),
     [
@@ -54,16 +45,6 @@ def test_start_end_and_padding(add_start, add_end, expected):
 
 
 @pytest.mark.parametrize(
-    ("add_start", "add_end", "row"),
-    [(False, False, [0]), (True, False, [2]), (False, True, [3]), (True, True, [2, 3])],
-)
-def test_length_is_never_zero(add_start, add_end, row):
-    ids = TOKENIZER.tokenize(["", ""], add_start=add_start, add_end=add_end)
-    assert ids.numpy().tolist() == [row, row]
-    assert TOKENIZER.tokenize([], add_start=add_start, add_end=add_end).shape == (0, 1)
-
-
-@pytest.mark.parametrize(
     ("max_length", "add_start", "add_end", "expected"),
     [
         (2, False, False, [[8, 5], [5, 0], [0, 0]]),
@@ -76,11 +57,6 @@ def test_length_is_never_zero(add_start, add_end, row):
 def test_max_length_counts_start_end_and_composed_characters(max_length, add_start, add_end, expected):
     ids = TOKENIZER.tokenize(["e\u0301ba", "b", ""], add_start=add_start, add_end=add_end, max_length=max_length)
     assert ids.numpy().tolist() == expected
-
-
-def test_max_length_errors():
-    with pytest.raises(ValueError, match=r"`max_length` must leave room for an id .* Received: max_length=2$"):
-        TOKENIZER.tokenize(["a"], add_start=True, add_end=True, max_length=2)
 
 
 def test_any_text_that_is_not_of_the_vocabulary_is_unknown():
@@ -122,15 +98,6 @@ def test_tokenize_reads_any_bytes(strings):
 
 
 @settings(deadline=None)
-@given(st.one_of(TEXTS, BYTES))
-def test_a_row_does_not_depend_on_its_neighbours(strings):
-    batch = TOKENIZER.tokenize(strings, add_end=True).numpy()
-    for row, string in zip(batch, strings, strict=True):
-        alone = TOKENIZER.tokenize([string], add_end=True).numpy()[0].tolist()
-        assert row.tolist() == alone + [PADDING] * (len(row) - len(alone))
-
-
-@settings(deadline=None)
 @given(KNOWN_TEXTS, st.booleans(), st.booleans(), st.sampled_from([TOKENIZER, RAW]))
 def test_detokenize_inverts_tokenize(texts, add_start, add_end, tokenizer):
     ids = tokenizer.tokenize(texts, add_start=add_start, add_end=add_end)
@@ -142,23 +109,6 @@ def test_detokenize_stops_at_the_first_end_and_drops_padding_and_start():
     assert TOKENIZER.detokenize(ids).numpy().tolist() == [b"ab", "a\ufffdb".encode(), b""]
 
 
-@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0)])
-def test_detokenize_and_tokens_take_empty_axes(shape):
-    ids = tf.zeros(shape, tf.int32)
-    assert TOKENIZER.detokenize(ids).numpy().tolist() == [b""] * shape[0]
-    assert TOKENIZER.tokens(ids).shape == shape
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 20), min_size=4, max_size=4), min_size=1))
-def test_detokenize_and_tokens_take_any_ids(ids):
-    ids = tf.constant(ids, tf.int64)
-    for text in TOKENIZER.detokenize(ids).numpy():
-        text.decode()
-    for id_, piece in zip(ids.numpy().ravel(), TOKENIZER.tokens(ids).numpy().ravel(), strict=True):
-        assert (piece.decode() == "\ufffd") == (not 0 <= id_ < TOKENIZER.size)
-
-
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.uint64])
 def test_ids_may_have_any_width(dtype):
     wide = CharacterTokenizer([chr(code) for code in range(0x4E00, 0x4E00 + 300)])  # more ids than int8 can hold
@@ -167,58 +117,88 @@ def test_ids_may_have_any_width(dtype):
     assert wide.tokens(ids).numpy()[0, 1].decode() == chr(0x4E00 + 123)
 
 
-def test_ids_that_would_wrap_round_are_outside():
-    for ids in (np.array([[2**32 + 4, -(2**32) + 4]]), np.array([[2**63 + 4, 2**64 - 1]], np.uint64)):
-        assert TOKENIZER.detokenize(ids).numpy()[0].decode() == "\ufffd\ufffd"
-
-
 def test_tokens():
     pieces = TOKENIZER.tokens([[2, 4, 1, 7, 6], [13, 3, 0, -1, 14]]).numpy().tolist()
     assert pieces[0] == [b"<s>", b"a", b"<unk>", b"\0", b" "]
     assert pieces[1] == ["😀".encode(), b"</s>", b"", "\ufffd".encode(), "\ufffd".encode()]
 
 
-def test_in_a_graph():
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def outputs(texts):
-        ids = TOKENIZER.tokenize(texts, add_start=True, add_end=True)
-        pieces, back = TOKENIZER.tokens(ids), TOKENIZER.detokenize(ids)
-        assert (ids.shape.rank, pieces.shape.rank, back.shape.rank) == (2, 2, 1)
-        return ids, pieces, back
-
-    ids, pieces, back = outputs(tf.constant(["a", "e\u0301b", ""]))
-    assert ids.numpy().tolist() == [[2, 4, 3, 0], [2, 8, 5, 3], [2, 3, 0, 0]]
-    assert pieces.numpy()[0].tolist() == [b"<s>", b"a", b"</s>", b""]
-    assert back.numpy().tolist() == [b"a", "éb".encode(), b""]
-    assert [each.shape[0] for each in outputs(tf.zeros([0], tf.string))] == [0, 0, 0]
+# The vocabulary: given, learnt, refused.
 
 
-def test_in_a_pipeline():
-    batches = tf.data.Dataset.from_tensor_slices(["a", "ab", "e\u0301"]).batch(2).map(TOKENIZER.tokenize)
-    assert [ids.tolist() for ids in batches.as_numpy_iterator()] == [[[4, 0], [4, 5]], [[8]]]
+@pytest.mark.parametrize("vocabulary", ["cab", ["c", "a", "b"], ("c", "a", "b"), iter("cab")])
+def test_vocabulary_may_be_a_string_or_characters(vocabulary):
+    tokenizer = CharacterTokenizer(vocabulary)
+    assert tokenizer.vocabulary == "cab"
+    assert tokenizer.tokenize(["abc"]).numpy().tolist() == [[5, 6, 4]]
 
 
-def test_config_survives_json():
-    config = json.loads(json.dumps(CharacterTokenizer(VOCABULARY, normalize=False).get_config()))
-    assert config == {"vocabulary": VOCABULARY, "normalize": False}
-    assert CharacterTokenizer.from_config(config).get_config() == config
+def test_learn_orders_by_frequency_then_code_point():
+    tokenizer = CharacterTokenizer.learn(iter(["cbba", "ca", "", "d"]))  # a b c twice each, d once
+    assert tokenizer.vocabulary == "abcd"
+    assert CharacterTokenizer.learn(["a", "bb"]).vocabulary == "ba"
 
 
-@pytest.mark.parametrize("texts", ["a", [["a"]], [1]])
-def test_tokenize_errors(texts):
-    with pytest.raises(
-        ValueError, match=r"^`texts` must be a batch of strings `\(B,\)`; .* Received: (string|int32) of"
-    ):
-        TOKENIZER.tokenize(texts)
+def test_learn_limits():
+    texts = ["aaa", "bbb", "cc", "d"]
+    assert CharacterTokenizer.learn(texts, minimum_count=2).vocabulary == "abc"
+    limited = CharacterTokenizer.learn(texts, maximum_size=6)
+    assert limited.vocabulary == "ab"
+    assert limited.size == 6
 
 
-@pytest.mark.parametrize("method", [TOKENIZER.detokenize, TOKENIZER.tokens])
-@pytest.mark.parametrize("ids", [4, [4], [[[4]]], [[4.0]], [["a"]]])
-def test_ids_errors(method, ids):
-    with pytest.raises(ValueError, match=r"^`ids` must be integers `\(B, T\)`\. Received: (int|float|str)\w* of"):
-        method(ids)
+def test_learn_normalizes_if_the_tokenizer_does():
+    assert CharacterTokenizer.learn(["e\u0301e\u0301\u212b"]).vocabulary == "éÅ"
+    assert CharacterTokenizer.learn(["e\u0301e\u0301\u212b"], normalize=False).vocabulary == "e\u0301\u212b"
 
 
-def test_is_a_tokenizer():
-    assert isinstance(TOKENIZER, Tokenizer)
-    assert isinstance(TOKENIZER, tf.Module)
+def test_learn_passes_over_what_cannot_be_known():
+    assert CharacterTokenizer.learn(["\ud800\ufffda"]).vocabulary == "a"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text(), min_size=1).filter(any))
+def test_learnt_texts_come_back(texts):
+    texts = [text.replace("\ufffd", "") + "x" for text in texts]
+    tokenizer = CharacterTokenizer.learn(texts)
+    back = tokenizer.detokenize(tokenizer.tokenize(texts, add_end=True)).numpy()
+    assert [text.decode() for text in back] == [unicodedata.normalize("NFC", text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"texts": ["a"], "minimum_count": 0}, r"^`minimum_count` must be at least 1\. Received: minimum_count=0$"),
+        ({"texts": ["a"], "maximum_size": 4}, r"^`maximum_size` must be at least 5, .* Received: maximum_size=4$"),
+        ({"texts": "abc"}, r"^`texts` must be an iterable of strings\. Received: one str$"),
+        ({"texts": ["a", b"b"]}, r"^`texts` must hold strings\. Received: b'b' of type bytes$"),
+        ({"texts": [], "minimum_count": 1}, r"minimum_count=1 times\. Received: 0 different characters"),
+        ({"texts": ["ab"], "minimum_count": 2}, r"minimum_count=2 times\. Received: 2 different characters"),
+    ],
+)
+def test_learn_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        CharacterTokenizer.learn(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        ("", r"at least one character\. Received: none"),
+        ([], r"at least one character\. Received: none"),
+        ("abcab", r"each character once\. Received: \['a', 'b'\] more than once"),
+        (["a", "bc"], r"strings of one code point each\. Received: 'bc'"),
+        (["a", ""], r"strings of one code point each\. Received: ''"),
+        (b"a", r"strings of one code point each\. Received: 97"),
+        ("a\ud800", r"no surrogates.* Received: '\\ud800'"),
+        ("a\ufffd", r"no U\+FFFD.* Received: '\\ufffd'"),
+        ("a\u212b", r"NFC leaves as they are \(this one becomes '\\xc5'\).* Received: '\\u212b'"),
+    ],
+)
+def test_vocabulary_errors(vocabulary, message):
+    with pytest.raises(ValueError, match=message):
+        CharacterTokenizer(vocabulary)
+
+
+def test_only_normalization_asks_for_nfc():
+    assert CharacterTokenizer("a\u212b", normalize=False).tokenize(["\u212ba\u0301"]).numpy().tolist() == [[5, 4, 1]]

@@ -139,7 +139,7 @@ class TestDropout:
         for parts, chance in expected.items():
             assert abs(found[parts] / number - chance) < 5 * (chance * (1 - chance) / number) ** 0.5 + 1e-9
 
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=30)
     @given(merges(), WORDS, st.sampled_from([0.01, 0.5, 0.99]), st.integers(0, 2**40))
     def test_pieces_make_up_the_word(self, pairs, words, dropout, seed):
         pieces = Pieces(pairs)
@@ -147,7 +147,7 @@ class TestDropout:
         found = pieces.module()(tf.constant(words), dropout, tf.constant([3, seed], tf.int64)).to_list()
         assert [b"".join(content[i] for i in ids) for ids in found] == words
 
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=20)
     @given(merges(), WORDS)
     def test_extremes(self, pairs, words):
         pieces = Pieces(pairs)
@@ -166,7 +166,7 @@ class TestDropout:
         assert len(set(map(tuple, first))) > 5  # a word is not always split alike within a batch
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(merges(), WORDS)
 @example([("aa", "a"), ("a", "a")], [b"aaaaaaa", b"a", b"aaa"])
 def test_any_merges_of_any_words(pairs, words):

@@ -38,10 +38,10 @@ def of_python(texts):
 
 
 def test_of_every_character_and_of_its_pieces(nfc):
-    for form in ("NFC", "NFD"):
-        texts = [unicodedata.normalize(form, each) for each in CHARACTERS]
-        assert nfc(texts) == of_python(texts)
     assert nfc(CHARACTERS) == of_python(CHARACTERS)
+    for form in ("NFC", "NFD"):  # which change no other character
+        texts = [unicodedata.normalize(form, each) for each in CONCERNED]
+        assert nfc(texts) == of_python(texts)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -50,7 +50,7 @@ def test_alone_and_beside_others(nfc, text):
     assert nfc([*TEXTS, text]) == of_python([*TEXTS, text])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.text(

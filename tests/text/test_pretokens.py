@@ -68,7 +68,7 @@ def test_words_are_in_their_order_and_know_their_texts():
     assert words_of([]) == [] and words_of(["", ""]) == [[], []]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(TEXTS)
 @example([" \t a\n\n's  "])
 def test_words_are_the_librarys(texts):

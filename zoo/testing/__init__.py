@@ -4,5 +4,6 @@ The suites use NumPy and plain `assert`, so importing them needs no test library
 """
 
 from zoo.testing.families import FamilyTests
+from zoo.testing.tokenizers import TokenizerTests
 
-__all__ = ["FamilyTests"]
+__all__ = ["FamilyTests", "TokenizerTests"]

@@ -28,7 +28,7 @@ WARM_UP = "assets.extra/tf_serving_warmup_requests"
 
 
 def save(folder, function, *specs, jit_compile=None, variable=None):
-    """A SavedModel with one signature."""
+    """Saves a SavedModel with one signature."""
     module = tf.Module()
     module.variable = variable
     module.serve = tf.function(function, input_signature=specs, jit_compile=jit_compile)
@@ -105,9 +105,9 @@ def write_warm_up(version, *records):
             writer.write(record if isinstance(record, bytes) else record.SerializeToString())
 
 
-def resave(version, function):
+def resave(version, function, **options):
     shutil.rmtree(version)
-    save(version, function, FLOATS)
+    save(version, function, FLOATS, **options)
 
 
 def save_v1(version, session, inputs, outputs, **options):
@@ -121,14 +121,13 @@ class Plants:
     """A method a rule, of its name: breaks a clean version so that this is all that is found."""
 
     def xla_must_compile(version):
-        with edited(version) as graph:
-            served_function(graph).attr["_XlaMustCompile"].b = True
+        resave(version, lambda x: {"y": 2 * x}, jit_compile=True)
 
     def gpu_only_op(version):
         add_node(version, "CudnnRNNV3")
 
     def python_function(version):
-        add_node(version, "PyFuncStateless")
+        resave(version, lambda x: {"y": tf.reshape(tf.py_function(np.sin, [x], tf.float32), [-1, 2])})
 
     def unknown_op(version):
         add_node(version, "TFText>WhitespaceTokenizeWithOffsetsV2")
@@ -310,21 +309,11 @@ class TestClean:
 
 
 class TestGraph:
-    """As TensorFlow itself saves it."""
-
-    def found(self, folder, function, *specs, **options):
-        (finding,) = check(save(folder / "1", function, *specs, **options))
-        return finding
-
-    def test_compiled(self, tmp_path):
-        finding = self.found(tmp_path, lambda x: {"y": 2 * x}, FLOATS, jit_compile=True)
-        assert finding.rule == "xla-must-compile"
-        assert finding.where.startswith("function `__inference_")
-        assert finding.what == "It is marked `_XlaMustCompile`"
-
     def test_compiled_within(self, tmp_path):
         inner = tf.function(lambda x: 2 * x, jit_compile=True)
-        assert self.found(tmp_path, lambda x: {"y": inner(x)}, FLOATS).rule == "xla-must-compile"
+        (finding,) = check(save(tmp_path / "1", lambda x: {"y": inner(x)}, FLOATS))
+        assert (finding.rule, finding.what) == ("xla-must-compile", "It is marked `_XlaMustCompile`")
+        assert finding.where.startswith("function `__inference_")
 
     def test_not_compiled_where_it_says_so(self, tmp_path):
         assert check(save(tmp_path / "1", lambda x: {"y": 2 * x}, FLOATS, jit_compile=False)) == []
@@ -335,23 +324,6 @@ class TestGraph:
             served_function(graph).node_def.add(name="not", op="Add").attr["_XlaMustCompile"].b = False
         (finding,) = check(version)
         assert (finding.rule, finding.where[-14:]) == ("xla-must-compile", "node `planted`")
-
-    @pytest.mark.parametrize("of", [tf.py_function, tf.numpy_function])
-    def test_python(self, tmp_path, of):
-        finding = self.found(tmp_path, lambda x: {"y": tf.reshape(of(np.sin, [x], tf.float32), [-1, 2])}, FLOATS)
-        assert finding.rule == "python-function"
-        assert finding.what in ("`EagerPyFunc` calls a function of Python", "`PyFunc` calls a function of Python")
-
-    def test_cudnn(self, tmp_path):
-        def serve(x):
-            rnn = tf.raw_ops.CudnnRNN(
-                input=x[None], input_h=tf.zeros([1, 1, 2]), input_c=tf.zeros([1, 1, 2]), params=tf.zeros([99])
-            )
-            return {"y": rnn.output[0]}
-
-        finding = self.found(tmp_path, serve, FLOATS)
-        assert (finding.rule, finding.what) == ("gpu-only-op", "`CudnnRNN` only runs on a GPU")
-        assert finding.where.endswith("node `CudnnRNN`")
 
     def test_in_the_graph_itself_where_no_signature_leads(self, version):
         add_node(version, "PyFunc", function=False)
@@ -486,11 +458,6 @@ class TestSignatures:
 
 
 class TestFiles:
-    def test_a_missing_shard(self, version):
-        (version / "variables" / "variables.data-00000-of-00001").unlink()
-        (finding,) = check(version)
-        assert (finding.rule, finding.where) == ("missing-variables", "file variables/variables.data-00000-of-00001")
-
     def test_the_last_byte_of_the_variables(self, version):
         data = version / "variables" / "variables.data-00000-of-00001"
         content = data.read_bytes()
@@ -518,10 +485,6 @@ class TestFiles:
         (version / "variables" / "variables.data-00001-of-00002").unlink()
         (finding,) = check(version)
         assert (finding.rule, finding.where) == ("missing-variables", "file variables/variables.data-00001-of-00002")
-
-    def test_no_variables_at_all(self, version):
-        shutil.rmtree(version / "variables")
-        assert rules(version) == ["missing-variables"]
 
     def test_a_folder_in_the_place_of_an_asset(self, version):
         (version / "assets" / "words.txt").unlink()
@@ -836,28 +799,30 @@ class TestHostile:
 
     def test_a_graph_cut_off_anywhere(self, version):
         content = (version / "saved_model.pb").read_bytes()
-        cut = [content[:length] for length in np.linspace(0, len(content) - 1, 20, dtype=int)]
+        cut = [content[:length] for length in np.linspace(0, len(content) - 1, 8, dtype=int)]
         for found in self.found(version, "saved_model.pb", cut):
             assert "unreadable-saved-model" in found
 
     def test_a_graph_with_a_wrong_byte(self, version):
-        self.found(version, "saved_model.pb", list(flips((version / "saved_model.pb").read_bytes(), 60)))
+        self.found(version, "saved_model.pb", list(flips((version / "saved_model.pb").read_bytes(), 25)))
 
     def test_an_index_cut_off_or_with_a_wrong_byte(self, version):
         content = (version / "variables" / "variables.index").read_bytes()
-        cut = [content[:length] for length in np.linspace(0, len(content) - 1, 20, dtype=int)]
-        assert self.found(version, "variables/variables.index", cut) == [["unreadable-variables"]] * 20
-        for number in range(10, 30):
-            shutil.rmtree(version.parent / str(number))
-        # All but the last 48 bytes have a checksum.
-        wrong = [each + content[-48:] for each in flips(content[:-48], 20)]
-        for found in self.found(version, "variables/variables.index", wrong):
-            assert found in (["unreadable-variables"], []), "nobody reads the block that is named first"
+        wrong = [content[:length] for length in np.linspace(0, len(content) - 1, 8, dtype=int)]
+        # All but the last 48 bytes have a checksum; nobody reads the block that the first two numbers there name.
+        first, at = 0, len(content) - 48
+        for shift in (0, 7, 14):
+            first |= (content[at] & 127) << shift
+            at += 1
+            if content[at - 1] < 128:
+                break
+        wrong += [each + content[first:] for each in flips(content[:first], 10)]
+        assert self.found(version, "variables/variables.index", wrong) == [["unreadable-variables"]] * 18
 
     def test_a_warm_up_with_a_wrong_byte(self, version):
         write_warm_up(version, predict_log(), predict_log())
-        wrong = list(flips((version / WARM_UP).read_bytes(), 30))
-        assert self.found(version, WARM_UP, wrong) == [["unreadable-warm-up"]] * 30
+        wrong = list(flips((version / WARM_UP).read_bytes(), 12))
+        assert self.found(version, WARM_UP, wrong) == [["unreadable-warm-up"]] * 12
 
     def test_a_record_longer_than_memory(self, version):
         """Its length with the checksum that belongs to it."""

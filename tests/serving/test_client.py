@@ -20,7 +20,6 @@ from zoo.models import GPT
 from zoo.serving import ServingClient, ServingError, export, open_servable
 from zoo.serving.clients import rest
 from zoo.serving.clients.messages import Address, Signature, TensorSpec, VersionStatus
-from zoo.tasks.generation_settings import check_settings
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import CharacterTokenizer
 
@@ -268,6 +267,7 @@ class TestWhatTheServerTells:
 
 
 class TestTexts:
+    @pytest.mark.parametrize("fake", ["rest"], indirect=True)  # what both protocols carry is tested above
     def test_translations_are_those_of_the_export(self, client, servable):
         texts = ["cab", "", "4321 abcd", "é 1", "dd", "a"]
         found = client("tiny").translate(texts, batch_size=4)
@@ -276,6 +276,7 @@ class TestTexts:
             assert ours.score == pytest.approx(theirs.score, abs=1e-5)
         assert len({each.text for each in found}) > 3
 
+    @pytest.mark.parametrize("fake", ["rest"], indirect=True)
     def test_settings_and_in_the_place_of_what_is_not_given_the_models_own(self, client, servable):
         texts = ["cab", "", "4321 abcd", "é 1"]
         own = [each.text for each in client("tiny").translate(texts)]
@@ -288,6 +289,7 @@ class TestTexts:
         found = client().translate(["abc", "de"], length_penalty=[0.5, 0])
         assert [(each.text, each.score) for each in found] == [("ABC", 0.5), ("DE", 0.0)]
 
+    @pytest.mark.parametrize("fake", ["rest"], indirect=True)
     def test_scores_of_translations_are_those_of_the_export(self, client, servable):
         texts, targets = ["cab", "", "4321 abcd"], ["zyx", "", "9"]
         found = client("tiny").score(texts, targets, batch_size=2)
@@ -296,6 +298,7 @@ class TestTexts:
             assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
         assert [each.tokens for each in found] == [4, 1, 2]
 
+    @pytest.mark.parametrize("fake", ["rest"], indirect=True)
     def test_attention_of_the_export(self, client, servable):
         outputs = client("tiny").predict("attention", text=["cab", "é 1"])
         for row, theirs in enumerate(servable.attend(["cab", "é 1"])):
@@ -303,6 +306,7 @@ class TestTexts:
             np.testing.assert_allclose(outputs["weights"][row, :target, :source], theirs.weights, atol=1e-6)
             assert [each.decode() for each in outputs["target_tokens"][row, :target]] == theirs.target_tokens
 
+    @pytest.mark.parametrize("fake", ["rest"], indirect=True)
     def test_generations_and_scores_are_those_of_the_export(self, client, exports):
         generator = open_servable(exports["tiny-teller"])
         texts = ["ab", "", "c a"]
@@ -371,30 +375,12 @@ class TestTexts:
         assert "predict" not in [kind for kind, *_ in fake.calls]
 
     @pytest.mark.parametrize(
-        "settings",
-        [
-            {"max_new_tokens": -1},
-            {"max_new_tokens": 1.5},
-            {"max_new_tokens": True},
-            {"temperature": -0.1},
-            {"temperature": float("nan")},
-            {"temperature": "1"},
-            {"temperature": [1.0, 2.0]},
-            {"top_k": 2**31},
-            {"top_p": 1.1},
-            {"repetition_penalty": 0},
-            {"seed": 0.5},
-            {"stop": ""},
-            {"stop": ["a" * 65]},
-            {"stop": "a\0b"},
-            {"stop": [1]},
-        ],
+        "settings", [{"temperature": -0.1}, {"top_k": [1, 2]}, {"seed": 0.5}, {"stop": ["a" * 65]}]
     )
-    def test_settings_that_the_zoo_refuses_are_refused(self, client, settings):
-        with pytest.raises(ValueError, match=next(iter(settings))):
-            check_settings(1, **settings)
-        with pytest.raises(ValueError, match=next(iter(settings))):
+    def test_settings_that_the_zoo_refuses_are_refused(self, client, fake, settings):
+        with pytest.raises(ValueError, match=f"`{next(iter(settings))}` must"):
             client("teller").generate(["a"], **settings)
+        assert fake.calls == []
 
     def test_settings_of_a_translator_that_are_none(self, client):
         with pytest.raises(ValueError, match=r"`length_penalty` must be a number\. Received: length_penalty='1'"):

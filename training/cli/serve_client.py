@@ -1,4 +1,4 @@
-"""The command that asks a server for what the other commands ask of a model in a folder."""
+"""The command that asks a model on a server, as the other commands ask a model in a folder."""
 
 from __future__ import annotations
 
@@ -28,14 +28,20 @@ from .shared import (
 @app.command("serve-client")
 def serve_client(
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="The server: host, host:port, or a URL; by default 8501, or 8500.")
+        str,
+        typer.Argument(
+            metavar="ADDRESS", help="The server: host, host:port, or a URL; the default port is 8501, of gRPC 8500."
+        ),
     ],
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name to the server.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name on the server.")],
     texts: Texts = None,
     file: TextFile = None,
     use_grpc: Annotated[bool, typer.Option("--grpc", help="Speak gRPC instead of REST.")] = False,
     signature: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What to call; default generate or serving_default, as it fits.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The signature to call; default generate or serving_default, whichever fits the model."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -43,14 +49,14 @@ def serve_client(
     ] = None,
     version: Annotated[int | None, typer.Option(metavar="N", help="The version; default the newest.")] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME", help="The version's label.")] = None,
-    status: Annotated[bool, typer.Option("--status", help="Tell the model's versions and signatures instead.")] = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The most that a request may take.")] = 30.0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts to send at once.")] = 32,
+    status: Annotated[bool, typer.Option("--status", help="Show the model's versions and signatures instead.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The longest that a request may take.")] = 30.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts to send in one request.")] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
-    """Ask a model on TensorFlow Serving: translate, go on with texts, score them, or call any signature.
+    """Ask a model on TensorFlow Serving: translate, continue or score texts, or call any signature.
 
-    Prints as `zoo translate`, `zoo generate` and `zoo score` do; what other signatures give as JSON, a text a line.
+    Prints what `zoo translate`, `zoo generate` and `zoo score` print; for other signatures a line of JSON a text.
     """
     with user_errors((ValueError, OSError, ModuleNotFoundError)):
         from zoo.serving import ServingClient
@@ -65,7 +71,7 @@ def serve_client(
             given, lines = _parsed(settings or []), read_lines(texts, file)
             kind = _kind(client.signatures(), signature)
             at_once = lines_at_once(texts, file, batch_size)
-            at_once = min(at_once, batch_size) if kind is _generated else at_once  # to show what there is
+            at_once = min(at_once, batch_size) if kind is _generated else at_once  # prints each batch as it comes
             done = 0
             for chunk in chunks(lines, at_once):
                 for line, row in kind(client, signature, chunk, batch_size, given):
@@ -75,7 +81,7 @@ def serve_client(
                     done += 1
 
 
-Rows = Iterator[tuple[str | None, dict]]  # of each text the line to print, None for the JSON, and what that is of
+Rows = Iterator[tuple[str | None, dict]]  # for each text the line to print, or None, and the content of the JSON
 
 
 def _kind(signatures: dict, name: str | None):
@@ -100,20 +106,20 @@ def _translated(client, name, texts, batch_size, settings) -> Rows:
     if settings and name == "serving_default":
         raise ValueError(f"serving_default takes no settings; leave out --signature. Received: {', '.join(settings)}")
     _check_names(settings, TRANSLATION_SETTINGS)
-    for each in client.translate(texts, batch_size, **settings):
-        yield one_line(each.text), {"source": each.source, "text": each.text, "score": each.score}
+    for result in client.translate(texts, batch_size, **settings):
+        yield one_line(result.text), {"source": result.source, "text": result.text, "score": result.score}
 
 
 def _generated(client, _, texts, batch_size, settings) -> Rows:
     from zoo.tasks.generation_settings import SETTINGS
 
     _check_names(settings, (*SETTINGS, "stop"))
-    found = client.generate(texts, batch_size=batch_size, **settings)
+    results = client.generate(texts, batch_size=batch_size, **settings)
     if "seed" in settings:  # the texts of the next chunk have the seeds that follow
         settings["seed"] += len(texts)
-    for each in found:
-        row = {"prompt": each.prompt, "text": each.text, "log_probability": each.log_probability, "tokens": each.tokens}
-        yield each.prompt + each.text, row
+    for result in results:
+        names = ("prompt", "text", "log_probability", "tokens")
+        yield result.prompt + result.text, {name: getattr(result, name) for name in names}
 
 
 def _called(client, name, texts, batch_size, settings) -> Rows:
@@ -132,7 +138,7 @@ def _called(client, name, texts, batch_size, settings) -> Rows:
 
 
 def _shown(text: str, found: dict) -> str | None:
-    """The line of a result, as `zoo translate` or `zoo score` has it; None if neither fits."""
+    """The line of a result as `zoo translate` or `zoo score` prints it; None if neither fits."""
     if found.keys() == {"text", "score"}:
         return one_line(found["text"])
     if found.keys() == {"log_probability", "tokens"}:
@@ -151,14 +157,14 @@ def _print_status(client, as_json: bool) -> None:
         shown = {name: dataclasses.asdict(each) for name, each in signatures.items()}
         typer.echo(json.dumps({"versions": [dataclasses.asdict(each) for each in versions], "signatures": shown}))
         return
-    for each in versions:
-        typer.echo("\t".join(filter(None, (f"version {each.version}", each.state, one_line(each.error)))))
-    for name, each in signatures.items():
-        typer.echo(f"{name}\t{', '.join(each.inputs)} -> {', '.join(each.outputs)}")
+    for version in versions:
+        typer.echo("\t".join(filter(None, (f"version {version.version}", version.state, one_line(version.error)))))
+    for name, signature in signatures.items():
+        typer.echo(f"{name}\t{', '.join(signature.inputs)} -> {', '.join(signature.outputs)}")
 
 
 def _parsed(settings: list[str]) -> dict[str, Any]:
-    """Names and values: numbers where they are, and `stop`, which may be repeated, as a list of texts."""
+    """Names and values: numbers as numbers, and `stop`, which may be repeated, as a list of texts."""
     parsed: dict[str, Any] = {}
     for each in settings:
         name, equals, value = each.partition("=")

@@ -24,6 +24,7 @@ from zoo.layers import (
     LearnedPositionalEmbedding,
     MaxoutReadout,
     MultiHeadAttention,
+    ReversibleEmbedding,
     RotaryEmbedding,
     SelfAttention,
     SimpleSelfAttention,
@@ -227,6 +228,11 @@ CASES = {
         lambda dtype: MultiHeadAttention(3, 4, dtype=dtype),
         multi_head,
         plain("x", "memory", value_mask=MEMORY, **SCORES),
+    ),
+    "ReversibleEmbedding": case(
+        lambda dtype: ReversibleEmbedding(7, D, dtype=dtype),
+        lambda oracles, weights, x, memory: [x @ weights["embeddings"].T],
+        plain("x", reverse=True),
     ),
     "RotaryEmbedding": case(lambda dtype: RotaryEmbedding(pairs="adjacent", dtype=dtype), rotary),
     "SelfAttention": case(

@@ -622,6 +622,27 @@ def test_blocks_are_taken_when_told(arrays, blocks):
     assert len(blocks) == 1
 
 
+@pytest.mark.parametrize("flash_attention", [None, True, False])
+def test_a_prompt_is_prefilled_in_blocks_as_the_call_is(arrays, blocks, monkeypatch, flash_attention):
+    monkeypatch.setattr(blockwise_attention, "BLOCK", 16)
+    monkeypatch.setattr(sdpa, "BLOCK", 16)
+    monkeypatch.setattr(sdpa, "LARGE", 1000)
+    x = arrays(x=(2, 40, 6)).x
+    arguments = dict(num_heads=4, key_dim=4, num_key_value_heads=2, sliding_window=30)
+    layer = randomized(x.shape, x.shape, flash_attention=flash_attention, **arguments)
+    expected = layer(x, x, use_causal_mask=True)
+    blocks.clear()
+    first, cache = layer.step(x[:, :21])
+    second, cache = layer.step(x[:, 21:39], cache)
+    assert len(blocks) == (0 if flash_attention is False else 2)
+    # The scores of one token are a row already.
+    last, _ = layer.step(x[:, 39:], cache)
+    assert len(blocks) == (0 if flash_attention is False else 2)
+    close(np.concatenate([first, second, last], 1), expected)
+    layer.attend(x, layer.project_memory(x))
+    assert len(blocks) == (0 if flash_attention is False else 3)
+
+
 def test_keras_setting_decides_where_the_layer_does_not(arrays, blocks, monkeypatch):
     x = arrays(query=QUERY, value=VALUE)
     monkeypatch.setattr(sdpa, "BLOCK", 2)
@@ -645,8 +666,17 @@ def test_weights_do_not_come_with_blocks(arrays):
     x = arrays(query=QUERY, value=VALUE)
     layer = randomized(QUERY, VALUE, flash_attention=True)
     message = r"`return_attention_scores` needs the whole matrix.*return_attention_scores=True, flash_attention=True"
-    with pytest.raises(ValueError, match=message):
-        layer(x.query, x.value, return_attention_scores=True)
+    for inputs in ((x.query, x.value), (keras.Input(QUERY[1:]), keras.Input(VALUE[1:]))):
+        with pytest.raises(ValueError, match=message):
+            layer(*inputs, return_attention_scores=True)
+
+
+def test_an_export_has_no_custom_gradients(tmp_path, caplog):
+    inputs = keras.Input((5, 6))
+    model = keras.Model(inputs, MultiHeadAttention(2, 3)(inputs, inputs))
+    model.export(tmp_path / "1", verbose=False)
+    tf.saved_model.load(tmp_path / "1")
+    assert "custom gradient" not in caplog.text
 
 
 def test_gradients_can_be_differentiated_but_in_blocks(arrays):
@@ -708,6 +738,13 @@ def test_dropout_drops_a_share_of_the_weights_and_scales_the_others():
     shares = np.array(output) * size
     np.testing.assert_allclose(np.unique(np.round(shares, 4)), [0, 1.3333])
     np.testing.assert_allclose(np.mean(shares == 0), 0.25, atol=0.02)
+
+
+def test_numbers_of_numpy_are_taken_and_saved_as_pythons():
+    layer = MultiHeadAttention(np.int64(4), np.int32(6), dropout=np.float32(0.25))
+    config = layer.get_config()
+    assert (config["num_heads"], config["key_dim"], config["dropout"]) == (4, 6, 0.25)
+    assert [type(config[name]) for name in ("num_heads", "key_dim", "dropout")] == [int, int, float]
 
 
 def test_dropout_of_zero_is_none(arrays):
@@ -884,6 +921,11 @@ def test_steps_of_unknown_sizes_in_a_graph(arrays):
         ({"num_heads": True}, "The argument `num_heads` must be a positive integer. Received: num_heads=True"),
         ({"key_dim": 2.0}, "The argument `key_dim` must be a positive integer. Received: key_dim=2.0"),
         ({"value_dim": 0}, "The argument `value_dim` must be a positive integer. Received: value_dim=0"),
+        (
+            {"rotary_embedding": True},
+            "`rotary_embedding` must be a layer that rotates heads, such as `RotaryEmbedding()`, or None. "
+            "Received: rotary_embedding=True",
+        ),
         ({"dropout": 1}, "`dropout` must be at least 0 and below 1. Received: dropout=1"),
         ({"sliding_window": 0}, "`sliding_window` must be a positive integer. Received: sliding_window=0"),
         ({"output_shape": 0}, "`output_shape` must be a positive integer. Received: output_shape=0"),

@@ -87,3 +87,80 @@ def test_a_subclassed_model_is_refused():
 
     with pytest.raises(ValueError, match=r"only supported for Sequential models or Functional models.*Own"):
         swap_attention(Own())
+
+
+class Biased(keras.layers.MultiHeadAttention):
+    """Keras' attention with less weight on later keys, as ALiBi has it."""
+
+    def _masked_softmax(self, scores, mask=None):
+        return super()._masked_softmax(scores - keras.ops.arange(scores.shape[-1], dtype=scores.dtype), mask)
+
+
+class Holding(keras.layers.Layer):
+    """A layer of one's own that holds attention."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = keras.layers.MultiHeadAttention(2, 3, name="held")
+
+    def call(self, x):
+        return self.attention(x, x)
+
+
+def test_only_keras_own_layers_are_exchanged_and_a_report_says_which(arrays, randomize):
+    x = arrays(x=(2, 5, 6)).x
+    inputs = keras.Input((5, 6))
+    hidden = keras.layers.MultiHeadAttention(2, 3, name="plain")(inputs, inputs)
+    inner = keras.Input((5, 6))
+    nested = keras.Model(inner, keras.layers.MultiHeadAttention(3, 2, name="inner")(inner, inner), name="nested")
+    hidden = Holding(name="holding")(Biased(2, 4, name="biased")(nested(hidden), hidden))
+    theirs = randomize(keras.Model(inputs, hidden))
+    ours, report = swap_attention(theirs, return_report=True)
+    assert report.exchanged == ("plain", "nested/inner")
+    assert report.left == {
+        "biased": "Biased is a subclass of Keras' layer and may compute something else",
+        "holding/held": "it is inside Holding, which is not a functional or sequential model",
+    }
+    assert type(ours.get_layer("biased")) is Biased and type(ours.get_layer("plain")) is MultiHeadAttention
+    expected = np.array(theirs(x))
+    np.testing.assert_allclose(ours(x), expected, rtol=0, atol=100 * 2**-24 * np.abs(expected).max())
+    with pytest.warns(
+        UserWarning, match=r"left 2 attention layers as they are\. biased: Biased is a subclass.*; holding"
+    ):
+        swap_attention(theirs)
+
+
+def test_wrapped_attention_is_left(randomize):
+    inputs = keras.Input((3, 5, 6))
+    inner = keras.Input((5, 6))
+    model = keras.Model(inner, keras.layers.MultiHeadAttention(2, 3, name="inner")(inner, inner), name="wrapped")
+    theirs = keras.Model(inputs, keras.layers.TimeDistributed(model, name="each")(inputs))
+    _, report = swap_attention(theirs, return_report=True)
+    assert report == (
+        (),
+        {"each/wrapped/inner": "it is inside TimeDistributed, which is not a functional or sequential model"},
+    )
+
+
+def test_lora_goes_along(arrays, randomize):
+    x = arrays(x=(2, 5, 6)).x
+    inputs = keras.Input((5, 6))
+    attention = keras.layers.MultiHeadAttention(2, 3, name="attention")
+    dense = keras.layers.Dense(4, name="dense")
+    theirs = keras.Model(inputs, dense(attention(inputs, inputs)))
+    attention.query_dense.enable_lora(2, lora_alpha=3)
+    attention.output_dense.enable_lora(1)
+    dense.enable_lora(3)
+    randomize(theirs)
+    ours = swap_attention(theirs)
+    assert [weight.shape for weight in ours.trainable_weights] == [weight.shape for weight in theirs.trainable_weights]
+    expected = np.array(theirs(x))
+    np.testing.assert_allclose(ours(x), expected, rtol=0, atol=100 * 2**-24 * np.abs(expected).max())
+
+
+def test_a_quantised_model_is_refused():
+    inputs = keras.Input((5, 8))
+    model = keras.Model(inputs, keras.layers.MultiHeadAttention(2, 4)(inputs, inputs))
+    model.quantize("int8")
+    with pytest.raises(ValueError, match=r"exchange its attention first, then quantise .* quantised layers"):
+        swap_attention(model)

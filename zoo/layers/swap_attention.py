@@ -1,44 +1,118 @@
 """Keras' attention layers exchanged for the zoo's in a model that is there already."""
 
+import warnings
+from typing import Any, NamedTuple
+
 import keras
 
 from zoo.layers.multi_head_attention import MultiHeadAttention
 
+_KERAS_LAYERS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 
-def swap_attention(model):
+
+class SwapReport(NamedTuple):
+    """What `swap_attention` did.
+
+    Attributes:
+        exchanged: the names of the layers that are the zoo's now; those of nested models as "nested/attention".
+        left: for each attention that stayed as it was, its name and the reason.
+    """
+
+    exchanged: tuple[str, ...]
+    left: dict[str, str]
+
+
+def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
     """The same model with the zoo's `MultiHeadAttention` in the place of Keras', weights included.
 
     `keras.layers.MultiHeadAttention` and `keras.layers.GroupQueryAttention` are exchanged, inside nested functional
-    and sequential models too. The new model computes what the old one did, but for queries with nothing to attend to;
-    see `MultiHeadAttention`. It is compiled if the old one is, with the same loss, metrics and settings of
-    the optimizer, whose own state begins anew.
+    and sequential models too. Two kinds are left as they are: subclasses of these layers, whose code may compute
+    something else, and attention inside other layers, such as `TimeDistributed` or custom ones. A warning names them,
+    unless the report is asked for. LoRA weights go along.
+
+    The new model computes what the old one did, except for queries with nothing to attend to; see
+    `MultiHeadAttention`. It is compiled if the old one is, with the same loss, metrics and settings of the optimizer,
+    whose own state begins anew.
 
     Args:
         model: a functional or sequential `keras.Model`, for instance from `keras.models.load_model`.
+        return_report: whether to return a `SwapReport` too.
 
     Returns:
-        A new model; the old one stays as it is.
+        A new model, and if asked for, the report; the old model stays as it is.
 
     Raises:
-        ValueError: a subclassed model, which Keras cannot clone.
+        ValueError: a subclassed model, which Keras cannot clone, or a quantised one.
 
     Example:
         >>> x = keras.Input((None, 16))
-        >>> theirs = keras.Model(x, keras.layers.MultiHeadAttention(2, 8)(x, x))
-        >>> ours = swap_attention(theirs)
-        >>> type(ours.layers[-1]).__module__
-        'zoo.layers.multi_head_attention'
+        >>> theirs = keras.Model(x, keras.layers.MultiHeadAttention(2, 8, name="attention")(x, x))
+        >>> ours, report = swap_attention(theirs, return_report=True)
+        >>> report
+        SwapReport(exchanged=('attention',), left={})
     """
-    new = keras.models.clone_model(model, clone_function=_exchanged, recursive=True)
+    quantised = [layer.name for layer in model._flatten_layers() if getattr(layer, "quantization_mode", None)]
+    if quantised:
+        raise ValueError(
+            "A quantised model cannot be cloned: exchange its attention first, then quantise the new model. "
+            f"Received: quantised layers {quantised}"
+        )
+    copies: list[tuple[keras.layers.Layer, keras.layers.Layer]] = []
+
+    def clone(layer):
+        copies.append((layer, _exchanged(layer)))
+        return copies[-1][1]
+
+    new = keras.models.clone_model(model, clone_function=clone, recursive=True)
+    for old, copy in copies:
+        if isinstance(old, keras.layers.Layer):  # and not an operation on tensors
+            _enable_lora(old, copy)
     new.set_weights(model.get_weights())
+    report = SwapReport(*_report(model))
+    if return_report:
+        return new, report
+    if report.left:
+        listed = "; ".join(f"{name}: {reason}" for name, reason in report.left.items())
+        warnings.warn(f"swap_attention left {len(report.left)} attention layers as they are. {listed}", stacklevel=2)
     return new
 
 
 def _exchanged(layer):
+    """A new layer without weights: the zoo's in the place of Keras' attention, else one of the same class."""
     config = layer.get_config()
-    if isinstance(layer, keras.layers.MultiHeadAttention):
-        return MultiHeadAttention.from_config(config)
-    if isinstance(layer, keras.layers.GroupQueryAttention):
+    if type(layer) not in _KERAS_LAYERS:
+        return layer.__class__.from_config(config)
+    if type(layer) is keras.layers.GroupQueryAttention:
         config["num_heads"], config["key_dim"] = config.pop("num_query_heads"), config.pop("head_dim")
-        return MultiHeadAttention.from_config(config)
-    return layer.__class__.from_config(config)
+    return MultiHeadAttention.from_config(config)
+
+
+def _enable_lora(old, new):
+    """LoRA where the old layer has it: the configuration of attention does not say so."""
+    copies = {layer.name: layer for layer in new._flatten_layers(include_self=False)}
+    for layer in old._flatten_layers(include_self=False):
+        if getattr(layer, "lora_enabled", False) and not copies[layer.name].lora_enabled:
+            copies[layer.name].enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
+
+
+def _report(model):
+    """The names of the attention layers that are exchanged, and by name the reasons why others are left."""
+    exchanged, left = [], {}
+
+    def visit(parent, prefix, inside):
+        for layer in parent._layers:
+            name, kind = f"{prefix}{layer.name}", type(layer)
+            if isinstance(layer, _KERAS_LAYERS):
+                if inside:
+                    left[name] = f"it is inside {inside}, which is not a functional or sequential model"
+                elif kind not in _KERAS_LAYERS:
+                    left[name] = f"{kind.__name__} is a subclass of Keras' layer and may compute something else"
+                else:
+                    exchanged.append(name)
+            else:
+                # Of models Keras clones the functional and the sequential ones layer by layer.
+                cloned = isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
+                visit(layer, f"{name}/", inside or ("" if cloned else kind.__name__))
+
+    visit(model, "", "")
+    return tuple(exchanged), left

@@ -1,8 +1,9 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.layers import AdditiveAttention, AttentionDecoder, DotProductAttention
+from zoo.layers import AdditiveAttention, AttentionDecoder, DotProductAttention, MaxoutReadout
 
 # B, T, S, and the widths of tokens, states and memory: all different.
 ROWS, LENGTH, SOURCE, WIDTH, UNITS, MEMORY = 3, 5, 4, 6, 7, 8
@@ -151,6 +152,59 @@ def test_forbidden_memory_is_without_effect_and_without_gradient(decoder, x, att
     np.testing.assert_array_equal(np.abs(tape.gradient(loss, memory)).max(-1) > 0, MASK)
 
 
+def with_mask(array, mask):
+    """The array as a layer before would return it, with a mask of Keras."""
+    tensor = tf.constant(array)
+    tensor._keras_mask = tf.constant(mask)
+    return tensor
+
+
+def test_masks_of_keras_are_taken(decoder, attention, x):
+    """The memory's as if it was given; at a masked input the states stay, as in Keras' own layers."""
+    inputs_mask = np.array([[True, True, False, True, False], [False, True, True, True, True], [True] * 5])
+    memory = with_mask(x.memory, MASK) if attention else x.memory
+    results = decoder(with_mask(x.inputs, inputs_mask), x.states, memory)
+    for result in results:
+        np.testing.assert_array_equal(result._keras_mask, inputs_mask)
+    for row, keep in enumerate(inputs_mask):
+        one = slice(row, row + 1)
+        states = [state[one] for state in x.states]
+        expected = decoder(x.inputs[one][:, keep], states, x.memory[one], MASK[one] if attention else None)
+        for result, other in zip(results, expected, strict=True):
+            np.testing.assert_allclose(np.array(result)[row, keep], other[0], atol=1e-6)
+    kept = np.array(results[0])
+    np.testing.assert_array_equal(kept[0, 2], kept[0, 1])
+    # A mask that is given replaces the one that the memory carries.
+    if attention:
+        given = decoder(x.inputs, x.states, with_mask(x.memory, ~MASK), MASK)
+        for result, other in zip(given, decoder(x.inputs, x.states, x.memory, MASK), strict=True):
+            np.testing.assert_array_equal(result, other)
+            assert not hasattr(result, "_keras_mask")
+
+
+@pytest.mark.parametrize("kind", ["gru"])
+def test_a_model_of_masked_embeddings_is_blind_to_padding(kind, randomize):
+    source, target = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    embedded = keras.layers.Embedding(9, 4, mask_zero=True)(source)
+    annotations = keras.layers.Bidirectional(keras.layers.GRU(3, return_sequences=True))(embedded)
+    first = keras.layers.Dense(UNITS)(keras.layers.GlobalAveragePooling1D()(annotations))
+    hidden = keras.layers.Embedding(9, WIDTH, mask_zero=True)(target)
+    states, contexts = AttentionDecoder(UNITS, AdditiveAttention(2), cell=kind)(hidden, [first], annotations)
+    readout = MaxoutReadout(5)([states, hidden, contexts])
+    model = randomize(keras.Model([source, target], keras.layers.Dense(9)(readout)))
+    sources, targets = np.array([[4, 5, 0, 0], [6, 7, 8, 3]]), np.array([[1, 4, 0], [1, 6, 7]])
+    outputs = model([sources, targets])
+    np.testing.assert_array_equal(outputs._keras_mask, targets != 0)
+    alone = model([sources[:1, :2], targets[:1, :2]])
+    np.testing.assert_allclose(outputs[:1, :2], alone, atol=1e-6)
+    # Padding is not counted in the loss.
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"))
+    other = np.where(targets == 0, 5, targets)
+    assert model.evaluate([sources, targets], targets, verbose=0) == model.evaluate(
+        [sources, targets], other, verbose=0
+    )
+
+
 @pytest.mark.parametrize("attention", [None])
 def test_a_fixed_context_is_the_memory_at_every_step(decoder, x, attention):
     _, contexts = decoder(x.inputs, x.states, x.memory)
@@ -273,3 +327,11 @@ def test_gradients_are_those_of_finite_differences(kind, attention, step, tolera
 def test_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
         AttentionDecoder(**arguments)
+
+
+@pytest.mark.parametrize("states", ["one tensor", "too many", "too wide"])
+def test_refuses_initial_states_that_do_not_fit(decoder, kind, x, states):
+    wrong = {"one tensor": x.hidden, "too many": [*x.states, x.hidden], "too wide": [x.memory[..., :1]] * len(x.states)}
+    message = f"must be a list of tensors .B, 7., one for each of the {kind} cell's states: hidden"
+    with pytest.raises(ValueError, match=message):
+        decoder(x.inputs, wrong[states], x.memory)

@@ -111,6 +111,38 @@ def test_no_gradient_reaches_padding_and_some_reaches_every_token(encoder, input
     np.testing.assert_array_equal(reached, MASK)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_padding_may_stand_anywhere(encoder, inputs, training):
+    mask = np.array([[0, 1, 1, 0], [0, 0, 0, 1], [0] * 4, [1, 0, 1, 1], [0, 1, 0, 1], [1] * 4], bool)
+    lengths = mask.sum(1)
+    compact = np.stack([np.concatenate([row[keep], row[~keep]]) for row, keep in zip(inputs, mask, strict=True)])
+    with tf.GradientTape(persistent=True) as tape:
+        here, there = tf.constant(inputs), tf.constant(compact)
+        tape.watch([here, there])
+        results = encoder(here, mask, training=training)
+        expected = encoder(there, np.arange(4) < lengths[:, None], training=training)
+        losses = [sum(tf.reduce_sum(part**2) for part in parts) for parts in (results, expected)]
+    gradients = [np.array(tape.gradient(*pair)) for pair in zip(losses, (here, there), strict=True)]
+    for result, one in zip((results[0], gradients[0]), (expected[0], gradients[1]), strict=True):
+        for row, other, keep in zip(np.array(result), np.array(one), mask, strict=True):
+            np.testing.assert_allclose(row[keep], other[: keep.sum()], atol=1e-6)
+            assert not row[~keep].any()
+    for result, one in zip(results[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(result, one, atol=1e-6)
+
+
+def test_the_mask_of_an_embedding_is_taken_and_goes_on_with_the_annotations(encoder):
+    ids = np.array([[0, 1, 2], [3, 0, 0]])
+    embedded = keras.layers.Embedding(4, WIDTH, mask_zero=True)(ids)
+    results = encoder(embedded)
+    for result, expected in zip(results, encoder(np.array(embedded), ids != 0), strict=True):
+        np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(results[0]._keras_mask, ids != 0)
+    assert not any(hasattr(result, "_keras_mask") for result in results[1:])
+    # Without any mask all positions are tokens.
+    np.testing.assert_array_equal(encoder(np.array(embedded))[0], encoder(np.array(embedded), np.ones((2, 3), bool))[0])
+
+
 @pytest.mark.parametrize(("kind", "gates"), [("gru", 3), ("lstm", 4)])
 def test_layer_check(layer_check, inputs, kind, gates):
     bias = (2, gates * 5) if kind == "gru" else (gates * 5,)
@@ -121,6 +153,7 @@ def test_layer_check(layer_check, inputs, kind, gates):
         {"inputs": inputs, "mask": MASK},
         weights={f"{way}_cell/{name}": shape for way in ("forward", "backward") for name, shape in shapes.items()},
         outputs=[(6, 4, 10), (6, 5), (6, 5)],
+        mask_goes_on=True,
     )
 
 

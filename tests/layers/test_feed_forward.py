@@ -1,3 +1,5 @@
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -85,6 +87,22 @@ def test_layer_check(layer_check, arrays, activation, use_bias):
     )
 
 
+@keras.saving.register_keras_serializable(package="tests")
+def squared_relu(x):
+    return keras.ops.square(keras.ops.relu(x))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid", keras.ops.tanh, squared_relu, keras.activations.elu])
+def test_takes_any_activation_of_keras_and_functions(arrays, make, activation):
+    layer, x = make(activation=activation), arrays(x=(2, 3, 5)).x
+    function = keras.activations.get(activation)
+    expected = layer.output_projection(function(layer.input_projection(x)))
+    np.testing.assert_allclose(layer(x), expected, atol=1e-6)
+    if activation is not keras.ops.tanh:  # which Keras does not serialise
+        again = FeedForward.from_config(json.loads(json.dumps(layer.get_config())))
+        assert again.activation == layer.activation
+
+
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
 def test_keras_dense_layers_give_the_same(arrays, make, activation):
     x, layer = arrays(x=SHAPE).x, make(activation)
@@ -140,9 +158,9 @@ def test_a_mask_goes_on(make):
     [
         ({"units": 0}, r"^`units` must be a positive integer\. Received: units=0$"),
         (
-            {"units": 2, "activation": "tanh"},
-            r"^`activation` must be one of 'relu', 'gelu', 'gelu_tanh', 'silu', 'swiglu', 'geglu'\. "
-            r"Received: activation='tanh'$",
+            {"units": 2, "activation": "gelu_fast"},
+            r"^`activation` must be one of 'gelu', 'gelu_tanh', 'silu', 'swiglu', 'geglu', a name of "
+            r"`keras\.activations`, .* or a function\. Received: activation='gelu_fast'$",
         ),
         ({"units": 2, "dropout": 1}, r"^`dropout` must be at least 0 and below 1\. Received: dropout=1$"),
     ],

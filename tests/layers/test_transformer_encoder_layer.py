@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.layers import MultiHeadAttention, RotaryEmbedding, TransformerEncoderLayer
+from zoo.layers import MultiHeadAttention, RotaryEmbedding, TransformerDecoderLayer, TransformerEncoderLayer
 
 # B, T, D, H and the feed-forward network's width: all different.
 SHAPE, HEADS, UNITS = (3, 5, 8), 2, 7
@@ -327,6 +327,27 @@ def test_the_mask_of_an_embedding_is_taken_and_goes_on(make, norm_first):
     np.testing.assert_array_equal(outputs._keras_mask, ~MASK)
 
 
+@pytest.mark.parametrize("layer_class", [TransformerEncoderLayer, TransformerDecoderLayer])
+def test_a_mask_of_pairs_is_combined_with_that_of_an_embedding(layer_class, arrays, randomize, numpy_transformer):
+    """Of a decoder also with causality. It does not go on."""
+    x, pairs = arrays(x=SHAPE).x, np.random.default_rng(0).random((3, 5, 5)) > 0.4
+    causal = {"cross_attention": False} if layer_class is TransformerDecoderLayer else {}
+    layer, name = layer_class(**SIZES, **causal), "inputs_mask" if causal else "mask"
+    layer.build(SHAPE)
+    randomize(layer)
+    compute = numpy_transformer.decoder if causal else numpy_transformer.encoder
+    weights = numpy_transformer.weights(layer)
+    for attached, allowed in ((None, pairs), (MASK, pairs & MASK[:, None])):
+        inputs = tf.constant(x)
+        if attached is not None:
+            inputs._keras_mask = tf.constant(attached)
+        outputs = layer(inputs, **{name: pairs})
+        expected = [compute(x[b], weights, {}, mask=allowed[b])[0] for b in range(3)]
+        np.testing.assert_allclose(outputs, expected, atol=2e-5)
+        goes_on = getattr(outputs, "_keras_mask", None)
+        assert goes_on is None if attached is None else np.array_equal(goes_on, attached)
+
+
 def test_symbolic_shapes_and_types():
     layer = TransformerEncoderLayer(**SIZES, dtype="float64")
     outputs, weights = layer(keras.Input((None, 8)), return_attention_scores=True)
@@ -416,7 +437,7 @@ def test_learns_in_a_model_with_padding():
         ({"num_heads": 0}, r"^`num_heads` must be a positive integer\. Received: num_heads=0$"),
         ({"feed_forward_units": 1.5}, r"^`feed_forward_units` must be a positive integer\."),
         *(({rate: 1.0}, rf"^`{rate}` must be at least 0 and below 1\. Received: {rate}=1\.0$") for rate in RATES),
-        ({"activation": "tanh"}, r"^`activation` must be one of 'relu', .*Received: activation='tanh'$"),
+        ({"activation": "tan"}, r"^`activation` must be one of 'gelu', .*Received: activation='tan'$"),
         (
             {"normalization": "batch"},
             r"^`normalization` must be one of 'layer', 'rms'\. Received: normalization='batch'$",

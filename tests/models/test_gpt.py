@@ -243,7 +243,7 @@ def test_lower_precision(model, policy, precision):
         ({"num_key_value_heads": 4}, r"num_key_value_heads"),
         ({"dropout": 1.0}, r"^`dropout` must be at least 0 and below 1\. Received: dropout=1\.0$"),
         ({"positions": "sinusoidal"}, r"^`positions` must be one of 'learned', 'rotary'\."),
-        ({"activation": "tanh"}, r"^`activation` must be one of 'relu', .*Received: activation='tanh'$"),
+        ({"activation": "tan"}, r"^`activation` must be one of 'gelu', .*Received: activation='tan'$"),
         ({"normalization": "batch"}, r"^`normalization` must be one of 'layer', 'rms'\."),
     ],
 )

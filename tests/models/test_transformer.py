@@ -299,7 +299,7 @@ def test_lower_precision(model, policy, precision):
         ({"dropout": 1.0}, r"^`dropout` must be at least 0 and below 1\. Received: dropout=1\.0$"),
         ({"positions": "sine"}, r"^`positions` must be one of 'sinusoidal', 'learned', 'rotary'\."),
         ({"positions": "learned"}, r"^`positions='learned'` needs `max_length`\."),
-        ({"activation": "tanh"}, r"^`activation` must be one of 'relu', .*Received: activation='tanh'$"),
+        ({"activation": "tan"}, r"^`activation` must be one of 'gelu', .*Received: activation='tan'$"),
         ({"normalization": "batch"}, r"^`normalization` must be one of 'layer', 'rms'\."),
         ({"tied_embeddings": "source"}, r"^`tied_embeddings` must be one of 'none', 'target', 'all'\."),
         (

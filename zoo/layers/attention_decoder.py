@@ -38,10 +38,12 @@ class AttentionDecoder(keras.layers.Layer):
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
-        inputs: the embedded previous tokens `(B, T, E)`.
-        initial_states: the cell's states, one for a GRU and two for an LSTM, each `(B, units)`.
+        inputs: the embedded previous tokens `(B, T, E)`. A mask that Keras attached to them goes on with the outputs,
+            and the states stay as they are where it is False, as in Keras' own recurrent layers.
+        initial_states: list of the cell's states, one for a GRU and two for an LSTM, each `(B, units)`.
         memory: the annotations `(B, S, D)`; without attention the thought vector `(B, D)`.
-        mask: boolean `(B, S)`, True where the memory may be attended to; not used without attention.
+        mask: boolean `(B, S)`, True where the memory may be attended to; None takes the mask that Keras attached to the
+            memory, or allows all. Not used without attention.
         return_attention_scores: whether to return the weights too.
 
     Returns:
@@ -50,14 +52,15 @@ class AttentionDecoder(keras.layers.Layer):
         If asked for, the attention weights `(B, T, S)` in float32.
 
     Raises:
-        ValueError: `units` is not a positive integer, `attention` is not such a layer, there is no such cell, or
-            `conditional` without attention.
+        ValueError: `units` is not a positive integer, `attention` is not such a layer, there is no such cell,
+            `conditional` without attention, or initial states that do not fit the cell.
 
     References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1406.1078, https://arxiv.org/abs/1703.04357
     """
 
     def __init__(self, units, attention=None, cell="gru", conditional=False, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.units = check_positive("units", units)
         if attention is not None and not isinstance(attention, ScoredAttention):
             raise ValueError(
@@ -87,7 +90,7 @@ class AttentionDecoder(keras.layers.Layer):
             self.attention.build((None, None, self.units), memory_shape)
 
     def prepare(self, memory, mask=None):
-        """What of the memory every step needs, computed once a sentence.
+        """What of the memory every step needs, computed once a source.
 
         Args:
             memory: as in the call.
@@ -116,11 +119,12 @@ class AttentionDecoder(keras.layers.Layer):
         def flat(tensor):
             return ops.reshape(tensor, (-1, tensor.shape[-1]))
 
-        projected = self.recurrent_cell.project(flat(inputs), self._token_columns) + self.recurrent_cell.input_bias
-        states = tuple(flat(state) for state in states)
+        projected = self.recurrent_cell.project(flat(inputs), self._token_columns)  # (B K, G)
+        projected = projected + self.recurrent_cell.input_bias
+        states = tuple(flat(state) for state in states)  # of (B K, units)
         if self.attention is None:
-            context, weights = ops.repeat(ops.expand_dims(prepared["context"], 1), rows[1], axis=1), None
-            projected = projected + ops.repeat(prepared["projected_context"], rows[1], axis=0)
+            context, weights = ops.repeat(prepared["context"][:, None], rows[1], axis=1), None  # (B, K, D)
+            projected = projected + ops.repeat(prepared["projected_context"], rows[1], axis=0)  # (B K, G)
             states = self.recurrent_cell.step(projected, states)
         else:
             states, context, weights = self._attend_and_step(projected, states, prepared, rows[1])
@@ -130,9 +134,9 @@ class AttentionDecoder(keras.layers.Layer):
         """Projected tokens and states `(B K, ...)` -> new states, the context `(B, K, D)`, the weights `(B, K, S)`."""
         if self.conditional:
             states = self.recurrent_cell.step(projected, states)
-        query = ops.reshape(states[0], (-1, hypotheses, self.units))
+        query = ops.reshape(states[0], (-1, hypotheses, self.units))  # (B, K, units)
         context, weights = self.attention.attend(query, prepared["key"], prepared["value"], prepared["mask"])
-        flat = ops.reshape(context, (-1, context.shape[-1]))
+        flat = ops.reshape(context, (-1, context.shape[-1]))  # (B K, D)
         if self.conditional:
             projected = self.context_cell.project(flat) + self.context_cell.input_bias
             return self.context_cell.step(projected, states), context, weights
@@ -140,12 +144,15 @@ class AttentionDecoder(keras.layers.Layer):
         return self.recurrent_cell.step(projected, states), context, weights
 
     def call(self, inputs, initial_states, memory, mask=None, return_attention_scores=False):
-        """Teacher forcing: all steps, given the right previous tokens; see the class."""
-        self._check_scores(return_attention_scores)
+        """Teacher forcing: all steps, given the correct previous tokens; see the class."""
+        self._check_call(initial_states, return_attention_scores)
+        inputs_mask = getattr(inputs, "_keras_mask", None)  # (B, T)
+        mask = getattr(memory, "_keras_mask", None) if mask is None else mask  # (B, S)
         prepared = self.prepare(memory, mask)
-        projected = self.recurrent_cell.project(inputs, self._token_columns) + self.recurrent_cell.input_bias
+        projected = self.recurrent_cell.project(inputs, self._token_columns)  # (B, T, G)
+        projected = projected + self.recurrent_cell.input_bias
         if self.attention is None:
-            return self._fixed_context(projected, initial_states, prepared, ops.shape(inputs)[1])
+            return self._fixed_context(projected, initial_states, prepared, ops.shape(inputs)[1], inputs_mask)
 
         def step(projected, states):
             states, context, weights = self._attend_and_step(projected, states, prepared, 1)
@@ -155,28 +162,30 @@ class AttentionDecoder(keras.layers.Layer):
             return ops.concatenate(outputs, axis=-1), list(states)
 
         width = self.units + memory.shape[-1]
-        outputs = recur(step, projected, initial_states, width, self.compute_dtype)
+        outputs = recur(step, projected, initial_states, width, self.compute_dtype, inputs_mask)  # (B, T, *)
         results = outputs[..., : self.units], outputs[..., self.units : width]
         return (*results, ops.cast(outputs[..., width:], "float32")) if return_attention_scores else results
 
-    def _fixed_context(self, projected, initial_states, prepared, length):
+    def _fixed_context(self, projected, initial_states, prepared, length, inputs_mask):
         """All steps with the same context, whose projection leaves the loop."""
 
         def step(projected, states):
             states = self.recurrent_cell.step(projected, states)
             return states[0], list(states)
 
-        projected = projected + ops.expand_dims(prepared["projected_context"], 1)
-        states = recur(step, projected, initial_states, self.units, self.compute_dtype)
-        return states, ops.repeat(ops.expand_dims(prepared["context"], 1), length, axis=1)
+        projected = projected + prepared["projected_context"][:, None]
+        states = recur(step, projected, initial_states, self.units, self.compute_dtype, inputs_mask)  # (B, T, units)
+        return states, ops.repeat(prepared["context"][:, None], length, axis=1)
 
-    def compute_mask(self, *args, **kwargs):
-        """None: masks go to each layer that needs one as tensors, never attached to other tensors."""
-        return None
+    def compute_mask(self, inputs, previous_mask=None):
+        """The mask of the inputs, for the states and the contexts."""
+        # Keras passes the argument `mask`, the memory's, as `previous_mask`.
+        mask = getattr(inputs, "_keras_mask", None)
+        return mask, mask
 
     def compute_output_spec(self, inputs, initial_states, memory, mask=None, return_attention_scores=False):
         """The symbolic states and contexts, and the weights if asked for."""
-        self._check_scores(return_attention_scores)
+        self._check_call(initial_states, return_attention_scores)
         specs = [
             keras.KerasTensor((*inputs.shape[:-1], width), dtype=self.compute_dtype)
             for width in (self.units, memory.shape[-1])
@@ -185,7 +194,15 @@ class AttentionDecoder(keras.layers.Layer):
             specs.append(keras.KerasTensor((*inputs.shape[:-1], memory.shape[1]), dtype="float32"))
         return tuple(specs)
 
-    def _check_scores(self, return_attention_scores):
+    def _check_call(self, initial_states, return_attention_scores):
+        names = self.recurrent_cell.states
+        states = initial_states if isinstance(initial_states, (list, tuple)) else [initial_states]
+        shapes = [tuple(state.shape) for state in states]
+        if len(states) != len(names) or initial_states is states[0] or any(s[1:] != (self.units,) for s in shapes):
+            raise ValueError(
+                f"`initial_states` must be a list of tensors (B, {self.units}), one for each of the {self.cell} cell's "
+                f"states: {', '.join(names)}. Received: shapes {shapes}"
+            )
         if return_attention_scores and self.attention is None:
             raise ValueError("`return_attention_scores` needs attention; this decoder has a fixed context.")
 

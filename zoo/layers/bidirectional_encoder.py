@@ -1,5 +1,7 @@
 """The recurrent encoder that reads a sentence both ways: Bahdanau, Cho and Bengio 2014, section 3.2."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -13,8 +15,7 @@ class BidirectionalEncoder(keras.layers.Layer):
     """Annotates each token with the states of one cell reading forwards and one reading backwards.
 
     The annotation of token j is [forward state after token j; backward state after token j, coming from the end].
-    Each row is reversed within its own length, so that both readings start at a real token and padding, which
-    comes last for both, has nothing left to influence. One loop steps both cells.
+    Padding may stand anywhere in a row and changes nothing. One loop steps both cells.
 
     Axes: B batch, S length, D input width.
 
@@ -25,13 +26,14 @@ class BidirectionalEncoder(keras.layers.Layer):
 
     Call arguments:
         inputs: `(B, S, D)`.
-        mask: boolean `(B, S)`, True for tokens and False for padding, which must follow the tokens.
+        mask: boolean `(B, S)`, True for tokens and False for padding. None takes the mask that Keras attached to the
+            inputs, or all positions as tokens.
 
     Returns:
         annotations: `(B, S, 2 units)`, zero at padding.
         forward: `(B, units)`, the forward cell's hidden state after the last token.
         backward: `(B, units)`, the backward cell's hidden state after the first token.
-        In a row without any token all three are zero.
+        In a row without any token all three are zero. The mask goes on with the annotations.
 
     Example:
         >>> import numpy as np
@@ -43,8 +45,9 @@ class BidirectionalEncoder(keras.layers.Layer):
     Reference: https://arxiv.org/abs/1409.0473
     """
 
-    def __init__(self, units, cell="gru", **kwargs):
+    def __init__(self, units: int, cell: str = "gru", **kwargs: Any):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.units = check_positive("units", units)
         self.cell = cell
         self.forward_cell = make_cell(cell, units, dtype=self.dtype_policy, name="forward_cell")
@@ -55,78 +58,82 @@ class BidirectionalEncoder(keras.layers.Layer):
         for cell in (self.forward_cell, self.backward_cell):
             cell.build((None, inputs_shape[-1]))
 
-    def call(self, inputs, mask, training=None):
+    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> tuple[Any, Any, Any]:
         """Reads the inputs both ways; see the class."""
-        partners = _mirror(mask)
-        forward = self.forward_cell.project(inputs) + self.forward_cell.input_bias
-        backward = self.backward_cell.project(_reverse(inputs, partners, training)) + self.backward_cell.input_bias
-        kept = len(self.forward_cell.states)
+        if mask is None:
+            mask = ops.ones(ops.shape(inputs)[:2], "bool")
+        # Tokens first, so that padding comes last for both cells, where it has nothing left to influence.
+        forward_order, backward_order = _orders(mask)  # (B, S)
+        forward = self.forward_cell.project(_permute(inputs, forward_order, training))  # (B, S, G)
+        backward = self.backward_cell.project(_permute(inputs, backward_order, training))  # (B, S, G)
+        forward, backward = forward + self.forward_cell.input_bias, backward + self.backward_cell.input_bias
+        number = len(self.forward_cell.states)
 
         def step(projected, states):
             x_forward, x_backward = ops.split(projected, 2, axis=-1)
-            new_forward = self.forward_cell.step(x_forward, states[:kept])
-            new_backward = self.backward_cell.step(x_backward, states[kept:])
+            new_forward = self.forward_cell.step(x_forward, states[:number])
+            new_backward = self.backward_cell.step(x_backward, states[number:])
             return ops.concatenate([new_forward[0], new_backward[0]], axis=-1), [*new_forward, *new_backward]
 
         zeros = ops.zeros((ops.shape(inputs)[0], self.units), dtype=self.compute_dtype)
         states = recur(
             step,
-            ops.concatenate([forward, backward], axis=-1),
-            (zeros,) * (2 * kept),
+            ops.concatenate([forward, backward], axis=-1),  # (B, S, 2 G)
+            (zeros,) * (2 * number),
             2 * self.units,
             self.compute_dtype,
-        )
-        states = states * ops.cast(ops.expand_dims(mask, -1), states.dtype)
-        forward, backward = ops.split(states, 2, axis=-1)
-        last = _one_hot_last(mask, self.compute_dtype)  # (B, 1, S)
-        annotations = ops.concatenate([forward, _reverse(backward, partners, training)], axis=-1)
-        return annotations, ops.squeeze(ops.matmul(last, forward), 1), ops.squeeze(ops.matmul(last, backward), 1)
+        )  # (B, S, 2 units), in the order of reading
+        lengths = ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)  # (B, 1)
+        places = ops.arange(ops.shape(mask)[1])[None]  # (1, S)
+        states = states * ops.cast(places < lengths, states.dtype)[..., None]
+        is_last = ops.cast(places == lengths - 1, states.dtype)[:, None]  # (B, 1, S)
+        last = ops.squeeze(ops.matmul(is_last, states), 1)  # (B, 2 units)
+        forward, backward = ops.split(states, 2, axis=-1)  # (B, S, units)
+        annotations = [
+            _permute(forward, ops.argsort(forward_order, axis=1), training),
+            _permute(backward, ops.argsort(backward_order, axis=1), training),
+        ]
+        return (ops.concatenate(annotations, axis=-1), *ops.split(last, 2, axis=-1))
 
-    def compute_mask(self, *args, **kwargs):
-        """None: masks go to each layer that needs one as tensors, never attached to other tensors."""
-        return None
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> tuple[Any, None, None]:
+        """The mask, for the annotations alone."""
+        return previous_mask, None, None
 
-    def compute_output_shape(self, inputs_shape, mask_shape=None):
+    def compute_output_shape(self, inputs_shape: tuple, mask_shape: tuple | None = None) -> tuple:
         """Shapes of the annotations and of the two last states."""
         last = (inputs_shape[0], self.units)
         return (*inputs_shape[:-1], 2 * self.units), last, last
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "units": self.units, "cell": self.cell}
 
 
-def _positions_and_lengths(mask):
-    """Positions `(1, S)` and the number of tokens of each row `(B, 1)`."""
-    return ops.expand_dims(ops.arange(ops.shape(mask)[1]), 0), ops.sum(ops.cast(mask, "int32"), 1, keepdims=True)
+def _orders(mask):
+    """The positions of the tokens from the first to the last, and from the last to the first, padding behind them.
+
+    Both are permutations `(B, S)` of the positions of each row.
+    """
+    places = ops.arange(ops.shape(mask)[1])[None]  # (1, S)
+    behind = ops.shape(mask)[1] * ops.cast(ops.logical_not(mask), "int32")  # (B, S)
+    return ops.argsort(behind + places, axis=1), ops.argsort(behind - places, axis=1)
 
 
-def _mirror(mask):
-    """For each position the one it changes places with when each row is reversed within its length, `(B, S, 1)`."""
-    positions, lengths = _positions_and_lengths(mask)
-    return ops.expand_dims(ops.where(positions < lengths, lengths - 1 - positions, positions), -1)
+def _permute(tensor, order, training):
+    """The rows of `(B, S, D)` in another order `(B, S)`.
 
-
-def _reverse(tensor, partners, training):
-    """Each row `(B, S, D)` reversed within its length.
-
-    The gradient of a gather is a scatter, which is slow; the gradient of an exchange is the same exchange. Out of
-    training it is left to autodiff, so that an export holds no custom gradient.
+    The gradient of a gather is a scatter, which is slow. That of a permutation is the inverse permutation, another
+    gather. Out of training it is left to autodiff, so that an export holds no custom gradient.
     """
     if not training:
-        return ops.take_along_axis(tensor, partners, axis=1)
+        return ops.take_along_axis(tensor, order[..., None], axis=1)
 
     @ops.custom_gradient
-    def exchange(tensor):
+    def permuted(tensor):
         def gradient(*args, upstream=None):
-            return ops.take_along_axis(args[0] if upstream is None else upstream, partners, axis=1)
+            grad_output = args[0] if upstream is None else upstream
+            return ops.take_along_axis(grad_output, ops.argsort(order, axis=1)[..., None], axis=1)
 
-        return ops.take_along_axis(tensor, partners, axis=1), gradient
+        return ops.take_along_axis(tensor, order[..., None], axis=1), gradient
 
-    return exchange(tensor)
-
-
-def _one_hot_last(mask, dtype):
-    """A one at each row's last token `(B, 1, S)`."""
-    positions, lengths = _positions_and_lengths(mask)
-    return ops.expand_dims(ops.cast(positions == lengths - 1, dtype), 1)
+    return permuted(tensor)

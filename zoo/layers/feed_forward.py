@@ -1,18 +1,22 @@
 """The position-wise feed-forward network: Vaswani et al. 2017, section 3.3."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
-from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.checks import check_positive, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.projection import Projection
 
 
 def _silu(x):
+    # Without the custom gradient of TensorFlow's, which an export cannot keep.
     return x * keras.ops.sigmoid(x)
 
 
-ACTIVATIONS = {
-    "relu": keras.ops.relu,
+# What Keras does not have, or names otherwise; all other names are those of `keras.activations`.
+_ACTIVATIONS = {
     "gelu": lambda x: keras.ops.gelu(x, approximate=False),
     "gelu_tanh": lambda x: keras.ops.gelu(x, approximate=True),
     "silu": _silu,
@@ -22,9 +26,34 @@ ACTIVATIONS = {
 GATED = ("swiglu", "geglu")
 
 
+def check_activation(activation: str | Callable | dict) -> str | Callable:
+    """The activation as `FeedForward` takes it: a name as it is, anything else as `keras.activations.get` makes it.
+
+    Raises:
+        ValueError: there is no such activation.
+    """
+    if not isinstance(activation, str):
+        return keras.activations.get(activation)
+    if activation not in _ACTIVATIONS:
+        try:
+            keras.activations.get(activation)
+        except ValueError:
+            names = ", ".join(map(repr, _ACTIVATIONS))
+            raise ValueError(
+                f"`activation` must be one of {names}, a name of `keras.activations`, such as 'relu' or 'tanh', or a "
+                f"function. Received: activation={activation!r}"
+            ) from None
+    return activation
+
+
+def serialized_activation(activation: str | Callable) -> Any:
+    """What `get_config` holds of an activation, from which `check_activation` makes it again."""
+    return activation if isinstance(activation, str) else keras.saving.serialize_keras_object(activation)
+
+
 @keras.saving.register_keras_serializable(package="zoo")
 class FeedForward(keras.layers.Layer):
-    """Two dense layers at each position for itself, wider in between.
+    """Two dense layers, independently per position, with a wider hidden layer between them.
 
         relu, gelu, ...:  y = dropout(f(x W_1 + b_1)) W_2 + b_2                     (equation 2 of Vaswani et al. 2017)
         swiglu, geglu:    y = dropout(f(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2       (Shazeer 2020)
@@ -32,10 +61,10 @@ class FeedForward(keras.layers.Layer):
     Axes: B batch, T length, D width.
 
     Args:
-        units: width in between.
-        activation: f, one of "relu", "gelu" (exact), "gelu_tanh" (the approximation of GPT-2), "silu", "swiglu"
-            (silu with a gate) and "geglu" (gelu with a gate).
-        dropout: the share of features in between that is dropped in training.
+        units: width of the hidden layer.
+        activation: f: "relu", "gelu" (exact), "gelu_tanh" (the approximation of GPT-2), "silu", "swiglu" (silu with a
+            gate), "geglu" (gelu with a gate), any other name of `keras.activations`, or a function.
+        dropout: the share of hidden features that is dropped in training.
         use_bias: whether the dense layers have biases.
         kernel_initializer: of W_1, W_2 and W_3.
         seed: of the dropout.
@@ -58,18 +87,18 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(
         self,
-        units,
-        activation="relu",
-        dropout=0.0,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        seed=None,
-        **kwargs,
+        units: int,
+        activation: str | Callable = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.units = check_positive("units", units)
-        self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
+        self.activation = check_activation(activation)
         self.dropout = check_rate("dropout", dropout)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -90,16 +119,18 @@ class FeedForward(keras.layers.Layer):
         projection.build(inputs_shape)
         return projection
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Both layers; see the class."""
-        activation = ACTIVATIONS[self.activation]
-        if training and activation is _silu:
-            # TensorFlow's saves less memory by a custom gradient, which an export cannot keep.
-            activation = keras.ops.silu
+        if training and self.activation in ("silu", "swiglu"):
+            activation = keras.ops.silu  # with TensorFlow's custom gradient, which keeps fewer tensors
+        elif isinstance(self.activation, str):
+            activation = _ACTIVATIONS.get(self.activation) or keras.activations.get(self.activation)
+        else:
+            activation = self.activation
         hidden = activation(self.input_projection(inputs))  # (B, T, units)
         if self.activation in GATED:
             hidden = hidden * self.gate_projection(inputs)
-        return self.output_projection(self._dropout_layer(hidden, training=training))
+        return self.output_projection(self._dropout_layer(hidden, training=training))  # (B, T, D)
 
     def compute_output_shape(self, inputs_shape):
         """The inputs' shape."""
@@ -110,7 +141,7 @@ class FeedForward(keras.layers.Layer):
         return {
             **super().get_config(),
             "units": self.units,
-            "activation": self.activation,
+            "activation": serialized_activation(self.activation),
             "dropout": self.dropout,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -1,5 +1,7 @@
 """The maxout layer before the output: Bahdanau, Cho and Bengio 2014, appendix A.2.2."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -38,6 +40,7 @@ class MaxoutReadout(keras.layers.Layer):
 
     def __init__(self, units, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.units = check_positive("units", units)
         self.dropout = check_rate("dropout", dropout)
         self.dense = keras.layers.Dense(2 * units, dtype=self.dtype_policy, name="dense")
@@ -50,8 +53,13 @@ class MaxoutReadout(keras.layers.Layer):
     def call(self, inputs, training=False):
         """Concatenate, project, take the larger of each pair."""
         projected = self.dense(ops.concatenate(inputs, axis=-1))  # (B, T, 2 units)
-        shape = (*ops.shape(projected)[:2], self.units, 2)
-        return self.dropout_layer(ops.max(ops.reshape(projected, shape), axis=-1), training=training)
+        pairs = ops.reshape(projected, (*ops.shape(projected)[:2], self.units, 2))  # (B, T, units, 2)
+        return self.dropout_layer(ops.max(pairs, axis=-1), training=training)  # (B, T, units)
+
+    def compute_mask(self, inputs: list, previous_mask: Any = None) -> Any:
+        """The first mask that an input has."""
+        masks = [getattr(each, "_keras_mask", None) for each in inputs]
+        return next((mask for mask in masks if mask is not None), None)
 
     def compute_output_shape(self, input_shapes):
         """`(B, T, units)`."""

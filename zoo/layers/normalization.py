@@ -8,5 +8,5 @@ NORMALIZATIONS = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.
 def make_normalization(kind, epsilon, **kwargs):
     """Keras' layer for "layer" (Ba et al. 2016) or "rms" (Zhang and Sennrich 2019)."""
     layer = NORMALIZATIONS[kind](epsilon=epsilon, **kwargs)
-    layer.supports_masking = True  # each position for itself, which Keras says of only one of them
+    layer.supports_masking = True  # Keras sets it for one of the two, though both work per position
     return layer

@@ -17,7 +17,7 @@ class _Step:
     __call__ = call
 
 
-def recur(function, inputs, initial_states, output_size, compute_dtype):
+def recur(function, inputs, initial_states, output_size, compute_dtype, mask=None):
     """Steps a function through time and returns its outputs, stacked.
 
     Keras has a public loop that stacks, differentiates and compiles on every backend, the RNN layer; this borrows
@@ -29,10 +29,11 @@ def recur(function, inputs, initial_states, output_size, compute_dtype):
         initial_states: tuple of tensors with leading axis B.
         output_size: width of the output; None if known at run time only.
         compute_dtype: dtype of states and outputs.
+        mask: boolean `(B, T)`; where False, the states stay and the output is the last one. None steps everywhere.
 
     Returns:
         The outputs `(B, T, output_size)`.
     """
     step = _Step(function, output_size, compute_dtype)
     loop = keras.layers.RNN(step, return_sequences=True, dtype=compute_dtype, name="recurrence")
-    return loop(inputs, initial_state=list(initial_states))
+    return loop(inputs, initial_state=list(initial_states), mask=mask)

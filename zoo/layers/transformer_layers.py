@@ -1,0 +1,437 @@
+"""The layers of a transformer's encoder and decoder: Vaswani et al. 2017, section 3.1."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.dropout import Dropout
+from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
+from zoo.layers.functions.tensors import scores_dtype
+from zoo.layers.multi_head_attention import MultiHeadAttention
+from zoo.layers.normalization import NORMALIZATIONS, make_normalization
+
+
+class TransformerLayer(keras.layers.Layer):
+    """Self-attention and a feed-forward network, each with dropout, a residual connection and a normalisation.
+
+    The arguments are described at its subclasses.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        feed_forward_units: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        feed_forward_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        normalization: str = "layer",
+        norm_first: bool = False,
+        use_bias: bool = True,
+        key_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        rotary_embedding: keras.layers.Layer | None = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        epsilon: float = 1e-5,
+        kernel_initializer: Any = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.num_heads = check_positive("num_heads", num_heads)
+        self.feed_forward_units = check_positive("feed_forward_units", feed_forward_units)
+        self.dropout = check_rate("dropout", dropout)
+        self.attention_dropout = check_rate("attention_dropout", attention_dropout)
+        self.feed_forward_dropout = check_rate("feed_forward_dropout", feed_forward_dropout)
+        self.activation = check_activation(activation)
+        self.normalization = check_choice("normalization", normalization, tuple(NORMALIZATIONS))
+        self.norm_first = norm_first
+        self.use_bias = use_bias
+        self.key_dim = None if key_dim is None else check_positive("key_dim", key_dim)
+        self.num_key_value_heads = num_key_value_heads
+        self.rotary_embedding = rotary_embedding
+        self.sliding_window = sliding_window
+        self.flash_attention = flash_attention
+        self.epsilon = epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
+        self.feed_forward = FeedForward(
+            feed_forward_units,
+            activation,
+            feed_forward_dropout,
+            use_bias,
+            self.kernel_initializer,
+            self._seed(1),
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+
+    def build(self, inputs_shape):
+        """Creates the self-attention, the feed-forward network and their normalisations."""
+        self.self_attention = self._attention(
+            "self_attention",
+            inputs_shape[-1],
+            seed=self._seed(2),
+            rotary_embedding=self.rotary_embedding,
+            sliding_window=self.sliding_window,
+        )
+        self.self_attention.build(inputs_shape, inputs_shape)
+        self.self_attention_norm = self._norm("self_attention_norm", inputs_shape)
+        self.feed_forward.build(inputs_shape)
+        self.feed_forward_norm = self._norm("feed_forward_norm", inputs_shape)
+        self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+
+    def _seed(self, number):
+        """Another seed for every part, since equal seeds draw the same dropout mask; None for None."""
+        return None if self.seed is None else self.seed + number
+
+    def _attention(self, name, width, **options):
+        if self.key_dim is None and width % self.num_heads:
+            raise ValueError(
+                f"The width D must be a multiple of `num_heads` where `key_dim` is not given. "
+                f"Received: D={width}, num_heads={self.num_heads}"
+            )
+        return MultiHeadAttention(
+            self.num_heads,
+            self.key_dim or width // self.num_heads,
+            dropout=self.attention_dropout,
+            use_bias=self.use_bias,
+            flash_attention=self.flash_attention,
+            kernel_initializer=self.kernel_initializer,
+            num_key_value_heads=self.num_key_value_heads,
+            dtype=self.dtype_policy,
+            name=name,
+            **options,
+        )
+
+    def _norm(self, name, inputs_shape):
+        norm = make_normalization(self.normalization, self.epsilon, dtype=self.dtype_policy, name=name)
+        norm.build(inputs_shape)
+        return norm
+
+    @staticmethod
+    def _masks(inputs, mask):
+        """The inputs without the mask that Keras attached to them, and the masks as arguments of the attention.
+
+        Left there, the attention would take the attached mask for the queries too, even if another one was given.
+        """
+        attached = getattr(inputs, "_keras_mask", None)
+        if attached is not None:
+            inputs = ops.reshape(inputs, ops.shape(inputs))
+        if mask is not None and len(mask.shape) == 3:  # (B, T, T)
+            return inputs, {"attention_mask": mask, "value_mask": attached}
+        return inputs, {"value_mask": attached if mask is None else mask}  # (B, T)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """A mask of tokens goes on, a mask of pairs does not: then the one that Keras attached to the inputs does."""
+        if previous_mask is not None and len(previous_mask.shape) == 3:
+            return getattr(inputs, "_keras_mask", None)
+        return previous_mask
+
+    def _residual(self, part, norm, inputs, training=None):
+        """The sum of the inputs and the part's first output, normalised; its other outputs are passed on.
+
+        Returns:
+            The sum `(B, T, D)`, and a tuple of the rest.
+        """
+        output, *rest = part(norm(inputs) if self.norm_first else inputs)
+        total = inputs + self._dropout_layer(output, training=training)
+        return (total if self.norm_first else norm(total)), tuple(rest)
+
+    def _feed_forward(self, inputs, training=None):
+        def part(x):
+            return (self.feed_forward(x, training=training),)
+
+        return self._residual(part, self.feed_forward_norm, inputs, training)[0]
+
+    def compute_output_shape(self, inputs_shape, *others):
+        """The inputs' shape."""
+        return inputs_shape
+
+    def _weights_spec(self, inputs, keys):
+        shape = (inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1])
+        return keras.KerasTensor(shape, dtype=scores_dtype(self.compute_dtype))
+
+    def get_config(self):
+        """The constructor's arguments."""
+        names = (
+            "num_heads feed_forward_units dropout attention_dropout feed_forward_dropout normalization "
+            "norm_first use_bias key_dim num_key_value_heads sliding_window flash_attention epsilon seed"
+        )
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in names.split()},
+            "activation": serialized_activation(self.activation),
+            "rotary_embedding": keras.saving.serialize_keras_object(self.rotary_embedding),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """The layer that `get_config` describes, its rotary embedding included."""
+        rotary = keras.saving.deserialize_keras_object(config.get("rotary_embedding"))
+        return cls(**{**config, "rotary_embedding": rotary})
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class TransformerEncoderLayer(TransformerLayer):
+    """Self-attention, then a feed-forward network, each added to its inputs and normalised.
+
+        x = norm(x + dropout(self_attention(x)))
+        y = norm(x + dropout(feed_forward(x)))
+
+    Or, with `norm_first`, `x + dropout(f(norm(x)))` in both places.
+
+    Axes: B batch, T length, D width, H heads.
+
+    Args:
+        num_heads: H.
+        feed_forward_units: width of the hidden layer of the feed-forward network.
+        dropout: the share of each part's output features dropped in training, before it is added.
+        attention_dropout: the share of attention weights dropped in training.
+        feed_forward_dropout: the share of features dropped inside the feed-forward network in training.
+        activation: of the feed-forward network, see `FeedForward`: "relu" in the paper, "gelu_tanh" in GPT-2,
+            "swiglu" in Llama.
+        normalization: "layer" (Ba et al. 2016) or "rms" (Zhang and Sennrich 2019).
+        norm_first: False normalises each sum, `norm(x + f(x))`, as in the paper. True normalises the input of each
+            part, `x + f(norm(x))`: it trains without a warm-up (Xiong et al. 2020) and needs a norm after the last
+            layer.
+        use_bias: whether projections and feed-forward network have biases.
+        key_dim: width of a head; None for D / H.
+        num_key_value_heads: see `MultiHeadAttention`, as the next three.
+        rotary_embedding: of the self-attention.
+        sliding_window: of the self-attention.
+        flash_attention: of every attention.
+        epsilon: of the normalisation.
+        kernel_initializer: of projections and feed-forward network.
+        seed: of all dropout.
+        **kwargs: the arguments of every Keras layer.
+
+    Call arguments:
+        inputs: `(B, T, D)`.
+        mask: boolean `(B, T)`, True at tokens that may be attended to, or `(B, T, T)`, True where token i (axis 1) may
+            attend to token j (axis 2). None takes the mask that Keras attached to the inputs, or allows all. `(B, T)`
+            replaces the attached mask, `(B, T, T)` is combined with it.
+        training: whether to drop features.
+        return_attention_scores: whether to return the attention weights too.
+
+    Returns:
+        `(B, T, D)`, and if asked for, the weights `(B, H, T, T)` in float32.
+
+    Raises:
+        ValueError: an argument out of its range, a width that the heads do not divide.
+
+    Example:
+        >>> import numpy as np
+        >>> layer = TransformerEncoderLayer(num_heads=4, feed_forward_units=64)
+        >>> mask = np.array([[True, True, True], [True, True, False]])
+        >>> tuple(layer(np.ones((2, 3, 32)), mask=mask).shape)
+        (2, 3, 32)
+
+    References: https://arxiv.org/abs/1706.03762, https://arxiv.org/abs/2002.04745 (norm_first)
+    """
+
+    def call(self, inputs, mask=None, training=None, return_attention_scores=False):
+        """Both parts; see the class."""
+        inputs, masks = self._masks(inputs, mask)
+        options = dict(training=training, return_attention_scores=return_attention_scores)
+
+        def attend(x):
+            output = self.self_attention(x, x, **masks, **options)  # (B, T, D), maybe (B, H, T, T)
+            return output if return_attention_scores else (output,)
+
+        attended, weights = self._residual(attend, self.self_attention_norm, inputs, training)
+        outputs = self._feed_forward(attended, training)
+        return (outputs, *weights) if return_attention_scores else outputs
+
+    def compute_output_spec(self, inputs, mask=None, training=None, return_attention_scores=False):
+        """The symbolic outputs, and the weights if asked for."""
+        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        return (outputs, self._weights_spec(inputs, inputs)) if return_attention_scores else outputs
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class TransformerDecoderLayer(TransformerLayer):
+    """Causal self-attention, attention to a memory, then a feed-forward network, each added and normalised.
+
+        x = norm(x + dropout(causal_self_attention(x)))
+        x = norm(x + dropout(attention(x, memory)))
+        y = norm(x + dropout(feed_forward(x)))
+
+    Or, with `norm_first`, `x + dropout(f(norm(x)))` in all places. Without a memory (`cross_attention=False`) the
+    second line is missing, and the layer is what GPT is made of.
+
+    Axes: B batch, T length, S length of the memory, D width, H heads, G heads of keys and values.
+
+    Args:
+        *args: as for `TransformerEncoderLayer`.
+        cross_attention: whether there is a memory to attend to.
+        **kwargs: as for `TransformerEncoderLayer`.
+
+    Call arguments:
+        inputs: `(B, T, D)`.
+        memory: what the encoder returns, `(B, S, any width)`; needed with cross attention, not taken without.
+        inputs_mask: boolean `(B, T)` or `(B, T, T)`, as `mask` of `TransformerEncoderLayer`; causality comes on top.
+        memory_mask: boolean `(B, S)`, likewise for the memory.
+        training: whether to drop features.
+        return_attention_scores: whether to return the attention weights too.
+
+    Returns:
+        `(B, T, D)`, and if asked for, the weights of the self-attention `(B, H, T, T)` and, with cross attention, of
+        that `(B, H, T, S)`, in float32.
+
+    Raises:
+        ValueError: an argument out of its range, a width that the heads do not divide, a memory that is missing or
+            has no place.
+
+    Example:
+        >>> import numpy as np
+        >>> layer = TransformerDecoderLayer(num_heads=4, feed_forward_units=64)
+        >>> x, memory = np.random.default_rng(0).normal(size=(2, 3, 32)), np.ones((2, 5, 32))
+        >>> whole = layer(x, memory)
+        >>> prepared, cache = layer.prepare(memory), None
+        >>> for t in range(3):
+        ...     last, cache = layer.step(x[:, t : t + 1], cache, prepared)
+        >>> bool(np.allclose(last[:, 0], whole[:, 2], atol=1e-5))
+        True
+
+    References: https://arxiv.org/abs/1706.03762, https://arxiv.org/abs/2002.04745 (norm_first)
+    """
+
+    def __init__(self, *args: Any, cross_attention: bool = True, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.cross_attention = cross_attention
+
+    def build(self, inputs_shape, memory_shape=None):
+        """Creates the attentions, the feed-forward network and their normalisations."""
+        self._check_memory(memory_shape)
+        super().build(inputs_shape)
+        if self.cross_attention:
+            self.memory_attention = self._attention("memory_attention", inputs_shape[-1], seed=self._seed(3))
+            self.memory_attention.build(inputs_shape, memory_shape)
+            self.memory_attention_norm = self._norm("memory_attention_norm", inputs_shape)
+
+    def _check_memory(self, memory):
+        if self.cross_attention and memory is None:
+            raise ValueError("`memory` is missing; a layer without one has cross_attention=False.")
+        if memory is not None and not self.cross_attention:
+            raise ValueError("`memory` was given to a layer with cross_attention=False.")
+
+    def call(
+        self,
+        inputs,
+        memory=None,
+        inputs_mask=None,
+        memory_mask=None,
+        training=None,
+        return_attention_scores=False,
+    ):
+        """All parts, with all tokens at once; see the class."""
+        self._check_memory(memory)
+        inputs, masks = self._masks(inputs, inputs_mask)
+        options = dict(training=training, return_attention_scores=return_attention_scores)
+
+        def attend(x):
+            output = self.self_attention(x, x, **masks, use_causal_mask=True, **options)  # (B, T, D), (B, H, T, T)
+            return output if return_attention_scores else (output,)
+
+        def attend_to_memory(x):
+            output = self.memory_attention(x, memory, value_mask=memory_mask, **options)  # (B, T, D), (B, H, T, S)
+            return output if return_attention_scores else (output,)
+
+        outputs, weights = self._residual(attend, self.self_attention_norm, inputs, training)
+        if self.cross_attention:
+            outputs, more = self._residual(attend_to_memory, self.memory_attention_norm, outputs, training)
+            weights += more
+        outputs = self._feed_forward(outputs, training)
+        return (outputs, *weights) if return_attention_scores else outputs
+
+    def prepare(self, memory):
+        """The keys and values of the memory, which every step needs, computed once a source.
+
+        Args:
+            memory: `(B, S, any width)`.
+
+        Returns:
+            Keys `(B, G, S, key_dim)` and values `(B, G, S, key_dim)`.
+        """
+        return self.memory_attention.project_memory(memory)
+
+    def step(
+        self,
+        inputs,
+        cache=None,
+        prepared=None,
+        mask=None,
+        memory_mask=None,
+        positions=None,
+        return_attention_scores=False,
+    ):
+        """The next tokens, after those in the cache; stepping through a sequence gives what the call gives.
+
+        Rows may be K hypotheses of each row of the memory, one after the other. They share what `prepare` returned,
+        which is never copied.
+
+        Args:
+            inputs: the next tokens `(B, T, D)`, or `(B K, T, D)` with K hypotheses a row of the memory.
+            cache: what the last step returned; None at the start.
+            prepared: from `prepare`; None without cross attention.
+            mask: boolean `(B, S + T)` for the S tokens in the cache and the new ones, True where they may be attended
+                to, with one row a row of the inputs; None allows all.
+            memory_mask: boolean `(B, S)`, with one row a row of the memory; None allows all.
+            positions: see `MultiHeadAttention.step`.
+            return_attention_scores: whether to return the attention weights too.
+
+        Returns:
+            The outputs, of the inputs' shape; the new cache, see `MultiHeadAttention.step`; and if asked for, the
+            weights as in the call.
+        """
+        self._check_memory(prepared)
+        inputs = ops.cast(inputs, self.compute_dtype)
+        shape = ops.shape(inputs)
+
+        def attend(x):
+            return self.self_attention.step(x, cache, mask, positions, return_attention_scores)
+
+        def attend_to_memory(x):
+            rows = ops.shape(prepared[0])[0]
+            # Hypotheses become more queries of their row, so that its keys and values are read once, never copied.
+            folded = ops.reshape(x, (rows, -1, shape[2]))  # (B, K T, D)
+            output, weights = self.memory_attention.attend(folded, prepared, memory_mask, return_attention_scores=True)
+            sizes = ops.shape(weights)  # (B, H, K T, S)
+            weights = ops.reshape(weights, (rows, sizes[1], -1, shape[1], sizes[3]))  # (B, H, K, T, S)
+            weights = ops.swapaxes(weights, 1, 2)  # (B, K, H, T, S)
+            weights = ops.reshape(weights, (-1, sizes[1], shape[1], sizes[3]))  # (B K, H, T, S)
+            return ops.reshape(output, shape), weights
+
+        outputs, (cache, *weights) = self._residual(attend, self.self_attention_norm, inputs)
+        if self.cross_attention:
+            outputs, more = self._residual(attend_to_memory, self.memory_attention_norm, outputs)
+            weights += more
+        outputs = self._feed_forward(outputs)
+        return (outputs, cache, *weights) if return_attention_scores else (outputs, cache)
+
+    def compute_output_spec(
+        self,
+        inputs,
+        memory=None,
+        inputs_mask=None,
+        memory_mask=None,
+        training=None,
+        return_attention_scores=False,
+    ):
+        """The symbolic outputs, and the weights if asked for."""
+        self._check_memory(memory)
+        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        weights = [self._weights_spec(inputs, keys) for keys in (inputs, memory) if keys is not None]
+        return (outputs, *weights) if return_attention_scores else outputs
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "cross_attention": self.cross_attention}

@@ -28,8 +28,8 @@ def numpy_batch():
 def zoo_step(optimizer: str, jit_compile: bool):
     """Ours."""
     import tensorflow as tf
+    from zoo_training.fitting.loss import TokenPrediction
     from zoo_training.fitting.optimization import make_optimizer
-    from zoo_training.fitting.token_prediction import TokenPrediction
     from zoo_training.schema.recipe_tables import TrainingConfig
 
     from zoo.models import GPT

@@ -40,8 +40,8 @@ def keras_step(model):
 
 def zoo_step(dropout: float, feed_forward_dropout: float, jit_compile: bool):
     """Ours."""
+    from zoo_training.fitting.loss import TokenPrediction
     from zoo_training.fitting.optimization import FusedAdam
-    from zoo_training.fitting.token_prediction import TokenPrediction
 
     from zoo.models import Transformer
 

@@ -1,8 +1,9 @@
-"""Language models: from a recipe and its text to what is fitted, and what is told of the result."""
+"""Language models: from a recipe and its text to a model and batches to fit it on, and from a model to its scores."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -19,9 +20,10 @@ from .batches.text_windows import Windows, encode, windows_once
 from .cards import generator_card as card
 from .corpora.texts import Document, TextCorpus
 from .fitting.fit import Prepared
-from .fitting.token_prediction import TokenPrediction
-from .learn_tokenizer import learn_tokenizer
+from .fitting.loss import TokenPrediction
+from .learn_tokenizer import learn_tokenizer, vocabulary_digest
 from .progress import progress_bar, say
+from .run_files import Digest
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import blamed_on
 
@@ -43,7 +45,8 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         tokenizer = learn_tokenizer(recipe.tokenizer, pieces)
     with blamed_on("model"):
         model = build_model(recipe, tokenizer)
-    train, validation = (encode(corpus.documents(split), tokenizer) for split in ("train", "validation"))
+    digests = {"train": Digest(), "validation": Digest()}
+    train, validation = (_encoded(corpus, split, tokenizer, digests[split]) for split in ("train", "validation"))
     say(
         f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
     )
@@ -57,6 +60,7 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         _once(validation, length),
         lambda: TextGenerator(model, tokenizer),
         {"training_tokens": len(train)},
+        {**{split: str(digest) for split, digest in digests.items()}, "vocabulary": vocabulary_digest([tokenizer])},
     )
 
 
@@ -68,50 +72,58 @@ def build_model(recipe: GeneratorRecipe, tokenizer: Tokenizer) -> keras.Model:
 
 
 def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str, Any]:
-    """How well a model predicts a split, each token once.
+    """How well a model predicts a split; every token is predicted once.
 
     A text is cut into windows of the model's context, and a token is predicted from those before it in its window.
 
     Returns:
         `loss`, the mean negative log-likelihood of a token in nats; `perplexity`, its exponential; `bits_per_byte`,
-        which does not depend on what a token is; `token_accuracy`, how often the token is the likeliest; `unknown`, how
-        many tokens the vocabulary lacks; and the number of all, `total`.
+        which does not depend on the vocabulary; `token_accuracy`, the share of tokens that have the highest
+        probability; `unknown`, how many tokens the vocabulary lacks; `total`, the number of all tokens; and in
+        `digests` a hash of the split's texts.
 
     Raises:
         CorpusError: the split cannot be read.
-        ValueError: what is to be scored is a translator, or was exported and shows no more than its signatures.
+        ValueError: the model is a translator, or an exported language model, which has signatures only.
     """
     if not isinstance(generator, TextContinuation):
         raise ValueError("a translator cannot be scored on running text")
     if not isinstance(generator, TextGenerator):
         raise ValueError("an exported language model cannot be scored on a corpus; score its run, such as runs/NAME")
-    size = 0
-
-    def counted(document: Document) -> Document:
-        nonlocal size
-        for piece in document:
-            size += len(piece.encode("utf-8", "replace"))
-            yield piece
-
-    ids = encode(map(counted, corpus.documents(split)), generator.tokenizer)
+    digest = Digest()
+    ids = _encoded(corpus, split, generator.tokenizer, digest)
     scored = TokenPrediction(generator.model)
     scored.compile(jit_compile=False)
     windows = _once(ids, generator.context_length)
     with progress_bar(f"Scoring {split}", int(windows.cardinality())) as advance:
         watch = keras.callbacks.LambdaCallback(on_test_batch_end=lambda batch, logs: advance(1))
-        found = scored.evaluate(windows, verbose=0, callbacks=[watch], return_dict=True)
+        scores = scored.evaluate(windows, verbose=0, callbacks=[watch], return_dict=True)
     total = int(np.count_nonzero(ids[1:] != START))
     return {
         "metric": "loss",
-        "loss": round(found["loss"], 6),
-        "perplexity": round(math.exp(found["loss"]), 6),
-        "bits_per_byte": round(found["loss"] * total / math.log(2) / size, 6),
-        "token_accuracy": round(found["token_accuracy"], 6),
+        "loss": round(scores["loss"], 6),
+        "perplexity": round(math.exp(scores["loss"]), 6),
+        "bits_per_byte": round(scores["loss"] * total / math.log(2) / digest.size, 6),
+        "token_accuracy": round(scores["token_accuracy"], 6),
         "unknown": int(np.count_nonzero(ids == UNKNOWN)),
         "total": total,
+        "digests": {split: str(digest)},
     }
 
 
+def _encoded(corpus: TextCorpus, split: str, tokenizer: Tokenizer, digest: Digest) -> np.ndarray:
+    """The ids of a split, with a progress bar in characters; the digest gets all its texts."""
+    with progress_bar(f"Encoding {split}", None) as advance:
+
+        def watched(document: Document) -> Iterator[str]:
+            for piece in document:
+                advance(len(piece))
+                yield digest.add(piece, end="")  # a document's pieces follow one another, wherever it is cut
+            digest.add("")
+
+        return encode(map(watched, corpus.documents(split)), tokenizer)
+
+
 def _once(ids: np.ndarray, length: int) -> tf.data.Dataset:
-    """Each token once, in batches of a size for scoring."""
+    """Every token once, in batches of a size for scoring."""
     return windows_once(ids, length, max(1, _BATCH_TOKENS // length))

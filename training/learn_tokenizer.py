@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
 
+from .run_files import Digest
 from .schema.recipe_tables import BytePairConfig, CharactersConfig
 
 logger = logging.getLogger(__name__)
@@ -45,3 +48,11 @@ def learn_tokenizer(config: CharactersConfig | BytePairConfig, texts: Iterable[s
             *(f"{tokenizer.size:,}", f"{words:,}", suggested),
         )
     return tokenizer
+
+
+def vocabulary_digest(tokenizers: Iterable[Tokenizer]) -> str:
+    """A hash of all tokens in the order of their ids."""
+    tokens = (
+        token for tokenizer in tokenizers for token in tokenizer.tokens(np.arange(tokenizer.size)[None])[0].numpy()
+    )
+    return str(Digest(token.decode("utf-8", "backslashreplace") for token in tokens))

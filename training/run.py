@@ -1,16 +1,24 @@
-"""A training run from its recipe to its export, and the folder it leaves behind.
+"""A training run from its recipe to its export, and the folder that it leaves behind.
 
-`FOLDER/recipe.json` is what was run, overrides and defaults included, and `zoo train` takes it as it takes a TOML file;
-`history.csv` and `best.weights.h5` come from the fitting, as does `checkpoint.npz`, which is there until all is done;
-`translator/` or `generator/` is what `zoo.load` reads; `metrics.json` is the score on the test split, or else on the
-validation split.
+`FOLDER/recipe.json` is what was run, with overrides and defaults; `zoo train` takes it as it takes a TOML file.
+`history.csv` and `best.weights.h5` come from the fitting, as does `checkpoint.npz`. `translator/` or `generator/` is
+what `zoo.load` reads; `metrics.json` holds the scores on the test split, or on the validation split where there is no
+test split.
+
+A run has three stages, and a run that was stopped goes on with the stage that it was stopped in:
+
+1. training, as long as there is a `checkpoint.npz`; at its end the model is saved;
+2. scoring, as long as `metrics.json` says `"unfinished": "scoring"`;
+3. export, as long as it says `"unfinished": "export"`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import pathlib
+import shutil
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +26,7 @@ import keras
 import tensorflow as tf
 
 from zoo.atomic import write_whole
+from zoo.extras import needs
 from zoo.loading import load
 from zoo.serving import export, measure_start_up
 from zoo.serving.packed import unsupported
@@ -25,21 +34,22 @@ from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
 from . import language_modelling, translation
-from .fitting.checkpoint import CHECKPOINT_FILE
+from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
 from .fitting.fit import fit
 from .progress import say
-from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
+from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, locked, not_written, read_metrics
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import Recipe, read_recipe
 from .schema.translator_tables import TranslatorRecipe
 
-# What knows how each kind of recipe is prepared, scored and saved.
+# How each kind of recipe is prepared, scored and saved.
 _TASKS = {TranslatorRecipe: translation, GeneratorRecipe: language_modelling}
+_SCORING, _EXPORT = "scoring", "export"
 
 
 @dataclasses.dataclass
 class Run:
-    """A finished training run.
+    """A trained run.
 
     Attributes:
         name: the recipe's name.
@@ -58,7 +68,7 @@ class Run:
         """Reads a run's folder.
 
         Raises:
-            FileNotFoundError: it is not one, or the run has not finished.
+            FileNotFoundError: it is not one, or its model is not trained yet.
             ValueError: one of its files cannot be read.
         """
         for file in (RECIPE_FILE, METRICS_FILE):
@@ -69,11 +79,24 @@ class Run:
         trained: Any = load(folder / _TASKS[type(recipe)].SAVED_IN)
         return cls(metrics["name"], recipe, trained, metrics)
 
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes what `load` reads; the metrics last, because they say that the model is there."""
+        write_whole(folder / RECIPE_FILE, _recipe_text(self.recipe).encode())
+        try:
+            self.trained.save(folder / _TASKS[type(self.recipe)].SAVED_IN)
+        except (OSError, RuntimeError) as error:  # h5py raises both where the disk is full
+            raise not_written(folder / _TASKS[type(self.recipe)].SAVED_IN, error) from error
+        self.save_metrics(folder)
+
+    def save_metrics(self, folder: pathlib.Path) -> None:
+        """Writes the metrics."""
+        write_whole(folder / METRICS_FILE, to_json(self.metrics).encode())
+
     def export(self, path: pathlib.Path) -> pathlib.Path:
         """Exports the model with its card, metrics and recipe, and returns the new version's folder.
 
-        The exported metrics also hold `start_up`, what `zoo.serving.measure_start_up` has found, and, if the model has
-        no packed form, the reason as `unpacked`.
+        The exported metrics also hold `start_up`, the result of `zoo.serving.measure_start_up`, and `unpacked`, if the
+        model has no packed form: the reason why.
         """
 
         def files(folder: pathlib.Path) -> dict[str, str]:
@@ -81,6 +104,7 @@ class Run:
             metrics = {**self.metrics, "start_up": start_up}
             if reason := unsupported(self.trained.model):
                 metrics["unpacked"] = reason
+            metrics.pop("unfinished", None)
             return {
                 CARD_FILE: _TASKS[type(self.recipe)].card(self.name, self.recipe, self.trained, metrics),
                 METRICS_FILE: to_json(metrics),
@@ -90,53 +114,136 @@ class Run:
         return export(self.trained, path, files)
 
 
-def train(name: str, recipe: Recipe, folder: pathlib.Path, command: str, restart: bool = False) -> Run:
-    """Trains what the recipe says, scores it on the test split, or else on the validation split, and saves both.
+def train(
+    name: str, recipe: Recipe, folder: pathlib.Path, command: str, models: pathlib.Path, restart: bool = False
+) -> tuple[Run, pathlib.Path]:
+    """Trains what the recipe says, saves it, scores it, and exports it.
 
-    A training that was stopped goes on from its last checkpoint; one that is finished begins anew, and its model,
-    recipe and scores stay until the new ones are all there.
+    A run that was stopped goes on where it was stopped; one that is finished begins anew, and its model, recipe and
+    scores stay until the new model is trained. A scoring that fails costs no more than the scores: the model is saved
+    before and exported after.
 
     Args:
-        name: what the model is called.
+        name: the model's name.
         recipe: what to train.
         folder: where the run's files go.
         command: the command that started it, for the card.
+        models: the folder of exported models; the new version is `models/name/<version>`.
         restart: whether to begin anew, whatever the folder holds.
 
+    Returns:
+        The run, and the folder of the exported version.
+
     Raises:
-        CheckpointError: the folder holds an unfinished training of another recipe.
+        MissingExtraError: the recipe asks for TensorBoard's logs, and it is not installed.
+        BlockingIOError: another process trains in the folder.
+        CheckpointError: the folder holds an unfinished training of another recipe or of other texts.
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the corpus.
     """
-    if restart:
-        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-    if (folder / METRICS_FILE).is_file() and not (folder / CHECKPOINT_FILE).is_file():
+    if recipe.training.tensorboard:  # said before anything else is done
+        with needs("tensorboard"):
+            importlib.import_module("tensorboard")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        _remove_leftovers(folder)
+        if restart:
+            (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+            if _unfinished(folder):
+                (folder / METRICS_FILE).unlink()
+        run = _trained_before(folder, recipe) or _trained(name, recipe, folder, command)
+        if run.metrics["unfinished"] == _SCORING:
+            _add_scores(run, folder)
+        version = run.export(models / name)
+        del run.metrics["unfinished"]
+        run.save_metrics(folder)
+    return run, version
+
+
+def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:
+    """The folder's run, if it is trained and was stopped in a later stage."""
+    if (folder / CHECKPOINT_FILE).is_file() or not (folder / METRICS_FILE).is_file():
+        return None
+    stage = _unfinished(folder)
+    if stage is None:
         say(
-            f"{folder} holds a finished training; a new one begins, and takes the place of its model and scores when it"
-            " is done (--out names another folder)"
+            f"{folder} holds a finished run; a new one begins, and replaces its model when the training is done"
+            " (--out names another folder)"
         )
+        return None
+    run = Run.load(folder)
+    if run.recipe != recipe:
+        raise CheckpointError(
+            f"{folder} holds a run of another recipe that was stopped before its {stage}; `zoo export {folder}` exports"
+            " it, --restart begins anew there, and --out names another folder"
+        )
+    say(f"{folder} holds a trained model; going on with its {stage}")
+    return run
+
+
+def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> Run:
+    """Trains a model, or goes on with its training, and saves it before anything else is tried with it."""
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
-    task = _TASKS[type(recipe)]
-    prepared = task.prepare(recipe)
+    prepared = _TASKS[type(recipe)].prepare(recipe)
     fitted = fit(recipe, prepared, folder)
-    split = default_split(recipe)
     metrics = {
         "name": name,
-        "split": split,
-        **task.score(fitted.trained, recipe.corpus, split),
+        "split": default_split(recipe),
+        "not_scored": "the scoring has not ended",
         "parameters": fitted.trained.model.count_params(),
         **prepared.sizes,
+        "digests": dict(prepared.digests),
         "training_seconds": round(fitted.seconds, 1),
         "command": command,
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
+        "unfinished": _SCORING,
     }
-    # All at once, after the minutes that scoring may take: until now an older training's files stand here.
-    write_whole(folder / RECIPE_FILE, _recipe_text(recipe).encode())
-    fitted.trained.save(folder / task.SAVED_IN)
-    write_whole(folder / METRICS_FILE, to_json(metrics).encode())
+    run = Run(name, recipe, fitted.trained, metrics)
+    run.save(folder)
     (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-    return Run(name, recipe, fitted.trained, metrics)
+    return run
+
+
+def _add_scores(run: Run, folder: pathlib.Path) -> None:
+    """Scores a run; if that fails, the metrics say why."""
+    split = run.metrics["split"]
+    try:
+        scores = score(run.trained, run.recipe, split)
+    except Exception as error:
+        # Whatever it is, hours of training are worth more than their scores.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        say(f"the scoring failed ({reason}); the model is saved, and `zoo evaluate {folder}` scores it again")
+        run.metrics["not_scored"] = reason
+    else:
+        run.metrics["digests"] |= scores.pop("digests")
+        del run.metrics["not_scored"]
+        run.metrics = {"name": run.name, "split": split} | scores | run.metrics
+    run.metrics["unfinished"] = _EXPORT
+    run.save_metrics(folder)
+
+
+def _unfinished(folder: pathlib.Path) -> str | None:
+    """The stage after training that a run was stopped in, if it was."""
+    return read_metrics(folder).get("unfinished") if (folder / METRICS_FILE).is_file() else None
+
+
+def _remove_leftovers(folder: pathlib.Path) -> None:
+    """Removes what killed processes were writing in a run's folder; the caller holds the lock on it."""
+    for path in (*folder.glob("*.tmp-*"), *folder.glob(".*.tmp.weights.h5")):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def how_to_go_on(folder: pathlib.Path) -> str:
+    """A line for whoever has stopped a training with Ctrl-C."""
+    if (folder / CHECKPOINT_FILE).is_file():
+        return "stopped; the same command goes on after the last finished epoch"
+    if stage := _unfinished(folder):
+        return f"stopped; the model is saved, and the same command goes on with its {stage}"
+    return "stopped before the first epoch ended; the same command begins anew"
 
 
 def default_split(recipe: Recipe) -> str:
@@ -145,12 +252,23 @@ def default_split(recipe: Recipe) -> str:
 
 
 def score(model: Any, recipe: Recipe, split: str) -> dict[str, Any]:
-    """What `metrics.json` says of a model on a split of the recipe's corpus, found with a progress bar.
+    """The scores of a model on a split of the recipe's corpus, as for `metrics.json`; shows a progress bar.
+
+    Returns:
+        The scores, and in `digests` a hash of the split's texts, by the split's name.
 
     Raises:
         ValueError: the model is not of the kind that the recipe trains.
     """
     return _TASKS[type(recipe)].score(model, recipe.corpus, split)
+
+
+def changed_since(folder: pathlib.Path, digests: dict[str, str]) -> list[str]:
+    """The splits whose texts differ from those of the run or exported version in a folder, as far as it knows them."""
+    if not (folder / METRICS_FILE).is_file():
+        return []
+    known = read_metrics(folder).get("digests", {})
+    return [split for split, digest in digests.items() if known.get(split, digest) != digest]
 
 
 def read_back(folder: pathlib.Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -1,18 +1,29 @@
-"""The files that a run, and a version exported from it, are made of: their names, and what the metrics hold."""
+"""The files of a run and of a version exported from it: their names, their metrics, and who may write them."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import os
 import pathlib
-from typing import Any
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+try:
+    import fcntl
+except ImportError:  # Windows: two trainings in one folder are not noticed there
+    fcntl = None  # type: ignore[assignment]
 
 RECIPE_FILE = "recipe.json"
 METRICS_FILE = "metrics.json"
 CARD_FILE = "README.md"
+LOCK_FILE = ".lock"
 
 
 def read_metrics(folder: pathlib.Path) -> dict[str, Any]:
-    """What the metrics of a run or an exported version hold.
+    """The metrics of a run or an exported version.
 
     Raises:
         FileNotFoundError: the folder has none.
@@ -30,3 +41,80 @@ def read_metrics(folder: pathlib.Path) -> dict[str, Any]:
     if not isinstance(metrics, dict):
         raise ValueError(f"{file} must hold a JSON object. Received: {type(metrics).__name__}")
     return metrics
+
+
+def not_written(path: pathlib.Path, error: OSError | RuntimeError) -> OSError:
+    """What to raise where Keras cannot write a file, in one line: HDF5's own error has several, and no file name."""
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error).partition("\n")[0]
+    return OSError(f"{path} cannot be written: {reason}; the same command goes on")
+
+
+class Digest:
+    """A hash of texts that are read one by one; `str` gives it in hexadecimal.
+
+    Args:
+        texts: the first texts.
+
+    Attributes:
+        size: the bytes of all texts, in UTF-8.
+    """
+
+    def __init__(self, texts: Iterable[str] = ()):
+        self.size = 0
+        self._hash = hashlib.sha256()
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str, end: str = "\0") -> str:
+        """Adds a text and the mark of its end, and returns the text."""
+        content = text.encode("utf-8", "replace")
+        self.size += len(content)
+        self._hash.update(content + end.encode())
+        return text
+
+    def __str__(self) -> str:
+        return self._hash.hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Holds a lock on a run's folder, so that no two trainings write to it.
+
+    The system frees the lock when its process ends, however it ends; a file that a killed process left is taken over.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    path = folder / LOCK_FILE
+    with _opened_and_locked(path) as file:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # before it is unlocked
+
+
+def _opened_and_locked(path: pathlib.Path) -> TextIO:
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        if fcntl is None:
+            return file
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with file:
+                file.seek(0)
+                owner = file.read() or "another process"
+            raise BlockingIOError(
+                f"{path.parent} is in use: {owner} trains there; wait until it has ended, or choose another folder with"
+                " --out"
+            ) from None
+        except OSError:  # a file system without locks
+            return file
+        # The process that held it may have removed the file in between; then the lock is on a file without a name.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()

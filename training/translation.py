@@ -1,8 +1,7 @@
-"""Translators: from a recipe and its pairs to what is fitted, and what is told of the result."""
+"""Translators: from a recipe and its pairs to a model and batches to fit it on, and from a model to its scores."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import keras
@@ -14,19 +13,17 @@ from zoo.tasks.text_to_text import TextToText
 from zoo.tasks.translator import Translator
 from zoo.text import Tokenizer
 
-from .batches.bpe_dropout import Sampler
-from .batches.pair_batches import Batches, encode
+from .batches.pair_batches import Batches, EncodedPairs, Sampler, encode
 from .cards import translator_card as card
 from .corpora.pairs import PairCorpus, Pairs
 from .fitting.fit import Prepared
-from .learn_tokenizer import learn_tokenizer
+from .learn_tokenizer import learn_tokenizer, vocabulary_digest
 from .progress import progress_bar, say
+from .run_files import Digest
 from .schema.recipe import blamed_on
 from .schema.translator_tables import TranslatorRecipe
 from .scoring.bleu import corpus_bleu
 from .scoring.evaluation import evaluate
-
-logger = logging.getLogger(__name__)
 
 __all__ = ["SAVED_IN", "card", "prepare", "prepare_pairs", "score"]
 
@@ -54,8 +51,9 @@ def prepare_pairs(recipe: TranslatorRecipe, train: Pairs, validation: Pairs) -> 
     with blamed_on("model"):
         model = build_model(recipe, *tokenizers)
     with blamed_on("lengths"):
-        batches = _batches(recipe, train, tokenizers, "train")
-        validation_batches = _batches(recipe, validation, tokenizers, "validation")
+        encoded = _encoded(recipe, train, tokenizers, "train")
+        encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
+    batches = _batches(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept))
     lengths = recipe.lengths.max_source, recipe.lengths.max_target
     bleu = None
     if recipe.training.monitor == "bleu":
@@ -69,30 +67,35 @@ def prepare_pairs(recipe: TranslatorRecipe, train: Pairs, validation: Pairs) -> 
         batches.steps,
         batches.tokens,
         batches.training,
-        validation_batches.once(),
+        _batches(recipe, encoded_validation).once(),
         lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
         {"training_pairs": len(train)},
+        {"train": _digest(train), "validation": _digest(validation), "vocabulary": vocabulary_digest(tokenizers)},
         bleu,
     )
 
 
 def score(translator: TextToText, corpus: PairCorpus, split: str) -> dict[str, Any]:
-    """Translates a split, with a progress bar; the result is as `Evaluation.as_dict`, by what the corpus is judged by.
+    """Translates a split, with a progress bar, and scores it by the corpus' metric.
+
+    Returns:
+        The result of `Evaluation.as_dict`, and in `digests` a hash of the split's texts.
 
     Raises:
         CorpusError: the split cannot be read.
-        ValueError: the model turns no text into another.
+        ValueError: the model does not translate.
     """
     if not isinstance(translator, TextToText):
         raise ValueError("a language model cannot be scored on pairs of texts")
     pairs, language = corpus.read(split), corpus.language
     with progress_bar(f"Scoring {split}", len(pairs)) as advance:
         metric = corpus.metric(split)
-        return evaluate(translator, pairs, advance=advance, metric=metric, language=language).as_dict()
+        scores = evaluate(translator, pairs, advance=advance, metric=metric, language=language).as_dict()
+    return {**scores, "digests": {split: _digest(pairs)}}
 
 
 def learn_tokenizers(recipe: TranslatorRecipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of both sides, learnt from the training pairs; one and the same where they are joint."""
+    """The tokenizers of both sides, learnt from the training pairs; the same object twice where they are joint."""
     config = recipe.tokenizer
     if config.joint:
         joint = learn_tokenizer(config.joint, [*pairs.sources, *pairs.targets], nfc=True)
@@ -112,15 +115,24 @@ def build_model(recipe: TranslatorRecipe, source_tokenizer: Tokenizer, target_to
     return family(*sizes, **arguments, dtype=recipe.training.precision, name=recipe.model.family)
 
 
-def _batches(recipe: TranslatorRecipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer], split: str) -> Batches:
-    encoded = encode(pairs, *tokenizers, recipe.lengths.max_source, recipe.lengths.max_target)
+def _encoded(
+    recipe: TranslatorRecipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer], split: str
+) -> EncodedPairs:
+    """The pairs as ids, without those that are too long; says how many these are."""
+    lengths = recipe.lengths
+    encoded = encode(pairs, *tokenizers, lengths.max_source, lengths.max_target)
     if encoded.too_long:
-        logger.warning(
-            "%s: %d of %d pairs have more than lengths.max_source=%d or lengths.max_target=%d tokens and are left out",
-            *(split, encoded.too_long, len(pairs), recipe.lengths.max_source, recipe.lengths.max_target),
+        say(
+            f"{split}: {encoded.too_long:,} of {len(pairs):,} pairs have more than lengths.max_source="
+            f"{lengths.max_source} or lengths.max_target={lengths.max_target} tokens and are left out"
         )
+    return encoded
+
+
+def _batches(
+    recipe: TranslatorRecipe, encoded: EncodedPairs, samplers: tuple[Sampler | None, Sampler | None] = (None, None)
+) -> Batches:
     config = recipe.training
-    samplers = _samplers(recipe, pairs, tokenizers, encoded.kept) if split == "train" else (None, None)
     return Batches(encoded, config.batch_size, config.buckets, recipe.seed, config.batch_tokens, samplers)
 
 
@@ -129,12 +141,16 @@ def _samplers(
 ) -> tuple[Sampler | None, Sampler | None]:
     """What draws the ids of sources and targets, where their tokenizer has dropout."""
 
-    def sampler(texts: list[str], tokenizer: Tokenizer, config: Any, longest: int) -> Sampler | None:
+    def sampler(texts: list[str], tokenizer: Tokenizer, config: Any, max_length: int) -> Sampler | None:
         dropout = getattr(config, "dropout", 0.0)
-        return Sampler([texts[index] for index in kept], tokenizer, dropout, longest) if dropout else None
+        return Sampler([texts[index] for index in kept], tokenizer, dropout, max_length) if dropout else None
 
     source, target = recipe.tokenizer.sides
     return (
         sampler(pairs.sources, tokenizers[0], source, recipe.lengths.max_source),
         sampler(pairs.targets, tokenizers[1], target, recipe.lengths.max_target),
     )
+
+
+def _digest(pairs: Pairs) -> str:
+    return str(Digest(text for pair in zip(pairs.sources, pairs.targets, strict=True) for text in pair))

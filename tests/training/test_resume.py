@@ -2,9 +2,7 @@
 
 import json
 import os
-import pathlib
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +97,27 @@ def interrupted(recipe, folder, moments):
 
 @pytest.mark.slow
 class TestStops:
+    def test_it_ends_as_if_it_had_not_been_stopped(self, tmp_path, capfd):
+        """Stopped in the third epoch; in between somebody tries it with other texts."""
+        keys = "training.epochs=3", "training.average_decay=0.9", "training.warmup_steps=7"
+        recipe = short(RNN, *keys)
+        with pytest.raises(Stop):
+            fit(recipe, TRAIN, CHECK, tmp_path / "stopped", [StopAt(30)])
+        same_letters = Pairs([text[::-1] for text in TRAIN.sources], TRAIN.targets)
+        with pytest.raises(CheckpointError, match=r"unfinished training of other texts \(train changed\); --restart"):
+            fit(recipe, same_letters, CHECK, tmp_path / "stopped")
+        harmless = short(RNN, *keys, "description=another", "decoding.beam_size=3")
+        capfd.readouterr()
+        resumed = fit(harmless, TRAIN, CHECK, tmp_path / "stopped")
+        told = capfd.readouterr()
+        assert ("going on after epoch 2 of 3" in told.err.splitlines(), told.out) == (True, "")
+        alone = fit(harmless, TRAIN, CHECK, tmp_path / "alone")
+        assert_the_same(tmp_path / "alone", tmp_path / "stopped")
+        again = fit(recipe, TRAIN, CHECK, tmp_path / "stopped", [StopAt(0)])
+        assert (again.history, again.seconds) == (resumed.history, resumed.seconds)
+        for weights in zip(*(each.trained.model.get_weights() for each in (alone, resumed, again)), strict=True):
+            assert all(np.array_equal(weights[0], other) for other in weights)
+
     @pytest.mark.parametrize(
         "overrides",
         [
@@ -156,13 +175,7 @@ class TestStops:
         assert interrupted(recipe, tmp_path / "stopped", []).history
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
 
-    def test_after_the_end_nothing_is_trained(self, tmp_path):
-        recipe = short(RNN, "training.epochs=2")
-        first = fit(recipe, TRAIN, CHECK, tmp_path)
-        again = fit(recipe, TRAIN, CHECK, tmp_path, [StopAt(0)])
-        assert (again.history, again.seconds) == (first.history, first.seconds)
-        assert again.trained(CHECK.sources) == first.trained(CHECK.sources)
-
+    @pytest.mark.long
     def test_one_that_ended_early_has_ended(self, tmp_path):
         """Also when the process is killed before it used its result."""
         recipe = short(RNN, "training.epochs=50", "training.learning_rate=1e-9", "training.monitor=bleu")
@@ -185,70 +198,6 @@ class TestStops:
         with np.load(tmp_path / CHECKPOINT_FILE) as arrays:
             before = json.loads(str(arrays["state"]))["seconds"]
         assert 0 < before < fit(recipe, TRAIN, CHECK, tmp_path).seconds
-
-    def test_what_is_told(self, tmp_path, capfd):
-        interrupted(short(RNN, "training.epochs=3"), tmp_path, [30])
-        told = capfd.readouterr()
-        assert "going on after epoch 2 of 3" in told.err.splitlines()
-        assert told.out == ""
-
-
-@pytest.fixture(scope="module")
-def stopped_once(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stopped")
-    with pytest.raises(Stop):
-        fit(short(RNN, "training.epochs=2"), TRAIN, CHECK, folder, [StopAt(15)])
-    return folder
-
-
-@pytest.fixture
-def stopped(stopped_once, tmp_path):
-    """The folder of a training that was stopped in its second epoch."""
-    return pathlib.Path(shutil.copytree(stopped_once, tmp_path / "run"))
-
-
-@pytest.mark.slow
-class TestCheckpointsThatDoNotFit:
-    def refused(self, recipe, folder, fault):
-        before = {path.name: path.read_bytes() for path in folder.iterdir()}
-        with pytest.raises(CheckpointError, match=fault):
-            fit(recipe, TRAIN, CHECK, folder)
-        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before, "something was lost"
-
-    @pytest.mark.parametrize("kept", [0, 3, 1000, -1])
-    def test_truncated(self, stopped, kept):
-        file = stopped / CHECKPOINT_FILE
-        file.write_bytes(file.read_bytes()[:kept])
-        self.refused(
-            short(RNN, "training.epochs=2"), stopped, r"checkpoint\.npz cannot be read \(.*\); --restart begins anew$"
-        )
-
-    def test_damaged_in_the_middle(self, stopped):
-        file = stopped / CHECKPOINT_FILE
-        content = bytearray(file.read_bytes())
-        content[len(content) // 2 : len(content) // 2 + 64] = bytes(64)
-        file.write_bytes(content)
-        self.refused(short(RNN, "training.epochs=2"), stopped, r"cannot be read \(.*\); --restart begins anew$")
-
-    def test_without_what_it_should_hold(self, stopped):
-        np.savez(stopped / CHECKPOINT_FILE, other=np.zeros(3))
-        self.refused(short(RNN, "training.epochs=2"), stopped, r"cannot be read \(.*\); --restart begins anew$")
-
-    def test_of_another_recipe(self, stopped):
-        other = short(RNN, "training.epochs=3", "training.learning_rate=0.5", "model.units=9")
-        differences = "model.units, training.epochs, training.learning_rate"
-        self.refused(
-            other, stopped, f"holds an unfinished training whose recipe differs in {differences}; --restart begins anew"
-        )
-
-    def test_of_other_pairs(self, stopped):
-        """The recipe is the same, but its files hold other texts; here the vocabulary has fewer characters."""
-        with pytest.raises(CheckpointError, match=r"of other texts.*--restart begins anew"):
-            fit(short(RNN, "training.epochs=2"), Pairs(["12", "21"] * 50, ["21", "12"] * 50), CHECK, stopped)
-
-    def test_what_does_not_change_the_training_may_differ(self, stopped):
-        recipe = short(RNN, "training.epochs=2", "description=another", "decoding.beam_size=3")
-        assert len(fit(recipe, TRAIN, CHECK, stopped).history) == 2
 
 
 PROGRAM = """

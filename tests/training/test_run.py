@@ -1,16 +1,23 @@
-"""A whole run, by the command itself: it learns, and leaves behind what it should."""
+"""A whole run, by the command itself: it learns, leaves behind what it should, and goes on after a stop."""
 
 import csv
 import json
 import re
+import shutil
+import sys
 
 import keras
 import pytest
 import tensorflow as tf
+from command_line import run, succeeds
+from zoo_training import run as runs
+from zoo_training import translation
+from zoo_training.fitting.checkpoint import CheckpointError
 from zoo_training.run import Run, read_back
 from zoo_training.schema.recipe import read_recipe
 
 import zoo
+from zoo.extras import MissingExtraError
 
 WORDS = ["fade7", "abcdef1", "b0", "ccc3", ""]
 
@@ -36,10 +43,11 @@ class TestTraining:
         assert told[:2] == ["Reading the corpus 'text' ...", "1,980 pairs to train on, 110 to validate with"]
         assert re.fullmatch(r"exact match on 110 test pairs: \d+\.\d\d%", told[-2])
         assert told[-1] == "run: runs/backwards   exported: saved_models/backwards/1"
-        number = r"\d+\.\d{3}"
-        scores = rf"loss {number}  token_accuracy .*%  val_loss {number}  val_token_accuracy .*%"
+        number, share = r"\d+\.\d{3}", r"\d+\.\d%"
+        scores = rf"loss {number} / {number}  accuracy {share} / {share}"
         for epoch, line in enumerate(told[2:-2], start=1):
-            assert re.fullmatch(rf"epoch {epoch}/4  {scores}  [\d,]+ tokens/s  \d:\d\d:\d\d left", line)
+            assert re.fullmatch(rf"epoch {epoch}/4  {scores}  [\d,]+k? tok/s  \d+ s left", line)
+            assert len(line) <= 80
         assert len(told) == 8, "TensorFlow's notes are on the terminal"
         assert training.stdout == ""
 
@@ -75,6 +83,9 @@ class TestFolders:
         assert len(mistakes) == metrics["total"] - metrics.pop("right")
         assert metrics.pop("training_seconds") > 0
         assert metrics.pop("exact_match") == pytest.approx(1 - len(mistakes) / 110, abs=1e-6)
+        digests = metrics.pop("digests")
+        assert digests.keys() == {"train", "validation", "test", "vocabulary"}
+        assert all(re.fullmatch("[0-9a-f]{32}", digest) for digest in digests.values())
         assert metrics == {
             "name": "backwards",
             "metric": "exact_match",
@@ -110,14 +121,9 @@ class TestFolders:
 
 
 class TestLoadingARun:
-    def test_answers_as_the_exported_model_does(self, trained):
-        run = Run.load(trained / "runs" / "backwards")
-        assert run.name == "backwards"
-        ours, theirs = run.trained.translate(WORDS), zoo.load("saved_models/backwards").translate(WORDS)
-        assert [translation.text for translation in ours] == [translation.text for translation in theirs]
-
     def test_can_be_exported_once_more(self, trained, tmp_path):
         run = Run.load(trained / "runs" / "backwards")
+        assert run.name == "backwards"
         version = run.export(tmp_path / "again")
         assert version == tmp_path / "again" / "1"
         before = trained / "saved_models/backwards/1"
@@ -140,3 +146,166 @@ class TestLoadingARun:
     def test_a_folder_without_a_recipe(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"holds no recipe\.json, so what it was trained on is not known$"):
             read_back(tmp_path)
+
+
+class TestStages:
+    """A run that was stopped after its training goes on with its scoring or its export; nothing is trained again."""
+
+    @pytest.fixture
+    def folder(self, trained, tmp_path, monkeypatch):
+        def fail(recipe):
+            raise AssertionError("it is trained anew")
+
+        monkeypatch.setattr(translation, "prepare", fail)
+        return shutil.copytree(trained / "runs" / "backwards", tmp_path / "run")
+
+    @pytest.fixture
+    def exported(self, monkeypatch):
+        """What is exported, without the time that an export takes."""
+        exported = []
+
+        def export(run, path):
+            exported.append(dict(run.metrics))
+            return path / "1"
+
+        monkeypatch.setattr(Run, "export", export)
+        return exported
+
+    def metrics(self, folder):
+        return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+
+    def stopped(self, folder, stage):
+        """Makes of a finished run one that was stopped; returns its metrics as they were."""
+        metrics = self.metrics(folder)
+        kept = metrics | {"unfinished": stage}
+        if stage == "scoring":
+            scores = {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
+            kept = {key: value for key, value in kept.items() if key not in scores} | {"not_scored": "not yet"}
+        (folder / "metrics.json").write_text(json.dumps(kept), encoding="utf-8")
+        return metrics
+
+    def go_on(self, folder, *overrides, **options):
+        recipe = read_back(folder, overrides)
+        return runs.train("backwards", recipe, folder, "zoo train", folder.parent / "models", **options)
+
+    @pytest.mark.parametrize("stage", ["scoring", "export"])
+    def test_stopped_in(self, folder, exported, capfd, stage):
+        for name in (".translator.tmp-ab12", ".best.tmp.weights.h5", "checkpoint.npz.tmp-ab12"):
+            (folder / name).touch()
+        wanted = self.stopped(folder, stage)
+        finished, version = self.go_on(folder)
+        assert version == folder.parent / "models" / "backwards" / "1"
+        assert self.metrics(folder) == wanted
+        assert finished.metrics["digests"] == wanted["digests"]
+        assert [metrics["exact_match"] for metrics in exported] == [wanted["exact_match"]]
+        assert names(folder) == {"recipe.json", "history.csv", "best.weights.h5", "translator", "metrics.json"}
+        assert f"{folder} holds a trained model; going on with its {stage}\n" in capfd.readouterr().err
+
+    def test_scores_are_not_lost_in_a_stop_during_the_export(self, folder, monkeypatch):
+        wanted = self.stopped(folder, "scoring")
+        monkeypatch.setattr(Run, "export", lambda run, path: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            self.go_on(folder)
+        assert self.metrics(folder) == wanted | {"unfinished": "export"}
+        assert runs.how_to_go_on(folder) == "stopped; the model is saved, and the same command goes on with its export"
+
+    def test_a_scoring_that_fails_costs_the_scores_only(self, folder, exported, monkeypatch):
+        """The model is exported all the same, and can be scored later."""
+        wanted = self.stopped(folder, "scoring")
+        with monkeypatch.context() as patch:
+            patch.setattr(translation, "evaluate", lambda *arguments, **options: 1 + "a")
+            finished, _ = self.go_on(folder)
+        reason = "TypeError: unsupported operand type(s) for +: 'int' and 'str'"
+        assert exported[0]["not_scored"] == self.metrics(folder)["not_scored"] == reason
+        assert "unfinished" not in self.metrics(folder)
+        card = translation.card("backwards", finished.recipe, finished.trained, finished.metrics)
+        assert "| scores | none: the scoring failed, see `metrics.json` |" in card
+        scores = json.loads(succeeds("evaluate", folder, "--json"))
+        assert {key: wanted[key] for key in scores} == scores
+
+    def test_another_recipe_is_refused(self, folder, exported):
+        self.stopped(folder, "export")
+        fault = rf"holds a run of another recipe that was stopped before its export; `zoo export {folder}` exports it, "
+        with pytest.raises(CheckpointError, match=re.escape(fault)):
+            self.go_on(folder, "decoding.beam_size=2")
+        assert exported == []
+
+    @pytest.mark.parametrize(("stage", "options"), [("export", {"restart": True}), (None, {})])
+    def test_begins_anew_where_it_is_told_to_or_all_is_done(self, folder, stage, options):
+        before = self.metrics(folder)
+        if stage:
+            self.stopped(folder, stage)
+        with pytest.raises(AssertionError, match="it is trained anew"):
+            self.go_on(folder, **options)
+        assert stage or self.metrics(folder) == before, "they stay until there are new ones"
+
+    def test_two_at_once(self, folder, exported):
+        self.stopped(folder, "export")
+        with (
+            runs.locked(folder),
+            pytest.raises(BlockingIOError, match=r"run is in use: process \d+ on .* trains there;"),
+        ):
+            self.go_on(folder)
+        self.go_on(folder)
+
+    def test_stopped_by_hand(self, folder, trained, monkeypatch, exported):
+        def stop(*arguments, **options):
+            raise KeyboardInterrupt
+
+        self.stopped(folder, "scoring")
+        monkeypatch.setattr(translation, "evaluate", stop)
+        result = run("train", "backwards.toml", "--out", folder)
+        assert result.exit_code == 130
+        told = "stopped; the model is saved, and the same command goes on with its scoring"
+        assert result.stderr.splitlines()[-1] == told
+
+    @pytest.mark.parametrize(
+        ("file", "told"),
+        [
+            ("checkpoint.npz", "stopped; the same command goes on after the last finished epoch"),
+            ("history.csv", "stopped before the first epoch ended; the same command begins anew"),
+        ],
+    )
+    def test_what_is_told_of_a_stopped_training(self, tmp_path, file, told):
+        (tmp_path / file).touch()
+        assert runs.how_to_go_on(tmp_path) == told
+
+
+def test_tensorboard_that_is_not_installed_is_named_before_all_else(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    recipe = read_recipe("dates", ["training.tensorboard=true"])
+    with pytest.raises(MissingExtraError, match=r"^tensorboard is not installed: this needs `pip install"):
+        runs.train("dates", recipe, tmp_path / "run", "zoo train", tmp_path)
+    assert not (tmp_path / "run").exists()
+
+
+class TestChangedTexts:
+    """`zoo evaluate` says so where the texts are no longer those of the training."""
+
+    def test_a_warning(self, trained, tmp_path):
+        folder = shutil.copytree(trained / "runs" / "backwards", tmp_path / "run")
+        lines = (trained / "words.tsv").read_text(encoding="utf-8").splitlines()
+        (tmp_path / "words.tsv").write_text("\n".join(lines[1:]), encoding="utf-8")
+        recipe = (folder / "recipe.json").read_text(encoding="utf-8")
+        (folder / "recipe.json").write_text(recipe.replace('"words.tsv"', json.dumps(str(tmp_path / "words.tsv"))))
+        result = run("evaluate", folder)
+        assert (result.exit_code, result.stderr) == (
+            0,
+            "zoo: the test texts have changed since the model was trained\n",
+        )
+        assert run("evaluate", folder, "--set", "corpus.test_pairs=5").stderr == "", "they are meant to be others"
+
+    @pytest.mark.parametrize(
+        ("metrics", "changed"),
+        [
+            ({"digests": {"train": "a", "test": "b"}}, ["test"]),
+            ({"digests": {"test": "c"}}, []),
+            ({"digests": {"train": "c"}}, []),
+            ({"total": 3}, []),  # of version 0.1
+            (None, []),
+        ],
+    )
+    def test_what_has_changed(self, tmp_path, metrics, changed):
+        if metrics:
+            (tmp_path / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+        assert runs.changed_since(tmp_path, {"test": "c"}) == changed

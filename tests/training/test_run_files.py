@@ -1,9 +1,12 @@
-"""Metrics as a run leaves them behind: what they hold, and what is said of files that hold none."""
+"""Metrics as a run leaves them behind, hashes of texts, and the lock on a run's folder."""
 
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
-from zoo_training.run_files import read_metrics
+from zoo_training.run_files import LOCK_FILE, Digest, locked, read_metrics
 
 
 def test_what_they_hold(tmp_path):
@@ -33,3 +36,39 @@ def test_what_is_none(tmp_path, content, why):
     (tmp_path / "metrics.json").write_bytes(content)
     with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path))}/metrics\.json {why}"):
         read_metrics(tmp_path)
+
+
+class TestDigest:
+    def test_texts_have_borders_and_an_order(self):
+        texts = [["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"], [], ["ab\ud800", "c"]]
+        assert len({str(Digest(each)) for each in texts}) == len(texts)
+        assert str(Digest(["ab", "c"])) == str(Digest(iter(["ab", "c"])))
+
+    def test_pieces_of_one_text(self):
+        whole, pieces = Digest(["ażé"]), Digest()
+        assert pieces.add("aż", end="") == "aż"
+        pieces.add("é")
+        assert (str(pieces), pieces.size) == (str(whole), whole.size) == (str(whole), 5)
+
+
+HOLDS = """
+import pathlib, sys, time
+from zoo_training.run_files import locked
+with locked(pathlib.Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_of_another_process_until_it_is_killed(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "locked\n"
+        fault = rf"^{re.escape(str(tmp_path))} is in use: process {process.pid} on .* trains there; wait until"
+        with pytest.raises(BlockingIOError, match=fault), locked(tmp_path):
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (tmp_path / LOCK_FILE).exists()
+    with locked(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,8 @@
 """From text pairs to batches: tokenised, grouped by length, padded to few shapes, in an order set by a seed.
 
-What a batch holds follows from (seed, epoch, its number) alone. XLA compiles the training step once for each
-shape, so lengths are gathered in a few buckets, each padded to one source and one target length.
+The content of a batch follows from (seed, epoch, its number) and nothing else, so that a stopped training can go on at
+any step. XLA compiles the training step once for each shape, so lengths are gathered in a few buckets, and each bucket
+is padded to one source and one target length.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from zoo.text import PADDING, Tokenizer, encode_corpus, previous
+from zoo.text import PADDING, BytePairTokenizer, Tokenizer, encode_corpus, previous
 
 from ..corpora.pairs import Pairs
 from ..progress import progress_bar
-from .bpe_dropout import Sampler
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,11 +119,11 @@ def _best_bounds(values: np.ndarray, counts: np.ndarray, number: int) -> np.ndar
 
     Args:
         values: lengths, ascending.
-        counts: how many there are of each.
+        counts: how often each length occurs.
         number: how many ranges.
     """
     total = np.concatenate([[0], np.cumsum(counts)])
-    # Row i, column j: what one range from value i to value j costs, all padded to value j.
+    # Row i, column j: the cost of one range from value i to value j, all padded to value j.
     one = np.where(
         np.tri(len(values), k=-1), np.inf, (total[None, 1:] - total[:-1, None]) * values[None, :].astype(float)
     )
@@ -133,9 +133,9 @@ def _best_bounds(values: np.ndarray, counts: np.ndarray, number: int) -> np.ndar
         starts.append(together.argmin(axis=0))
         cost = together.min(axis=0)
     bounds, last = [], len(values) - 1
-    for each in reversed(starts):
+    for start in reversed(starts):
         bounds.append(last)
-        last = each[last] - 1
+        last = start[last] - 1
     return values[[last, *reversed(bounds)]]
 
 
@@ -144,14 +144,14 @@ class Batches:
 
     Args:
         pairs: the pairs as ids.
-        batch_size: pairs a batch, in training; every batch of a bucket has one shape, so what does not fill a
-            batch is left out of that epoch, a different rest each time.
+        batch_size: pairs a batch, in training. Every batch of a bucket has one shape, so the pairs that do not fill
+            a batch are left out of that epoch; they are others in each epoch.
         buckets: how many lengths to pad to.
-        seed: what the order follows from.
-        batch_tokens: tokens a batch, padding counted, of the side that has more of them. It takes the place of
+        seed: the seed of the order.
+        batch_tokens: tokens a batch, with padding, on the side that has more of them. It takes the place of
             `batch_size`: the shorter the pairs, the more are in a batch.
-        samplers: what draws the ids of sources and of targets anew for each training batch, instead of those of
-            `pairs`. They are more ids, and a batch is then as long as its longest row, whatever its bucket.
+        samplers: draw the ids of sources and of targets anew for each training batch, instead of those of `pairs`.
+            A draw has more ids, so a batch is then as long as its longest row, whatever its bucket.
     """
 
     def __init__(
@@ -194,11 +194,11 @@ class Batches:
 
     @property
     def tokens(self) -> int:
-        """Target tokens of an epoch, end tokens counted and padding not; a little less, for what fills no batch."""
+        """Target tokens of an epoch, with end tokens and without padding, and of the pairs that fill no batch too."""
         return int(self.pairs.lengths[:, 1].sum())
 
     def plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
-        """The batches of an epoch, in order: each its bucket and the numbers of its pairs."""
+        """The batches of an epoch, in order: (bucket, numbers of its pairs)."""
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         batches = []
         for bucket in self.buckets:
@@ -211,7 +211,7 @@ class Batches:
         """An endless stream of epochs for `model.fit`: ({source, target}, labels, weights).
 
         Args:
-            first_step: how many batches have been had before; the stream goes on after them.
+            first_step: how many batches were used before; the stream goes on after them.
         """
 
         def endless():
@@ -240,7 +240,7 @@ class Batches:
         number: int,
         samplers: tuple[Sampler | None, Sampler | None],
     ) -> tf.data.Dataset:
-        """Batches by a plan: what it yields is a bucket, pairs, how many of them count, and the number of the step."""
+        """Batches by a plan, which yields (bucket, numbers of pairs, how many of them count, number of the step)."""
 
         def generate():
             for bucket, rows, counted, step in plan():
@@ -271,7 +271,7 @@ class Batches:
         return tf.pad(ids, [[0, 0], [0, length - tf.shape(ids)[1]]])
 
     def _batch(self, source: tf.Tensor, labels: tf.Tensor, counted: tf.Tensor):
-        """What the model gets: the first `counted` pairs have a weight, the others have none."""
+        """(inputs, labels, weights); only the first `counted` pairs have a weight."""
         present = tf.range(tf.shape(labels)[0]) < counted
         weights = tf.cast((labels != PADDING) & present[:, None], tf.float32)
         return {"source": source, "target": previous(labels)}, labels, weights
@@ -283,3 +283,40 @@ def _merged(first: Bucket, second: Bucket) -> Bucket:
         max(first.source_length, second.source_length),
         max(first.target_length, second.target_length),
     )
+
+
+class Sampler:
+    """BPE-dropout: splits the words of texts into other pieces each time that they are drawn.
+
+    Args:
+        texts: the texts.
+        tokenizer: their tokenizer.
+        dropout: the probability that a merge of two pieces is passed over.
+        max_length: the most ids of a text, with its end token. A draw that has more is replaced by the usual pieces,
+            which must not have more.
+
+    Reference: https://arxiv.org/abs/1910.13267
+    """
+
+    def __init__(self, texts: list[str], tokenizer: BytePairTokenizer, dropout: float, max_length: int):
+        self._texts = tf.constant(texts)
+        self._tokenizer = tokenizer
+        self._dropout = dropout
+        self._max_length = max_length
+
+    def __call__(self, rows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Draws ids, each row with its end token: int32 `(B, T)`.
+
+        Args:
+            rows: numbers of the texts, int `(B,)`.
+            seed: the seed of the draw, int `(2,)`; the same seed gives the same pieces.
+        """
+        texts = tf.gather(self._texts, rows)
+        ids = self._tokenizer.sample(texts, self._dropout, seed, add_end=True)
+        too_long = tf.math.count_nonzero(ids, axis=1) > self._max_length
+        return tf.cond(tf.reduce_any(too_long), lambda: self._shortened(ids, too_long, texts), lambda: ids)
+
+    def _shortened(self, ids: tf.Tensor, too_long: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+        usual = self._tokenizer.tokenize(texts, add_end=True)
+        usual = tf.pad(usual, [[0, 0], [0, self._max_length - tf.shape(usual)[1]]])
+        return tf.where(too_long[:, None], usual, ids[:, : self._max_length])

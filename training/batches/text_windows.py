@@ -1,4 +1,4 @@
-"""From running text to batches: the ids of a split in a row, and windows of it, in an order set by a seed."""
+"""From running text to batches: the ids of a split in a row, and windows of them, in an order set by a seed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from zoo.text import END, PADDING, START, Tokenizer, compiled_encoder
 
 from ..corpora.texts import Document
 
-_AT_ONCE = 1 << 21  # characters that are tokenised in one call; a longer piece is a call of its own
-# One window in so many begins with the start token instead of its first token.
-STARTED = 8
+_AT_ONCE = 1 << 21  # characters that are tokenised in one call; a longer piece has a call of its own
+STARTED = 8  # one window in eight begins with the start token instead of its first token
 
 
 def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
     """The ids of documents one after another, each between a start and an end token.
 
-    Texts are tokenised some pieces at a time, so that they are never in memory as a whole.
+    Texts are tokenised some pieces at a time, so that a corpus need not fit into memory.
 
     Returns:
         Ids `(N,)` in the smallest of uint8, uint16 and int32 that holds them.
@@ -53,19 +52,20 @@ def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
 
 
 class Windows:
-    """Batches of windows of a text: each `length` tokens, and as labels the token after each of them.
+    """Batches of windows of a text: `length` tokens, and as their labels the tokens that follow them.
 
-    An epoch has no token as a label twice, and all but a window's worth at the borders and what fills no batch; its
-    windows have borders and an order of their own. What a batch holds follows from (seed, epoch, its number) alone.
+    In an epoch no token is a label twice. All tokens are labels, except those that fill no batch and up to a window at
+    the borders. Each epoch shifts the borders of the windows and changes their order. The content of a batch follows
+    from (seed, epoch, its number) and nothing else.
 
-    One window in eight begins with the start token in the place of its first token, and so the model learns to begin
-    where nothing is known of what was before, as texts do that it is to go on with.
+    One window in eight begins with the start token in place of its first token. So the model learns to begin where
+    nothing is known of the text before, as it has to for a prompt.
 
     Args:
         ids: the text, int `(N,)`.
         length: tokens a window, T.
         batch_size: windows a batch, B.
-        seed: what the order follows from.
+        seed: the seed of the order.
 
     Raises:
         ValueError: the text is shorter than a batch of windows.
@@ -73,7 +73,7 @@ class Windows:
 
     def __init__(self, ids: np.ndarray, length: int, batch_size: int, seed: int = 0):
         self.ids, self.length, self.batch_size, self.seed = ids, length, batch_size, seed
-        # One window less than there is room for: that is how far the borders are shifted.
+        # One window less than there is room for, because the borders are shifted by up to a window.
         self._windows = (len(ids) - 1) // length - 1
         if self._windows < batch_size:
             raise ValueError(
@@ -104,7 +104,7 @@ class Windows:
         """An endless stream of epochs for `model.fit`: (tokens, labels, weights), each `(B, T)`.
 
         Args:
-            first_step: how many batches have been had before; the stream goes on after them.
+            first_step: how many batches were used before; the stream goes on after them.
         """
 
         def endless():
@@ -121,9 +121,9 @@ class Windows:
 
 
 def windows_once(ids: np.ndarray, length: int, batch_size: int) -> tf.data.Dataset:
-    """Every token of a text as a label once, in batches as `Windows.training` gives them; the last is filled up.
+    """Every token of a text as a label once, in batches like those of `Windows.training`; the last is filled up.
 
-    A token is predicted from those before it in its window, which are half a window on average.
+    A token is predicted from the tokens before it in its window, on average half a window.
     """
     number = -(-(len(ids) - 1) // length)
     size = min(batch_size, number)
@@ -146,7 +146,7 @@ def _dataset(generate: Callable[[], Iterator[np.ndarray]], shape: tuple[int, int
 
 
 def _split(windows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Tokens, labels, and what each label counts: neither padding nor a start token is to be predicted."""
+    """Tokens, labels and the labels' weights, which are 0 for padding and start tokens."""
     labels = windows[:, 1:]
     weights = tf.cast((labels != PADDING) & (labels != START), tf.float32)
     return windows[:, :-1], labels, weights

@@ -1,4 +1,4 @@
-"""Commands that make models and tell how good they are."""
+"""Commands that train, score and export models."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def train(
     overrides: Overrides = None,
     out: Annotated[pathlib.Path | None, typer.Option(help="Folder of the run; default runs/RECIPE.")] = None,
     models: Annotated[pathlib.Path, typer.Option(help="The model is exported to MODELS/RECIPE/<version>.")] = MODELS,
-    restart: Annotated[bool, typer.Option("--restart", help="Begin anew, even if a stopped run could go on.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Begin anew, even if a stopped run can go on.")] = False,
 ) -> None:
     """Train a recipe's model, score it on held-out text, and export it.
 
-    The same command goes on with a run that was stopped, from the end of its last epoch.
+    After a stop the same command goes on: with the epoch, the scoring or the export in which the run was stopped.
     """
     with user_errors():
         from ..schema.recipe import RecipeError, name_of, read_recipe
@@ -46,7 +46,9 @@ def train(
             name = pathlib.Path(recipe).resolve().parent.name
         folder = out or RUNS / name
         folder.mkdir(parents=True, exist_ok=True)
-        # Whatever is wrong with the texts is said before TensorFlow starts, and not after the training.
+        if parsed.corpus.kind == "tfds":  # its package imports TensorFlow, with all its notes
+            import_tensorflow()
+        # A mistake in the texts is reported before TensorFlow starts, and not after the training.
         for split in dict.fromkeys(("train", "validation", *parsed.corpus.splits)):
             parsed.corpus.check(split)
     import_tensorflow()
@@ -55,11 +57,13 @@ def train(
     from ..progress import say
     from ..scoring.headline import headlines, scored_on
 
-    # Any other error of a training is ours, and shows where it is from.
+    # Any other error of a training is ours, and shows where it comes from.
     with user_errors((RecipeError, CheckpointError, OSError)):
-        run = runs.train(name, parsed, folder, _command_line(), restart)
-    with user_errors():
-        version = run.export(models / name)
+        try:
+            run, version = runs.train(name, parsed, folder, _command_line(), models, restart)
+        except KeyboardInterrupt:
+            say(runs.how_to_go_on(folder))
+            raise typer.Exit(130) from None  # as a shell reports a process that Ctrl-C ended
     for score, value in headlines(run.metrics).items():
         say(f"{score} on {scored_on(run.metrics)}: {value}")
     say(f"run: {folder}   exported: {version}")
@@ -88,6 +92,9 @@ def evaluate(
         parsed = read_recipe(recipe, changes) if recipe else run.read_back(recipe_folder(model), changes)
         split = split or run.default_split(parsed)
         result = run.score(trained, parsed, split)
+    digests = result.pop("digests")
+    if not (recipe or overrides) and run.changed_since(recipe_folder(model), digests):
+        typer.echo(f"zoo: the {split} texts have changed since the model was trained", err=True)
     if as_json:
         typer.echo(run.to_json(result), nl=False)
     else:

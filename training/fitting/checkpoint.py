@@ -1,8 +1,8 @@
-"""Checkpoints: after a stop at any moment a training goes on, and ends as if it had not been stopped.
+"""Checkpoints: a training that was stopped at any moment goes on, and ends as if it had not been stopped, bit for bit.
 
-What an epoch does follows from the weights, the optimizer's slots, the states of the random generators of dropout, the
-number of the step (which the order of the pairs follows from) and what the callbacks remember. All of it is in one
-file, which is replaced as a whole at the end of every epoch.
+What an epoch does follows from the weights, the optimizer's variables, the states of the random generators of dropout,
+the number of the step (from which the order of the batches follows) and what the callbacks remember. All of it is in
+one file, which is replaced as a whole at the end of every epoch.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ import json
 import pathlib
 import time
 import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
+import pydantic
 
 from zoo.atomic import remove_partial, write_whole
 
 from ..schema.recipe_tables import Recipe
-from .averaging import WeightAverage
-from .validation import Validation
+from .callbacks import Validation, WeightAverage
 
 CHECKPOINT_FILE = "checkpoint.npz"
 HISTORY_FILE = "history.csv"
-_WITHOUT_EFFECT = ("description", "decoding")  # of a recipe, on its training
+_WITHOUT_EFFECT = ("description", "decoding")  # tables of a recipe that do not change its training
 
 
 class CheckpointError(ValueError):
@@ -38,14 +39,23 @@ class Checkpoint(keras.callbacks.Callback):
 
     Args:
         folder: the run's folder.
-        recipe: what is trained.
+        recipe: the recipe that is trained.
         average: its weights are part of the state.
         validation: what it remembers is part of the state.
+        digests: hashes of the texts and vocabularies of the training, by name.
     """
 
-    def __init__(self, folder: pathlib.Path, recipe: Recipe, average: WeightAverage, validation: Validation):
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        recipe: Recipe,
+        average: WeightAverage,
+        validation: Validation,
+        digests: Mapping[str, str],
+    ):
         super().__init__()
         self.folder, self.recipe, self.average, self.validation = folder, recipe, average, validation
+        self.digests = dict(digests)
         self.history: list[dict[str, float]] = []
         self.seconds = 0.0
         self.finished = False
@@ -68,12 +78,14 @@ class Checkpoint(keras.callbacks.Callback):
         self.finished = self.model.stop_training
         state = {
             "recipe": self.recipe.model_dump(mode="json"),
+            "digests": self.digests,
             "history": self.history,
             "seconds": self.seconds,
             "finished": self.finished,
             "validation": self.validation.state(),
+            "average_warmup": _inner(self.model.optimizer).average_warmup,
         }
-        arrays = {f"variable/{index}": np.array(each) for index, each in enumerate(_variables(self.model))}
+        arrays = {f"variable/{index}": np.array(variable) for index, variable in enumerate(_variables(self.model))}
         arrays |= {f"average/{name}": array for name, array in self.average.state().items()}
         buffer = io.BytesIO()
         np.savez(buffer, state=np.array(json.dumps(state)), **arrays)
@@ -90,35 +102,54 @@ class Checkpoint(keras.callbacks.Callback):
             Whether there was one.
 
         Raises:
-            CheckpointError: it cannot be read, or is of another recipe or other texts.
+            CheckpointError: it cannot be read, or is of another recipe or of other texts.
         """
         file = self.folder / CHECKPOINT_FILE
         remove_partial(file)
         if not file.is_file():
             return False
-        try:
-            with np.load(file) as arrays:
-                state = json.loads(str(arrays["state"]))
-                others = {name: arrays[name] for name in arrays.files if name != "state"}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise CheckpointError(f"{file} cannot be read ({error}); --restart begins anew") from None
-        changed = _changes(state["recipe"], self.recipe.model_dump(mode="json"))
+        state, variables, averages = _read(file)
+        changed = _changes(_with_defaults(state["recipe"], self.recipe), self.recipe.model_dump(mode="json"))
         if changed:
             raise CheckpointError(
                 f"{self.folder} holds an unfinished training whose recipe differs in {', '.join(changed)}; "
                 "--restart begins anew there, and --out names another folder"
             )
-        variables = _variables(model)
-        saved = [others.get(f"variable/{index}") for index in range(len(variables))]
-        if [array if array is None else array.shape for array in saved] != [tuple(each.shape) for each in variables]:
-            raise CheckpointError(f"{self.folder} holds an unfinished training of other texts; --restart begins anew")
-        for variable, array in zip(variables, saved, strict=True):
+        # Shapes say little: a vocabulary that fills its size has the same shape whatever its words. Version 0.1 stored
+        # no hashes.
+        stored = state.get("digests", self.digests)
+        others = [name for name, digest in self.digests.items() if stored.get(name) != digest]
+        own = _variables(model)
+        if others or [array.shape for array in variables] != [tuple(variable.shape) for variable in own]:
+            which = f" ({', '.join(others)} changed)" if others else ""
+            raise CheckpointError(
+                f"{self.folder} holds an unfinished training of other texts{which}; --restart begins anew there, and "
+                "--out names another folder"
+            )
+        for variable, array in zip(own, variables, strict=True):
             variable.assign(array)
-        prefix = "average/"
-        self.average.restore({name.removeprefix(prefix): a for name, a in others.items() if name.startswith(prefix)})
+        _inner(model.optimizer).average_warmup = state.get("average_warmup", False)  # 0.1 had none
+        self.average.restore(averages)
         self.validation.restore(state["validation"])
         self.history, self.seconds, self.finished = state["history"], state["seconds"], state["finished"]
         return True
+
+
+def _read(file: pathlib.Path) -> tuple[dict[str, Any], list[np.ndarray], dict[str, np.ndarray]]:
+    """The state, the variables in their order, and the averaged weights of a checkpoint's file."""
+    try:
+        with np.load(file) as arrays:
+            state = json.loads(str(arrays["state"]))
+            for name, kind in {"recipe": dict, "validation": dict, "history": list, "seconds": float}.items():
+                if not isinstance(state[name], kind):
+                    raise ValueError(f"its {name} is a {type(state[name]).__name__}")
+            number = sum(name.startswith("variable/") for name in arrays.files)
+            variables = [arrays[f"variable/{index}"] for index in range(number)]
+            prefix = "average/"
+            averages = {name.removeprefix(prefix): arrays[name] for name in arrays.files if name.startswith(prefix)}
+    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{file} cannot be read ({error}); --restart begins anew") from None
+    return state, variables, averages
 
 
 def _variables(model: keras.Model) -> list:
@@ -127,8 +158,21 @@ def _variables(model: keras.Model) -> list:
     return [each for each in model.variables if id(each) not in of_metrics] + list(model.optimizer.variables)
 
 
+def _inner(optimizer: keras.optimizers.Optimizer) -> Any:
+    """The optimizer itself, where float16 has wrapped it for scaling its loss."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _with_defaults(old: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """An older version's recipe with the keys that have been added since, at their defaults."""
+    try:
+        return type(recipe).model_validate(old).model_dump(mode="json")
+    except pydantic.ValidationError:
+        return old
+
+
 def _changes(old: Any, new: Any, path: str = "") -> list[str]:
-    """The keys in which two recipes differ, apart from what does not change the training."""
+    """The keys in which two recipes differ, apart from those that do not change the training."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [key for key in (*new, *(key for key in old if key not in new)) if path or key not in _WITHOUT_EFFECT]
         return [each for key in keys for each in _changes(old.get(key), new.get(key), f"{path}{key}.")]
@@ -136,7 +180,7 @@ def _changes(old: Any, new: Any, path: str = "") -> list[str]:
 
 
 def _table(history: list[dict[str, float]]) -> str:
-    """The logs of all epochs as CSV; what an epoch does not have is empty."""
+    """The logs of all epochs as CSV, with empty cells where an epoch was not validated."""
     names = list(dict.fromkeys(name for row in history for name in row))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, ["epoch", *names], lineterminator="\n")

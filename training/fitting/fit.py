@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -17,27 +16,25 @@ from zoo.tasks.translator import Translator
 from ..progress import say
 from ..schema.recipe import RecipeError
 from ..schema.recipe_tables import Recipe
-from .averaging import WeightAverage
+from .callbacks import Divergence, TrainingProgress, Validation, WeightAverage
 from .checkpoint import CHECKPOINT_FILE, Checkpoint
-from .divergence import Divergence
+from .loss import TokenPrediction
 from .optimization import make_optimizer
-from .token_prediction import TokenPrediction
-from .training_progress import TrainingProgress
-from .validation import Validation
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What is to be fitted.
+    """A model and its batches, ready to be fitted.
 
     Attributes:
         model: a model of ids, with its initial weights.
         steps: batches of an epoch.
-        tokens: tokens of an epoch, of which the speed is told.
+        tokens: tokens of an epoch, for the speed that is shown.
         training: gives the endless stream of batches for `model.fit`, from a number of batches on.
         validation: batches to choose the best epoch by.
         trained: gives the model with its tokenizers.
         sizes: how much there is to train on, for `metrics.json`.
+        digests: hashes of the training and validation texts and of the vocabularies, by name.
         bleu: a function that scores the model as it is on the validation texts; None where the loss decides.
     """
 
@@ -47,18 +44,19 @@ class Prepared:
     training: Callable[[int], tf.data.Dataset]
     validation: tf.data.Dataset
     trained: Callable[[], Translator | TextGenerator]
-    sizes: dict[str, int]
+    sizes: Mapping[str, int]
+    digests: Mapping[str, str]
     bleu: Callable[[], float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """What came of a training.
+    """The result of a training.
 
     Attributes:
         trained: the model with its best weights, and its tokenizers.
-        history: the logs of each epoch.
-        seconds: the time that fitting took, over all its stops.
+        history: the logs of all epochs.
+        seconds: the time that fitting took, without the time between a stop and the next start.
     """
 
     trained: Translator | TextGenerator
@@ -72,10 +70,10 @@ def fit(
     folder: pathlib.Path,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> Fitted:
-    """Fits a model; the weights that validation likes best are kept.
+    """Fits a model, and keeps the weights of the epoch with the best validation.
 
-    If the folder holds a checkpoint of the same recipe, the training goes on from there, and ends with the very weights
-    that it would have ended with undisturbed.
+    If the folder holds a checkpoint of the same recipe and texts, the training goes on from there, and ends with
+    exactly the weights that it would have ended with undisturbed.
 
     Args:
         recipe: what to train.
@@ -83,46 +81,47 @@ def fit(
         folder: where the best weights (`best.weights.h5`), the checkpoint and the log (`history.csv`) are written.
         callbacks: further Keras callbacks, called before those of the training itself.
 
-    Returns:
-        What was trained, the logs of all epochs, and the time it took.
-
     Raises:
         RecipeError: the training diverged.
         CheckpointError: there is a checkpoint that it cannot go on from.
     """
-    config = recipe.training
-    if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise RecipeError("training: tensorboard=true needs `pip install 'attention-zoo[tensorboard]'`")
     folder.mkdir(parents=True, exist_ok=True)
+    config = recipe.training
     steps = config.steps_per_epoch or prepared.steps
-    fitted = TokenPrediction(prepared.model, config.label_smoothing)
-    fitted.compile(
+
+    # The model, with its loss and optimizer.
+    model = TokenPrediction(prepared.model, config.label_smoothing)
+    model.compile(
         make_optimizer(config, max(1, config.epochs * steps // config.accumulate)), jit_compile=config.jit_compile
     )
-    fitted.optimizer.build(fitted.trainable_variables)  # in the first step it would have that step traced twice
+    model.optimizer.build(model.trainable_variables)  # otherwise built in the first step, which is then traced twice
+
+    # What happens at the end of an epoch, and the state of the last one, if there is one.
     best = folder / "best.weights.h5"
     average = WeightAverage(config)
-    judge = Validation(config, prepared.validation, prepared.bleu, average, best)
-    checkpoint = Checkpoint(folder, recipe, average, judge)
-    if checkpoint.restore(fitted):
+    validation = Validation(config, prepared.validation, prepared.bleu, average, best)
+    checkpoint = Checkpoint(folder, recipe, average, validation, prepared.digests)
+    if checkpoint.restore(model):
         say(f"going on after epoch {checkpoint.epoch} of {config.epochs}")
     else:
         best.unlink(missing_ok=True)
+
     if checkpoint.epoch < config.epochs and not checkpoint.finished:
         tokens = prepared.tokens * steps / prepared.steps
         logs = [keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)] if config.tensorboard else []
         with contextlib.closing(TrainingProgress(config.epochs, steps, tokens)) as progress:
-            fitted.fit(
+            model.fit(
                 prepared.training(checkpoint.epoch * steps),
                 steps_per_epoch=steps,
                 initial_epoch=checkpoint.epoch,
                 epochs=config.epochs,
-                callbacks=[*callbacks, Divergence(), average, judge, checkpoint, *logs, progress],
-                shuffle=False,  # the batches come in an order of their own
+                # Average before validation, which scores the averaged weights; both before the checkpoint of them.
+                callbacks=[*callbacks, Divergence(), average, validation, checkpoint, *logs, progress],
+                shuffle=False,  # the batches are in their order already
                 verbose=0,
             )
-    if judge.best_score is None:
-        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # it leads nowhere, and another recipe may have its place
-        raise RecipeError("training: no epoch ended with a validation loss that is a number; lower learning_rate")
+    if validation.best_score is None:
+        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # otherwise the next try, with another recipe, is refused
+        raise RecipeError("training: it diverged, no epoch ended with a finite validation loss; lower learning_rate")
     prepared.model.load_weights(best)
     return Fitted(prepared.trained(), checkpoint.history, checkpoint.seconds)

@@ -1,54 +1,97 @@
-"""Cross-entropy over a large vocabulary, without ever holding all logits.
+"""What `model.fit` fits: a model of ids, and the cross-entropy of the tokens that it predicts.
 
-For N tokens and V words, logits are N V numbers, and a loss that takes them as they are reads and writes as many
-several times over: for most translators that is where the memory goes, and much of the time. Here the last product of
-the model belongs to the loss. Tokens are taken in pieces, and each piece's logits are used up, gradients included,
-while they are still in the processor's cache. What is kept is the gradients of rows and weights.
+A vocabulary is large: for N tokens and V words the logits are N V numbers, and a loss that takes them as an input reads
+and writes them several times. For most translators that is where the memory goes, and much of the time. So the last
+product of the model belongs to the loss here, and no array ever holds all logits (`projected_cross_entropy`).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 PIECES = 8
 SMALL_VOCABULARY = 1000
 
 
+class TokenPrediction(keras.Model):
+    """Fits a model of ids by the cross-entropy of its next tokens, the mean over all tokens with a weight.
+
+    It wraps a model of `zoo.models` for `fit` and `evaluate`, and shares its weights. The result is the same as that of
+    the model compiled with `SparseCategoricalCrossentropy`, with label smoothing in addition. Batches are (inputs,
+    labels, weights). Labels are smoothed in training only: `evaluate` gives the negative log-likelihood of a token,
+    whatever the smoothing.
+
+    Metrics, both over tokens, not over batches: `loss`, and `token_accuracy`, the share of tokens whose label has the
+    highest logit.
+
+    Args:
+        model: a model with `without_logits` and `output_weights`.
+        label_smoothing: the share of probability, from 0 to less than 1, that is spread over the whole vocabulary.
+    """
+
+    def __init__(self, model: keras.Model, label_smoothing: float = 0.0):
+        super().__init__(name=f"{model.name}_prediction", dtype=model.dtype_policy)
+        self.model = model
+        self.label_smoothing = label_smoothing
+        self._body = model.without_logits()
+        self._loss = keras.metrics.Mean(name="loss")
+        self._accuracy = keras.metrics.Mean(name="token_accuracy")
+        self.built = True
+
+    def call(self, inputs, training=None):
+        """The rows that the logits would be computed from, `(B, T, D)`."""
+        return self._body(inputs, training=training)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The mean loss of a token."""
+        smoothing = self.label_smoothing if training else 0.0
+        tokens = projected_cross_entropy(y_pred, *self.model.output_weights(), y, sample_weight, smoothing)
+        weight = keras.ops.maximum(tokens.weight, 1e-7)  # a batch of padding only has the loss 0
+        self._loss.update_state(tokens.loss / weight, sample_weight=tokens.weight)
+        self._accuracy.update_state(tokens.correct / weight, sample_weight=tokens.weight)
+        return tokens.loss / weight
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Loss and accuracy since the beginning of the epoch."""
+        return {metric.name: metric.result() for metric in (self._loss, self._accuracy)}
+
+
 class TokenLoss(NamedTuple):
-    """Sums over all tokens, each weighted; scalars in float32.
+    """Weighted sums over all tokens, scalars in float32.
 
     Attributes:
         loss: the loss that is minimised.
-        right: the weights of the tokens whose label has the highest logit.
+        correct: the weights of the tokens whose label has the highest logit.
         weight: all weights.
     """
 
     loss: tf.Tensor
-    right: tf.Tensor
+    correct: tf.Tensor
     weight: tf.Tensor
 
 
 def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights, label_smoothing=0.0) -> TokenLoss:
-    """The cross-entropy between labels and the softmax of logits that are not given, but computed here.
+    """The cross-entropy between labels and the softmax of logits, which are computed here piece by piece.
 
         z = h W^T + b
         loss = sum_i w_i (log sum_v exp z_iv - (1 - e) z_i,label(i) - e mean_v z_iv)
 
-    which is the cross-entropy with labels smoothed by e (Szegedy et al. 2016): 1 - e on the label, and e spread evenly
+    This is the cross-entropy with labels smoothed by e (Szegedy et al. 2016): 1 - e on the label, and e spread evenly
     over all V words. The logits are computed in the dtype of `hidden`, everything after in float32.
 
     It can be differentiated once, by `hidden`, `output_weights` and `bias`. All three gradients are computed together
-    with the loss; where they are not asked for, the graph drops them.
+    with the loss; where nobody asks for them, the graph drops them.
 
-    Axes: B batch, T target length, D width, V vocabulary.
+    Axes: B batch, T target length, D width, V vocabulary; in the code N = B T tokens, and n tokens of a piece.
 
     Args:
         hidden: `(B, T, D)`, the rows that the logits are computed from, h.
         output_weights: `(V, D)`, W.
         bias: `(V,)`, or None.
-        labels: int `(B, T)`, each from 0 to V - 1.
+        labels: int `(B, T)`, from 0 to V - 1.
         sample_weights: `(B, T)`, w; 0 at padding.
         label_smoothing: e, from 0 to less than 1.
 
@@ -61,32 +104,35 @@ def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights
     pieces = PIECES if vocabulary > SMALL_VOCABULARY else 1
     bias = tf.zeros([vocabulary]) if bias is None else tf.cast(bias, tf.float32)
 
+    # The gradient is written by hand, because autodiff would keep the logits of all pieces until the backward pass.
+    # Here each piece's logits are used up, gradients included, while they are in the processor's cache; the residuals
+    # are the gradients themselves, (N, D) + (V, D) numbers. See "translation training" in benchmarks/notes.md.
     @tf.custom_gradient
     def summed(rows, weights, bias):
         narrow = tf.cast(weights, rows.dtype)
-        pieces_of = (_pieces(each, pieces) for each in (rows, labels, sample_weights))
+        pieces_of = (_pieces(tensor, pieces) for tensor in (rows, labels, sample_weights))
         sums = [_piece(*piece, narrow, bias, label_smoothing) for piece in zip(*pieces_of, strict=True)]
-        of_rows, *sums = zip(*sums, strict=True)
-        loss, right, of_weights, of_bias = map(tf.add_n, sums)
-        of_rows = tf.concat(of_rows, axis=0)[: tf.shape(rows)[0]]
-        # The smoothed labels' own share in the last two gradients: e / V everywhere, and 1 - e at the label. Here, and
-        # not by pieces, since what is scattered over the whole matrix is better scattered once.
-        everywhere = label_smoothing / vocabulary * sample_weights
-        at_label = (1 - label_smoothing) * sample_weights
+        rows_grad, *sums = zip(*sums, strict=True)
+        loss, correct, weights_grad, bias_grad = map(tf.add_n, sums)
+        rows_grad = tf.concat(rows_grad, axis=0)[: tf.shape(rows)[0]]  # (N, D)
+        # The smoothed labels' own share of the last two gradients: e / V everywhere, and 1 - e at the label. It is
+        # added here and not in the pieces, because a scatter passes over the whole (V, D) matrix.
+        everywhere = label_smoothing / vocabulary * sample_weights  # (N,)
+        at_label = (1 - label_smoothing) * sample_weights  # (N,)
         wide = tf.cast(rows, tf.float32)
-        of_weights -= tf.linalg.matvec(wide, everywhere, transpose_a=True)
-        of_weights = tf.tensor_scatter_nd_sub(of_weights, labels[:, None], wide * at_label[:, None])
-        of_bias = tf.tensor_scatter_nd_sub(of_bias - tf.reduce_sum(everywhere), labels[:, None], at_label)
+        weights_grad -= tf.linalg.matvec(wide, everywhere, transpose_a=True)  # (D,), the same for every word
+        weights_grad = tf.tensor_scatter_nd_sub(weights_grad, labels[:, None], wide * at_label[:, None])  # (V, D)
+        bias_grad = tf.tensor_scatter_nd_sub(bias_grad - tf.reduce_sum(everywhere), labels[:, None], at_label)  # (V,)
 
-        def gradient(of_loss, _):
-            return tf.cast(of_loss * of_rows, rows.dtype), of_loss * of_weights, of_loss * of_bias
+        def gradient(grad_output, _):
+            return tf.cast(grad_output * rows_grad, rows.dtype), grad_output * weights_grad, grad_output * bias_grad
 
-        return (loss, right), gradient
+        return (loss, correct), gradient
 
-    labels = tf.reshape(tf.cast(labels, tf.int32), [-1])
-    sample_weights = tf.reshape(tf.cast(sample_weights, tf.float32), [-1])
-    loss, right = summed(tf.reshape(hidden, [-1, width]), output_weights, bias)
-    return TokenLoss(loss, right, tf.reduce_sum(sample_weights))
+    labels = tf.reshape(tf.cast(labels, tf.int32), [-1])  # (N,)
+    sample_weights = tf.reshape(tf.cast(sample_weights, tf.float32), [-1])  # (N,)
+    loss, correct = summed(tf.reshape(hidden, [-1, width]), output_weights, bias)
+    return TokenLoss(loss, correct, tf.reduce_sum(sample_weights))
 
 
 def _pieces(tensor, number):
@@ -97,26 +143,26 @@ def _pieces(tensor, number):
 
 
 def _piece(rows, labels, sample_weights, output_weights, bias, smoothing):
-    """Some tokens: the gradient of their rows, loss, right ones, the gradients of weights and bias but for labels."""
+    """Of some tokens: (gradient of rows, loss, correct, gradients of weights and bias without the labels' share)."""
     logits = tf.cast(tf.matmul(rows, output_weights, transpose_b=True), tf.float32) + bias  # (n, V)
-    highest = tf.reduce_max(logits, axis=1)
-    powers = tf.exp(logits - highest[:, None])
-    total = tf.reduce_sum(powers, axis=1)
-    label_logits = tf.gather(logits, labels, batch_dims=1)
-    loss = highest + tf.math.log(total) - (1 - smoothing) * label_logits
-    label_weights = tf.cast(tf.gather(output_weights, labels), tf.float32) * (1 - smoothing)
+    highest = tf.reduce_max(logits, axis=1)  # (n,)
+    powers = tf.exp(logits - highest[:, None])  # (n, V)
+    total = tf.reduce_sum(powers, axis=1)  # (n,)
+    label_logits = tf.gather(logits, labels, batch_dims=1)  # (n,)
+    loss = highest + tf.math.log(total) - (1 - smoothing) * label_logits  # (n,)
+    label_weights = tf.cast(tf.gather(output_weights, labels), tf.float32) * (1 - smoothing)  # (n, D)
     if smoothing:
         # The mean of all logits is the product with the mean of all weights, and takes no pass over the logits.
-        mean = tf.reduce_mean(tf.cast(output_weights, tf.float32), axis=0)
+        mean = tf.reduce_mean(tf.cast(output_weights, tf.float32), axis=0)  # (D,)
         loss -= smoothing * (tf.linalg.matvec(tf.cast(rows, tf.float32), mean) + tf.reduce_mean(bias))
         label_weights += smoothing * mean
-    right = tf.cast(label_logits >= highest, tf.float32)
-    # The softmax is powers times scale. The scale goes to the narrow side of both products: D numbers instead of V.
-    scale = sample_weights / total
+    correct = tf.cast(label_logits >= highest, tf.float32)
+    # The softmax is powers * scale. The scale goes to the narrow side of both products: D numbers instead of V.
+    scale = sample_weights / total  # (n,)
     powers = tf.cast(powers, rows.dtype)
-    of_rows = tf.cast(tf.matmul(powers, output_weights), tf.float32) * scale[:, None]
-    of_rows -= sample_weights[:, None] * label_weights
-    of_weights = tf.matmul(powers, rows * tf.cast(scale, rows.dtype)[:, None], transpose_a=True)
-    of_bias = tf.linalg.matvec(powers, tf.cast(scale, rows.dtype), transpose_a=True)
-    sums = tf.reduce_sum(loss * sample_weights), tf.reduce_sum(right * sample_weights)
-    return of_rows, *sums, tf.cast(of_weights, tf.float32), tf.cast(of_bias, tf.float32)
+    rows_grad = tf.cast(tf.matmul(powers, output_weights), tf.float32) * scale[:, None]  # (n, D)
+    rows_grad -= sample_weights[:, None] * label_weights
+    weights_grad = tf.matmul(powers, rows * tf.cast(scale, rows.dtype)[:, None], transpose_a=True)  # (V, D)
+    bias_grad = tf.linalg.matvec(powers, tf.cast(scale, rows.dtype), transpose_a=True)  # (V,)
+    sums = tf.reduce_sum(loss * sample_weights), tf.reduce_sum(correct * sample_weights)
+    return rows_grad, *sums, tf.cast(weights_grad, tf.float32), tf.cast(bias_grad, tf.float32)

@@ -259,10 +259,10 @@ class TestStoppedTraining:
         def interrupt(line):
             raise KeyboardInterrupt
 
-        import zoo_training.fitting.training_progress
+        import zoo_training.fitting.callbacks
 
         with monkeypatch.context() as patch:
-            patch.setattr(zoo_training.fitting.training_progress, "say", interrupt)
+            patch.setattr(zoo_training.fitting.callbacks, "say", interrupt)
             assert self.train(folder).exit_code != 0
         assert (folder / "checkpoint.npz").is_file()
         assert not (folder / "metrics.json").exists()

@@ -6,11 +6,18 @@ import json
 
 import numpy as np
 import pytest
-from zoo_training.fitting.averaging import WeightAverage
-from zoo_training.fitting.checkpoint import CHECKPOINT_FILE, HISTORY_FILE, Checkpoint, _changes, _table, _variables
+from zoo_training.fitting.callbacks import Validation, WeightAverage
+from zoo_training.fitting.checkpoint import (
+    CHECKPOINT_FILE,
+    HISTORY_FILE,
+    Checkpoint,
+    CheckpointError,
+    _changes,
+    _table,
+    _variables,
+)
+from zoo_training.fitting.loss import TokenPrediction
 from zoo_training.fitting.optimization import make_optimizer
-from zoo_training.fitting.token_prediction import TokenPrediction
-from zoo_training.fitting.validation import Validation
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.schema.recipe_tables import TrainingConfig
 
@@ -25,11 +32,11 @@ def prediction(**config):
     return model
 
 
-def checkpoint(folder, *overrides):
+def checkpoint(folder, *overrides, digests=("train", "vocabulary")):
     recipe = read_recipe("dates", overrides)
     average = WeightAverage(recipe.training)
     judge = Validation(recipe.training, None, None, average, folder / "best.weights.h5")
-    return Checkpoint(folder, recipe, average, judge)
+    return Checkpoint(folder, recipe, average, judge, dict.fromkeys(digests, "12ab"))
 
 
 def written(folder, model, *overrides, epochs=1):
@@ -119,6 +126,106 @@ class TestTheRest:
         with np.load(tmp_path / CHECKPOINT_FILE, allow_pickle=False) as arrays:
             assert json.loads(str(arrays["state"]))["recipe"]["corpus"]["kind"] == "dates"
         assert (tmp_path / HISTORY_FILE).read_text() == "epoch,loss\n0,3.0\n1,2.0\n"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return prediction()
+
+
+def rewritten(folder, **changes):
+    """Writes a folder's checkpoint anew, with other entries of its state; None takes an entry away."""
+    with np.load(folder / CHECKPOINT_FILE) as arrays:
+        content = {name: arrays[name] for name in arrays.files}
+    state = json.loads(str(content.pop("state"))) | changes
+    state = {name: value for name, value in state.items() if value is not None}
+    np.savez(folder / CHECKPOINT_FILE, state=np.array(json.dumps(state)), **content)
+
+
+class TestCheckpointsThatDoNotFit:
+    @pytest.fixture
+    def folder(self, tmp_path, model):
+        written(tmp_path, model)
+        return tmp_path
+
+    def refused(self, made, model, fault):
+        before = {path.name: path.read_bytes() for path in made.folder.iterdir()}
+        with pytest.raises(CheckpointError, match=fault):
+            made.restore(model)
+        assert {path.name: path.read_bytes() for path in made.folder.iterdir()} == before, "something was lost"
+
+    @pytest.mark.parametrize("kept", [0, 3, 1000, -1])
+    def test_truncated(self, folder, model, kept):
+        file = folder / CHECKPOINT_FILE
+        file.write_bytes(file.read_bytes()[:kept])
+        self.refused(checkpoint(folder), model, r"checkpoint\.npz cannot be read \(.*\); --restart begins anew$")
+
+    def test_damaged_in_the_middle(self, folder, model):
+        file = folder / CHECKPOINT_FILE
+        content = bytearray(file.read_bytes())
+        middle = slice(len(content) // 2, len(content) // 2 + 64)
+        content[middle] = bytes(255 - byte for byte in content[middle])
+        file.write_bytes(content)
+        self.refused(checkpoint(folder), model, r"cannot be read \(.*\); --restart begins anew$")
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            {"other": np.zeros(3)},
+            {"state": np.zeros(3)},
+            {"state": np.array("[1, 2]")},
+            {"state": np.array('{"recipe": {}}')},
+            {"state": np.array('{"recipe": [], "history": [], "validation": {}, "seconds": 1.5}')},
+            {"state": np.array([{}])},  # pickled
+        ],
+    )
+    def test_with_other_content(self, folder, model, content):
+        np.savez(folder / CHECKPOINT_FILE, **content)
+        self.refused(checkpoint(folder), model, r"cannot be read \(.*\); --restart begins anew$")
+
+    @pytest.mark.parametrize("entry", ["recipe", "history", "validation", "seconds"])
+    def test_without_an_entry(self, folder, model, entry):
+        rewritten(folder, **{entry: None})
+        self.refused(checkpoint(folder), model, rf"cannot be read \('{entry}'\); --restart begins anew$")
+
+    def test_of_another_recipe(self, folder, model):
+        made = checkpoint(folder, "training.epochs=3", "training.learning_rate=0.5", "model.units=9")
+        keys = "model.units, training.epochs, training.learning_rate"
+        self.refused(made, model, f"holds an unfinished training whose recipe differs in {keys}; --restart begins anew")
+
+    def test_of_other_texts(self, folder, model):
+        """Even where all shapes are the same, as with a vocabulary that fills its size."""
+        made = checkpoint(folder)
+        made.digests = {"train": "other", "validation": "new", "vocabulary": "12ab"}
+        self.refused(
+            made, model, r"holds an unfinished training of other texts \(train, validation changed\); --restart"
+        )
+
+    def test_of_another_shape(self, folder):
+        other = TokenPrediction(RNNSeq2Seq(9, 10, units=4))
+        other.compile(make_optimizer(TrainingConfig(), 10), jit_compile=False)
+        other.optimizer.build(other.trainable_variables)
+        rewritten(folder, digests=None)
+        self.refused(checkpoint(folder), other, "holds an unfinished training of other texts; --restart begins anew")
+
+    def test_a_key_added_since_at_its_default_is_no_change(self, folder, model):
+        old = checkpoint(folder).recipe.model_dump(mode="json")
+        del old["training"]["tensorboard"], old["lengths"]
+        rewritten(folder, recipe=old)
+        self.refused(
+            checkpoint(folder), model, r"recipe differs in lengths\.max_source, lengths\.max_target; --restart"
+        )
+        del old["decoding"]
+        rewritten(folder, recipe=old | {"lengths": {"max_source": 100, "max_target": 11}})
+        assert checkpoint(folder).restore(model)
+
+    def test_of_version_0_1(self, folder):
+        """It had no hashes of the texts, and its moving average no warm-up; both go on as they were."""
+        rewritten(folder, digests=None, average_warmup=None)
+        model = prediction()
+        assert checkpoint(folder).restore(model)
+        assert not model.optimizer.average_warmup
+        assert prediction().optimizer.average_warmup
 
 
 class TestRecipes:

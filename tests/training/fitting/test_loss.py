@@ -55,7 +55,7 @@ def with_gradients(hidden, output, bias, labels, counted, smoothing):
         tape.watch(sources)
         tokens = projected_cross_entropy(*sources, *([None] if bias is None else []), labels, counted, smoothing)
     gradients = tape.gradient(tokens.loss, sources)
-    return tokens.loss, tokens.right, *gradients
+    return tokens.loss, tokens.correct, *gradients
 
 
 def check(arguments, smoothing, function=with_gradients, rtol=1e-5):

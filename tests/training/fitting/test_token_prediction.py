@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from zoo_training.fitting.loss import TokenPrediction
 from zoo_training.fitting.optimization import make_optimizer
-from zoo_training.fitting.token_prediction import TokenPrediction
 from zoo_training.schema.recipe_tables import TrainingConfig
 
 from zoo.models import RNNSeq2Seq, Transformer

@@ -29,6 +29,11 @@ def test_bleu_first_whatever_the_order_in_the_file():
     assert headline(metrics) == "41.02 [39.6, 42.4] BLEU on 12,345 validation pairs"
 
 
+def test_a_model_whose_scoring_failed():
+    metrics = {"not_scored": "TypeError: why", "split": "test"}
+    assert (headlines(metrics), headline(metrics)) == ({}, "not scored")
+
+
 @pytest.mark.parametrize("file", sorted(MODELS.glob("*/*/metrics.json")), ids=lambda file: file.parts[-3])
 def test_every_model_of_the_zoo_has_one(file):
     line = headline(json.loads(file.read_text(encoding="utf-8")))

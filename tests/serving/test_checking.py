@@ -332,6 +332,15 @@ class TestGraph:
         assert (finding.rule, finding.where, finding.severity) == ("python-function", "node `planted`", "note")
         assert finding.what.endswith("; no signature leads there")
         assert (unknown.rule, unknown.severity) == ("unknown-op", "fatal"), "a server looks all of them up"
+        assert "load-failed" in [each.rule for each in check(version, run=True)], "as it does here"
+
+    def test_an_unknown_op_in_a_function_that_nothing_calls(self, version):
+        with edited(version) as graph:
+            unused = graph.graph_def.library.function.add()
+            unused.signature.name = "unused"
+            unused.node_def.add(name="planted", op="NoSuchOp")
+        (finding,) = (each for each in check(version, run=True) if each.rule != "not-run")
+        assert (finding.rule, finding.severity) == ("unknown-op", "note")
 
     def test_a_file_outside_the_version(self, version, tmp_path):
         (tmp_path / "words.txt").write_text("a\n")

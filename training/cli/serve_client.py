@@ -29,9 +29,7 @@ from .shared import (
 def serve_client(
     address: Annotated[
         str,
-        typer.Argument(
-            metavar="ADDRESS", help="The server: host, host:port, or a URL; the default port is 8501, of gRPC 8500."
-        ),
+        typer.Argument(metavar="ADDRESS", help="The server: host, host:port or URL; port 8501, by gRPC 8500."),
     ],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name on the server.")],
     texts: Texts = None,
@@ -39,9 +37,7 @@ def serve_client(
     use_grpc: Annotated[bool, typer.Option("--grpc", help="Speak gRPC instead of REST.")] = False,
     signature: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="The signature to call; default generate or serving_default, whichever fits the model."
-        ),
+        typer.Option(metavar="NAME", help="The signature; default generate or serving_default, as it fits."),
     ] = None,
     settings: Annotated[
         list[str] | None,

@@ -158,8 +158,8 @@ def _check_ops(graph: Graph) -> list[Finding]:
     unserved: dict[Rule, list[tuple[str, str]]] = {rule: [] for rule in served}
 
     def add(rule: Rule, what: str, function: str, node: str = "") -> None:
-        # A server looks up every op when it loads the graph; the other problems show only where a request gets to.
-        if graph.is_reached(function, node) or rule is rules.UNKNOWN_OP:
+        # A server looks up every op of the graph itself when it loads it; else only what a request gets to matters.
+        if graph.is_reached(function, node) or (rule is rules.UNKNOWN_OP and not function):
             served[rule].append((place(function, node), what))
         else:
             unserved[rule].append((place(function, node), f"{what}; no signature leads there"))

@@ -281,8 +281,8 @@ BATCH_DIFFERS = Rule(
 NOT_RUN = Rule(
     "not-run",
     "note",
-    "There is no warm-up request for it that could be sent, so nothing is known of how it runs.",
-    "Write warm-up records for all signatures; they also spare the first client the wait.",
+    "Its answers could not be compared, so it is not known whether they depend on other requests.",
+    "Write warm-up records for all signatures, which also spare the first client a wait; seed random numbers by an input.",
 )
 
 RULES = {rule.name: rule for rule in list(vars().values()) if isinstance(rule, Rule)}

@@ -17,20 +17,7 @@ _HOMES = {
     "versions": "zoo.serving.layout",
 }
 
-__all__ = [
-    "Finding",
-    "ServableGenerator",
-    "ServableTranslator",
-    "ServingClient",
-    "ServingError",
-    "StartUp",
-    "check",
-    "export",
-    "measure_start_up",
-    "newest_version",
-    "open_servable",
-    "versions",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name):

@@ -282,7 +282,7 @@ NOT_RUN = Rule(
     "not-run",
     "note",
     "Its answers could not be compared, so it is not known whether they depend on other requests.",
-    "Write warm-up records for all signatures, which also spare the first client a wait; seed random numbers by an input.",
+    "Write warm-up records for all signatures; they also spare the first client a wait. Seed randomness by an input.",
 )
 
 RULES = {rule.name: rule for rule in list(vars().values()) if isinstance(rule, Rule)}

@@ -101,10 +101,12 @@ def _check_and_exit(request: dict, say: Callable[..., None]) -> NoReturn:
 
 
 def _limit(memory: int, seconds: int) -> None:
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) if os.path.exists("/proc") else 0
-    size = pages * resource.getpagesize() + memory
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    signal.alarm(seconds)  # whose signal ends the process, in the midst of C++ too
+    """Ends this process where it needs so many bytes more than now, or so many seconds."""
+    statm = pathlib.Path("/proc/self/statm")
+    if statm.exists():  # on Linux, where servers are
+        size = int(statm.read_text().split()[0]) * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    signal.alarm(seconds)  # its signal ends the process, in the midst of C++ too
 
 
 def _without_tag(meta_graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:

@@ -75,9 +75,8 @@ def _run_requests(session, signatures: Signatures, logs) -> tuple[list[Finding],
 def _check_batch(session, name: str, signature: meta_graph_pb2.SignatureDef, rows: list[Rows]) -> list[Finding]:
     """Whether rows get the same answers together as one by one."""
     where = f"signature {shown(name)}"
-    if any(
-        not tensor.tensor_shape.dim or tensor.tensor_shape.dim[0].size != -1 for tensor in signature.inputs.values()
-    ):
+    shapes = [tensor.tensor_shape for tensor in signature.inputs.values()]
+    if any(not shape.dim or shape.dim[0].size != -1 for shape in shapes):
         return []  # a server cannot batch it, which is another finding
     widths = {key: array.shape[1:] for key, array in rows[0].items()}
     rows = [row for row in rows if {key: array.shape[1:] for key, array in row.items()} == widths]
@@ -94,22 +93,17 @@ def _check_batch(session, name: str, signature: meta_graph_pb2.SignatureDef, row
         if array.shape[:1] != (len(rows),):
             what = f"Of {len(rows)} rows the output {shown(key)} has the shape {list(array.shape)}"
             return [rules.BATCH_DIFFERS.at(where, what)]
-    differing = [
-        number
-        for number, row in enumerate(alone)
-        if not _agree({k: v[number : number + 1] for k, v in joined.items()}, row)
-    ]
-    if not differing:
-        return []
-    what = f"{len(differing)} of {len(rows)} rows have another answer in a batch of all of them"
-    return [rules.BATCH_DIFFERS.at(where, what)]
+    slices = [{key: array[row : row + 1] for key, array in joined.items()} for row in range(len(rows))]
+    differing = sum(not _agree(together, row) for together, row in zip(slices, alone, strict=True))
+    what = f"{differing} of {len(rows)} rows have another answer in a batch of all of them"
+    return [rules.BATCH_DIFFERS.at(where, what)] if differing else []
 
 
 def _agree(batched: Rows, alone: Rows) -> bool:
     """Whether a row's outputs are the same; those of a batch may be wider, by padding."""
     for key, array in alone.items():
         other = batched[key]
-        if any(wide < size for wide, size in zip(other.shape, array.shape, strict=True)):
+        if other.ndim != array.ndim or any(np.less(other.shape, array.shape)):
             return False
         other = other[tuple(slice(size) for size in array.shape)]
         if array.dtype.kind == "f":

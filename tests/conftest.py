@@ -1,6 +1,7 @@
 """Fixtures of the whole suite. Keras is imported inside them, so that tests without it start at once."""
 
 import json
+import random
 import sys
 import warnings
 from types import SimpleNamespace
@@ -10,9 +11,13 @@ import pytest
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup():
+def pytest_runtest_setup(item):
     """The same weights and the same dropout whatever ran before: what learns once, learns always."""
-    if {"keras", "tensorflow"} <= sys.modules.keys():  # on another backend it would import TensorFlow
+    if "serving" in item.path.parts:
+        # TensorFlow's seed also clears its compiled functions: every test of an export would take seconds to call it.
+        random.seed(0)
+        np.random.seed(0)
+    elif {"keras", "tensorflow"} <= sys.modules.keys():  # on another backend it would import TensorFlow
         sys.modules["keras"].utils.set_random_seed(0)
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from zoo import Translator
-from zoo.models import RNNSeq2Seq, Transformer
+from zoo import TextGenerator, Translator
+from zoo.models import GPT, RNNSeq2Seq, Transformer
 from zoo.serving import ServableTranslator, export
 from zoo.text import CharacterTokenizer
 
@@ -35,11 +35,6 @@ def build_transformer(seed=28, **arguments):
 
 
 @pytest.fixture(scope="session")
-def build_translator():
-    return build
-
-
-@pytest.fixture(scope="session")
 def transformer():
     return build_transformer(beam_size=3)
 
@@ -57,7 +52,13 @@ def translator():
 
 @pytest.fixture(scope="session")
 def without_attention():
-    return build(attention=None, cell="lstm")
+    return build(attention=None, cell="lstm", dropout=0.3)
+
+
+@pytest.fixture(scope="session")
+def exported_without_attention(without_attention, tmp_path_factory):
+    """The folder of its version 1."""
+    return export(without_attention, tmp_path_factory.mktemp("without") / "vector")
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +67,19 @@ def exported(translator, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "tiny"
     export(translator, folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def exported_generator(randomize, tmp_path_factory):
+    """The version of a language model."""
+    tokenizer = CharacterTokenizer("abcdé \n😀")
+    generator = TextGenerator(randomize(GPT(tokenizer.size, 12, 3, 2, 48, positions="rotary"), scale=0.4), tokenizer)
+    return export(generator, tmp_path_factory.mktemp("models") / "writer")
+
+
+@pytest.fixture(scope="session")
+def servable_transformer(exported_transformer):
+    return ServableTranslator(exported_transformer)
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,8 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
-
-from zoo.serving import newest_version
-from zoo.serving.exporting import packed
 
 TEXTS = ["cab", "", "é 1", "4321 abcd", "😀" * 9]
 
@@ -22,15 +18,14 @@ def names(version, signature="serving_default"):
     return definition.inputs["text"].name, definition.outputs["text"].name
 
 
-@pytest.mark.parametrize(("model", "folder"), [("transformer", "exported_transformer"), ("translator", "exported")])
-def test_another_language_would_read_the_same(model, folder, request):
-    version = newest_version(request.getfixturevalue(folder))
+def test_another_language_would_read_the_same(servable_transformer):
+    version = servable_transformer.path
     library = pathlib.Path(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2")
     program = pathlib.Path(__file__).with_name("c_api.py")
     command = [sys.executable, "-I", program, library, version, *names(version), *TEXTS]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
-    expected = packed(request.getfixturevalue(model))(TEXTS)
+    expected = servable_transformer(TEXTS)
     assert json.loads(ran.stdout) == [expected, expected[:1]]
 
 

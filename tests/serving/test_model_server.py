@@ -12,11 +12,7 @@ import pytest
 import tensorflow as tf
 from servers import BINARY, SERVERS, in_time, real, stand_in
 
-from zoo import TextGenerator
-from zoo.models import GPT
-from zoo.serving import export
 from zoo.serving.exporting import packed
-from zoo.text import CharacterTokenizer
 
 pytestmark = pytest.mark.long
 
@@ -40,16 +36,8 @@ def translating(serve, exported_transformer):
 
 
 @pytest.fixture(scope="module")
-def writer(randomize, tmp_path_factory):
-    """The version of a language model."""
-    tokenizer = CharacterTokenizer("abcdé \n😀")
-    generator = TextGenerator(randomize(GPT(tokenizer.size, 12, 3, 2, 48, positions="rotary"), scale=0.4), tokenizer)
-    return export(generator, tmp_path_factory.mktemp("models") / "writer")
-
-
-@pytest.fixture(scope="module")
-def writing(serve, writer):
-    with serve(writer) as client:
+def writing(serve, exported_generator):
+    with serve(exported_generator) as client:
         yield client
 
 
@@ -178,24 +166,24 @@ def test_garbage_and_quitters_do_not_disturb_the_others(writing):
     assert writing.by_rest({"instances": ["ab"]})[0] == 200
 
 
-def test_requests_are_batched(writer):
-    with stand_in(writer) as client, concurrent.futures.ThreadPoolExecutor(8) as clients:
+def test_requests_are_batched(exported_generator):
+    with stand_in(exported_generator) as client, concurrent.futures.ThreadPoolExecutor(8) as clients:
         list(clients.map(lambda _: client.by_grpc("serving_default", text=(["ab"], tf.string)), range(32)))
     assert client.batched > 1
 
 
-def test_a_new_version_is_served_and_a_bad_one_refused(writer, tmp_path):
+def test_a_new_version_is_served_and_a_bad_one_refused(exported_generator, tmp_path):
     """By the server itself, while the old one goes on."""
     if BINARY is None:
         pytest.skip("tensorflow_model_server is not on the PATH, nor named by TF_SERVING_BIN")
-    version = shutil.copytree(writer, tmp_path / "writer" / "1")
+    version = shutil.copytree(exported_generator, tmp_path / "writer" / "1")
     with real(version) as client:
 
         def answers():
             return len(client.by_grpc("serving_default", text=(["ab"], tf.string))["text"]) == 1
 
         def publish(number, spoil=None):
-            aside = shutil.copytree(writer, tmp_path / "aside")
+            aside = shutil.copytree(exported_generator, tmp_path / "aside")
             if spoil is not None:
                 (aside / spoil).write_bytes((aside / spoil).read_bytes()[:-40])
             os.rename(aside, version.parent / str(number))

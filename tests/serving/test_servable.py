@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.serving import ServableTranslator, export
+from zoo.serving import ServableTranslator
 
 TEXTS = ["cab", "", "4321 abcd", "é 1", "  ", "?", "dd", "a"]
 
@@ -29,12 +29,9 @@ def test_attends_as_the_translator_does(servable, translator):
         np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_without_attention_there_is_no_such_signature(without_attention, tmp_path):
-    version = export(without_attention, tmp_path / "vector")
-    servable = ServableTranslator(version)
+def test_without_attention_there_is_no_such_signature(without_attention, exported_without_attention):
+    servable = ServableTranslator(exported_without_attention)
     assert servable(TEXTS) == without_attention(TEXTS)
-    assert set(tf.saved_model.load(str(version)).signatures) == {"serving_default", "generate", "score"}
     with pytest.raises(ValueError, match=r"vector/1 has no signature 'attention'"):
         servable.attend(["a"])
 
@@ -71,9 +68,8 @@ def test_a_saved_model_of_another_kind(tmp_path, given, gives):
         ServableTranslator(tmp_path)
 
 
-@pytest.mark.slow
-def test_a_transformer_decodes_with_its_beam_and_shows_its_heads(exported_transformer, transformer):
-    servable = ServableTranslator(exported_transformer)
+def test_a_transformer_decodes_with_its_beam_and_shows_its_heads(servable_transformer, transformer):
+    servable = servable_transformer
     assert transformer.beam_size == 3
     for ours, theirs in zip(servable.translate(TEXTS), transformer.translate(TEXTS), strict=True):
         assert (ours.text, ours.alternatives) == (theirs.text, ())

@@ -4,9 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from zoo import TextGenerator
-from zoo.models import GPT
-from zoo.serving import export
+from zoo.serving import ServableGenerator
 from zoo.serving.warm_up import WARM_UP_FILE, write_warm_up
 from zoo.text import BytePairTokenizer, CharacterTokenizer
 from zoo.text.tokenizer import example_texts
@@ -17,10 +15,10 @@ def requests(version):
         yield prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
 
 
-def answered(version):
+def answered(servable):
     """How many rows each signature is asked for, in the order of the file; each request is made."""
-    signatures, rows = tf.saved_model.load(str(version)).signatures, {}
-    for request in requests(version):
+    signatures, rows = servable._signatures, {}
+    for request in requests(servable.path):
         inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
         name = request.model_spec.signature_name
         specs = signatures[name].structured_input_signature[1]
@@ -32,14 +30,11 @@ def answered(version):
     return rows
 
 
-@pytest.mark.slow
-def test_every_signature_answers_them(exported_transformer, tmp_path):
-    rows = answered(exported_transformer)
+def test_every_signature_answers_them(servable_transformer, exported_generator):
+    rows = answered(servable_transformer)
     assert set(rows) == {"serving_default", "generate", "score", "attention", "attention_by_head"}
     assert all(each == [1, 4, 16] for each in rows.values())
-    tokenizer = CharacterTokenizer("abcdef")
-    generator = TextGenerator(GPT(tokenizer.size, 8, 2, 1, 32), tokenizer)
-    rows = answered(export(generator, tmp_path / "gpt"))
+    rows = answered(ServableGenerator(exported_generator))
     assert rows.pop("serving_default") == [1]
     assert rows == {name: [1, 4, 16] for name in ("generate", "score", "attention", "attention_by_head")}
 

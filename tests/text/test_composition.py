@@ -1,6 +1,5 @@
 """Normalisation in the graph against Python's unicodedata."""
 
-import sys
 import unicodedata
 
 import pytest
@@ -82,17 +81,6 @@ def test_a_row_does_not_depend_on_its_neighbours(texts, characters):
     # The vocabulary knows only a part of the texts.
     tokenizer = CharacterTokenizer(sorted({*"x", *nfc(texts[0]), *(c for c in characters if nfc(c) == c)}))
     assert ids_of(tokenizer, texts) == [ids_of(tokenizer, [text])[0] for text in texts]
-
-
-def test_every_character_with_a_decomposition():
-    characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
-    characters = [character for character in characters if nfd(character) != character]
-    assert len(characters) > 13000
-    tokenizer = CharacterTokenizer(sorted(set("".join(map(nfc, characters)))))
-    ids = {character: i for i, character in enumerate(tokenizer.vocabulary, start=4)}
-    expected = [[ids[c] for c in nfc(character)] for character in characters]
-    assert ids_of(tokenizer, characters) == expected
-    assert ids_of(tokenizer, [nfd(character) for character in characters]) == expected
 
 
 @pytest.mark.parametrize(

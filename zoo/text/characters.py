@@ -74,7 +74,7 @@ class CharacterTokenizer(Tokenizer):
         Args:
             texts: any number of strings, read once.
             minimum_count: how often a character must occur to be known.
-            maximum_size: the largest `size` of the tokenizer, the four special ids included. None means no limit.
+            maximum_size: the largest `size` of the tokenizer, the four special ids included; no limit if None.
             normalize: whether texts are normalised, in learning and in use.
 
         Returns:

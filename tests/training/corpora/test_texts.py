@@ -151,25 +151,6 @@ class TestFiles:
         read = FileTexts(train=write("a.txt", "\ufeffone\r\ntwo\n\nthree\u2028four\rfive".encode()), validation_share=0)
         assert texts(read, "train") == ["one\ntwo\n\nthree\u2028four\rfive"]
 
-    @pytest.mark.parametrize(
-        ("name", "content", "message"),
-        [
-            ("a.txt", b"", "a.txt: the file is empty"),
-            ("a.txt", b"one\n\xff", "a.txt:2: not UTF-8: byte 0xff"),
-            ("a.zip", b"PK", "only plain text and .gz are read"),
-        ],
-    )
-    def test_what_cannot_be_read(self, write, name, content, message):
-        with pytest.raises(CorpusError, match=re.escape(message)):
-            FileTexts(train=write(name, content)).check("train")
-
-    def test_a_missing_file_and_a_broken_one(self, tmp_path):
-        with pytest.raises(CorpusError, match="there is no such file"):
-            FileTexts(train=tmp_path / "none.txt").check("train")
-        (tmp_path / "a.gz").write_bytes(gzip.compress(b"text " * 999)[:40])
-        with pytest.raises(CorpusError, match=r"a\.gz:1: broken gzip file"):
-            FileTexts(train=tmp_path / "a.gz").check("train")
-
     def test_a_recipes_json_reads_back(self, write):
         read = FileTexts(train=[write("a.txt", "some text")], test_share=0.2)
         assert FileTexts.model_validate_json(read.model_dump_json()) == read

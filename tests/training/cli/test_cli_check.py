@@ -139,14 +139,16 @@ def test_one_version_that_cannot_be_read_among_others(model):
     assert run("check", model).exit_code == 1
 
 
-def test_a_name_that_is_no_text(model):
+def test_a_name_that_is_no_text_in_a_folder_with_hostile_code(model, tmp_path):
     """By a process of its own, whose arguments are bytes."""
     (model / "1" / "assets.extra").mkdir()
     (model / "1" / "assets.extra" / "tf_serving_warmup_requests").touch()
+    for name in ("tensorflow", "zoo", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the working directory')")
     odd = os.path.join(os.fsencode(model.parent), b"\xff\x1b[2J")
     os.rename(model, odd)
     command = [os.path.join(os.path.dirname(sys.executable), "zoo"), "check", odd]
-    result = subprocess.run(command, capture_output=True, check=False)
+    result = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path)
     assert (result.returncode, result.stdout.count(b"\n")) == (0, 1), result.stderr
     assert b"\x1b" not in result.stdout
 

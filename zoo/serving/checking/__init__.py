@@ -108,7 +108,7 @@ def _checked(folders: Folders, run: bool, ignore: Collection[str]) -> Report:
         return Checked(str(folder), sorted(named, key=lambda each: rules.SEVERITIES.index(each.severity)), seen)
 
     layout = of(folders.model, folders.findings, None)
-    versions = [of(version, *_worker().check(version, run)) for version in folders.versions]
+    versions = [of(version, *_worker(os.getpid()).check(version, run)) for version in folders.versions]
     return Report(str(folders.model), [layout, *versions] if layout.findings else versions)
 
 
@@ -172,7 +172,8 @@ class _Worker:
 
 
 @functools.cache
-def _worker() -> _Worker:
+def _worker(_process: int) -> _Worker:
+    """The worker of this process: a fork of it, which has its pipes too, gets another."""
     return _Worker()
 
 

@@ -11,11 +11,10 @@ import pytest
 import tensorflow as tf
 
 from zoo import layers
-from zoo.layers.feed_forward import ACTIVATIONS
 from zoo.layers.functions import forward_only
 from zoo.models import GPT, Transformer
 from zoo.serving.packed import pack, unsupported
-from zoo.serving.packed.layers import PackedDecoderLayer
+from zoo.serving.packed.layers import ACTIVATIONS, PackedDecoderLayer
 from zoo.serving.packed.products import Norm, Unnormalized
 
 # Without effect after training, tried together.
@@ -27,7 +26,7 @@ TRAINING |= {"kernel_initializer": "he_normal", "bias_initializer": "ones", "see
 OF_BOTH_LAYERS = {
     "num_heads": [2, 6],
     "feed_forward_units": [7],
-    "activation": [*ACTIVATIONS],
+    "activation": [*ACTIVATIONS, "tanh", keras.ops.relu6],
     "normalization": ["rms"],
     "norm_first": [True],
     "use_bias": [False],
@@ -63,7 +62,7 @@ OPTIONS = {
         "rotary_embedding": [layers.RotaryEmbedding(pairs="adjacent", max_wavelength=50.0)],
     },
     layers.RotaryEmbedding: {"max_wavelength": [20.0], "pairs": ["adjacent"], "rotary_dim": [2]},
-    layers.FeedForward: {"units": [5], "activation": [*ACTIVATIONS], "use_bias": [False]},
+    layers.FeedForward: {"units": [5], "activation": [*ACTIVATIONS, "tanh", keras.ops.relu6], "use_bias": [False]},
     GPT: {
         **OF_A_FAMILY,
         "vocabulary_size": [11],
@@ -193,7 +192,10 @@ def test_a_decoder_layer(kind, option, to_a_source, changed, randomize, arrays):
     randomize(layer)
     reason, name = unsupported(layer), next(iter(option))
     source = layer.memory_attention if layer.cross_attention else None
-    refused = name in REFUSED or (source and (source.rotary_embedding or source.num_key_value_heads))
+    unknown_activation = layer.feed_forward.activation not in ACTIVATIONS
+    refused = (
+        name in REFUSED or unknown_activation or (source and (source.rotary_embedding or source.num_key_value_heads))
+    )
     assert bool(reason) == bool(refused), reason
     if reason:
         assert name in reason
@@ -240,7 +242,7 @@ def test_an_encoder_layer_is_called_as_it_is(changed, randomize):
     [
         (layers.MultiHeadAttention, "sliding_window", 2),
         (layers.RotaryEmbedding, "rotary_dim", 2),
-        (keras.layers.ReversibleEmbedding, "logit_soft_cap", 3.0),
+        (layers.ReversibleEmbedding, "logit_soft_cap", 3.0),
         (keras.layers.LayerNormalization, "center", False),
         (keras.layers.LayerNormalization, "rms_scaling", True),
         (keras.layers.Dense, "activation", "tanh"),

@@ -17,6 +17,7 @@ from zoo.layers import (
     FeedForward,
     LearnedPositionalEmbedding,
     MultiHeadAttention,
+    ReversibleEmbedding,
     RotaryEmbedding,
     SinusoidalPositionalEncoding,
     TransformerDecoderLayer,
@@ -54,7 +55,7 @@ _REPRODUCED = {
     keras.layers.Dropout: "",
     keras.layers.Dense: "units use_bias lora_rank lora_alpha",
     keras.layers.Embedding: "input_dim output_dim",
-    keras.layers.ReversibleEmbedding: "input_dim output_dim tie_weights",
+    ReversibleEmbedding: "input_dim output_dim tie_weights",
     keras.layers.LayerNormalization: "axis epsilon",  # the last axis, or their weights would not fit a row
     keras.layers.RMSNormalization: "axis epsilon",
 }

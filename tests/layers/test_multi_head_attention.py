@@ -1,8 +1,6 @@
 """What MultiHeadAttention does; beside Keras' layer it stands in test_multi_head_attention_dropin.py."""
 
 import re
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -147,34 +145,6 @@ def test_layer_check(layer_check, arrays, flash_attention):
     )
 
 
-FRESH = """
-import sys
-import keras
-import numpy as np
-import zoo.layers
-folder = sys.argv[1]
-data = np.load(folder + "/data.npz")
-model = keras.models.load_model(folder + "/model.keras")
-np.savez(folder + "/results.npz", *model([data["query"], data["value"]]))
-"""
-
-
-def test_a_saved_model_gives_the_same_in_a_new_process(arrays, tmp_path):
-    x = arrays(query=(2, 3, 5), value=(2, 4, 6))
-    layer = randomized(
-        QUERY, VALUE, num_key_value_heads=2, rotary_embedding=RotaryEmbedding(max_wavelength=50, rotary_dim=6),
-        use_gate=True, dropout=0.5, output_shape=11, sliding_window=2, attention_axes=-2, seed=1,
-    )  # fmt: skip
-    inputs = keras.Input((None, 5)), keras.Input((None, 6))
-    model = keras.Model(inputs, layer(*inputs, use_causal_mask=True, return_attention_scores=True))
-    model.save(tmp_path / "model.keras")
-    np.savez(tmp_path / "data.npz", query=x.query, value=x.value)
-    subprocess.run([sys.executable, "-c", FRESH, tmp_path], check=True, capture_output=True)
-    results = np.load(tmp_path / "results.npz")
-    for result, expected in zip((results["arr_0"], results["arr_1"]), model([x.query, x.value]), strict=True):
-        np.testing.assert_array_equal(result, expected)
-
-
 def test_configuration_is_plain_and_complete():
     layer = MultiHeadAttention(4, 6, output_shape=[7, 8], attention_axes=[1], rotary_embedding=RotaryEmbedding(7.0))
     config = layer.get_config()
@@ -221,32 +191,16 @@ EMPTY = {
 }
 
 
-@pytest.mark.parametrize("path", ["eager", "differentiable", "blockwise", "weights", "graph", "xla"])
 @pytest.mark.parametrize("reason", NOTHING)
-def test_a_query_with_nothing_to_attend_to_gives_the_bias(arrays, numpy_softmax, reason, path):
+def test_a_query_with_nothing_to_attend_to_gives_the_bias(arrays, numpy_softmax, reason):
+    """Which masks make it so; that every way of attention obeys them is proved for the function."""
     x = arrays(query=QUERY, value=VALUE, key=KEY)
-    flash_attention = {"differentiable": False, "blockwise": True}.get(path)
-    layer = randomized(QUERY, VALUE, KEY, flash_attention=flash_attention)
+    layer = randomized(QUERY, VALUE, KEY)
     options, empty = NOTHING[reason], np.array(EMPTY[reason])
-    inputs = [tf.Variable(array) for array in (x.query, x.value, x.key)]
-
-    def call():
-        with tf.GradientTape() as tape:
-            result = layer(*inputs, return_attention_scores=path == "weights", **options)
-            output = result[0] if path == "weights" else result
-            loss = tf.reduce_sum(output**2)
-        return result, tape.gradient(loss, inputs)
-
-    if path in ("graph", "xla"):
-        call = tf.function(call, jit_compile=path == "xla")
-    output, gradients = call()
-    if path == "weights":
-        output, weights = output
-        np.testing.assert_array_equal(np.any(weights, (1, 3)), ~empty)
+    output, weights = layer(x.query, x.value, x.key, return_attention_scores=True, **options)
+    np.testing.assert_array_equal(np.any(weights, (1, 3)), ~empty)
     np.testing.assert_array_equal(output.numpy()[empty], np.tile(layer.output_dense.bias, (empty.sum(), 1)))
-    np.testing.assert_array_equal(gradients[0].numpy()[empty], 0)
-    assert empty.all() or np.any(gradients[0])
-    assert all(np.isfinite(gradient).all() for gradient in gradients)
+    close(layer(x.query, x.value, x.key, **options), output)
     # And the others as ever.
     free = [options.get(name, np.ones((2, 4), bool)) for name in ("key_mask", "value_mask")]
     pairs = options.get("attention_mask", np.ones((1, 1), bool))
@@ -254,21 +208,6 @@ def test_a_query_with_nothing_to_attend_to_gives_the_bias(arrays, numpy_softmax,
     mask = mask & (np.tri(3, 4, dtype=bool) if "use_causal_mask" in options else True) & ~empty[:, None, :, None]
     expected, _ = by_the_paper(layer, numpy_softmax, x.query, x.value, x.key, np.broadcast_to(mask, (2, 8, 3, 4)))
     close(output, expected)
-
-
-@pytest.mark.parametrize("path", ["eager", "blockwise", "weights"])
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_nothing_to_attend_to_in_lower_precision(arrays, policy, path):
-    x = arrays(query=QUERY, value=VALUE)
-    layer = randomized(QUERY, VALUE, dtype=policy, flash_attention=path == "blockwise" or None)
-    scores = path == "weights"
-    result = layer(x.query, x.value, value_mask=NOTHING["keys"]["key_mask"], return_attention_scores=scores)
-    output = result[0] if scores else result
-    bias = tf.cast(layer.output_dense.bias, layer.compute_dtype)
-    np.testing.assert_array_equal(output[1], np.tile(bias, (3, 1)))
-    assert np.all(np.any(output[0] != bias, -1))
-    if scores:
-        assert not np.any(result[1][1]) and np.all(np.any(result[1][0], -1))
 
 
 def test_a_window_may_leave_queries_after_the_last_key_nothing(arrays):
@@ -366,7 +305,7 @@ def test_models_pass_the_querys_mask_on(arrays):
 # Properties
 
 SEEDS = st.integers(0, 2**16)
-FEW = settings(max_examples=12, deadline=None)
+FEW = settings(max_examples=8, deadline=None)
 
 
 def layers(**fixed):
@@ -533,7 +472,7 @@ def test_rotary_positions_are_those_of_the_embedding(arrays, numpy_softmax):
 
 
 @FEW
-@given(layers(dtype="float64"), st.sampled_from([None, True, False]), st.booleans(), SEEDS)
+@given(layers(dtype="float64"), st.sampled_from([None, True]), st.booleans(), SEEDS)
 def test_gradients_are_finite_differences(arguments, flash_attention, use_causal_mask, seed):
     layer = made(**arguments, flash_attention=flash_attention)
     random = np.random.default_rng(seed)
@@ -544,7 +483,7 @@ def test_gradients_are_finite_differences(arguments, flash_attention, use_causal
     options = dict(key_mask=random.random((2, 4)) > 0.3, query_mask=random.random((2, 3)) > 0.3)
 
     def loss(inputs):
-        return tf.reduce_sum(layer(*inputs, use_causal_mask=use_causal_mask, **options) * linear)
+        return tf.reduce_sum(layer(*inputs, use_causal_mask=use_causal_mask, training=True, **options) * linear)
 
     def shifted(epsilon):
         moved = [each + epsilon * step for each, step in zip((*values, *kernels), direction, strict=True)]
@@ -561,28 +500,6 @@ def test_gradients_are_finite_differences(arguments, flash_attention, use_causal
 
 
 # Blocks
-
-
-@pytest.mark.parametrize("arguments", [{}, {"num_key_value_heads": 2, "sliding_window": 9, "use_gate": True}])
-@pytest.mark.parametrize("use_causal_mask", [False, True])
-def test_outputs_and_gradients_are_the_same_in_blocks(arrays, monkeypatch, arguments, use_causal_mask):
-    monkeypatch.setattr(blockwise_attention, "BLOCK", 16)
-    x = arrays(query=(2, 40, 5), value=(2, 37, 6))
-    mask = np.random.default_rng(0).random((2, 37)) > 0.3
-    results = {}
-    for flash_attention in (None, True, False):
-        layer = randomized(
-            x.query.shape, x.value.shape, flash_attention=flash_attention, num_heads=4, key_dim=3, **arguments
-        )
-        inputs = [tf.Variable(x.query), tf.Variable(x.value)]
-        with tf.GradientTape() as tape:
-            output = layer(*inputs, value_mask=mask, use_causal_mask=use_causal_mask)
-            loss = tf.reduce_sum(output**2)
-        results[flash_attention] = [output, *tape.gradient(loss, [*inputs, *layer.trainable_weights])]
-    for flash_attention in (None, True):
-        for result, expected in zip(results[flash_attention], results[False], strict=True):
-            scale = 1e-5 * max(1, np.abs(results[False][1]).max())
-            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=scale)
 
 
 @pytest.fixture
@@ -700,14 +617,14 @@ def test_gradients_can_be_differentiated_but_in_blocks(arrays):
 # Dropout
 
 
-@pytest.mark.parametrize("path", ["whole", "blockwise", "differentiable", "weights"])
+@pytest.mark.parametrize("path", ["whole", "blockwise", "weights"])
 def test_dropout(arrays, path):
+    """For training only, from the layer's seed; the numbers are those of the function."""
     x = arrays(query=QUERY, value=VALUE)
-    flash_attention = {"blockwise": True, "differentiable": False}.get(path)
     scores = path == "weights"
 
     def fresh(**arguments):
-        layer = randomized(QUERY, VALUE, dropout=0.4, flash_attention=flash_attention, **arguments)
+        layer = randomized(QUERY, VALUE, dropout=0.4, flash_attention=path == "blockwise" or None, **arguments)
 
         def call(**options):
             result = layer(x.query, x.value, return_attention_scores=scores, **options)
@@ -725,19 +642,16 @@ def test_dropout(arrays, path):
     assert np.abs(other(training=True)[0] - first[0]).max() > 0.05
     if scores:  # those before dropout
         close(first[1], plain[1])
-    mean = np.mean([call(training=True)[0] for _ in range(200)], 0)
-    spread = np.std([first[0], second[0], *(call(training=True)[0] for _ in range(50))], 0)
-    assert np.all(np.abs(mean - plain[0]) < 5 * spread / np.sqrt(200))
 
 
-def test_dropout_drops_a_share_of_the_weights_and_scales_the_others():
+def test_dropout_drops_its_share():
     size = 40
     layer = identity_layer(size, dropout=0.25, seed=0)
     # Equal scores; values that show which weights are there.
-    output = layer(np.zeros((20, 30, size)), np.tile(np.eye(size), (20, 1, 1)), training=True)
-    shares = np.array(output) * size
+    output = layer(np.zeros((4, 30, size)), np.tile(np.eye(size), (4, 1, 1)), training=True)
+    shares = np.array(output) * size  # 4800 numbers: a share of 0.25 has a standard deviation of 0.006
     np.testing.assert_allclose(np.unique(np.round(shares, 4)), [0, 1.3333])
-    np.testing.assert_allclose(np.mean(shares == 0), 0.25, atol=0.02)
+    np.testing.assert_allclose(np.mean(shares == 0), 0.25, atol=0.03)
 
 
 def test_numbers_of_numpy_are_taken_and_saved_as_pythons():
@@ -756,13 +670,12 @@ def test_dropout_of_zero_is_none(arrays):
 # Precision
 
 
-@pytest.mark.parametrize("path", ["whole", "blockwise", "differentiable", "weights", "attend"])
+@pytest.mark.parametrize("path", ["whole", "weights", "attend"])
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_scores_are_computed_in_float32(policy, path):
     """Scores that their compute type would round, of inputs that it holds exactly."""
     # Two features more or less: with key_dim 2 the scale, a root of one half, is not exact either.
-    flash_attention = {"blockwise": True, "differentiable": False}.get(path)
-    layer = identity_layer(2, dtype=policy, flash_attention=flash_attention)
+    layer = identity_layer(2, dtype=policy)
     size = 48 if policy == "mixed_bfloat16" else 96
     query = np.array([[[size + 0.25, size + 0.5]]])
     keys = np.array([[[size, -size], [size, -size + 0.25], [size + 0.5, -size]]])
@@ -812,7 +725,7 @@ def test_float64_is_computed_in_float64(numpy_softmax, flash_attention):
 # Shapes
 
 
-@pytest.mark.parametrize("flash_attention", [None, True, False])
+@pytest.mark.parametrize("flash_attention", [None, True])
 @pytest.mark.parametrize("batch, length, memory_length", [(1, 1, 1), (1, 3, 1), (1, 1, 4), (2, 1, 1)])
 def test_axes_of_one(arrays, numpy_softmax, batch, length, memory_length, flash_attention):
     x = arrays(query=(batch, length, 5), value=(batch, memory_length, 6))

@@ -101,15 +101,13 @@ def test_same_weights_give_the_same(arrays, arguments, with_key):
     ],
     ids=lambda options: " ".join(f"{k}{np.shape(v)}" for k, v in options.items()),
 )
-@pytest.mark.parametrize("sliding_window", [None, 3])
-def test_same_masks_give_the_same(arrays, options, sliding_window):
+def test_same_masks_give_the_same(arrays, options):
     x = arrays(query=QUERY, value=VALUE, key=KEY)
-    ours, theirs = pair([QUERY, VALUE, KEY], sliding_window=sliding_window, **SIZES)
+    ours, theirs = pair([QUERY, VALUE, KEY], sliding_window=3, **SIZES)
     assert_same_call(ours, theirs, x.query, x.value, x.key, **options)
     assert np.abs(ours(x.query, x.value, x.key, **options) - ours(x.query, x.value, x.key)).max() > 1e-3
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
 @pytest.mark.parametrize(
     "query, value, axes",
     [
@@ -125,15 +123,13 @@ def test_same_masks_give_the_same(arrays, options, sliding_window):
     ],
     ids=str,
 )
-def test_same_attention_axes_give_the_same(arrays, query, value, axes, masked):
+def test_same_attention_axes_give_the_same(arrays, query, value, axes):
     x = arrays(query=query, value=value)
     arguments = {**SIZES, "num_heads": 2, "value_dim": VALUE_DIM, "use_gate": True, "output_shape": (OUTPUT, 12)}
     ours, theirs = pair([query, value], attention_axes=axes, **arguments)
-    options = {}
-    if masked:
-        weights = ours(x.query, x.value, return_attention_scores=True)[1]
-        options["attention_mask"] = np.random.default_rng(1).random(weights.shape) > 0.2
-    assert_same_call(ours, theirs, x.query, x.value, **options)
+    weights = ours(x.query, x.value, return_attention_scores=True)[1]
+    mask = np.random.default_rng(1).random(weights.shape) > 0.2
+    assert_same_call(ours, theirs, x.query, x.value, attention_mask=mask)
     assert ours.compute_output_shape(query, value) == tuple(theirs.compute_output_shape(query, value))
 
 
@@ -399,7 +395,8 @@ def test_same_gradients(arrays, groups, use_causal_mask):
     for layer in (ours, theirs):
         inputs = [tf.Variable(x.query), tf.Variable(x.value)]
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(layer(*inputs, key_mask=KEY_MASK, use_causal_mask=use_causal_mask) ** 2)
+            output = layer(*inputs, key_mask=KEY_MASK, use_causal_mask=use_causal_mask, training=True)
+            loss = tf.reduce_sum(output**2)
         results.append(tape.gradient(loss, [*inputs, *layer.trainable_weights]))
     for gradient, other in zip(*results, strict=True):
         # The key's bias adds the same to all of a query's scores: its gradient is zero but for rounding.

@@ -66,12 +66,12 @@ class AdditiveAttention(ScoredAttention):
         """v^T tanh(W q + U h): `(B, T, Q)` and `(B, S, units)` -> `(B, T, S)`."""
         query, key = at_least_float32(self._product(query, self.query_kernel)), at_least_float32(projected_key)
         hidden = ops.tanh(ops.expand_dims(query, 2) + ops.expand_dims(key, 1))  # (B, T, S, units)
-        return ops.squeeze(self._product(hidden, self.score_kernel), -1)
+        return ops.squeeze(self._product(hidden, self.score_kernel), -1)  # (B, T, S)
 
     def _product(self, inputs, kernel):
         kernel = ops.cast(ops.cast(kernel, self.compute_dtype), inputs.dtype)  # as `__call__` rounds it
         # A product of rank 2: XLA differentiates it with a batch of unknown size, inside a loop too.
-        flat = ops.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), kernel)
+        flat = ops.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), kernel)  # (rows, units)
         return ops.reshape(flat, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
     def get_config(self):

@@ -73,7 +73,7 @@ class DotProductAttention(ScoredAttention):
         query, key = at_least_float32(query), at_least_float32(projected_key)
         if self.score == "scaled":
             query = query * (1.0 / math.sqrt(query.shape[-1]))
-        return ops.matmul(query, ops.swapaxes(key, 1, 2))
+        return ops.matmul(query, ops.swapaxes(key, 1, 2))  # (B, T, S)
 
     def get_config(self):
         """The constructor's arguments."""

@@ -10,8 +10,8 @@ from zoo.layers.functions.random import DropoutMask
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, with half as many random numbers drawn: see `DropoutMask`.
 
-    Its arguments, its shapes and its seed generator are those of Keras' layer; the numbers that it draws are not. Where
-    `noise_shape` is given it does as Keras' layer.
+    Arguments, shapes and seed generator are those of Keras' layer; it draws other numbers. With `noise_shape` it does
+    what Keras' layer does.
     """
 
     def call(self, inputs, training=False):
@@ -19,5 +19,5 @@ class Dropout(keras.layers.Dropout):
         shape = ops.shape(inputs)
         if not training or not 0 < self.rate < 1 or self.noise_shape is not None or not len(shape):
             return super().call(inputs, training=training)
-        noise = DropoutMask(self.rate, self.seed_generator)(shape)
-        return inputs * ops.cast(noise, inputs.dtype)
+        dropout_mask = DropoutMask(self.rate, self.seed_generator)(shape)
+        return inputs * ops.cast(dropout_mask, inputs.dtype)

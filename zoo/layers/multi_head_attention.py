@@ -16,13 +16,13 @@ Cache = tuple[Tensor, Tensor]  # keys `(B, G, S, key_dim)` and values `(B, G, S,
 
 @keras.saving.register_keras_serializable(package="zoo")
 class MultiHeadAttention(keras.layers.Layer):
-    """Several attentions side by side, each in a projection of its own.
+    """Several attentions side by side, each with its own projections of query, key and value.
 
         head_h = softmax(Q W_q^h (K W_k^h)^T / sqrt(key_dim) + mask) V W_v^h
         output = concat(head_1, ..., head_H) W_o
 
-    It takes the place of `keras.layers.MultiHeadAttention` in one line: the same arguments with the same meaning, the
-    same weights in the same order, so files and `set_weights` fit both ways. What it does otherwise, on purpose:
+    It replaces `keras.layers.MultiHeadAttention` in one line: the same arguments with the same meaning, the same
+    weights in the same order, so files and `set_weights` fit both ways. It differs in these points, on purpose:
 
     - A query that may attend to nothing gets zero weights and a zero context on every path, so its output is the
       output bias. (Keras gives the mean of the values, or zeros if the weights are asked for.)
@@ -30,7 +30,7 @@ class MultiHeadAttention(keras.layers.Layer):
     - Masks given as `query_mask`, `value_mask` or `key_mask` are preferred to those that Keras attaches to tensors.
     - `flash_attention` works on every backend, with masks and dropout.
 
-    And what it does beyond: grouped key and value heads, rotary positions, stepping with a cache.
+    It adds grouped key and value heads, rotary positions, and steps with a cache.
 
     Axes: B batch, T queries, S keys, H heads, D width of the query, and any further axes of an input in the place of
     T or S.
@@ -45,8 +45,8 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_axes: the axes attended over, an integer or several; None for all but batch and features.
         sliding_window: a query attends only to keys less than this many positions away; None for no limit.
         flash_attention: True computes attention in blocks, in memory that grows with T + S and not with T x S; False
-            never does; None does for more than 2**26 scores (256 MiB). The results are the same. The gradients of
-            True and None cannot be differentiated again, those of False can.
+            never does; None does for more than 2**26 scores (256 MiB). The results are the same. In blocks the
+            gradient cannot be differentiated again.
         kernel_initializer: of all projections, as are the next five.
         bias_initializer: see above.
         kernel_regularizer: see above.
@@ -59,8 +59,8 @@ class MultiHeadAttention(keras.layers.Layer):
         seed: of the dropout.
         num_key_value_heads: heads of keys and values, a divisor of H: fewer than H is grouped-query attention
             (https://arxiv.org/abs/2305.13245), 1 multi-query attention (https://arxiv.org/abs/1911.02150). None for H.
-        rotary_embedding: a `RotaryEmbedding` that turns queries and keys by their position, in the precision of its own
-            dtype policy; None for none.
+        rotary_embedding: a `RotaryEmbedding` that rotates queries and keys by their position, in the precision of its
+            own dtype policy; None for none.
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
@@ -209,7 +209,7 @@ class MultiHeadAttention(keras.layers.Layer):
         )
 
     def __call__(self, *args, **kwargs):
-        """As `call`; the way that other layers are called in is refused."""
+        """As `call`; refuses the ways in which other attention layers are called."""
         check_inputs(self, args, kwargs)
         if "mask" in kwargs:
             raise ValueError(

@@ -12,15 +12,15 @@ from zoo.layers.functions.tensors import sizes_of
 class Projection(keras.layers.EinsumDense):
     """A dense layer from some last axes to others: `(..., D)` -> `(..., H, X)`, or `(..., H, X)` -> `(..., D)`.
 
-    It is `keras.layers.EinsumDense`, with its weights, LoRA and quantisation, but for the product itself, which has
-    two axes a side: for three against two, TensorFlow multiplies row by row of the batch, and its gradient makes a
-    kernel's worth of numbers for each row before it adds them up.
+    It is `keras.layers.EinsumDense`, with its weights, LoRA and quantisation, except for the product itself: inputs and
+    kernel are reshaped to matrices. With more axes TensorFlow multiplies row by row of the batch, and its gradient
+    computes a whole kernel for each row before it adds them up.
 
     Args:
         contracted: how many last axes of the input the kernel takes in.
         output_shape: the axes that it puts in their place.
         use_bias: whether to add a bias to each of them.
-        kernel_initializer: an initializer; each projection draws its own numbers from it.
+        kernel_initializer: an initializer; every projection draws other numbers from it.
         bias_initializer: likewise.
         **kwargs: other arguments of `keras.layers.EinsumDense`.
     """
@@ -58,12 +58,12 @@ class Projection(keras.layers.EinsumDense):
     def call(self, inputs, training=None):
         """The product, the bias and the activation."""
         free, width = sizes_of(inputs, slice(-self.contracted)), math.prod(inputs.shape[-self.contracted :])
-        product = ops.matmul(ops.reshape(inputs, (-1, width)), _of_rank(2, self.kernel, (width, -1)))
+        product = ops.matmul(ops.reshape(inputs, (-1, width)), _of_rank(2, self.kernel, (width, -1)))  # (rows, outputs)
         if self.bias is not None:
             product = product + _of_rank(1, self.bias, (-1,))
         if self.activation is not None:
             product = self.activation(product)
-        return ops.reshape(product, (*free, *self.produced_shape))
+        return ops.reshape(product, (*free, *self.produced_shape))  # (B, T, H, d), or (B, T, D)
 
     def quantize(self, mode=None, type_check=True, config=None):
         """As for `keras.layers.EinsumDense`, which refuses subclasses by the type check."""

@@ -17,9 +17,9 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
     """Attention by a score between each query and each key.
 
     `weights = softmax(score(query, key))` over the keys that the masks allow, `context = weights value`.
-    A subclass says how keys are projected and how a query scores them. Projecting is a step of its own because a
-    decoder asks many queries of the same keys: `project_key` once a sentence, `attend` once a step. Such calls go past
-    `__call__`, where Keras casts weights to the compute dtype, so these methods cast for themselves.
+    A subclass defines how keys are projected and how a query scores them. The two are apart because a decoder asks
+    many queries of the same keys: `project_key` once a sentence, `attend` once a step. Such calls bypass `__call__`,
+    where Keras casts weights to the compute dtype, so these methods cast themselves.
 
     Axes: B batch, T queries, S keys, Q query width, K key width, P projected key width, D value width.
     """
@@ -51,11 +51,12 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         """
         if mask is not None and len(mask.shape) == 2:
             mask = ops.expand_dims(mask, 1)  # (B, 1, S): the same keys for every query
-        weights = masked_softmax(self.scores(query, projected_key), mask)
-        return ops.matmul(ops.cast(weights, value.dtype), value), weights
+        weights = masked_softmax(self.scores(query, projected_key), mask)  # (B, T, S)
+        context = ops.matmul(ops.cast(weights, value.dtype), value)  # (B, T, D)
+        return context, weights
 
     def __call__(self, *args, **kwargs):
-        """As `call`; the way that other layers are called in is refused."""
+        """As `call`; refuses the ways in which other attention layers are called."""
         check_inputs(self, args, kwargs)
         return super().__call__(*args, **kwargs)
 

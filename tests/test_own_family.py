@@ -1,5 +1,8 @@
 """Families that are none of the zoo's, tested by one import; and that these tests catch a family that is broken."""
 
+import pathlib
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -259,3 +262,22 @@ def test_attention_of_a_familys_own_is_shown():
     translator = zoo.Translator(TestBagOfWords().model, *TestBagOfWords().tokenizers(), max_target_length=6)
     (alignment,) = translator.attend(["ab"])
     np.testing.assert_allclose(alignment.weights, 1 / 3, rtol=1e-6)  # two letters and the end
+
+
+def test_the_page_on_adding_a_family_runs():
+    """Its model, with methods as short as its graph, passes the suite that it names."""
+    page = pathlib.Path(__file__).parent.parent / "docs" / "adding_a_family.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names = {"keras": keras, "zoo": zoo}
+    for block in blocks:
+        if "class " in block:
+            exec(block, names)
+    names["Mine"].begin = lambda self, source: ((), ())
+    names["Mine"].step = lambda self, tokens, position, memory, cache: (
+        self.output_layer(self.embedding(tokens)),
+        cache,
+        None,
+    )
+    suite = names["TestMine"]()
+    suite.test_its_configuration_makes_it_again()
+    suite.test_steps_give_the_one_shot_pass()

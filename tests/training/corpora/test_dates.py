@@ -204,6 +204,8 @@ def test_the_days_follow_from_the_seed_alone():
     days = Dates(test_days=200).read("test").targets
     # Pinned: a model trained with one release of NumPy, Python or Babel may be tested with another.
     assert days[:4] == ["2087-12-08", "2077-12-08", "2087-11-01", "2031-01-02"]
+    train = Dates(train_examples=4).read("train").targets  # drawn, where the test has each day once
+    assert train == ["1929-04-28", "1996-06-13", "2086-11-07", "2013-04-23"]
     assert Dates(test_days=200, locales=("fr", "hi"), train_examples=7, validation_days=9).read("test").targets == days
     assert len(set(Dates(test_days=200, seed=1).read("test").targets) & set(days)) < 10
 

@@ -375,6 +375,12 @@ class TestHeldOut:
         (message,) = caplog.messages
         assert "of the 50 pairs of 'test', 50 are also in 'train'" in message
 
+    def test_two_files_beside_train_are_compared_too(self, write, caplog):
+        validation, test = write("v.tsv", "a\tb\nc\td\n"), write("t.tsv", "a\tb\n")
+        self.splits(write("p.tsv", numbered(4)), validation=validation, test=test)
+        (message,) = caplog.messages
+        assert "of the 1 pairs of 'test', 1 are also in 'validation'" in message
+
     def test_nothing_is_told_of_new_pairs(self, write, caplog):
         self.splits(write("p.tsv", numbered(40)), test=write("q.tsv", "a\tb\n"))
         assert not caplog.messages

@@ -14,12 +14,9 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from zoo import TextGenerator
-from zoo.models import GPT
-from zoo.serving import check, checking, export
+from zoo.serving import check, checking
 from zoo.serving.checking import report
 from zoo.serving.checking.rules import RULES
-from zoo.text import CharacterTokenizer
 
 FLOATS = tf.TensorSpec([None, 2], tf.float32, name="x")
 IDS = tf.TensorSpec([None, None], tf.int64, name="ids")
@@ -278,11 +275,8 @@ class TestClean:
         assert checked.seen["variables"] == len(listed) - 1  # and the graph of objects
         assert checked.seen["signatures"] >= 3
 
-    @pytest.mark.slow
-    def test_on_our_generators(self, randomize, tmp_path):
-        tokenizer = CharacterTokenizer("abcdefgh .")
-        model = randomize(GPT(tokenizer.size, units=12, num_heads=3, num_layers=2, context_length=24))
-        assert check(export(TextGenerator(model, tokenizer), tmp_path / "tiny")) == []
+    def test_on_our_generators(self, exported_generator):
+        assert check(exported_generator) == []
 
     def test_graphs_of_tensorflow_1(self, tmp_path):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:

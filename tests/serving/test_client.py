@@ -15,25 +15,19 @@ import pytest
 from fake_models import LABELS, model_from, models
 from fake_serving import FakeGrpc, FakeRest, Refusal
 
-import zoo
-from zoo.models import GPT
-from zoo.serving import ServingClient, ServingError, export, open_servable
+from zoo.serving import ServingClient, ServingError, open_servable
 from zoo.serving.clients import rest
 from zoo.serving.clients.messages import Address, Signature, TensorSpec, VersionStatus
 from zoo.tasks.text_continuation import TextContinuation
-from zoo.text import CharacterTokenizer
 
 FAKES = {"rest": FakeRest, "grpc": FakeGrpc}
 TEXTS = ["cab", "", "é 1", "日本語 😀", 'a"b\\c\nd\te\0f', "\ufeff\u2028", "dd" * 300]
 
 
 @pytest.fixture(scope="module")
-def exports(exported, randomize, tmp_path_factory):
+def exports(exported, exported_generator):
     """Folders of version 1 of a translator and of a generator."""
-    tokenizer = CharacterTokenizer("abc ")
-    model = randomize(GPT(tokenizer.size, 8, 2, 1, context_length=24), scale=0.5)
-    teller = export(zoo.TextGenerator(model, tokenizer), tmp_path_factory.mktemp("exports") / "teller")
-    return {"tiny": exported / "1", "tiny-teller": teller}
+    return {"tiny": exported / "1", "tiny-teller": exported_generator}
 
 
 @pytest.fixture(scope="module")

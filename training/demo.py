@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 
+HERE = pathlib.Path(__file__).resolve()
 RELEASED, TEXTS = "saved_models/dates/1", "training/demo.txt"
 ZOO = str(pathlib.Path(sys.executable).with_name("zoo"))
-ANSWERS = [sys.executable, __file__]
+ANSWERS = [sys.executable, str(HERE)]
 SHADES = " ░▒▓█"
 
 # What a phase does, about how long it takes on two cores, and its command.
@@ -39,7 +40,7 @@ def main() -> None:
     for number, (what, duration, command) in enumerate(PHASES, 1):
         print(f"\n--- {number} of {len(PHASES)}: {what} (about {duration})\n", flush=True)
         begin = time.perf_counter()
-        finished = subprocess.run(command, cwd=pathlib.Path(__file__).parents[1], check=False)
+        finished = subprocess.run(command, cwd=HERE.parents[1], check=False)
         if finished.returncode:
             sys.exit(finished.returncode)
         print(f"\n--- took {time.perf_counter() - begin:.0f} s", flush=True)
@@ -51,7 +52,7 @@ def answer(folder: str) -> None:
     path = pathlib.Path(folder)
     if not (path / "saved_model.pb").exists():
         path /= str(max(int(child.name) for child in path.iterdir() if child.name.isdecimal()))
-    texts = pathlib.Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    texts = HERE.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
 
     begin = time.perf_counter()
     model = tf.saved_model.load(str(path))

@@ -242,7 +242,8 @@ def notes(picture: Picture) -> list[str]:
     cut = ""
     if unread := _unread(tokens, picture.source_text):
         shown = unread if len(unread) <= 40 else f"{unread[:39]}…"
-        cut = f"The source was cut after {len(tokens)} tokens. The model did not read “{shown}”."
+        side = "text" if is_of_one_text(picture) else "source"
+        cut = f"The {side} was cut after {len(tokens)} tokens. The model did not read “{shown}”."
     return [note for note in (picture.caption, cut) if note]
 
 

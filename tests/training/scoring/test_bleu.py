@@ -56,14 +56,6 @@ class TestCorpusBleu:
         wanted = 100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** (1 / 4)
         assert corpus_bleu(["the cat sat on the mat"], ["the cat sat on a mat"]) == pytest.approx(wanted)
 
-    def test_too_short_by_hand(self):
-        assert corpus_bleu(["a b c d"], ["a b c d e"]) == pytest.approx(100 * math.exp(1 - 5 / 4))
-
-    def test_the_counts_of_all_texts_are_added_before_dividing(self):
-        # 8 + 2 of 8 + 4 words; 7 + 0 of 7 + 3 pairs; 6 of 6 + 2; 5 of 5 + 1
-        wanted = 100 * (10 / 12 * 7 / 10 * 6 / 8 * 5 / 6) ** (1 / 4)
-        assert corpus_bleu(["a b c d e f g h", "a x c y"], ["a b c d e f g h", "a b c d"]) == pytest.approx(wanted)
-
     def test_of_the_texts_as_they_are(self):
         assert corpus_bleu(["Ein Mann steht da."], ["Ein Mann steht da."]) == pytest.approx(100)
         assert corpus_bleu(["ein mann steht da."], ["Ein Mann steht da."]) < 60
@@ -162,10 +154,6 @@ class TestIntervals:
         score = scores(references, outputs, references, "en")["bleu_published_style"]
         assert score["low"] < score["score"] < score["high"]
         assert score["high"] - score["low"] == pytest.approx(2 * 1.96 * deviation, rel=0.2)
-
-    def test_four_times_the_pairs_half_as_wide(self):
-        small, large = (scores(*made_up(number, kept=0.7))["bleu"] for number in (100, 400))
-        assert (small["high"] - small["low"]) / (large["high"] - large["low"]) == pytest.approx(2, rel=0.3)
 
     def test_large_sets_are_resampled_less_often(self, monkeypatch):
         monkeypatch.setattr(bleu, "_MOST_RESAMPLED", 30 * 250)

@@ -87,18 +87,24 @@ def test_run_is_exported_again(name, workplace, tmp_path):
 
 
 @pytest.mark.parametrize("name", [pytest.param("words", marks=pytest.mark.long), "text"])
-def test_stopped_training_goes_on(name, workplace):
-    from zoo_training.run import train
+def test_stopped_training_goes_on(name, workplace, tmp_path, monkeypatch):
+    """It ends as 0.1 ended, of which `runs/` holds the whole log; the moving average has no warm-up, as there."""
+    from zoo_training.run import Run, train
     from zoo_training.schema.recipe import read_recipe
 
     folder = pathlib.Path("runs") / f"{name}-stopped"
     with (folder / "history.csv").open() as file:
         before = list(csv.DictReader(file))
-    train(name, read_recipe(f"{name}.toml"), folder, "zoo train")
+    monkeypatch.setattr(Run, "export", lambda run, path: path / "1")
+    train(name, read_recipe(f"{name}.toml"), folder, "zoo train", tmp_path)
     with (folder / "history.csv").open() as file:
         after = list(csv.DictReader(file))
+    with (folder.parent / name / "history.csv").open() as file:
+        undisturbed = list(csv.DictReader(file))
     assert (len(before), len(after)) == (2, 3)
     assert after[:2] == before
+    for key, value in after[2].items():
+        assert float(value) == pytest.approx(float(undisturbed[2][key]), rel=1e-3), key
 
 
 @pytest.mark.parametrize("name", ["words", "text"])

@@ -154,7 +154,7 @@ def train(
         run = _trained_before(folder, recipe) or _trained(name, recipe, folder, command)
         if run.metrics["unfinished"] == _SCORING:
             _add_scores(run, folder)
-        version = run.export(models / name)
+        version = _exported(run, models / name)
         del run.metrics["unfinished"]
         run.save_metrics(folder)
     return run, version
@@ -226,6 +226,15 @@ def _add_scores(run: Run, folder: pathlib.Path) -> None:
 def _unfinished(folder: pathlib.Path) -> str | None:
     """The stage after training that a run was stopped in, if it was."""
     return read_metrics(folder).get("unfinished") if (folder / METRICS_FILE).is_file() else None
+
+
+def _exported(run: Run, path: pathlib.Path) -> pathlib.Path:
+    """Exports a run; what goes wrong, such as a full disk, is an `OSError` in one line."""
+    try:
+        return run.export(path)
+    except (ValueError, tf.errors.OpError) as error:
+        reason = str(error).partition("\n")[0]
+        raise OSError(f"the export to {path} failed ({reason}); the same command goes on with it") from error
 
 
 def _remove_leftovers(folder: pathlib.Path) -> None:

@@ -203,8 +203,14 @@ class TestStages:
 
     def test_scores_are_not_lost_in_a_stop_during_the_export(self, folder, monkeypatch):
         wanted = self.stopped(folder, "scoring")
-        monkeypatch.setattr(Run, "export", lambda run, path: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+
+        def fail(run, path):
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device\nand more")
+
+        monkeypatch.setattr(Run, "export", fail)
+        with pytest.raises(
+            OSError, match=r"models/backwards failed \(No space left on device\); the same command goes on"
+        ):
             self.go_on(folder)
         assert self.metrics(folder) == wanted | {"unfinished": "export"}
         assert runs.how_to_go_on(folder) == "stopped; the model is saved, and the same command goes on with its export"

@@ -253,7 +253,7 @@ class TestTraining:
         assert batches.training().cardinality() == tf.data.INFINITE_CARDINALITY
 
     @pytest.mark.parametrize("tokens", [None, 30])
-    @pytest.mark.parametrize(("passes", "more"), [(0, 0), (0, 1), (1, -1), (1, 0), (1, 2), (3, 1)])
+    @pytest.mark.parametrize(("passes", "more"), [(0, 1), (1, -1), (1, 0), (3, 1)])
     def test_going_on_after_some_batches(self, passes, more, tokens):
         batches = Batches(encoded(some_pairs(40)), batch_size=4, buckets=3, seed=7, batch_tokens=tokens)
         first, number = passes * batches.steps + more, 2 * batches.steps
@@ -287,7 +287,7 @@ class TestSampling:
     def test_every_pair_is_itself_in_other_pieces(self):
         batches = self.batches(seed=2**32 - 1)
         seen = {}
-        for step, (inputs, labels, weights) in enumerate(batches.training().take(3 * batches.steps)):
+        for step, (inputs, labels, weights) in enumerate(batches.training().take(2 * batches.steps)):
             _, rows = batches.plan(step // batches.steps)[step % batches.steps]
             texts = [text.decode() for text in PIECES.detokenize(inputs["source"]).numpy()]
             assert texts == [self.PAIRS.sources[row] for row in rows]
@@ -308,10 +308,11 @@ class TestSampling:
         (inputs, labels, _), *_ = Batches(encoded, 8, samplers=(sampler, sampler)).training().take(1)
         assert not np.array_equal(inputs["source"], labels)
 
-    @pytest.mark.parametrize("first", [0, 1, 13, 29])
-    def test_going_on_after_some_batches(self, first):
+    def test_going_on_after_some_batches(self):
+        """In the second epoch, into the third."""
         batches = self.batches()
-        wanted, found = batches.training().skip(first).take(9), batches.training(first_step=first).take(9)
+        first = 2 * batches.steps - 3
+        wanted, found = batches.training().skip(first).take(5), batches.training(first_step=first).take(5)
         for one, other in zip(wanted, found, strict=True):
             assert np.array_equal(one[0]["source"], other[0]["source"])
 
@@ -355,11 +356,6 @@ class TestOnce:
                 if weight.any():
                     counted.append(tuple(side.decode() for side in text))
         assert sorted(counted) == sorted(zip(pairs.sources, pairs.targets, strict=True))
-
-    def test_weights_add_up_to_the_target_tokens(self):
-        pairs = some_pairs()
-        total = sum(float(tf.reduce_sum(weights)) for _, _, weights in Batches(encoded(pairs), 4, 3).once())
-        assert total == sum(len(target) + 1 for target in pairs.targets)
 
     def test_a_second_reading_is_the_same(self):
         dataset = Batches(encoded(some_pairs()), 4, 3).once()

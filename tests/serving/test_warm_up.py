@@ -5,7 +5,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from zoo.serving import ServableGenerator
-from zoo.serving.warm_up import WARM_UP_FILE, write_warm_up
+from zoo.serving.exporting import write_warm_up
+from zoo.serving.layout import WARM_UP_FILE
 from zoo.text import BytePairTokenizer, CharacterTokenizer
 from zoo.text.tokenizer import example_texts
 

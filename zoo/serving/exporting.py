@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from zoo.atomic import remove_abandoned, temporary_folder
-from zoo.serving.layout import LARGEST_VERSION, versions
+from zoo.serving.layout import LARGEST_VERSION, WARM_UP_FILE, versions
 from zoo.serving.packed import pack
-from zoo.serving.warm_up import write_batching, write_warm_up
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
@@ -21,6 +22,15 @@ _NO_NUMBER = (
     f"{{path}} holds version {LARGEST_VERSION}, the largest number that a server knows, so no version can follow. "
     "Remove or rename that folder."
 )
+_BATCHING_FILE = "batching_params.pbtxt"
+_ROWS = (1, 4, 16)
+_BATCHING = """\
+# Read by a server with --enable_batching and --enable_per_model_batching_parameters.
+# A request never waits for others: what comes while all threads are at work makes up the next batch.
+max_batch_size { value: 32 }
+batch_timeout_micros { value: 0 }
+max_enqueued_batches { value: 64 }
+"""
 
 
 def export(
@@ -35,6 +45,8 @@ def export(
     renamed: a server polls `path` and must never see half a version. What killed exports have left is removed. Beside
     the graph lie `assets.extra/tf_serving_warmup_requests`, requests to each signature with which a server warms up,
     and `batching_params.pbtxt`.
+
+    The weights are arranged for a server, see `zoo.serving.packed`; a model that has no such form is exported as it is.
 
     The signatures all take `text`, a `[None]` string tensor. Those of a `Translator`, which all decode with its beam:
 
@@ -66,8 +78,8 @@ def export(
         path: the model's folder, whose name is the model's name to a server.
         files: further texts to put into the version's folder, by file name, such as a card; or a function that gives
             them, called with the folder when all else is in it.
-        texts: what the requests that a server warms up with are of, such as some of the training's; texts of random
-            tokens if not given.
+        texts: the texts of the requests that a server warms up with, such as some of the training's; texts of random
+            tokens if None.
 
     Returns:
         The new version's folder.
@@ -91,7 +103,7 @@ def export(
         served = packed(model)
         tf.saved_model.save(_bare_module(served), str(folder), signatures=served.signatures(), options=options)
         write_warm_up(folder, served, texts)
-        write_batching(folder)
+        (folder / _BATCHING_FILE).write_text(_BATCHING, encoding="utf-8")
         for name, text in (files(folder) if callable(files) else files or {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         return _rename_to_next_version(folder, path)
@@ -119,6 +131,35 @@ def _bare_module(model: Translator | TextGenerator) -> tf.Module:
     module.weights = weights if isinstance(model.model, tf.Module) else [weight.value for weight in weights]
     module.tokenizers = model.tokenizers
     return module
+
+
+def write_warm_up(folder: pathlib.Path, model: Translator | TextGenerator, texts: Iterable[str] | None = None) -> None:
+    """Writes the requests that a server warms up with into a version's folder.
+
+    There are some for each signature, in several batch sizes. A server that has answered them has set up everything
+    that a first request would otherwise wait for.
+
+    Args:
+        folder: the version's folder.
+        model: what is exported.
+        texts: the texts of the requests, of which the first are used; texts of random tokens if None or empty.
+    """
+    texts = list(itertools.islice(texts or (), max(_ROWS))) or model.example_texts()
+    path = folder / WARM_UP_FILE
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in _records(model, texts):
+            writer.write(record.SerializeToString(deterministic=True))
+
+
+def _records(model, texts: list[str]) -> Iterator[prediction_log_pb2.PredictionLog]:
+    for rows in _ROWS:
+        for name, inputs in model.example_requests([texts[row % len(texts)] for row in range(rows)]).items():
+            request = predict_pb2.PredictRequest()
+            request.model_spec.signature_name = name
+            for key, value in inputs.items():
+                request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
+            yield prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
 
 
 def _remove_killed_exports(path: pathlib.Path) -> None:

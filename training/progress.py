@@ -1,4 +1,4 @@
-"""What a command tells on the terminal while it works: all on stderr, so that stdout holds results alone."""
+"""Lines and bars that show the progress of a command: on stderr, so that stdout holds only results."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-# FORCE_COLOR and its like, which many build servers set, make no terminal of a file.
+# Many build servers set FORCE_COLOR; with it, rich would take a file for a terminal.
 console = Console(stderr=True, highlight=False, force_terminal=sys.stderr.isatty())
 
 
 def say(line: str) -> None:
-    """A line about what goes on."""
+    """Prints a line about the progress."""
     console.print(line, markup=False, soft_wrap=True)
 
 
@@ -23,7 +23,7 @@ def progress_bar(label: str, total: int | None) -> Iterator[Callable[[int], None
     """A progress bar with counts and the time left, shown on a terminal only.
 
     Yields:
-        A function to be called with the number of things just done.
+        A function to call with the number of items just done.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:

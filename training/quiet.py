@@ -1,8 +1,7 @@
 """Keeps TensorFlow's start-up notes from the terminal.
 
-They come from C++ before its log level is heeded (the level in TF_CPP_MIN_LOG_LEVEL counts later on), so the only
-way is to hold back what the process writes to stderr while TensorFlow starts, and then to let through what is not such
-a note.
+C++ code writes them before TensorFlow reads its log level from TF_CPP_MIN_LOG_LEVEL. So the only way is to hold back
+what the process writes to stderr while TensorFlow starts, and to print it afterwards without these notes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NOTE = re.compile(
 
 
 def import_tensorflow():
-    """Imports TensorFlow and starts its devices, quietly; what is not a start-up note still shows."""
+    """Imports TensorFlow and starts its devices without the start-up notes; everything else is printed."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
@@ -36,7 +35,7 @@ def import_tensorflow():
 
 @contextlib.contextmanager
 def without_notes() -> Iterator[None]:
-    """Holds back what is written to stderr, and at the end lets through what is no start-up note."""
+    """Holds back what is written to stderr, and at the end prints it without the start-up notes."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held_back:
         stderr = os.dup(2)

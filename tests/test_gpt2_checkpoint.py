@@ -9,7 +9,7 @@ import safetensors.numpy
 import tokenizers
 
 import zoo
-from zoo.gpt2_checkpoint import load_gpt2
+from zoo.checkpoints.gpt2 import load_gpt2
 from zoo.models import GPT
 from zoo.text import END, START
 
@@ -141,11 +141,37 @@ def test_saved_and_exported_it_is_the_same(loaded, tmp_path):
     assert [each.text for each in found] == [each.text for each in expected]
 
 
+@pytest.fixture
+def as_today(folder):
+    """As `transformers` 5 saves it: the tokenizer in one file, large weights in several."""
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    end = vocabulary["<|endoftext|>"]
+    tokenizer = tokenizers.ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert tokenizer.token_to_id("<|endoftext|>") == end
+    weights = safetensors.numpy.load_file(folder / "model.safetensors")
+    parts = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(weights)}
+    for part in set(parts.values()):
+        safetensors.numpy.save_file({name: weights[name] for name in weights if parts[name] == part}, folder / part)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
+    for name in ("vocab.json", "merges.txt", "model.safetensors"):
+        (folder / name).unlink()
+    return folder
+
+
+def test_as_transformers_saves_it_today(as_today, loaded):
+    today = zoo.load(as_today)
+    assert today.tokenizer.get_config() == loaded.tokenizer.get_config()
+    for ours, theirs in zip(today.model.get_weights(), loaded.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 class TestFaults:
     @pytest.mark.parametrize("name", ["model.safetensors", "vocab.json", "merges.txt"])
     def test_a_missing_file(self, folder, name):
         (folder / name).unlink()
-        with pytest.raises(FileNotFoundError, match=rf"is not a whole GPT-2 checkpoint: it has no {name}\.$"):
+        with pytest.raises(FileNotFoundError, match=rf"is not a whole checkpoint: it has no {name}( .*json\))?\.$"):
             zoo.load(folder)
 
     def test_no_config(self, folder):
@@ -168,8 +194,8 @@ class TestFaults:
             ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
             ({"layer_norm_epsilon": 1e-6}, r"layer_norm_epsilon is 1e-06; only 1e-05 can be read\.$"),
             ({"activation_function": "swish"}, "activation_function is 'swish'; only gelu_new, "),
-            ({"vocab_size": 9}, r"vocab\.json has \d+ pieces, and config\.json a vocab_size of 9\.$"),
-            ({"n_layer": 3}, r"model\.safetensors lacks what is layer_3/"),
+            ({"vocab_size": 9}, r"the tokenizer has \d+ pieces, and config\.json a vocab_size of 9\.$"),
+            ({"n_layer": 3}, r"the weights lack what is layer_3/"),
             ({"n_positions": 21}, r"positions/embeddings has the shape \(20, 12\), which does not fit \(21, 12\)"),
             ({"n_embd": 15}, r"has the shape .*, which does not fit"),
         ],
@@ -189,5 +215,63 @@ class TestFaults:
         vocabulary = json.loads((folder / "vocab.json").read_text())
         del vocabulary["<|endoftext|>"]
         (folder / "vocab.json").write_text(json.dumps(vocabulary))
-        with pytest.raises(ValueError, match=r"vocab\.json has no piece '<\|endoftext\|>'"):
+        with pytest.raises(ValueError, match=r"the tokenizer has no piece '<\|endoftext\|>'"):
             zoo.load(folder)
+
+    def test_weights_that_are_not_finite(self, folder):
+        weights = safetensors.numpy.load_file(folder / "model.safetensors")
+        weights["h.1.mlp.c_fc.bias"] = np.full_like(weights["h.1.mlp.c_fc.bias"], np.nan)
+        safetensors.numpy.save_file(weights, folder / "model.safetensors")
+        with pytest.raises(ValueError, match=r"gpt2: h\.1\.mlp\.c_fc\.bias holds NaN or infinity; the "):
+            zoo.load(folder)
+
+    @pytest.mark.parametrize("file", ["added_tokens.json", "tokenizer_config.json", "tokenizer.json"])
+    def test_added_tokens(self, folder, file):
+        """A text that has one would silently get other ids, and the model could never write it."""
+        tokens = [{"id": 300, "content": "<|user|>"}, {"id": 301, "content": "[PAD]"}]
+        content = {
+            "added_tokens.json": {"<|user|>": 300, "[PAD]": 301},
+            "tokenizer_config.json": {"added_tokens_decoder": {each["id"]: each for each in tokens}},
+            "tokenizer.json": {"added_tokens": tokens},
+        }
+        settings = {"pad_token": {"content": "[PAD]"}, **content["tokenizer_config.json"]}
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps(settings if file == "tokenizer_config.json" else {"pad_token": "[PAD]"})
+        )
+        if file != "tokenizer_config.json":
+            (folder / file).write_text(json.dumps(content[file]))
+        with pytest.raises(ValueError, match=r"gpt2: the tokenizer has the added tokens '<\|user\|>', which can"):
+            zoo.load(folder)
+
+    @pytest.mark.parametrize("file", ["tokenizer.json", "model.safetensors", "pytorch_model.bin"])
+    def test_another_family_is_named(self, tmp_path, file):
+        (tmp_path / file).touch()
+        (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+        with pytest.raises(ValueError, match=r"config\.json: model_type is 'llama'; only 'gpt2' can be read\.$"):
+            zoo.load(tmp_path)
+
+    def test_weights_of_pytorch(self, folder):
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        with pytest.raises(FileNotFoundError, match=r"it has no model\.safetensors\. .* save it .* as safetensors"):
+            zoo.load(folder)
+
+    @pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd"])
+    def test_an_index_that_leads_out_of_the_folder(self, folder, name):
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"wte.weight": name}}))
+        with pytest.raises(ValueError, match=r"index\.json must name files of its folder"):
+            zoo.load(folder)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"normalizer": {"type": "NFC"}}, "it has a normalizer, which cannot be read"),
+            ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "its pre_tokenizer is not GPT-2's"),
+            ({"model": {"type": "Unigram"}}, "its model is 'Unigram'; only 'BPE' can be read"),
+        ],
+    )
+    def test_a_tokenizer_that_cuts_texts_otherwise(self, as_today, changes, message):
+        content = json.loads((as_today / "tokenizer.json").read_text())
+        (as_today / "tokenizer.json").write_text(json.dumps(content | changes))
+        with pytest.raises(ValueError, match=f"the vocabulary cannot be read: {message}"):
+            zoo.load(as_today)

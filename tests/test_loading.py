@@ -97,10 +97,17 @@ class TestImporting:
     def test_the_zoo_and_the_command_line_import_nothing_heavy(self):
         self.run("import zoo, zoo.serving, zoo.serving.layout, zoo_training.cli; assert not heavy & set(sys.modules)")
 
-    def test_in_a_new_process_the_parts_are_attributes_and_a_saved_translator_loads(self, folder):
-        """Where nothing else has imported the parts, nor the model's class."""
+    @pytest.mark.parametrize("order", ["import zoo, keras", "import zoo.layers, keras"])
+    def test_after_import_zoo_keras_loads_its_files(self, folder, order):
+        """In a new process, where nothing else has imported the model's class; before Keras, and then after it."""
         path = str(folder / "run" / "translator")
-        self.run(f"import zoo; zoo.serving.versions; assert not heavy & set(sys.modules); zoo.load({path!r})(['cab'])")
+        load = f"keras.models.load_model({path + '/model.keras'!r}, compile=False)"
+        self.run(
+            "import zoo; zoo.serving.versions; zoo.__version__; assert not heavy & set(sys.modules)\n"
+            f"{order}\n{load}\n"
+            "for name in [name for name in sys.modules if name.partition('.')[0] == 'zoo']: del sys.modules[name]\n"
+            f"keras.saving.get_custom_objects().clear()\nimport zoo\n{load}; zoo.load({path!r})(['cab'])"
+        )
 
     @pytest.mark.parametrize("module", [zoo, zoo.serving])
     def test_what_is_promised_is_there_and_nothing_else(self, module):

@@ -16,10 +16,8 @@ BELOW = {
     "zoo.text": set(),
     "zoo.atomic": set(),
     "zoo.extras": set(),
-    "zoo.tasks.results": set(),
-    "zoo.tasks.text_lists": set(),
+    "zoo.tasks.protocol": set(),
     "zoo.pictures": {"zoo.atomic", "zoo.extras"},
-    "zoo.tasks.generation_settings": set(),
     "zoo.tasks": {
         "zoo.atomic",
         "zoo.decoding",
@@ -27,16 +25,15 @@ BELOW = {
         "zoo.layers",
         "zoo.models",
         "zoo.pictures",
-        "zoo.tasks.generation_settings",
-        "zoo.tasks.results",
-        "zoo.tasks.text_lists",
+        "zoo.tasks.protocol",
         "zoo.text",
     },
     "zoo.decoding": {"zoo.text"},
+    "zoo.checkpoints": {"zoo.models", "zoo.tasks", "zoo.text"},
     "zoo.serving.packed": {"zoo.layers", "zoo.models"},
     "zoo.serving.layout": set(),
     "zoo.serving.checking": {"zoo.serving.layout"},
-    "zoo.serving.clients": {"zoo.tasks.generation_settings", "zoo.tasks.results", "zoo.tasks.text_lists"},
+    "zoo.serving.clients": {"zoo.tasks.protocol"},
 }
 # The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
 TRAINING = [

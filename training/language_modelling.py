@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.models import GPT
-from zoo.run_layout import GENERATOR_FOLDER as SAVED_IN
+from zoo.tasks import GENERATOR_FOLDER as SAVED_IN
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.tasks.text_generator import TextGenerator
 from zoo.text import START, UNKNOWN, Tokenizer

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from zoo.models import RNNSeq2Seq, Transformer
-from zoo.run_layout import TRANSLATOR_FOLDER as SAVED_IN
+from zoo.tasks import TRANSLATOR_FOLDER as SAVED_IN
 from zoo.tasks.text_to_text import TextToText
 from zoo.tasks.translator import Translator
 from zoo.text import Tokenizer

@@ -2,13 +2,17 @@
 
 - `zoo.layers`, `zoo.models`: Keras layers and functional models, for scripts of your own.
 - `zoo.Translator`: a model with its tokenizers, strings in and strings out.
-- `zoo.TextGenerator`: a language model with its tokenizer, a text in and how it goes on out.
-- `zoo.load`: what was saved or exported, ready to be called.
+- `zoo.TextGenerator`: a language model with its tokenizer, a text in and its continuation out.
+- `zoo.load`: anything that was saved or exported, ready to be called.
 - `zoo.serving`, `zoo.decoding`, `zoo.text`, `zoo.pictures`: the parts between.
-- `zoo.testing`: test suites for your own families.
+- `zoo.testing`: test suites for your own families and tasks.
+
+After `import zoo`, `keras.models.load_model` reads `.keras` files with layers and models of the zoo.
 """
 
 import importlib
+
+from zoo import keras_hook
 
 _HOMES = {"TextGenerator": "zoo.tasks.text_generator", "Translator": "zoo.tasks.translator", "load": "zoo.loading"}
 _PACKAGES = ("decoding", "layers", "models", "pictures", "serving", "testing", "text")
@@ -22,4 +26,9 @@ def __getattr__(name):
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name in _PACKAGES:
         return importlib.import_module(f"zoo.{name}")
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("attention-zoo")
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")
+
+
+keras_hook.install()

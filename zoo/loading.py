@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import pathlib
+from typing import TYPE_CHECKING
 
-from zoo.gpt2_checkpoint import is_gpt2, load_gpt2
-from zoo.run_layout import GENERATOR_FOLDER, TRANSLATOR_FOLDER
-from zoo.serving import newest_version, open_servable
-from zoo.tasks.text_continuation import TextContinuation
-from zoo.tasks.text_generator import CONFIG_FILE as GENERATOR_FILE
-from zoo.tasks.text_generator import TextGenerator
-from zoo.tasks.text_to_text import TextToText
-from zoo.tasks.translator import CONFIG_FILE as TRANSLATOR_FILE
-from zoo.tasks.translator import Translator
+from zoo.checkpoints import is_checkpoint
+from zoo.serving import newest_version
+from zoo.tasks import GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
-# By the folder in a run: the file that what is saved is known by, and who reads it.
-_SAVED: dict[str, tuple[str, type[Translator] | type[TextGenerator]]] = {
-    TRANSLATOR_FOLDER: (TRANSLATOR_FILE, Translator),
-    GENERATOR_FOLDER: (GENERATOR_FILE, TextGenerator),
-}
+if TYPE_CHECKING:
+    from zoo.tasks.text_continuation import TextContinuation
+    from zoo.tasks.text_to_text import TextToText
 
 
 def load(path: str | pathlib.Path) -> TextToText | TextContinuation:
@@ -27,8 +20,8 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation:
     Args:
         path: a folder that the `save` of either wrote, or the folder of a training run that holds one in `translator/`
             or `generator/`; or a folder that `zoo.serving.export` wrote, of one model (its newest version is taken) or
-            of one version; or a folder with GPT-2's `config.json`, `model.safetensors`, `vocab.json` and `merges.txt`,
-            which becomes a `TextGenerator`.
+            of one version; or a folder with a GPT-2 that `transformers` saved as safetensors with its tokenizer, which
+            becomes a `TextGenerator`.
 
     Returns:
         A `Translator` or `TextGenerator`, which can be trained on; or a `ServableTranslator` or `ServableGenerator`,
@@ -36,20 +29,32 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation:
 
     Raises:
         FileNotFoundError: there is none of these, or a file is missing in it.
-        ValueError: a file cannot be read, or does not fit the others, or a run holds one of both kinds.
+        ValueError: a file cannot be read, or does not fit the others; a run holds one of both kinds; or Keras does not
+            run on TensorFlow.
     """
     path = pathlib.Path(path)
-    for file, kind in _SAVED.values():
-        if (path / file).is_file():
-            return kind.load(path)
-    in_run = [folder for folder, (file, _) in _SAVED.items() if (path / folder / file).is_file()]
+    # What does the work is imported once it is known to be needed: an exported model is called without Keras.
+    if (path / f"{TRANSLATOR_FOLDER}.json").is_file():
+        from zoo.tasks.translator import Translator
+
+        return Translator.load(path)
+    if (path / f"{GENERATOR_FOLDER}.json").is_file():
+        from zoo.tasks.text_generator import TextGenerator
+
+        return TextGenerator.load(path)
+    kinds = TRANSLATOR_FOLDER, GENERATOR_FOLDER
+    in_run = [path / kind for kind in kinds if (path / kind / f"{kind}.json").is_file()]
     if len(in_run) > 1:
-        raise ValueError(f"{path} holds models of both kinds; give {' or '.join(str(path / each) for each in in_run)}.")
+        raise ValueError(f"{path} holds models of both kinds; give {' or '.join(map(str, in_run))}.")
     if in_run:
-        return load(path / in_run[0])
-    if is_gpt2(path):
+        return load(in_run[0])
+    if is_checkpoint(path):
+        from zoo.checkpoints.gpt2 import load_gpt2
+
         return load_gpt2(path)
     if newest_version(path) is not None:
+        from zoo.serving import open_servable
+
         return open_servable(path)
     what = "holds no saved Translator or TextGenerator, and no SavedModel" if path.exists() else "does not exist"
     raise FileNotFoundError(f"{path} {what}.")

@@ -49,7 +49,7 @@ GARDEN_PATH = bigrams(
 @pytest.fixture(scope="module", params=[Transformer, RNNSeq2Seq])
 def model(request, randomize):
     family = request.param
-    more = dict(num_heads=2, feed_forward_units=5, encoder_layers=1, decoder_layers=2) if family is Transformer else {}
+    more = dict(num_heads=2, feed_forward_units=5, encoder_layers=1, decoder_layers=1) if family is Transformer else {}
     return randomize(family(**SIZES, **more), scale=1.0)
 
 
@@ -130,21 +130,6 @@ def test_probabilities_and_weights_are_those_of_the_hypotheses(model):
             _, cache, weights = model.step(previous[:, t : t + 1], t, memory, cache)
             expected = np.array(weights)[:, 0] * (ids[:, t] != 0)[:, None]
             np.testing.assert_allclose(beams.weights[:, n, t], expected, atol=1e-5)
-
-
-def test_scores_fall_and_hypotheses_differ(model):
-    beams = beam_search(model, SOURCE, limits(3, 5), 6, 0.6, 6)
-    assert (np.diff(beams.scores) <= 0).all()
-    for row in beams.ids:
-        assert len({trimmed(ids) for ids in row}) == 6
-
-
-def test_a_row_depends_on_itself_alone(model):
-    together = beam_search(model, SOURCE, tf.constant([3, 7, 5]), 3, 0.6, 2)
-    for row, limit in enumerate([3, 7, 5]):
-        alone = beam_search(model, SOURCE[row : row + 1], [limit], 3, 0.6, 2)
-        assert [trimmed(ids) for ids in together.ids[row]] == [trimmed(ids) for ids in alone.ids[0]]
-        np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=1e-5)
 
 
 def test_runs_in_a_graph_of_unknown_sizes(model):

@@ -167,30 +167,13 @@ def test_feeds_start_and_then_what_it_produced_to_a_cache_that_grows(in_graph):
     np.testing.assert_array_equal(hypotheses.ids, expected)
 
 
-def test_rows_do_not_depend_on_their_neighbours(run):
-    random = np.random.default_rng(0)
-    logits = random.normal(0, 2, (6, 8, VOCABULARY)).astype("float32")
-    limits = np.array([8, 3, 0, 8, 5, 8], "int32")
-    call = run(Table(attentive=False))
-    together = call(tf.constant(logits), limits)
-    for row in range(6):
-        alone = call(tf.constant(logits[row : row + 1]), limits[row : row + 1])
-        length = alone.ids.shape[1]
-        np.testing.assert_array_equal(together.ids[row, :length], alone.ids[0])
-        np.testing.assert_allclose(
-            together.token_log_probabilities[row, :length], alone.token_log_probabilities[0], rtol=1e-6
-        )
-        assert not np.any(together.ids[row, length:])
-        assert not np.any(together.token_log_probabilities[row, length:])
-
-
 # With a real model.
 
 SOURCE = np.array([[4, 5, 6, 7, 3], [8, 3, 0, 0, 0], [10, 9, 3, 0, 0], [5, 5, 5, 3, 0], [6, 8, 7, 4, 3]], "int32")
 LIMITS = np.array([6, 6, 2, 6, 6], "int32")
 
 
-@pytest.fixture(scope="module", params=[("additive", "gru"), ("dot", "lstm"), (None, "gru")], ids=str)
+@pytest.fixture(scope="module", params=[("additive", "gru"), ("dot", "lstm")], ids=str)
 def model(request, randomize):
     attention, cell = request.param
     # Such that rows differ, and some end and some meet their limit.
@@ -215,25 +198,6 @@ def test_scores_are_the_teacher_forced_log_probabilities_of_what_is_produced(mod
     # No other token would have been likelier.
     likeliest = log_softmax[..., END:].argmax(-1) + END
     np.testing.assert_array_equal(ids, np.where(ids != PADDING, likeliest, 0))
-
-
-def test_a_batch_is_its_rows_one_by_one(model):
-    attentive = model.attention is not None
-    together = in_graph(model, return_weights=attentive)(SOURCE, LIMITS)
-    for row, source in enumerate(SOURCE):
-        source = source[source != 0]
-        alone = greedy(model, tf.constant(source[None]), tf.constant(LIMITS[row : row + 1]), return_weights=attentive)
-        length = alone.ids.shape[1]
-        np.testing.assert_array_equal(together.ids[row, :length], alone.ids[0])
-        assert not np.any(together.ids[row, length:])
-        np.testing.assert_allclose(together.log_probabilities[row], alone.log_probabilities[0], atol=1e-5)
-        if attentive:
-            np.testing.assert_allclose(together.weights[row, :length, : len(source)], alone.weights[0], atol=1e-5)
-            np.testing.assert_array_equal(together.weights[row, :, len(source) :], 0)
-
-
-def test_an_empty_batch_of_a_real_model(model):
-    assert in_graph(model)(SOURCE[:0], LIMITS[:0]).ids.shape == (0, 1)
 
 
 @pytest.mark.parametrize(("policy", "precision"), [("mixed_bfloat16", 2**-8), ("mixed_float16", 2**-11)])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.decoding import Sampling, greedy, sample
-from zoo.decoding.sampling import draw
+from zoo.decoding import Sampling, generate, greedy, sample
+from zoo.decoding.sampling import _STEP, _mixed, counted_uniform, draw, random_streams
 from zoo.models import GPT
 
 END = 3
@@ -35,7 +35,8 @@ def drawn(logits, position=0, history=(), **arguments):
     rows = arguments.pop("rows", None) or len(np.atleast_2d(logits))
     logits = tf.constant(np.broadcast_to(logits, (rows, np.shape(logits)[-1])), tf.float32)
     history = tf.constant(np.broadcast_to(history, (rows, np.shape(history)[-1])), tf.int32)
-    return draw(logits, position, settings(rows, **arguments), history).numpy()
+    sampling = settings(rows, **arguments)
+    return draw(logits, counted_uniform(random_streams(sampling.seed), position), sampling, history).numpy()
 
 
 def exact(logits, temperature=1.0, top_k=0, top_p=1.0):
@@ -141,6 +142,17 @@ class TestPenalty:
 
     def test_below_one_it_favours(self):
         assert drawn(LOGITS, history=[4], repetition_penalty=0.5, temperature=0.0).tolist() == [4]
+
+
+@pytest.mark.parametrize("penalty", [NAN, 0.0, -2.0, 1e-38, 1e38, float("inf")])
+def test_a_penalty_that_is_none_changes_nothing(penalty):
+    """Dividing by it would give infinities: one token and an empty text, whatever the model."""
+    logits = tf.constant(LOGITS, tf.float32)[None, None]
+    found = [
+        sample(Table(), logits, [4], [1], settings(1, repetition_penalty=each, seed=[9]), before=[[6, 9]]).ids
+        for each in (penalty, 1.0)
+    ]
+    np.testing.assert_array_equal(*found)
 
 
 class TestRows:
@@ -299,3 +311,149 @@ class TestOfAModel:
             logits = np.array(gpt(np.concatenate([prompt, [4], found])[None]), "float64")[0, len(prompt) : -1]
             scores = logits[np.arange(len(found)), found] - np.log(np.exp(logits).sum(-1))
             np.testing.assert_allclose(log_probabilities[row, : len(found)], scores, atol=1e-4)
+
+
+def test_in_a_graph_with_static_sizes(gpt):
+    """Whatever is known of the width of what was there before, it grows."""
+    options, limits = settings(4, repetition_penalty=1.5), tf.fill([4], 5)
+    expected = sample(gpt, PROMPTS, tf.fill([4], 4), limits, options).ids
+
+    @tf.function
+    def run(before=None):
+        return sample(gpt, tf.constant(PROMPTS), tf.fill([4], 4), limits, options, before=before).ids
+
+    np.testing.assert_array_equal(run(), expected)
+    before = sample(gpt, PROMPTS, tf.fill([4], 4), limits, options, before=PROMPTS).ids
+    np.testing.assert_array_equal(run(tf.constant(PROMPTS)), before)
+
+
+# Texts longer than the context.
+
+CONTEXT = 8
+LONG = np.array([[4, 5, 6, 7, 0, 0, 0, 0, 0, 0, 0], [*range(4, 13), 5, 6], [0] * 11, [9, 8, 7, 6, 5, 4, 9, 9, 0, 0, 0]])
+
+
+@pytest.fixture(scope="module", params=["learned", "rotary"])
+def short(request, randomize):
+    """Without an end, so that texts are long."""
+    sizes = dict(units=12, num_heads=3, num_layers=1, context_length=CONTEXT)
+    return randomize(GPT(13, **sizes, positions=request.param, unused_ids=(END,)), scale=0.8)
+
+
+def continued(model, prompt, new):
+    """The likeliest tokens one by one, each from the whole model: of a window that starts over from its last half."""
+    window, found = [int(each) for each in prompt if each] or [2], []
+    while len(found) < new:
+        window = window if len(window) <= CONTEXT else window[-CONTEXT // 2 :]
+        found.append(END + int(np.array(model(np.array([window])))[0, -1, END:].argmax()))
+        window.append(found[-1])
+    return found
+
+
+class TestGenerate:
+    def test_the_window_slides(self, short):
+        limits = [20, 13, 9, 0]
+        found = generate(short, LONG, tf.constant(limits), temperature=0.0)
+        for prompt, ids, scores, limit in zip(LONG, found.ids, found.token_log_probabilities, limits, strict=True):
+            expected = continued(short, prompt, limit)
+            assert ids.numpy().tolist() == expected + [0] * (len(ids) - len(expected))
+            assert np.count_nonzero(scores) == len(expected)
+
+    def test_in_a_graph_each_row_as_alone(self, short):
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int64)])
+        def run(prompts, seeds):
+            found = generate(short, prompts, 25, 1.3, top_p=0.95, repetition_penalty=1.2, seed=seeds)
+            return found.ids, found.token_log_probabilities
+
+        ids, scores = run(LONG, [5, 6, 7, 8])
+        for row, prompt in enumerate(LONG):
+            alone, alone_scores = run(prompt[None, prompt != 0], [5 + row])
+            length = alone.shape[1]
+            np.testing.assert_array_equal(ids[row, :length], alone[0])
+            assert not np.any(ids[row, length:])
+            np.testing.assert_allclose(scores[row, :length], alone_scores[0], atol=1e-5)
+        # One seed for all counts up.
+        np.testing.assert_array_equal(generate(short, LONG, 25, 1.3, 0, 0.95, 1.2, seed=5).ids, ids)
+        assert run(LONG[:0], [])[0].shape == (0, 1)
+
+    def test_what_fits_is_what_sample_draws(self, short):
+        options = dict(temperature=0.9, top_k=5, repetition_penalty=1.1)
+        prompts = LONG[:1, :4]
+        expected = sample(short, prompts[:, :3], prompts[:, 3], [5], settings(1, **options, seed=[3]), before=prompts)
+        found = generate(short, prompts, 5, **options, seed=3)
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        np.testing.assert_array_equal(found.token_log_probabilities, expected.token_log_probabilities)
+
+    def test_numbers_do_not_repeat_in_the_next_window(self):
+        """All tokens are alike, so each follows from its number alone."""
+
+        class Even:
+            def begin(self, source):
+                return (), (tf.zeros([tf.shape(source)[0], 1]),)
+
+            def step(self, tokens, position, memory, cache):
+                return tf.zeros([tf.shape(tokens)[0], 1, 1000]), cache, None
+
+        (ids,) = generate(Even(), [[4]], 60, seed=1, context_length=4).ids.numpy()
+        assert len(set(ids)) > 50
+        np.testing.assert_array_equal(ids, generate(Even(), [[4]], 60, seed=1, context_length=64).ids[0])
+
+    def test_a_watch_goes_on_through_the_windows(self, short):
+        class Nine:
+            """Ends a row with its ninth token."""
+
+            def start(self):
+                return tf.zeros([4], tf.int32)
+
+            def step(self, tokens, open_rows, count):
+                count += tf.cast(open_rows, tf.int32)
+                return count >= 9, count
+
+            def ended(self, count):
+                return count >= 9
+
+        found, count = generate(short, LONG, 25, 2.0, seed=1, watch=Nine())
+        free = generate(short, LONG, 25, 2.0, seed=1).ids[:, :9]
+        np.testing.assert_array_equal(found.ids, free)
+        np.testing.assert_array_equal(count, np.count_nonzero(free, axis=1))
+
+
+# Random numbers.
+
+
+def test_the_finaliser_is_splitmix64s():
+    """The first two numbers that the published algorithm gives for the seed 1234567."""
+    states = tf.constant(1234567, tf.int64) + tf.constant([1, 2], tf.int64) * _STEP
+    assert [int(each) % 2**64 for each in _mixed(states)] == [6457827717110365317, 3203168211198807973]
+
+
+def by_hand(seed, counter):
+    def mixed(state):
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
+        return state ^ state >> 31
+
+    step = 0x9E3779B97F4A7C15
+    return (mixed((mixed((seed + step) % 2**64) + (counter + 1) * step) % 2**64) >> 40) / 2**24
+
+
+def test_follows_from_seed_and_counter_alone():
+    seeds = [0, 1, -1, 7, 2**63 - 1, -(2**63), 1234567890123]
+    for counter in (0, 1, 5, 2**31 - 1):
+        found = counted_uniform(random_streams(seeds), counter)
+        assert found.dtype == "float32"
+        assert found.numpy().tolist() == [by_hand(seed, counter) for seed in seeds]
+    counters = tf.constant([3, 4])
+    found = counted_uniform(random_streams([5, 5]), counters).numpy().tolist()
+    assert found == [by_hand(5, 3), by_hand(5, 4)]
+
+
+def test_is_even_and_independent_along_seeds_and_counters():
+    seeds = tf.range(1000, dtype=tf.int64)
+    drawn = np.stack([counted_uniform(random_streams(seeds), counter) for counter in range(100)])
+    assert drawn.min() >= 0 and drawn.max() < 1
+    counts = np.histogram(drawn, 50, (0, 1))[0]
+    assert ((counts - 2000) ** 2 / 2000).sum() < 94  # chi-square of 49 degrees of freedom, 1 in 10,000
+    for one, other in ((drawn[1:], drawn[:-1]), (drawn[:, 1:], drawn[:, :-1]), (drawn[1:, :-1], drawn[:-1, 1:])):
+        correlation = np.corrcoef(one.ravel(), other.ravel())[0, 1]
+        assert abs(correlation) < 5 / one.size**0.5

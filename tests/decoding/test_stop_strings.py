@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from zoo.decoding.stop_strings import StopStrings
+from zoo.decoding import StopStrings
 from zoo.text import BytePairTokenizer, CharacterTokenizer
 
 CHARACTERS = CharacterTokenizer("ab.\nß中")

@@ -191,4 +191,4 @@ def test_a_language_model():
     assert "\n".join(["", *rows, ""]) in text
     assert "## Sample\n\nFrom an empty prompt, at temperature 0.8, seed 0:\n\n    " in text
     assert set(signatures_of(text)) == set(generator.signatures())
-    assert "It knows the 3 characters of its training text" in text and "have at most 8 tokens together" in text
+    assert "It knows the 3 characters of its training text" in text and "reads at most 8 tokens at once" in text

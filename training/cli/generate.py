@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import random
-import re
 import sys
 from typing import Annotated, Any
 
@@ -29,23 +29,29 @@ from .shared import (
 def generate(
     model: ModelPath,
     prompts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Texts to go on with; none for an empty one.")
+        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Texts to continue; none for an empty one.")
     ] = None,
     file: Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")] = None,
     tokens: Annotated[int, typer.Option("--tokens", "-n", min=0, help="The most tokens to add.")] = 256,
-    temperature: Annotated[float, typer.Option(min=0, help="Below 1 likelier; 0 always the likeliest.")] = 0.8,
-    top_k: Annotated[int, typer.Option(min=0, help="Draw from the so many likeliest; 0 for all.")] = 0,
-    top_p: Annotated[float, typer.Option(min=0, max=1, help="Draw from the likeliest with this share.")] = 1.0,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1, what was there becomes less likely.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="What the choices follow from; any if not given.")] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Below 1 likely tokens become likelier; 0 takes the likeliest.")
+    ] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw only from this many of the likeliest; 0 for all.")] = 0,
+    top_p: Annotated[
+        float, typer.Option(min=0, max=1, help="Draw only from the likeliest that have this share together.")
+    ] = 1.0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1, what was written becomes less likely.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Determines the choices; any if not given.")] = None,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="How many for each prompt, from seeds that follow.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, help="Texts for each prompt, with consecutive seeds.")] = 1,
 ) -> None:
-    """Go on with texts by a language model; prompt and text are printed as they come.
+    """Continue texts with a language model.
 
-    What was exported gives each text at once. Between several texts stands a line of dashes.
+    A saved model prints a text while it is written; an exported one prints each text at once. A line of dashes
+    separates several texts. A text may be longer than the model's context: when the context is full, the model reads
+    its last half anew.
     """
     with user_errors():
         if prompts and file:
@@ -72,21 +78,23 @@ def score(
     texts: Texts = None,
     file: TextFile = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts to score at once.")] = 32,
+    document: Annotated[bool, typer.Option("--document", help="Score the whole file as one text, not its lines.")] = (
+        False
+    ),
+    stride: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens from window to window of a long text; default half of the context."),
+    ] = None,
 ) -> None:
-    """Tell how likely texts are: log-probability, tokens and perplexity of each, and the text, with tabs between."""
+    """Tell how likely texts are: log-probability, tokens and perplexity of each, and the text, with tabs between.
+
+    A text that is longer than the model's context is read in overlapping windows; each token is scored once.
+    """
     with user_errors():
-        lines = read_lines(texts, file)
+        if document and file is None:
+            raise ValueError("--document needs a --file")
+        lines = iter([file.read_text("utf-8", errors="replace")]) if document and file else read_lines(texts, file)
         generator = load_generator(model)
-        done = 0
-
-        def in_line(found: re.Match) -> str:  # what was given together is counted from 0
-            return f"in line {done + int(found[1]) + 1}"
-
         for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
-            try:
-                scores = generator.score(chunk, batch_size)
-            except ValueError as error:
-                raise ValueError(re.sub(r"at position (\d+)", in_line, str(error))) from None
-            done += len(chunk)
-            for each in scores:
-                typer.echo(score_line(each))
+            for each in generator.score(chunk, batch_size, stride):
+                typer.echo(score_line(dataclasses.replace(each, text=str(file)) if document else each))

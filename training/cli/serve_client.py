@@ -107,7 +107,7 @@ def _translated(client, name, texts, batch_size, settings) -> Rows:
 
 
 def _generated(client, _, texts, batch_size, settings) -> Rows:
-    from zoo.tasks.generation_settings import SETTINGS
+    from zoo.tasks.protocol import SETTINGS
 
     _check_names(settings, (*SETTINGS, "stop"))
     results = client.generate(texts, batch_size=batch_size, **settings)
@@ -138,7 +138,7 @@ def _shown(text: str, found: dict) -> str | None:
     if found.keys() == {"text", "score"}:
         return one_line(found["text"])
     if found.keys() == {"log_probability", "tokens"}:
-        from zoo.tasks.results import Score
+        from zoo.tasks.protocol import Score
 
         return score_line(Score(text, **found))
     return None

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from zoo.extras import MissingExtraError
-from zoo.run_layout import GENERATOR_FOLDER, TRANSLATOR_FOLDER
+from zoo.tasks import GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
 from ..quiet import import_tensorflow
 from ..run_files import RECIPE_FILE
 
 if TYPE_CHECKING:
-    from zoo.tasks.results import Score
+    from zoo.tasks.protocol import Score
 
 app = typer.Typer(
     rich_markup_mode="markdown",

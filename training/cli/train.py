@@ -112,12 +112,13 @@ def export(
     """Export a finished run once more, as the next version of its model; or anybody's GPT-2."""
     with user_errors():
         import_tensorflow()
-        from zoo.gpt2_checkpoint import is_gpt2, load_gpt2
+        from zoo.checkpoints import is_checkpoint
+        from zoo.checkpoints.gpt2 import load_gpt2
         from zoo.serving import export
 
         from ..run import Run
 
-        if is_gpt2(run):
+        if is_checkpoint(run):
             typer.echo(export(load_gpt2(run), to or MODELS / model_name(run)))
         else:
             finished = Run.load(run)

@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from zoo.tasks.results import Translation
-from zoo.tasks.text_lists import rows_of_batches
+from zoo.tasks.protocol import Translation, rows_of_batches
 from zoo.tasks.text_to_text import TextToText
 
 from ..corpora.pairs import Pairs

@@ -1,13 +1,12 @@
 """Decoding loops that live in the graph.
 
-They drive any model through `begin` and `step` (see the models) and know nothing of its family.
+They drive any model through its `begin` and `step` (see the models) and know nothing of its family. A decoding step is
+read in two files: `loop` has the loop that all share, and `search` (greedy, beam) or `sampling` what a step does.
 """
 
-from zoo.decoding.beam import Beams, beam_search
-from zoo.decoding.greedy import Hypotheses, greedy
-from zoo.decoding.sampling import Sampling, sample
-from zoo.decoding.scoring import log_probabilities, score
-from zoo.decoding.stop_strings import StopStrings
+from zoo.decoding.logits import log_probabilities, score, score_in_windows
+from zoo.decoding.sampling import Sampling, StopStrings, generate, sample
+from zoo.decoding.search import Beams, Hypotheses, beam_search, greedy
 
 __all__ = [
     "Beams",
@@ -15,8 +14,10 @@ __all__ = [
     "Sampling",
     "StopStrings",
     "beam_search",
+    "generate",
     "greedy",
     "log_probabilities",
     "sample",
     "score",
+    "score_in_windows",
 ]

@@ -1,32 +1,34 @@
-"""Sampling: the next token drawn from what the model holds likely, each row by settings of its own."""
+"""Sampling: the next token drawn from the model's distribution, each row by its own settings."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from zoo.decoding.counted_uniform import counted_uniform
-from zoo.decoding.greedy import Hypotheses
-from zoo.decoding.phases import run_phases
-from zoo.decoding.scoring import log_normalizer
-from zoo.decoding.top_k import top_k
-from zoo.text.tokenizer import END, PADDING
+from zoo.decoding.logits import log_normalizer, top_k
+from zoo.decoding.loop import run_phases
+from zoo.decoding.search import Hypotheses
+from zoo.text.tokenizer import END, PADDING, START
 
-_FEW = 128  # candidates that are sorted at first, where it is not known how many will do
-
-_COLD = 1e-20  # nothing but the likeliest has a chance long before, and less is no float32 everywhere
+_FEW = 128  # candidates that are sorted at first, where it is not known how many are needed
+_COLD = 1e-20  # nothing but the likeliest has a chance long before this, and smaller numbers underflow on some machines
+_PENALTIES = 1e-6, 1e6  # a repetition penalty out of this range, or NaN, is 1: dividing by it could overflow
 
 
 class Sampling(NamedTuple):
     """How each row is drawn. All of shape `(B,)`.
 
     Attributes:
-        temperature: float32, what logits are divided by; at 0, below it or not a number, the likeliest token is taken.
-        top_k: int32, draw from the so many likeliest alone (Fan et al. 2018); 0 or less, or V and more, for all.
-        top_p: float32, draw from the likeliest alone that together have at least this share of the probability, of
-            the `top_k` if that is given (Holtzman et al. 2020); 0 leaves the likeliest one, and 1 all.
-        repetition_penalty: float32, what the logits of tokens that were there before are divided by if positive and
-            multiplied by if negative (Keskar et al. 2019, section 4.1); 1 for none.
-        seed: int64, what the row's choices follow from.
+        temperature: float32, the divisor of the logits; at 0, below it or NaN, the likeliest token is taken.
+        top_k: int32, draw only from this many of the likeliest tokens (Fan et al. 2018); 0 or less, or V and more, for
+            all.
+        top_p: float32, draw only from the likeliest tokens that together have at least this share of the probability,
+            of the `top_k` if that is given (Holtzman et al. 2020); 0 leaves the likeliest one, and 1 all.
+        repetition_penalty: float32, the logits of tokens that were there before are divided by it if positive and
+            multiplied by it if negative (Keskar et al. 2019, section 4.1); 1, NaN, and anything outside 1e-6 to 1e6 for
+            none.
+        seed: int64, determines the row's choices.
     """
 
     temperature: tf.Tensor
@@ -36,8 +38,164 @@ class Sampling(NamedTuple):
     seed: tf.Tensor
 
 
-def sample(model, source, first, limits, sampling, before=None, watch=None):
-    """Draws the tokens of each row one by one, until it ends or meets its limit.
+def generate(
+    model: Any,
+    prompts: Any,
+    max_new_tokens: int | tf.Tensor = 256,
+    temperature: float | tf.Tensor = 1.0,
+    top_k: int | tf.Tensor = 0,
+    top_p: float | tf.Tensor = 1.0,
+    repetition_penalty: float | tf.Tensor = 1.0,
+    seed: int | tf.Tensor = 0,
+    context_length: int | None = None,
+    watch: Any = None,
+) -> Any:
+    """Continues rows of ids with a language model: ids in, ids out, however long.
+
+    While prompt and new tokens fit into the context, the model sees all of them. When the context is full, and where a
+    prompt is longer than the context, the window slides: the model reads the last half of a context anew, with
+    positions from 0, and goes on from there. So each token is predicted from at least half a context, and reading costs
+    one half for each half that is written. A token is the last one that a window predicts when it would not fit any
+    more itself.
+
+    A row's result depends on that row, its settings and its seed alone. Each setting is a number for all rows or a
+    tensor `(B,)`; see `Sampling`.
+
+    Axes: B batch, P length of the longest prompt, T new tokens of the longest row.
+
+    Args:
+        model: a language model: anything with `begin(ids) -> (memory, cache)` and `step` as in `sample`.
+        prompts: ids `(B, P)`, 0 for padding on either side. A row without tokens begins with the start token.
+        max_new_tokens: the most tokens a row is given, its end token counted.
+        temperature: the divisor of the logits; 0 takes the likeliest token.
+        top_k: draw only from this many of the likeliest tokens; 0 for all.
+        top_p: draw only from the likeliest tokens that together have this share of the probability.
+        repetition_penalty: above 1, tokens that were there before become less likely.
+        seed: determines the choices. With one for all, row number i has `seed + i`.
+        context_length: the most tokens that the model reads at once; `model.context_length` if None.
+        watch: what may end a row before its end token, as in `sample`, with `ended(state) -> bool (B,)` besides.
+
+    Returns:
+        `Hypotheses` of the new tokens, without weights; the log-probabilities are the model's own, whatever the
+        settings. With a `watch`, a pair: these, and its last state.
+
+    Example:
+        >>> from zoo.models import GPT
+        >>> model = GPT(20, units=8, num_heads=2, num_layers=1, context_length=16)
+        >>> tuple(generate(model, [[5, 6, 7]], max_new_tokens=30, temperature=0.0).ids.shape)[0]
+        1
+    """
+    length = model.context_length if context_length is None else context_length
+    text = tf.pad(tf.cast(prompts, tf.int32), [[0, 0], [1, 0]])  # (B, 1 + P)
+    rows = tf.shape(text)[0]
+    is_empty = tf.reduce_all(text == PADDING, axis=1)
+    text = tf.concat([tf.where(is_empty, START, PADDING)[:, None], text[:, 1:]], axis=1)
+
+    def of_rows(value, dtype):
+        return tf.broadcast_to(tf.cast(value, dtype), [rows])
+
+    left = of_rows(max_new_tokens, tf.int32)
+    seed = tf.cast(seed, tf.int64)
+    seed = seed + tf.range(tf.cast(rows, tf.int64)) if seed.shape.rank == 0 else seed
+    sampling = _checked(
+        Sampling(
+            of_rows(temperature, tf.float32),
+            of_rows(top_k, tf.int32),
+            of_rows(top_p, tf.float32),
+            of_rows(repetition_penalty, tf.float32),
+            of_rows(seed, tf.int64),
+        )
+    )
+
+    def window(_more, open_rows, text, scores, left, streams, found):
+        """Continues the open rows until each has ended or has filled its window."""
+        at = tf.cast(tf.where(open_rows)[:, 0], tf.int32)  # (R,)
+        of_rows = tf.nest.map_structure(lambda each: tf.gather(each, at), (text, left, sampling, streams, found))
+        of_text, of_left, of_sampling, of_streams, of_found = of_rows
+        source, first, room = last_window(of_text, length)
+        limits = tf.minimum(of_left, room)
+        ids, log_probabilities, of_found = _sampled(
+            model, source, first, limits, of_sampling, of_streams, of_text, watch, of_found
+        )
+        drawn = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)  # (R,)
+        ended = tf.reduce_any(ids == END, axis=1)
+        ended = ended if watch is None else ended | watch.ended(of_found)
+
+        def back(each):  # (R, ...) -> (B, ...), zero in rows that were closed
+            return tf.scatter_nd(at[:, None], each, tf.concat([[rows], tf.shape(each)[1:]], axis=0))
+
+        drawn_of_all = back(drawn)
+        open_rows = tf.scatter_nd(at[:, None], ~ended & (drawn < of_left), [rows])
+        found = tf.nest.map_structure(
+            lambda all_, new: tf.tensor_scatter_nd_update(all_, at[:, None], new), found, of_found
+        )
+        return (
+            tf.reduce_any(open_rows),
+            open_rows,
+            tf.concat([text, back(ids)], axis=1),
+            tf.concat([scores, back(log_probabilities)], axis=1),
+            left - drawn_of_all,
+            _advanced(streams, drawn_of_all),
+            found,
+        )
+
+    found = () if watch is None else watch.start()
+    before = tf.zeros([rows, 0], tf.float32)
+    start = tf.constant(True), tf.ones([rows], tf.bool), text, before, left, random_streams(sampling.seed), found
+    per_row, per_token = tf.TensorShape([None]), tf.TensorShape([None, None])
+    _, _, written, scores, _, _, found = tf.while_loop(
+        lambda more, *_: more,
+        window,
+        start,
+        shape_invariants=(
+            tf.TensorShape([]),
+            *(per_row, per_token, per_token, per_row, per_row),
+            tf.nest.map_structure(lambda each: each.shape, found),
+        ),
+        parallel_iterations=1,
+    )
+    # A row that had less room in a window than others has zeros between its tokens.
+    ids = written[:, tf.shape(text)[1] :]
+    order = tf.argsort(tf.cast(ids == PADDING, tf.int32), axis=1, stable=True)
+    max_length = tf.maximum(tf.reduce_max(tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)), 1)
+    ids, scores = (tf.gather(each, order[:, :max_length], batch_dims=1) for each in (ids, scores))  # (B, T)
+    hypotheses = Hypotheses(ids, scores, weights=None)
+    return hypotheses if watch is None else (hypotheses, found)
+
+
+def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """What a language model reads of texts to go on with them: everything, or half a context where all is too long.
+
+    Axes: R rows, L length, C width of the longest window.
+
+    Args:
+        text: ids `(R, L)`, at least one a row, with zeros anywhere.
+        context_length: the most tokens that the model reads at once.
+
+    Returns:
+        For `begin` all of it but its last id, behind zeros, `(R, C)`; its last id `(R,)`; and how many tokens it can be
+        continued by `(R,)`, the last of which is not read any more.
+    """
+    lengths = tf.math.count_nonzero(text, axis=1, dtype=tf.int32)  # (R,)
+    kept = tf.where(lengths > context_length, context_length // 2, lengths)
+    # At least two columns, as a model reads at least one. Stable, so that tokens keep their order behind the zeros.
+    width = tf.clip_by_value(tf.reduce_max(kept), 2, context_length)
+    order = tf.argsort(tf.cast(text != PADDING, tf.int32), axis=1, stable=True)[:, -width:]
+    window = tf.gather(text, order, batch_dims=1)  # (R, C + 1)
+    window = tf.where(tf.range(width, 0, -1) <= kept[:, None], window, PADDING)
+    return window[:, :-1], window[:, -1], context_length + 1 - kept
+
+
+def sample(
+    model: Any,
+    source: Any,
+    first: tf.Tensor,
+    limits: tf.Tensor,
+    sampling: Sampling,
+    before: tf.Tensor | None = None,
+    watch: Any = None,
+) -> Any:
+    """Draws the tokens of each row one by one, until it ends or reaches its limit.
 
     The loop is part of the graph and stops when every row has ended; rows that have ended cost little. A row's result
     depends on that row, its settings and its seed alone. Padding, the unknown and the start token are never produced.
@@ -58,42 +216,56 @@ def sample(model, source, first, limits, sampling, before=None, watch=None):
 
     Returns:
         `Hypotheses` without weights; the log-probabilities are the model's own, whatever the settings. With a `watch`,
-        its last state beside them, each row's as it was when the row ended.
+        a pair: these, and its last state, each row's as it was when the row ended.
     """
+    limits, sampling = tf.cast(limits, tf.int32), _checked(sampling)
+    found = () if watch is None else watch.start()
+    before = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else tf.cast(before, tf.int32)
+    ids, log_probabilities, found = _sampled(
+        model, source, first, limits, sampling, random_streams(sampling.seed), before, watch, found
+    )
+    hypotheses = Hypotheses(ids, log_probabilities, weights=None)
+    return hypotheses if watch is None else (hypotheses, found)
+
+
+def _sampled(model, source, first, limits, sampling, streams, before, watch, found):
+    """Ids and log-probabilities `(B, T)`, and the last state of the watch, which begins as `found`."""
     memory, cache = model.begin(source)
-    limits = tf.cast(limits, tf.int32)
-    history = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else tf.cast(before, tf.int32)
-    # Asked once, since a step of a small model takes hardly longer than all that drawing takes.
+    # (B, P, 1), for a loop keeps a last axis that is known, and this one grows.
+    history = before[..., None]
+    # Asked once, since a step of a small model takes little longer than drawing does.
     plain = ~tf.reduce_any(_is_drawn(sampling) | (sampling.repetition_penalty != 1))
 
     def step(position, fixed, open_rows, moving, found):
-        (memory, limits, sampling), (tokens, cache, history) = fixed, moving
+        (memory, limits, sampling, streams), (tokens, cache, history) = fixed, moving
         logits, cache, _ = model.step(tokens[:, None], position, memory, cache)
-        logits = logits[:, 0]
-        token = tf.cond(plain, lambda: _likeliest(logits), lambda: draw(logits, position, sampling, history))
-        token = tf.where(open_rows, token, PADDING)
+        logits = logits[:, 0]  # (B, V)
+        token = tf.cond(
+            plain,
+            lambda: _likeliest(logits),
+            lambda: draw(logits, counted_uniform(streams, position), sampling, history[..., 0]),
+        )
+        token = tf.where(open_rows, token, PADDING)  # (B,)
         log_probability = tf.gather(logits, token, batch_dims=1) - log_normalizer(logits)
         written = token, tf.where(open_rows, log_probability, 0.0)
         goes_on = open_rows & (token != END) & (position + 1 < limits)
         if watch is not None:
             ends, found = watch.step(token, open_rows, found)
             goes_on &= ~ends
-        history = tf.concat([history, tf.expand_dims(token, 1)], axis=1)
+        history = tf.concat([history, tf.reshape(token, [-1, 1, 1])], axis=1)
         return goes_on, (token, cache, history), found, written
 
-    moving = tf.cast(first, tf.int32), cache, history
-    found = () if watch is None else watch.start()
-    found, written = run_phases(step, (tf.int32, tf.float32), (memory, limits, sampling), limits > 0, moving, found)
-    hypotheses = Hypotheses(*(tf.transpose(each) for each in written), weights=None)
-    return hypotheses if watch is None else (hypotheses, found)
+    moving, fixed = (tf.cast(first, tf.int32), cache, history), (memory, limits, sampling, streams)
+    found, (ids, log_probabilities) = run_phases(step, (tf.int32, tf.float32), fixed, limits > 0, moving, found)
+    return tf.transpose(ids), tf.transpose(log_probabilities), found
 
 
-def draw(logits, position, sampling, history):
+def draw(logits: tf.Tensor, chance: tf.Tensor, sampling: Sampling, history: tf.Tensor) -> tf.Tensor:
     """The next token of each row.
 
     Args:
         logits: float32 `(B, V)`.
-        position: the number of the step, which with a row's seed tells its choice.
+        chance: float32 `(B,)`, from 0 to below 1: decides between the tokens.
         sampling: a `Sampling`.
         history: ids `(B, P)` that were there before.
 
@@ -104,15 +276,15 @@ def draw(logits, position, sampling, history):
         tf.reduce_all(sampling.repetition_penalty == 1),
         lambda: logits,
         lambda: _penalized(logits, sampling.repetition_penalty, history),
-    )[:, END:]  # the end token is the first of the ids that may be produced
+    )[:, END:]  # (B, V - END): the end token is the first of the ids that may be produced
     size = logits.shape[-1]
     drawn = _is_drawn(sampling)
-    scores = logits - tf.reduce_max(logits, axis=-1, keepdims=True)  # so that no division overflows but to -inf
+    scores = logits - tf.reduce_max(logits, axis=-1, keepdims=True)  # so that a division can only overflow to -inf
     scores /= tf.where(drawn, sampling.temperature, 1.0)[:, None]
     top_k = tf.where((sampling.top_k > 0) & (sampling.top_k < size), sampling.top_k, size)
     cut = drawn & ((top_k < size) | (sampling.top_p < 1))
-    chance = counted_uniform(sampling.seed, position)
-    # A row goes one way or the other by its own settings; a way that no row goes is not gone.
+    # There are three ways to a token: the likeliest, from all, and from the likeliest few. Sorting costs the most, so
+    # each way is taken only if a row of the batch needs it.
     token = tf.argmax(logits, axis=-1, output_type=tf.int32)
     token = tf.cond(
         tf.reduce_any(drawn & ~cut), lambda: tf.where(drawn & ~cut, _from_all(scores, chance), token), lambda: token
@@ -125,18 +297,25 @@ def draw(logits, position, sampling, history):
     return token + END
 
 
+def _checked(sampling):
+    least, most = _PENALTIES
+    penalty = sampling.repetition_penalty
+    fits = (penalty >= least) & (penalty <= most)  # false of NaN
+    return sampling._replace(repetition_penalty=tf.where(fits, penalty, 1.0))
+
+
 def _likeliest(logits):
     """The likeliest id that may be written, int32 `(B,)`, from logits `(B, V)`."""
     return top_k(logits[:, None], 1, first=END).places[:, 0]
 
 
 def _is_drawn(sampling):
-    return sampling.temperature > _COLD  # false of what is no number
+    return sampling.temperature > _COLD  # false of NaN
 
 
 def _penalized(logits, penalty, history):
-    rows = tf.repeat(tf.range(tf.shape(logits)[0])[:, None], tf.shape(history)[1], axis=1)
-    values = tf.gather(logits, history, batch_dims=1)
+    rows = tf.repeat(tf.range(tf.shape(logits)[0])[:, None], tf.shape(history)[1], axis=1)  # (B, P)
+    values = tf.gather(logits, history, batch_dims=1)  # (B, P)
     values = tf.where(values > 0, values / penalty[:, None], values * penalty[:, None])
     return tf.tensor_scatter_nd_update(logits, tf.stack([rows, history], axis=-1), values)
 
@@ -150,12 +329,12 @@ def _from_likeliest(scores, chance, cut, top_k, top_p):
     """The same among the likeliest that the settings leave."""
     size = scores.shape[-1]
     by_rank = cut & (top_k < size)
-    # How many ranks do is known of rows with a top_k. Of others it is few mostly, and all if they do not do.
+    # Rows with a top_k need that many ranks. Other rows mostly need few; if these are not enough, all are sorted.
     few = tf.reduce_max(tf.where(by_rank, top_k, tf.where(cut, min(_FEW, size), 1)))
     total = tf.reduce_logsumexp(scores, axis=-1)
 
     def ranked(number):
-        values, ids = tf.math.top_k(scores, number)
+        values, ids = tf.math.top_k(scores, number)  # (B, number)
         probabilities = tf.exp(values - total[:, None])
         inside = tf.range(number) < top_k[:, None]
         return tf.where(inside, probabilities, 0.0), ids
@@ -166,7 +345,7 @@ def _from_likeliest(scores, chance, cut, top_k, top_p):
 
     found = ranked(few)
     probabilities, ids = tf.cond(enough(), lambda: found, lambda: ranked(size))
-    # Of what the top_k have together; all of it has 1.
+    # top_p is a share of what the top_k have together; all tokens have 1.
     share = tf.where(by_rank, tf.cumsum(probabilities, axis=-1)[:, -1], 1.0)
     above = tf.cumsum(probabilities, axis=-1, exclusive=True)
     kept = (above < (top_p * share)[:, None]) | (top_p >= 1)[:, None] | (tf.range(tf.shape(ids)[1]) == 0)
@@ -180,3 +359,113 @@ def _place(weights, chance):
     # Rounding may let the chance meet the total.
     last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[1]), 0), axis=-1)
     return tf.minimum(place, last)
+
+
+# Random numbers. TensorFlow's stateless ones follow from one seed for a whole tensor, so a row's would depend on its
+# place in the batch. These follow from the row's seed and the number of the step: SplitMix64 of Steele, Lea and Flood
+# 2014, "Fast splittable pseudorandom number generators", whose constants are written as signed numbers here.
+
+_STEP = 0x9E3779B97F4A7C15 - 2**64
+_FACTORS = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
+
+
+def random_streams(seeds: tf.Tensor) -> tf.Tensor:
+    """The first states of the rows' numbers: mixed, or neighbouring seeds would give the same numbers a step apart."""
+    return _mixed(tf.cast(seeds, tf.int64) + _STEP)
+
+
+def _advanced(streams, steps):
+    return streams + tf.cast(steps, tf.int64) * _STEP
+
+
+def counted_uniform(streams: tf.Tensor, counter: Any) -> tf.Tensor:
+    """Uniform numbers from 0 to below 1, multiples of 2^-24, from `random_streams` and the number of a step.
+
+    Args:
+        streams: int64, any shape.
+        counter: an integer, or an integer tensor of the same shape.
+
+    Returns:
+        float32 of the same shape.
+    """
+    mixed = _mixed(_advanced(streams, tf.cast(counter, tf.int64) + 1))
+    return tf.cast(_shifted(mixed, 40), tf.float32) * 2.0**-24
+
+
+def _mixed(state):
+    """SplitMix64's finaliser: every bit of the result depends on every bit of the state."""
+    state = (state ^ _shifted(state, 30)) * _FACTORS[0]
+    state = (state ^ _shifted(state, 27)) * _FACTORS[1]
+    return state ^ _shifted(state, 31)
+
+
+def _shifted(state, bits):
+    """A shift to the right that fills with zeros, which int64 does not have."""
+    return tf.bitwise.right_shift(state, tf.constant(bits, tf.int64)) & ((1 << (64 - bits)) - 1)
+
+
+class StopStrings:
+    """Ends a row when one of its stop strings has been written: a `watch` of `sample` and `generate`.
+
+    A string may begin and end inside tokens. Axes: B batch, N strings a row, R rows that are left, W bytes looked at,
+    L bytes of the longest string.
+
+    The state's `kept` `(B,)`, int32, is how many bytes of a row's text come before the first of its strings; -1 if none
+    was written.
+
+    Args:
+        tokenizer: a `zoo.text.Tokenizer`, whose ids write the text that is watched.
+        strings: `(B, N)`, empty ones for none.
+        max_length: how many bytes of a string count, the first ones.
+    """
+
+    def __init__(self, tokenizer, strings: tf.Tensor, max_length: int):
+        self._tokenizer, self._max_length = tokenizer, max_length
+        self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, max_length)
+        self._any = tf.reduce_any(self._strings != "")
+        # Only the end of a row's text is looked at, in which a string may have begun, and the new token.
+        self._window = max_length - 1 + tokenizer.longest_written
+
+    def start(self) -> dict[str, tf.Tensor]:
+        """Nothing is written yet."""
+        rows = tf.shape(self._strings)[0]
+        zeros = tf.zeros([rows], tf.int32)
+        return {"strings": self._strings, "end": tf.fill([rows], ""), "written": zeros, "kept": zeros - 1}
+
+    def ended(self, state: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Which rows have written a string, `(R,)`."""
+        return state["kept"] >= 0
+
+    def step(self, tokens: tf.Tensor, open_rows: tf.Tensor, state: dict[str, tf.Tensor]):
+        """Looks at what the tokens `(R,)` of the open rows write; gives the rows that end and the new state."""
+        return tf.cond(
+            self._any,
+            lambda: self._watched(tokens, open_rows, state),
+            lambda: (tf.zeros_like(open_rows), state),
+        )
+
+    def _watched(self, tokens, open_rows, state):
+        text = state["end"] + tf.where(open_rows, self._tokenizer.written(tokens), "")
+        lengths = tf.strings.length(text)
+        first = self._first(text, lengths, state["strings"])
+        ends = open_rows & (first >= 0)
+        before = state["written"] - tf.strings.length(state["end"])
+        tail = tf.minimum(lengths, self._max_length - 1)
+        return ends, {
+            "strings": state["strings"],
+            "end": tf.strings.substr(text, lengths - tail, tail),
+            "written": before + lengths,
+            "kept": tf.where(ends, before + first, state["kept"]),
+        }
+
+    def _first(self, text, lengths, strings):
+        """Where the first of the strings `(R, N)` begins in each text `(R,)`; -1 where there is none."""
+        places, offsets = tf.range(self._window), tf.range(self._max_length)
+        text = tf.io.decode_raw(text, tf.uint8, fixed_length=self._window)  # (R, W), zeros behind the text
+        windows = tf.gather(tf.pad(text, [[0, 0], [0, self._max_length]]), places[:, None] + offsets, axis=1)
+        sizes = tf.strings.length(strings)[:, :, None]  # (R, N, 1)
+        wanted = tf.io.decode_raw(strings, tf.uint8, fixed_length=self._max_length)  # (R, N, L)
+        same = (windows[:, None] == wanted[:, :, None]) | (offsets >= sizes[..., None])  # (R, N, W, L)
+        found = tf.reduce_all(same, axis=-1) & (sizes > 0) & (places + sizes <= lengths[:, None, None])  # (R, N, W)
+        first = tf.reduce_min(tf.where(found, places, self._window), axis=[1, 2])  # (R,)
+        return tf.where(first < self._window, first, -1)

@@ -65,13 +65,16 @@ def export(
 
     - `generate` takes beside it, `[None]` each, the settings of `TextGenerator.generate`: int32 `max_new_tokens`,
       float32 `temperature`, int32 `top_k`, float32 `top_p` and `repetition_penalty`, int64 `seed`, and the string
-      `stop`, any number of them with NULs between. It gives `[None]` each: `text`, how the text goes on, valid UTF-8,
-      `log_probability`, and `tokens`, how many there are. Of a text that leaves no room in the context the end is read;
+      `stop`, strings with NULs between them. It gives `[None]` each: `text`, the continuation, valid UTF-8;
+      `log_probability`; and `tokens`, how many there are. A text may be longer than the context, over which a window
+      slides. At most 65,536 tokens are written, and of a row's stop strings the first 16 count, 64 bytes of each. A
+      `repetition_penalty` that is NaN or out of range is 1;
     - `serving_default` is `generate` with its defaults and seed 0;
-    - `score` gives `log_probability` and `tokens` of the text itself, of as much of it as the context holds;
-    - `attention` gives `tokens` `[None, T]` of as much, padded with empty strings, and `weights` `[None, T, T]`, the
-      mean of the last layer's heads, zero at padding; `attention_by_head` the same tokens, and `weights`
-      `[None, N, H, T, T]` of all N layers and H heads.
+    - `score` gives `log_probability` and `tokens` of the text itself. A text that is longer than the context is read in
+      windows that begin `TextGenerator.stride` tokens apart;
+    - `attention` gives `tokens` `[None, T]` of as much of the text as the context holds, padded with empty strings, and
+      `weights` `[None, T, T]`, the mean of the last layer's heads, zero at padding; `attention_by_head` the same
+      tokens, and `weights` `[None, N, H, T, T]` of all N layers and H heads.
 
     Args:
         model: what to export.
@@ -111,17 +114,9 @@ def export(
 
 def packed(model: Translator | TextGenerator) -> Translator | TextGenerator:
     """The same tokenizers and settings around the packed model: what an export holds, see `zoo.serving.packed`."""
-    if isinstance(model, Translator):
-        return type(model)(
-            pack(model.model, model.max_target_length),
-            model.source_tokenizer,
-            model.target_tokenizer,
-            model.max_source_length,
-            model.max_target_length,
-            model.beam_size,
-            model.length_penalty,
-        )
-    return type(model)(pack(model.model, model.context_length), model.tokenizer, model.context_length, model.add_start)
+    max_length = model.max_target_length if isinstance(model, Translator) else model.context_length
+    settings = {name: getattr(model, name) for name in model.SETTINGS}
+    return type(model)(pack(model.model, max_length), *model.tokenizers, **settings)
 
 
 def _bare_module(model: Translator | TextGenerator) -> tf.Module:

@@ -111,9 +111,6 @@ class ServableGenerator(_Servable, TextContinuation):
     def _attend_by_head(self, text):
         return self._signature("attention_by_head")(text=text)
 
-    def _check_room(self, texts, new):
-        """A SavedModel does not tell its context: it reads as much of a text as that holds."""
-
 
 def open_servable(path: str | pathlib.Path) -> ServableTranslator | ServableGenerator:
     """Loads a SavedModel as what it was exported from.

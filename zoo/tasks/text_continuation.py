@@ -1,33 +1,31 @@
-"""The face of everything that goes on with a text, whether a Keras model or a SavedModel does the work."""
+"""The calls of everything that continues a text, whether a Keras model or a SavedModel does the work."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.arrays import as_arrays, unpadded
-from zoo.tasks.generation_settings import DEFAULTS, SETTINGS, STOP_SEPARATOR, check_settings
-from zoo.tasks.results import Generation, Score
-from zoo.tasks.text_lists import check_texts, in_batches
+from zoo.tasks.protocol import SETTINGS, Generates, Score, check_texts, in_batches
+from zoo.tasks.task import as_arrays, unpadded
 
 
-class TextContinuation(abc.ABC):
-    """Goes on with texts, tells how likely they are, and shows what attends to what in them.
+class TextContinuation(Generates):
+    """Continues texts, scores them and shows what attends to what in them.
 
-    A subclass gives functions of tensors. All else, lists of any length, their batches and their order, is here.
+    A subclass gives functions of tensors. This class has what lies around them: lists of any length, their batches and
+    their order.
     """
-
-    _has_start = False  # whether a start token stands before a text, where that is known
 
     @abc.abstractmethod
     def _generate(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         """`text`, `log_probability` and `tokens`, `(B,)` each, of `text`, `stop` and all of `SETTINGS`, `(B,)` each.
 
-        `stop` has any number of strings for each row, with NULs between them.
+        `stop` has the stop strings of each row, with NULs between them.
         """
 
     @abc.abstractmethod
@@ -42,100 +40,66 @@ class TextContinuation(abc.ABC):
     def _attend_by_head(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """As `_attend`, with `weights` `(B, N, H, T, T)`."""
 
-    @abc.abstractmethod
-    def _check_room(self, texts: list[str], new: int) -> None:
-        """Raises a `ValueError` if a text does not fit into the context together with so many new tokens."""
+    def _scoring(self, stride: int | None) -> Callable[..., dict[str, tf.Tensor]]:
+        """`_score`, with windows that begin so many tokens apart."""
+        if stride is not None:
+            raise ValueError(
+                f"An exported model scores with the stride that it was exported with. For stride={stride} load what "
+                "was exported: a saved TextGenerator, or its run, runs/NAME."
+            )
+        return self._score
+
+    def _check_room(self, texts: list[str]) -> None:
+        """Raises a `ValueError` if a text does not fit into the context, where that is known."""
 
     def __call__(self, texts: Sequence[str], **settings: Any) -> list[str]:
-        """How texts go on: `generate`, without what else it tells."""
+        """The texts that `generate` gives, without their scores."""
         return [each.text for each in self.generate(texts, **settings)]
 
-    def generate(
-        self,
-        texts: Sequence[str],
-        max_new_tokens: int | Sequence[int] = DEFAULTS["max_new_tokens"],
-        temperature: float | Sequence[float] = DEFAULTS["temperature"],
-        top_k: int | Sequence[int] = DEFAULTS["top_k"],
-        top_p: float | Sequence[float] = DEFAULTS["top_p"],
-        repetition_penalty: float | Sequence[float] = DEFAULTS["repetition_penalty"],
-        seed: int | Sequence[int] | None = None,
-        stop: str | Sequence[str] = (),
-        batch_size: int = 32,
-    ) -> list[Generation]:
-        """Goes on with each text, token by token, until an end token, a stop string or the end of the context.
-
-        Every number is one for all texts, or a list of one each. A text's continuation depends on that text, its
-        settings and its seed alone.
-
-        Args:
-            texts: a list of strings, of any length; empty ones too.
-            max_new_tokens: the most tokens that are added.
-            temperature: what logits are divided by: below 1 likely tokens become likelier; 0 takes the likeliest.
-            top_k: draw from the so many likeliest tokens alone; 0 for all.
-            top_p: draw from the likeliest tokens alone that together have this share of the probability; 1 for all.
-            repetition_penalty: above 1, what has been written before becomes less likely; 1 for none.
-            seed: what the choices follow from. With one for all, text number i has `seed + i`; None for any.
-            stop: strings, of at most 64 bytes, at which a text ends, before them.
-            batch_size: how many go on at once.
-
-        Returns:
-            A `Generation` a text, in the same order.
-
-        Raises:
-            ValueError: `texts` is not a list of strings, a number is out of its range or not one a text, or a prompt
-                leaves no room in the context, where that is known: what was exported reads the end of it.
-        """
-        texts = check_texts(texts)
-        settings = (max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop)
-        columns, ends = check_settings(len(texts), *settings)
-        self._check_room(texts, 1)
-
-        def generations(rows):
-            tensors = {name: tf.constant(column[rows], SETTINGS[name].dtype) for name, column in columns.items()}
-            tensors["stop"] = tf.fill([len(rows)], STOP_SEPARATOR.join(ends))
-            found = as_arrays(self._generate, [texts[row] for row in rows], **tensors)
-            results = (found[name] for name in ("text", "log_probability", "tokens"))
-            for row, text, log_probability, tokens in zip(rows, *results, strict=True):
-                yield Generation(texts[row], text.decode(), float(log_probability), int(tokens))
-
-        return in_batches(texts, batch_size, generations)
+    def _generated(self, texts, columns, stop) -> Sequence[np.ndarray]:
+        tensors = {name: tf.constant(values, SETTINGS[name].dtype) for name, values in columns.items()}
+        found = as_arrays(self._generate, texts, **tensors, stop=tf.fill([len(texts)], stop))
+        return [found[name] for name in ("text", "log_probability", "tokens")]
 
     def stream(self, text: str, **settings: Any) -> Iterator[str]:
-        """Goes on with one text as `generate` does, and gives what it writes piece by piece, as it comes.
+        """Continues one text as `generate` does, and gives each piece as soon as it is written.
 
-        What was exported has no way to tell a part of a text, and gives it in one piece.
+        An exported model gives the text in one piece, since a signature gives its outputs at once.
 
         Args:
             text: the prompt; it may be empty.
-            **settings: the settings of `generate`, but for `batch_size`.
+            **settings: the settings of `generate`, without `batch_size`.
 
         Returns:
-            An iterator over pieces, never empty, that together are the text that `generate` gives for the same seed.
+            An iterator over pieces, none of them empty, that together are the text of `generate` for the same seed.
 
         Raises:
             ValueError: as `generate`.
         """
         return iter([each for each in self([text], **settings) if each])
 
-    def score(self, texts: Sequence[str], batch_size: int = 32) -> list[Score]:
+    def score(self, texts: Sequence[str], batch_size: int = 32, stride: int | None = None) -> list[Score]:
         """How likely texts are.
+
+        A text that is longer than the model's context is read in overlapping windows, and each of its tokens is counted
+        once, see `zoo.decoding.score_in_windows`.
 
         Args:
             texts: a list of strings, of any length.
             batch_size: how many are scored at once.
+            stride: how many tokens apart windows begin, from 1 to the context's length: the fewer, the more tokens each
+                one is predicted from, and the longer it takes. None for the generator's own.
 
         Returns:
             A `Score` a text, in the same order.
 
         Raises:
-            ValueError: `texts` is not a list of strings, or one is longer than the context, where that is known: what
-                was exported leaves out the end of the text.
+            ValueError: `texts` is not a list of strings, or `stride` is out of its range or given to an exported model.
         """
-        texts = check_texts(texts)
-        self._check_room(texts, 0)
+        texts, function = check_texts(texts), self._scoring(stride)
 
         def scores(rows):
-            found = as_arrays(self._score, [texts[row] for row in rows])
+            found = as_arrays(function, [texts[row] for row in rows])
             for row, log_probability, tokens in zip(rows, found["log_probability"], found["tokens"], strict=True):
                 yield Score(texts[row], float(log_probability), int(tokens))
 
@@ -149,12 +113,12 @@ class TextContinuation(abc.ABC):
             batch_size: how many are read at once.
 
         Returns:
-            An `Alignment` of each text with itself, a start token included if the model was trained with one. The row
-            of a token is what the next one is predicted from.
+            An `Alignment` of each text with itself, a start token included if the model was trained with one. The next
+            token is predicted from the row of a token.
 
         Raises:
-            ValueError: `texts` is not a list of strings, one has no tokens, or one is longer than the context, where
-                that is known: what was exported leaves out the end of the text.
+            ValueError: `texts` is not a list of strings, one has no tokens, or one is longer than the context. An
+                exported model does not tell its context, and shows as much of a text as fits.
         """
 
         def alignment(text, tokens, weights):
@@ -166,7 +130,7 @@ class TextContinuation(abc.ABC):
         """As `attend`, in each head of each layer.
 
         Returns:
-            An `AttentionGrid` of each text, with one kind of attention. Its `choose` leaves some of the heads.
+            An `AttentionGrid` of each text, with one kind of attention. Its `choose` selects layers and heads.
         """
 
         def grid(text, tokens, weights):
@@ -176,9 +140,9 @@ class TextContinuation(abc.ABC):
         return self._drawn(self._attend_by_head, texts, batch_size, grid)
 
     def _drawn(self, function, texts, batch_size, make):
-        """What is made of each text, its tokens and their weights."""
+        """What `make` gives for each text, its tokens and their weights."""
         texts = check_texts(texts)
-        self._check_room(texts, int(self._has_start))
+        self._check_room(texts)
 
         def drawn(rows):
             found = as_arrays(function, [texts[row] for row in rows])

@@ -1,31 +1,33 @@
-"""A language model with its tokenizer: a text in, how it goes on out."""
+"""A language model with its tokenizer: a text in, its continuation out."""
 
 from __future__ import annotations
 
-import json
-import pathlib
-from collections.abc import Iterator
+import codecs
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
-from zoo.atomic import replaced_folder
-from zoo.decoding import Sampling, StopStrings, sample, score
-from zoo.decoding.sampling import draw
+from zoo.decoding import Sampling, StopStrings, generate, score_in_windows
+from zoo.decoding.sampling import counted_uniform, draw, last_window, random_streams
 from zoo.layers.functions import forward_only
-from zoo.tasks.arrays import strings, zeroed
-from zoo.tasks.generation_settings import DEFAULTS, LONGEST_STOP, SETTINGS, STOP_SEPARATOR, check_settings
+from zoo.tasks.protocol import (
+    DEFAULTS,
+    LONGEST_STOP,
+    MOST_STOPS,
+    SETTINGS,
+    STOP_SEPARATOR,
+    check_settings,
+    check_texts,
+    rows_of_batches,
+)
+from zoo.tasks.task import SavedTask, check_one_for_each_text, strings, zeroed
 from zoo.tasks.text_continuation import TextContinuation
-from zoo.tasks.text_lists import check_texts, rows_of_batches
-from zoo.tasks.text_stream import whole_text
 from zoo.text import END, PADDING, START, Tokenizer, previous
-from zoo.text.tokenizer import example_texts, tokenizer_from_config, tokenizer_to_config
+from zoo.text.tokenizer import example_texts
 
-CONFIG_FILE = "generator.json"
-MODEL_FILE = "model.keras"
 _EXAMPLE = {**DEFAULTS, "seed": 0, "max_new_tokens": 16, "temperature": 0.8, "top_p": 0.9}
 _SIGNATURE = {
     "text": tf.TensorSpec([None], tf.string, "text"),
@@ -34,8 +36,8 @@ _SIGNATURE = {
 }
 
 
-class TextGenerator(TextContinuation, tf.Module):
-    """A trained language model that speaks text.
+class TextGenerator(TextContinuation, SavedTask):
+    """A trained language model with its tokenizer.
 
     ```python
     generator = TextGenerator(model, tokenizer)
@@ -44,72 +46,84 @@ class TextGenerator(TextContinuation, tf.Module):
     generator.save("runs/shakespeare/generator")
     ```
 
-    A text begins after the start token, so that of an empty prompt there is something to go on from.
+    A text begins after the start token, so that an empty prompt can be continued too.
 
-    Axes: B batch, T length, N stop strings.
+    Axes: B batch, P length of the longest prompt, T length, N stop strings.
 
     Args:
         model: a model of ids with `begin` and `step`, such as `zoo.models.GPT`.
         tokenizer: the tokenizer of its texts.
-        context_length: the most tokens that a prompt and what follows it may have together, the start token counted;
-            the model's own, which none may exceed, if None.
-        add_start: whether a text begins after the start token, whose first token has then a probability too. Without
-            one only an empty prompt does, and a score begins with the second token.
+        context_length: the most tokens that the model reads at once, the start token counted. Over a longer text a
+            window slides, see `generate` and `score`. The model's own, which it must not exceed, if None.
+        add_start: whether a text begins after the start token, so that its first token has a probability too. If not,
+            only an empty prompt does, and a score begins with the second token.
+        stride: how many tokens apart the windows of `score` begin unless a call says otherwise; half of the context if
+            None. An export always uses this stride.
 
     Raises:
-        ValueError: a tokenizer with more ids than the model, or a context that is below 2, longer than the model's, or
-            not known.
+        ValueError: a tokenizer with more ids than the model, a context that is below 2, longer than the model's, or not
+            known, a stride that is not from 1 to the context, or a Keras that does not run on TensorFlow.
     """
 
+    CONFIG_FILE = "generator.json"
+    TOKENIZERS = ("tokenizer",)
+    SETTINGS = ("context_length", "add_start", "stride")
+
     def __init__(
-        self, model: keras.Model, tokenizer: Tokenizer, context_length: int | None = None, add_start: bool = True
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        context_length: int | None = None,
+        add_start: bool = True,
+        stride: int | None = None,
     ):
-        super().__init__()
+        super().__init__(model)
         size = getattr(model, "vocabulary_size", tokenizer.size)
         if tokenizer.size > size:
             raise ValueError(
                 f"`tokenizer` has {tokenizer.size} ids, more than the model's vocabulary_size={size}. "
                 "Build the model with the tokenizer's size."
             )
-        longest = getattr(model, "context_length", None)
-        context_length = longest if context_length is None else context_length
+        most = getattr(model, "context_length", None)
+        context_length = most if context_length is None else context_length
         if context_length is None:
             raise ValueError("`context_length` must be given for a model that has none of its own.")
-        if context_length < 2 or (longest is not None and context_length > longest):
-            limits = "at least 2" if longest is None else f"from 2 to the model's {longest}"
+        if context_length < 2 or (most is not None and context_length > most):
+            limits = "at least 2" if most is None else f"from 2 to the model's {most}"
             raise ValueError(f"`context_length` must be {limits}. Received: {context_length}")
-        self.model = model
         self.tokenizer = tokenizer
         self.context_length = context_length
         self.add_start = add_start
+        self.stride = self._checked_stride(context_length // 2 if stride is None else stride)
 
-    @property
-    def _has_start(self):
-        return self.add_start
+    def _checked_stride(self, stride):
+        if isinstance(stride, bool) or not isinstance(stride, int) or not 1 <= stride <= self.context_length:
+            raise ValueError(f"`stride` must be from 1 to the context's {self.context_length}. Received: {stride!r}")
+        return stride
 
-    def _check_room(self, texts, new):
-        longest, what = self.context_length - new, "leaves no room" if new else "does not fit"
+    def _check_room(self, texts):
+        room = self.context_length - int(self.add_start)
         for rows in rows_of_batches(texts, 256):
             lengths = np.count_nonzero(self.tokenizer.tokenize(strings([texts[row] for row in rows])), axis=1)
             for row, length in zip(rows, lengths, strict=True):
-                if length > longest:
+                if length > room:
                     raise ValueError(
-                        f"The text at position {row} has {length} tokens, which {what} in the model's context of "
-                        f"{self.context_length}, the start token counted. Shorten it."
+                        f"The text at position {row} has {length} tokens; {room} fit into the model's context of "
+                        f"{self.context_length}{', the start token counted' if self.add_start else ''}. Shorten it."
                     )
 
     @tf.function(input_signature=list(_SIGNATURE.values()), autograph=False)
     def _generate(self, text, max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop):
-        tokens, source, first = self._prompts(text)
-        lengths = tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32)
-        limits = tf.minimum(max_new_tokens, self.context_length - lengths)
-        stop = tf.strings.split(stop, STOP_SEPARATOR).to_tensor("")
-        sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
+        settings = dict(max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p)
+        settings |= dict(repetition_penalty=repetition_penalty, seed=seed)
+        prompts = self._prompts(check_one_for_each_text(text, **settings, stop=stop))
+        settings["max_new_tokens"] = tf.minimum(max_new_tokens, SETTINGS["max_new_tokens"].most)
+        # An error would fail the other rows of a server's batch, so strings beyond the most are left out.
+        stop = tf.strings.split(stop, STOP_SEPARATOR)[:, :MOST_STOPS].to_tensor("")  # (B, N)
+        watch = StopStrings(self.tokenizer, stop, LONGEST_STOP)
         with forward_only(self.context_length):
-            found, state = sample(
-                self.model, source, first, limits, sampling, tokens, StopStrings(self.tokenizer, stop, LONGEST_STOP)
-            )
-        written = tf.strings.reduce_join(self.tokenizer.written(found.ids), axis=1)
+            found, state = generate(self.model, prompts, **settings, context_length=self.context_length, watch=watch)
+        written = tf.strings.reduce_join(self.tokenizer.written(found.ids), axis=1)  # (B,)
         kept = tf.where(state["kept"] < 0, tf.strings.length(written), state["kept"])
         written = tf.strings.substr(written, tf.zeros_like(kept), kept)
         return {
@@ -119,53 +133,47 @@ class TextGenerator(TextContinuation, tf.Module):
         }
 
     def _prompts(self, text):
-        """Prompts as ids `(B, P)`; and after a start token all but the last `(B, P)`, and the last `(B,)`."""
-        tokens = self.tokenizer.tokenize(text)
-        longest = self.context_length - 1
-        lengths = tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32)
-        # Of a prompt that is too long, which `generate` refuses and a server's client may send, the end counts.
-        places = tf.maximum(lengths - longest, 0)[:, None] + tf.range(tf.minimum(tf.shape(tokens)[1], longest))
-        tokens, lengths = tf.gather(tokens, places, batch_dims=1), tf.minimum(lengths, longest)
-        started = tf.pad(tokens, [[0, 0], [1, 0]], constant_values=START)
-        is_last = tf.range(tf.shape(started)[1]) == lengths[:, None]
-        if not self.add_start:
-            is_first = tf.range(tf.shape(started)[1]) == 0
-            started = tf.where(is_first & (lengths > 0)[:, None], PADDING, started)
-        return tokens, tf.where(is_last, PADDING, started)[:, :-1], tf.gather(started, lengths, batch_dims=1)
+        """Ids `(B, P)`, each row with at least one: the start token, where nothing else is."""
+        tokens = self.tokenizer.tokenize(text, add_start=self.add_start)
+        if self.add_start:
+            return tokens
+        is_empty = tf.reduce_all(tokens == PADDING, axis=1, keepdims=True)
+        return tf.where(is_empty & (tf.range(tf.shape(tokens)[1]) == 0), START, tokens)
 
     def stream(self, text: str, **settings: Any) -> Iterator[str]:
         """As `TextContinuation.stream`, a token at a time."""
         texts = check_texts([text])
         columns, stop = check_settings(1, **settings)
-        self._check_room(texts, 1)
-        room = self.context_length - int(np.count_nonzero(self.tokenizer.tokenize(strings(texts))))
-        limit = min(int(columns["max_new_tokens"][0]), room)
         sampling = Sampling(**{name: tf.constant(columns[name], SETTINGS[name].dtype) for name in Sampling._fields})
-        return whole_text(self._tokens(strings(texts), sampling, limit), stop)
+        return whole_text(self._written(strings(texts), sampling, int(columns["max_new_tokens"][0])), stop)
 
-    def _tokens(self, text, sampling, limit):
-        """What each token writes, one after another."""
-        memory, cache, history, token = self._stream_begin(text)
-        for position in range(limit):
+    def _written(self, text, sampling, limit):
+        """What each token writes, one after another. The loop of `zoo.decoding.generate`, with its steps in Python."""
+        history, streams, room = self._prompts(text), random_streams(sampling.seed), 0
+        for number in range(limit):
+            if not room:  # at the beginning, and whenever the window is full
+                memory, cache, token, room = self._stream_begin(history)
+                room, position = int(room), 0
             token, cache, history, written = self._stream_step(
-                token, tf.constant(position), sampling, memory, cache, history
+                token, tf.constant(position), tf.constant(number), sampling, streams, memory, cache, history
             )
             if token == END:
                 return
+            room, position = room - 1, position + 1
             yield written.numpy()[0]
 
-    @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
-    def _stream_begin(self, text):
-        tokens, source, first = self._prompts(text)
+    @tf.function(input_signature=[tf.TensorSpec([1, None], tf.int32)], autograph=False)
+    def _stream_begin(self, history):
+        source, first, room = last_window(history, self.context_length)
         with forward_only(self.context_length):
-            return *self.model.begin(source), tokens, first
+            return *self.model.begin(source), first, room[0]
 
     # The cache grows by a token a step; a trace for every length would take longer than the step.
     @tf.function(autograph=False, reduce_retracing=True)
-    def _stream_step(self, token, position, sampling, memory, cache, history):
+    def _stream_step(self, token, position, number, sampling, streams, memory, cache, history):
         with forward_only(self.context_length):
             logits, cache, _ = self.model.step(token[:, None], position, memory, cache)
-        token = draw(logits[:, 0], position, sampling, history)
+        token = draw(logits[:, 0], counted_uniform(streams, number), sampling, history)
         return token, cache, tf.concat([history, token[:, None]], axis=1), self.tokenizer.written(token)
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
@@ -174,25 +182,36 @@ class TextGenerator(TextContinuation, tf.Module):
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _score(self, text):
-        tokens = self.tokenizer.tokenize(text, max_length=self.context_length)
+        return self._score_by_stride(text, tf.constant(self.stride))
+
+    @tf.function(input_signature=[_SIGNATURE["text"], tf.TensorSpec([], tf.int32)], autograph=False)
+    def _score_by_stride(self, text, stride):
+        tokens = self.tokenizer.tokenize(text)  # (B, T)
         if self.add_start:
             read = previous(tokens)
         else:
             read, tokens = tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]])
         with forward_only(self.context_length):
-            return score(self.model, read, tokens)
+            return score_in_windows(self.model, read, tokens, self.context_length, stride)
+
+    def _scoring(self, stride):
+        if stride is None:
+            return self._score
+        stride = tf.constant(self._checked_stride(stride))
+        return lambda text: self._score_by_stride(text, stride)
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _attend(self, text):
         tokens, maps = self._maps(text)
-        return {"tokens": self.tokenizer.tokens(tokens), "weights": tf.reduce_mean(maps[:, -1], axis=1)}
+        weights = tf.reduce_mean(maps[:, -1], axis=1)  # (B, T, T)
+        return {"tokens": self.tokenizer.tokens(tokens), "weights": weights}
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _attend_by_head(self, text):
         tokens, maps = self._maps(text)
         return {"tokens": self.tokenizer.tokens(tokens), "weights": maps}
 
-    # A function of its own, which both of these share.
+    # A separate function, so that the two signatures of an export share one copy.
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _maps(self, text):
         """Ids `(B, T)` of the texts, and the weights `(B, N, H, T, T)`, zero where a token is padding."""
@@ -217,60 +236,51 @@ class TextGenerator(TextContinuation, tf.Module):
         return example_texts(self.tokenizer)
 
     def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
-        """What a client sends to each signature to have these texts gone on with."""
+        """What a client sends to each signature to have these texts continued."""
         more = {"generate": _filled([len(texts)], _EXAMPLE)}
         text = tf.constant(texts, tf.string, [len(texts)])
         requests = {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
         if len(texts) > 1:
-            # It has no limit but its default, which takes a large model long; the function is that of `generate`.
+            # It writes up to 256 tokens, which takes a large model long, and it calls the function of `generate`.
             del requests["serving_default"]
         return requests
 
-    @property
-    def tokenizers(self) -> list[Tokenizer]:
-        """What an export must hold beside the model's weights."""
-        return [self.tokenizer]
-
-    def save(self, path: str | pathlib.Path) -> pathlib.Path:
-        """Writes the model and its tokenizer as a folder, which `zoo.load` reads.
-
-        The folder is written aside and then put into place; one that stands there is replaced.
-
-        Returns:
-            The folder.
-
-        Raises:
-            FileExistsError: `path` exists and is not a generator's folder.
-        """
-        path = pathlib.Path(path)
-        with replaced_folder(path, marker=CONFIG_FILE) as folder:
-            self.model.save(folder / MODEL_FILE)
-            config = {
-                "tokenizer": tokenizer_to_config(self.tokenizer),
-                "context_length": self.context_length,
-                "add_start": self.add_start,
-            }
-            text = json.dumps(config, ensure_ascii=False, indent=1)
-            (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
-        return path
-
-    @classmethod
-    def load(cls, path: str | pathlib.Path) -> TextGenerator:
-        """Reads what `save` has written.
-
-        Raises:
-            FileNotFoundError: `path` is not such a folder, or a file of it is missing.
-        """
-        path = pathlib.Path(path)
-        for file in (CONFIG_FILE, MODEL_FILE):
-            if not (path / file).is_file():
-                raise FileNotFoundError(f"{path} is not a saved TextGenerator: it has no {file}.")
-        config: dict[str, Any] = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
-        model = keras.models.load_model(path / MODEL_FILE, compile=False)
-        return cls(model, tokenizer_from_config(config.pop("tokenizer")), **config)
-
 
 def _filled(shape, settings):
-    """The same settings for every text, and no stop strings, as the signature `generate` takes them."""
+    """The same settings for all texts, without stop strings, as the signature `generate` takes them."""
     columns = {name: tf.fill(shape, tf.constant(value, SETTINGS[name].dtype)) for name, value in settings.items()}
     return {**columns, "stop": tf.fill(shape, "")}
+
+
+def whole_text(chunks: Iterable[bytes], stop: Sequence[bytes] = ()) -> Iterator[str]:
+    """Characters as soon as they are whole, up to the first stop string.
+
+    Args:
+        chunks: pieces of UTF-8, which may end within a character; broken sequences become U+FFFD.
+        stop: strings, none of them empty. The text ends before the first of them.
+
+    Yields:
+        Text, never empty. What may be the beginning of a stop string waits until it is known.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    held = b""
+    for chunk in chunks:
+        held += chunk
+        ends = [place for place in map(held.find, stop) if place >= 0]
+        if ends:
+            held = held[: min(ends)]
+            break
+        known = len(held) - _begun(held, stop)
+        text, held = decoder.decode(held[:known]), held[known:]
+        if text:
+            yield text
+    text = decoder.decode(held, final=True)
+    if text:
+        yield text
+
+
+def _begun(text: bytes, stop: Sequence[bytes]) -> int:
+    """How many of the last bytes may be the beginning of a stop string."""
+    most = max((len(each) - 1 for each in stop), default=0)
+    numbers = range(min(most, len(text)), 0, -1)
+    return next((number for number in numbers if any(each.startswith(text[-number:]) for each in stop)), 0)

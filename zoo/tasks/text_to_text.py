@@ -1,4 +1,4 @@
-"""The face of everything that turns text into text, whether a Keras model or a SavedModel does the work."""
+"""The calls of everything that turns text into text, whether a Keras model or a SavedModel does the work."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.arrays import as_arrays, strings, unpadded
-from zoo.tasks.results import Score, Translation
-from zoo.tasks.text_lists import check_texts, in_batches
+from zoo.tasks.protocol import Score, Translation, check_texts, in_batches
+from zoo.tasks.task import as_arrays, strings, unpadded
 
 _Function = Callable[..., dict[str, tf.Tensor]]
 
 
 class TextToText(abc.ABC):
-    """Translates texts, and shows what it attended to.
+    """Translates texts, scores translations and shows what attended to what.
 
-    A subclass gives functions of a `(B,)` string tensor `text`. All else, lists of any length, their batches and their
-    order, is here.
+    A subclass gives functions of a `(B,)` string tensor `text`. This class has what lies around them: lists of any
+    length, their batches and their order.
     """
 
     @abc.abstractmethod
@@ -51,16 +50,16 @@ class TextToText(abc.ABC):
         Args:
             texts: a list of strings, of any length.
             batch_size: how many are translated at once.
-            beam_size: how many hypotheses are followed; 1 is greedy. None for the model's own.
+            beam_size: how many hypotheses are followed; 1 is greedy. None for the translator's own.
             length_penalty: how much longer translations are favoured, see `zoo.decoding.beam_search`; without effect
-                on a beam of 1. None for the model's own.
+                on a beam of 1. None for the translator's own.
 
         Returns:
             The translations, in the same order.
 
         Raises:
-            ValueError: `texts` is not a list of strings, a number is out of its range, or the beam of what was exported
-                was to be changed.
+            ValueError: `texts` is not a list of strings, a number is out of its range, or another beam is asked of an
+                exported model.
         """
         return [each.text for each in self.translate(texts, batch_size, beam_size, length_penalty)]
 
@@ -72,7 +71,7 @@ class TextToText(abc.ABC):
         length_penalty: float | None = None,
         n_best: int = 1,
     ) -> list[Translation]:
-        """As a call, with the score of each text, and the `n_best` best translations of it, at most `beam_size`."""
+        """As a call, with the score of each text and its `n_best` best translations, at most `beam_size`."""
         texts = check_texts(texts)
         search = self._search(beam_size, length_penalty, n_best)
 
@@ -93,11 +92,11 @@ class TextToText(abc.ABC):
 
         Args:
             texts: a list of strings.
-            targets: as many translations, one of each.
+            targets: a translation of each text.
             batch_size: how many are scored at once.
 
         Returns:
-            A `Score` of each target. Of one that is longer than a translation may be, as much counts.
+            A `Score` of each target. If it is longer than a translation may be, only that much of it is scored.
 
         Raises:
             ValueError: not two lists of strings of the same length.
@@ -124,7 +123,7 @@ class TextToText(abc.ABC):
             batch_size: how many are translated at once.
 
         Returns:
-            An alignment a text: tokens of both sides, and the weights `(T, S)` between them, without padding.
+            An alignment a text: the tokens of both sides, and the weights `(T, S)` between them, without padding.
 
         Raises:
             ValueError: `texts` is not a list of strings, or the model has no attention.
@@ -144,10 +143,10 @@ class TextToText(abc.ABC):
 
         Returns:
             A grid a text: the attention to the source, then the encoder's self-attention, without padding. Its
-            `choose` leaves some of them.
+            `choose` selects layers and heads.
 
         Raises:
-            ValueError: `texts` is not a list of strings, or the model has no attention, or but one.
+            ValueError: `texts` is not a list of strings, or the model has no attention, or only one.
         """
 
         def grid(text, source, target, weights, source_weights):
@@ -159,7 +158,7 @@ class TextToText(abc.ABC):
         return self._drawn(self._attend_by_head, texts, batch_size, ("weights", "source_weights"), grid)
 
     def _drawn(self, function: _Function, texts: Sequence[str], batch_size: int, names: Sequence[str], make) -> list:
-        """What is made of each text, its source and target tokens and its rows of the named results."""
+        """What `make` gives for each text, its source and target tokens and its rows of the named results."""
         texts = check_texts(texts)
 
         def drawn(rows):

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
-from typing import Any
-
 import keras
 import tensorflow as tf
 
-import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
-from zoo.atomic import replaced_folder
 from zoo.decoding import beam_search, greedy, score
-from zoo.decoding.beam import check_beam
-from zoo.decoding.halves import in_halves
+from zoo.decoding.loop import in_halves
+from zoo.decoding.search import check_beam
 from zoo.layers.functions import forward_only
-from zoo.tasks.arrays import zeroed
+from zoo.tasks.task import SavedTask, check_one_for_each_text, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import Tokenizer, previous
 from zoo.text.normalization import strip
-from zoo.text.tokenizer import example_texts, tokenizer_from_config, tokenizer_to_config
+from zoo.text.tokenizer import example_texts
 
-CONFIG_FILE = "translator.json"
-MODEL_FILE = "model.keras"
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
-_LARGEST_PENALTY = 10.0  # long before it overflows, and more than anyone has a use for
+_LARGEST_PENALTY = 10.0  # more than is useful, and far from an overflow
 _SETTINGS = {
     "max_target_length": tf.TensorSpec([None], tf.int32, name="max_target_length"),
     "length_penalty": tf.TensorSpec([None], tf.float32, name="length_penalty"),
 }
 
 
-class Translator(TextToText, tf.Module):
-    """A trained model that speaks text.
+class Translator(TextToText, SavedTask):
+    """A trained sequence-to-sequence model with its tokenizers.
 
     ```python
     translator = Translator(model, source_tokenizer, target_tokenizer)
@@ -48,17 +40,21 @@ class Translator(TextToText, tf.Module):
         model: a model of ids with `begin` and `step`, such as those of `zoo.models`.
         source_tokenizer: the tokenizer of the source side.
         target_tokenizer: the tokenizer of the target side.
-        max_source_length: source tokens a text may have, its end token included; what is longer is cut off.
-        max_target_length: tokens a result may have, its end token included; a longer one is cut off.
-        beam_size: how many hypotheses are followed where a call does not say; 1 is greedy. What is exported always
-            follows so many.
-        length_penalty: how much longer translations are favoured where a call does not say, see
+        max_source_length: the most tokens of a source text, its end token included; a longer text is cut off.
+        max_target_length: the most tokens of a translation, its end token included; a longer one is cut off.
+        beam_size: how many hypotheses are followed unless a call says otherwise; 1 is greedy. An export always uses
+            this beam size.
+        length_penalty: how much longer translations are favoured unless a call says otherwise, see
             `zoo.decoding.beam_search`.
 
     Raises:
-        ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, or a
-            tokenizer with more ids than the model.
+        ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, a
+            tokenizer with more ids than the model, or a Keras that does not run on TensorFlow.
     """
+
+    CONFIG_FILE = "translator.json"
+    TOKENIZERS = ("source_tokenizer", "target_tokenizer")
+    SETTINGS = ("max_source_length", "max_target_length", "beam_size", "length_penalty")
 
     def __init__(
         self,
@@ -70,7 +66,7 @@ class Translator(TextToText, tf.Module):
         beam_size: int = 1,
         length_penalty: float = 0.6,
     ):
-        super().__init__()
+        super().__init__(model)
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
             size = getattr(model, f"{side}_vocabulary_size", tokenizer.size)
             if tokenizer.size > size:
@@ -78,7 +74,7 @@ class Translator(TextToText, tf.Module):
                     f"`{side}_tokenizer` has {tokenizer.size} ids, more than the model's "
                     f"{side}_vocabulary_size={size}. Build the model with the tokenizer's size."
                 )
-        # A source of one token would be an end and no text.
+        # A source of one token would be an end token without a text.
         for name, length, least in (
             ("max_source_length", max_source_length, 2),
             ("max_target_length", max_target_length, 1),
@@ -87,7 +83,6 @@ class Translator(TextToText, tf.Module):
                 raise ValueError(f"`{name}` must be at least {least}. Received: {name}={length}")
         check_beam(beam_size)
         _check_penalty(length_penalty)
-        self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
@@ -115,14 +110,10 @@ class Translator(TextToText, tf.Module):
     @tf.function(input_signature=[_TEXT, *_SETTINGS.values()], autograph=False)
     def _generate(self, text, max_target_length, length_penalty):
         """As `_translate`, with settings of each row `(B,)`."""
-        settings = {"max_target_length": max_target_length, "length_penalty": length_penalty}
-        checks = [
-            tf.debugging.assert_equal(tf.size(setting), tf.size(text), f"`{name}` must be one for each text")
-            for name, setting in settings.items()
-        ]
-        with tf.control_dependencies(checks):
+        text = check_one_for_each_text(text, max_target_length=max_target_length, length_penalty=length_penalty)
+        with tf.control_dependencies([text]):  # not before the sizes are known to fit
             limits = tf.clip_by_value(max_target_length, 0, self.max_target_length)
-            # Of what is no number or out of range, the translator's own.
+            # The translator's own stands in for NaN and for what is out of range.
             fits = (length_penalty >= 0) & (length_penalty <= _LARGEST_PENALTY)
             length_penalty = tf.where(fits, length_penalty, self.length_penalty)
         ids, scores = self._decode(self._source_ids(text), limits, length_penalty, self.beam_size, 1)
@@ -131,8 +122,8 @@ class Translator(TextToText, tf.Module):
     @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
     def _score(self, text, target):
         """The log-probability `(B,)` of each target as the translation of the text, and how many tokens it has."""
-        # What is longer is cut off as a search cuts it off, without an end.
-        tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)
+        # A longer target is cut off as a search cuts it off, without an end token.
+        tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)  # (B, T)
         tokens = tokens[:, : self.max_target_length]
         with self._forward_only():
             return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)
@@ -143,7 +134,7 @@ class Translator(TextToText, tf.Module):
         source = self._source_ids(text)
         if self.has_heads:
             ids, maps, _ = self._maps(source)
-            weights = tf.reduce_mean(maps[:, -1], axis=1)
+            weights = tf.reduce_mean(maps[:, -1], axis=1)  # (B, T, S)
         else:
             ids, _, weights = self._decode_all(source, *self._settings(source), self.beam_size, 1, True)
             ids, weights = ids[:, 0], weights[:, 0]
@@ -180,7 +171,7 @@ class Translator(TextToText, tf.Module):
         return lambda text: self._n_best(text, penalty, beam_size, n_best)
 
     def _n_best(self, text, length_penalty, beam_size, n_best):
-        # Traced once for texts of any number, and again for another beam_size or n_best alone.
+        # Traced once for any number of texts, and again only for another beam_size or n_best.
         function = self._n_best_function.get_concrete_function(
             _TEXT, tf.TensorSpec([], tf.float32), beam_size=beam_size, n_best=n_best
         )
@@ -191,10 +182,10 @@ class Translator(TextToText, tf.Module):
         source = self._source_ids(text)
         ids, scores = self._decode(source, *self._settings(source, length_penalty), beam_size, n_best)
         shape = tf.shape(ids)
-        found = self.target_tokenizer.detokenize(tf.reshape(ids, [shape[0] * n_best, shape[2]]))
+        found = self.target_tokenizer.detokenize(tf.reshape(ids, [shape[0] * n_best, shape[2]]))  # (B N,)
         return {"text": tf.reshape(found, [-1, n_best]), "score": scores}
 
-    # This one, the loop and the maps are functions of their own, which all signatures of an export share.
+    # This, the loop and the maps are separate functions, so that the signatures of an export share one copy of each.
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _source_ids(self, text):
         return self.source_tokenizer.tokenize(strip(text), add_end=True, max_length=self.max_source_length)
@@ -215,7 +206,7 @@ class Translator(TextToText, tf.Module):
     @tf.function(autograph=False)
     def _decode_all(self, source, limits, length_penalties, beam_size, n_best, return_weights=False):
         """The same in one loop; if asked for, also the weights `(B, N, T, S)`."""
-        # Of an empty text nothing is left but the end token; nothing is what it is translated to.
+        # An empty text consists of its end token. Its translation is empty.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
         limits = tf.where(empty, 0, limits)
         with self._forward_only():
@@ -266,56 +257,6 @@ class Translator(TextToText, tf.Module):
             "score": {"target": tf.constant(texts[::-1], tf.string, [len(texts)])},
         }
         return {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
-
-    @property
-    def tokenizers(self) -> list[Tokenizer]:
-        """What an export must hold beside the model's weights."""
-        return [self.source_tokenizer, self.target_tokenizer]
-
-    def save(self, path: str | pathlib.Path) -> pathlib.Path:
-        """Writes the model and its tokenizers as a folder, which `zoo.load` reads.
-
-        The folder is written aside and then put into place; one that stands there is replaced.
-
-        Returns:
-            The folder.
-
-        Raises:
-            FileExistsError: `path` exists and is not a translator's folder.
-        """
-        path = pathlib.Path(path)
-        with replaced_folder(path, marker=CONFIG_FILE) as folder:
-            self.model.save(folder / MODEL_FILE)
-            config = {
-                "source_tokenizer": tokenizer_to_config(self.source_tokenizer),
-                "target_tokenizer": tokenizer_to_config(self.target_tokenizer),
-                "max_source_length": self.max_source_length,
-                "max_target_length": self.max_target_length,
-                "beam_size": self.beam_size,
-                "length_penalty": self.length_penalty,
-            }
-            text = json.dumps(config, ensure_ascii=False, indent=1)
-            (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
-        return path
-
-    @classmethod
-    def load(cls, path: str | pathlib.Path) -> Translator:
-        """Reads what `save` has written.
-
-        Raises:
-            FileNotFoundError: `path` is not such a folder, or a file of it is missing.
-        """
-        path = pathlib.Path(path)
-        for file in (CONFIG_FILE, MODEL_FILE):
-            if not (path / file).is_file():
-                raise FileNotFoundError(f"{path} is not a saved Translator: it has no {file}.")
-        config: dict[str, Any] = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
-        return cls(
-            keras.models.load_model(path / MODEL_FILE, compile=False),
-            tokenizer_from_config(config.pop("source_tokenizer")),
-            tokenizer_from_config(config.pop("target_tokenizer")),
-            **config,
-        )
 
 
 def _check_penalty(length_penalty):

@@ -1,7 +1,7 @@
 """The command line of language models."""
 
 import pytest
-from command_line import refuses, run, succeeds
+from command_line import refuses, succeeds
 
 import zoo
 from zoo import TextGenerator, Translator
@@ -45,13 +45,13 @@ class TestGenerate:
             assert succeeds("generate", saved, "a", *options) == f"a{expected}\n"
 
     def test_without_a_prompt_it_begins_at_the_start(self, saved):
-        expected = zoo.load(saved)([""], temperature=0.8, seed=1)[0]
+        expected = zoo.load(saved)([""], seed=1)[0]
         assert succeeds("generate", saved, "--seed", 1) == f"{expected}\n"
 
     def test_several_prompts_and_samples(self, saved):
         generator = zoo.load(saved)
         texts = [
-            prompt + generator([prompt], temperature=0.8, seed=3 + number, max_new_tokens=4)[0]
+            prompt + generator([prompt], seed=3 + number, max_new_tokens=4)[0]
             for number, prompt in enumerate(["a", "a", "b", "b"])
         ]
         rule = "\n" + "-" * 20 + "\n"
@@ -59,7 +59,7 @@ class TestGenerate:
 
     def test_a_prompt_of_several_lines_from_a_file(self, saved, tmp_path):
         (tmp_path / "prompt.txt").write_text("ab\nc\n")
-        expected = zoo.load(saved)(["ab\nc\n"], temperature=0.8, seed=0)[0]
+        expected = zoo.load(saved)(["ab\nc\n"], seed=0)[0]
         assert succeeds("generate", saved, "--file", tmp_path / "prompt.txt", "--seed", 0) == f"ab\nc\n{expected}\n"
 
     def test_any_seed(self, saved):
@@ -68,8 +68,7 @@ class TestGenerate:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["a" * 20], "The text at position 0 has 20 tokens, which leaves no room in the model's context of 20"),
-            (["a", "--repetition-penalty", "0"], "`repetition_penalty` must be at least 1e-06"),
+            (["a", "--repetition-penalty", "0"], "`repetition_penalty` must be from 1e-06 to"),
             (["a", "--stop", ""], "`stop` must hold strings of 1 to 64 bytes"),
             (["a", "--file", "b"], "prompts and --file were both given"),
             (["--file", "missing.txt"], "missing.txt: No such file or directory"),
@@ -111,9 +110,15 @@ class TestScore:
         assert succeeds("score", folder, "--file", tmp_path / "lines").splitlines() == expected
         assert succeeds("score", folder, stdin="\n".join(texts) + "\n").splitlines() == expected
 
-    def test_a_text_that_does_not_fit(self, saved):
-        told = "has 21 tokens, which does not fit in the model's context of 20"
-        lines = ["ab"] * 40 + ["a" * 21]
-        result = run("score", saved, "--batch-size", 1, stdin="\n".join(lines))
-        assert (result.exit_code, len(result.stdout.splitlines())) == (2, 32)
-        assert f"The text in line 41 {told}" in result.stderr
+    def test_a_file_as_one_document(self, folder, saved, tmp_path):
+        (tmp_path / "text").write_text("ab\nc a\n" * 9)
+        (one,) = zoo.load(saved).score(["ab\nc a\n" * 9])
+        figures = f"{one.log_probability:.4f}\t{one.tokens}\t{one.perplexity:.4f}\t{tmp_path / 'text'}\n"
+        assert one.tokens == 63 > 20
+        assert succeeds("score", folder, "--document", "--file", tmp_path / "text") == figures
+        assert "--document needs a --file" in refuses("score", folder, "--document", "ab")
+
+    def test_a_stride(self, saved, exported):
+        (one,) = zoo.load(saved).score(["abc" * 20], stride=3)
+        assert succeeds("score", saved, "--stride", 3, "abc" * 20).startswith(f"{one.log_probability:.4f}\t60\t")
+        assert "scores with the stride that it was exported with" in refuses("score", exported, "--stride", 3, "a")

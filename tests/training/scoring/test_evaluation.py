@@ -7,7 +7,7 @@ from zoo_training.corpora.pairs import Pairs
 from zoo_training.scoring.bleu import scores
 from zoo_training.scoring.evaluation import _SHOWN_MISTAKES, Tally, evaluate
 
-from zoo.tasks.results import Translation
+from zoo.tasks.protocol import Translation
 
 
 class Upper:

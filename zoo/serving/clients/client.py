@@ -11,9 +11,7 @@ import numpy as np
 
 from zoo.serving.clients.messages import ServingError, Signature, TensorSpec, VersionStatus
 from zoo.serving.clients.rest import RestTransport
-from zoo.tasks.generation_settings import DEFAULTS, STOP_SEPARATOR, Setting, check_settings, column
-from zoo.tasks.results import Generation, Score, Translation
-from zoo.tasks.text_lists import check_texts, in_batches
+from zoo.tasks.protocol import Generates, Score, Setting, Translation, check_texts, column, in_batches
 
 # A translator takes its own setting for a length above it, or a penalty out of its range: so these are sent for what
 # was not given.
@@ -27,7 +25,7 @@ _FITTING = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # the kinds of NumPy th
 Answer = TypeVar("Answer")
 
 
-class ServingClient:
+class ServingClient(Generates):
     """A model on a server.
 
     It may be used from several threads. By REST it needs NumPy and urllib3; by gRPC TensorFlow and the package
@@ -175,53 +173,9 @@ class ServingClient:
 
         return in_batches(texts, batch_size, translations)
 
-    def generate(
-        self,
-        texts: Sequence[str],
-        max_new_tokens: int | Sequence[int] = DEFAULTS["max_new_tokens"],
-        temperature: float | Sequence[float] = DEFAULTS["temperature"],
-        top_k: int | Sequence[int] = DEFAULTS["top_k"],
-        top_p: float | Sequence[float] = DEFAULTS["top_p"],
-        repetition_penalty: float | Sequence[float] = DEFAULTS["repetition_penalty"],
-        seed: int | Sequence[int] | None = None,
-        stop: str | Sequence[str] = (),
-        batch_size: int = 32,
-    ) -> list[Generation]:
-        """Continues texts by an exported `TextGenerator`, whose `generate` explains the settings.
-
-        A setting is one number for all texts, or a list with one a text. With one seed for all, text i has `seed + i`.
-
-        Args:
-            texts: a list of strings, of any length; empty ones too.
-            max_new_tokens: the most tokens that are added.
-            temperature: below 1, likely tokens become likelier; 0 takes the likeliest.
-            top_k: draw only from this many likeliest tokens; 0 for all.
-            top_p: draw only from the likeliest tokens that together have this probability; 1 for all.
-            repetition_penalty: above 1, tokens that were written before become less likely; 1 for none.
-            seed: of the random choices; None for any.
-            stop: strings of at most 64 bytes; a text ends before the first of them.
-            batch_size: the most texts in one request.
-
-        Returns:
-            A `Generation` a text, in the same order.
-
-        Raises:
-            ValueError: `texts` is not a list of strings, a setting is out of its range, or the model does not generate.
-            ServingError: the server gave no answer.
-        """
-        texts = check_texts(texts)
-        settings = (max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop)
-        columns, ends = check_settings(len(texts), *settings)
-        outputs = ("text", "log_probability", "tokens")
-
-        def generations(rows):
-            inputs = {name: values[rows] for name, values in columns.items()}
-            inputs["stop"] = [STOP_SEPARATOR.join(ends).decode()] * len(rows)
-            found = self._rows("generate", outputs, text=[texts[row] for row in rows], **inputs)
-            for row, text, log_probability, tokens in zip(rows, *found, strict=True):
-                yield Generation(texts[row], text.decode(), float(log_probability), int(tokens))
-
-        return in_batches(texts, batch_size, generations)
+    def _generated(self, texts, columns, stop):
+        stops = [stop.decode()] * len(texts)
+        return self._rows("generate", ("text", "log_probability", "tokens"), text=texts, **columns, stop=stops)
 
     def score(self, texts: Sequence[str], targets: Sequence[str] | None = None, batch_size: int = 32) -> list[Score]:
         """How likely texts are, by an exported `TextGenerator`; or targets as their translations, by a `Translator`.

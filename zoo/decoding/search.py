@@ -1,15 +1,86 @@
-"""Beam search: the best of several hypotheses, found step by step."""
+"""Search: the likeliest token at every step (greedy), or the best of several hypotheses (beam search)."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from zoo.decoding.phases import run_phases
-from zoo.decoding.scoring import log_normalizer
-from zoo.decoding.top_k import top_k
+from zoo.decoding.logits import log_normalizer, top_k
+from zoo.decoding.loop import run_phases
 from zoo.text.tokenizer import END, PADDING, START
 
+_NO_WEIGHTS = "`return_weights` needs a model with attention; this one returns no weights."
 _NOTHING = float("-inf")
+
+
+class Hypotheses(NamedTuple):
+    """The tokens that a loop has decoded. Axes: B batch, T steps of the longest row, S source length.
+
+    Attributes:
+        ids: int32 `(B, T)`; each row ends with the end token, unless its limit came first, and then padding.
+        token_log_probabilities: float32 `(B, T)`, natural logarithm of the model's probability of each id; 0 at
+            padding.
+        weights: float32 `(B, T, S)`, the attention of each step; 0 at padding. None unless asked for.
+    """
+
+    ids: tf.Tensor
+    token_log_probabilities: tf.Tensor
+    weights: tf.Tensor | None
+
+    @property
+    def log_probabilities(self) -> tf.Tensor:
+        """The log-probability of each row as a whole, its end token included, `(B,)`."""
+        return tf.reduce_sum(self.token_log_probabilities, axis=1)
+
+
+def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = False) -> Hypotheses:
+    """Decodes each source row by the likeliest token, until it ends or reaches its limit.
+
+    The loop is part of the graph and stops when every row has ended; rows that have ended cost little. A row's result
+    depends on that row alone. Padding, the unknown and the start token are never produced.
+
+    Args:
+        model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) ->
+            (logits, cache, weights)`; it is stepped with one hypothesis a row (K = 1). The tensors of `memory` have
+            the rows as their first axis; a step gets those of its rows.
+        source: ids `(B, S)`, or whatever the model's `begin` takes, with leading axis B.
+        limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0
+            stays empty.
+        return_weights: whether to collect the attention weights.
+
+    Returns:
+        `Hypotheses`.
+
+    Raises:
+        ValueError: weights are asked for and the model has none.
+    """
+    memory, cache = model.begin(source)
+    limits = tf.cast(limits, tf.int32)
+
+    def step(position, fixed, open_rows, moving, found):
+        (memory, limits), (tokens, cache) = fixed, moving
+        logits, cache, weights = model.step(tokens, position, memory, cache)
+        if return_weights and weights is None:
+            raise ValueError(_NO_WEIGHTS)
+        logits.set_shape([None, 1, None])  # (B, 1, V), which a loop may have lost
+        best = top_k(logits, 1, first=END)  # END is the first of the ids that may be written
+        token = tf.where(open_rows, best.places[:, 0], PADDING)  # (B,)
+        written = token, tf.where(open_rows, (best.values - log_normalizer(logits))[:, 0], 0.0)
+        if return_weights:
+            written = *written, weights[:, 0] * tf.cast(open_rows[:, None], weights.dtype)
+        open_rows = open_rows & (token != END) & (position + 1 < limits)
+        return open_rows, (token[:, None], cache), found, written
+
+    dtypes = (tf.int32, tf.float32, tf.float32) if return_weights else (tf.int32, tf.float32)
+    start = tf.fill([tf.shape(limits)[0], 1], START), cache
+    _, written = run_phases(step, dtypes, (memory, limits), limits > 0, start)
+    ids, log_probabilities, *weights = written
+    return Hypotheses(
+        ids=tf.transpose(ids),  # (B, T)
+        token_log_probabilities=tf.transpose(log_probabilities),  # (B, T)
+        weights=tf.transpose(weights[0], [1, 0, 2]) if return_weights else None,  # (B, T, S)
+    )
 
 
 class Beams(NamedTuple):
@@ -29,7 +100,7 @@ class Beams(NamedTuple):
 
 
 class _Finished(NamedTuple):
-    """The best finished hypotheses of each row so far, and where their path ends.
+    """The best finished hypotheses of each row so far, and where their paths end.
 
     Attributes:
         scores: `(B, K)`.
@@ -40,7 +111,15 @@ class _Finished(NamedTuple):
     ends: tf.Tensor
 
 
-def beam_search(model, source, limits, beam_size=4, length_penalty=0.6, n_best=1, return_weights=False):
+def beam_search(
+    model: Any,
+    source: Any,
+    limits: tf.Tensor,
+    beam_size: int = 4,
+    length_penalty: float | tf.Tensor = 0.6,
+    n_best: int = 1,
+    return_weights: bool = False,
+) -> Beams:
     """Follows the `beam_size` likeliest hypotheses of each source row until the best of them are known.
 
     At each step all open hypotheses are continued by every token, and the `beam_size` likeliest results count: those
@@ -57,13 +136,13 @@ def beam_search(model, source, limits, beam_size=4, length_penalty=0.6, n_best=1
 
     Args:
         model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) -> (logits,
-            cache, weights)`. What is in `memory`, `(B, ...)`, is shared by all hypotheses of a row; the tensors of
-            `cache`, `(B, K, ...)`, are reordered as hypotheses come and go. Both lose the rows that are done.
+            cache, weights)`. The tensors of `memory`, `(B, ...)`, are shared by all hypotheses of a row; those of
+            `cache`, `(B, K, ...)`, are reordered as hypotheses come and go. Rows that are done leave both.
         source: ids `(B, S)`, or whatever the model's `begin` takes, with leading axis B.
-        limits: int32 `(B,)`, the most tokens each row may have, its end token counted; what is open then is taken as
-            finished. A row of limit 0 stays empty.
+        limits: int32 `(B,)`, the most tokens each row may have, its end token counted; a hypothesis that is still open
+            then counts as finished. A row of limit 0 stays empty.
         beam_size: K, how many hypotheses are followed.
-        length_penalty: 0 compares bare log-probabilities, which favours short texts; 1 nearly their mean a token. A
+        length_penalty: 0 compares plain log-probabilities, which favours short texts; 1 nearly their mean a token. A
             number, or a float32 tensor `()` or `(B,)`.
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
@@ -83,7 +162,7 @@ def beam_search(model, source, limits, beam_size=4, length_penalty=0.6, n_best=1
     return search.traced(finished, *paths)
 
 
-def check_beam(beam_size, n_best=1):
+def check_beam(beam_size: int, n_best: int = 1) -> None:
     """Checks the sizes of a beam.
 
     Raises:
@@ -97,7 +176,7 @@ def check_beam(beam_size, n_best=1):
 
 
 class _Search:
-    """One search: what stays the same in its loop."""
+    """One search. The arguments that stay the same in its loop are attributes."""
 
     def __init__(self, model, limits, beam_size, length_penalty, n_best, return_weights):
         self.model, self.limits, self.size = model, tf.cast(limits, tf.int32), beam_size
@@ -111,14 +190,14 @@ class _Search:
 
         def step(position, fixed, open_rows, moving, finished):
             (memory, limits, powers, of_limits), (tokens, log_probabilities, cache) = fixed, moving
-            logits, cache, weights = self.model.step(tokens, position, memory, cache)
+            logits, cache, weights = self.model.step(tokens, position, memory, cache)  # (B, K, V)
             if self.return_weights and weights is None:
-                raise ValueError("`return_weights` needs a model with attention; this one returns no weights.")
-            totals, parents, tokens = self.candidates(logits, log_probabilities)
+                raise ValueError(_NO_WEIGHTS)
+            totals, parents, tokens = self.candidates(logits, log_probabilities)  # (B, 2 K) each
             ended = (tokens == END) | (position + 1 >= limits)[:, None]
             finished = self.finish(finished, position, powers, ended & open_rows[:, None], totals, parents, tokens)
-            # Of twice as many candidates as hypotheses at most half end here, so enough stay open.
-            log_probabilities, kept = tf.math.top_k(tf.where(tokens == END, _NOTHING, totals), self.size)
+            # A hypothesis has one continuation that ends, so of 2 K candidates at least K stay open.
+            log_probabilities, kept = tf.math.top_k(tf.where(tokens == END, _NOTHING, totals), self.size)  # (B, K)
             tokens, parents = (tf.gather(each, kept, batch_dims=1) for each in (tokens, parents))
             cache = tf.nest.map_structure(lambda each: tf.gather(each, parents, batch_dims=1), cache)
             highest = log_probabilities[:, 0]
@@ -127,8 +206,8 @@ class _Search:
             return open_rows, (tokens, log_probabilities, cache), finished, written
 
         shape = [tf.shape(self.limits)[0], self.size]
-        # All hypotheses are the same before the first step; one of them counts.
-        log_probabilities = tf.tile(tf.constant([[0.0] + [_NOTHING] * (self.size - 1)]), [shape[0], 1])
+        # All hypotheses are the same before the first step, so only one of them counts.
+        log_probabilities = tf.tile(tf.constant([[0.0] + [_NOTHING] * (self.size - 1)]), [shape[0], 1])  # (B, K)
         start = tf.fill(shape, START), log_probabilities, cache
         finished = tf.fill(shape, _NOTHING), tf.zeros([*shape, 3], tf.int32)
         dtypes = (tf.int32, tf.int32, tf.float32) if self.return_weights else (tf.int32, tf.int32)
@@ -137,26 +216,27 @@ class _Search:
 
     def candidates(self, logits, log_probabilities):
         """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
-        logits.set_shape([None, self.size, None])  # which a loop may have lost
+        logits.set_shape([None, self.size, None])  # (B, K, V), which a loop may have lost
         number = min(2 * self.size, self.size * (logits.shape[-1] - END))
         totals, parents, tokens = top_k(logits, number, END, log_probabilities - log_normalizer(logits))
         if number < 2 * self.size:
-            # A vocabulary so small that one hypothesis has but one continuation.
+            # The vocabulary is so small that a hypothesis has only one continuation.
             extra = [[0, 0], [0, 2 * self.size - number]]
             totals = tf.pad(totals, extra, constant_values=_NOTHING)
             parents, tokens = tf.pad(parents, extra), tf.pad(tokens, extra, constant_values=END)
         return totals, parents, tokens
 
     def finish(self, finished, position, powers, ended, totals, parents, tokens):
-        """The finished hypotheses, with those among the K likeliest candidates that have ended."""
+        """The finished hypotheses, joined by those of the K likeliest candidates that have ended."""
         scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / _penalty(position + 1, powers)[:, None]
-        ends = tf.stack([tf.fill(tf.shape(tokens), position), parents, tokens], axis=2)[:, : self.size]
+        ends = tf.stack([tf.fill(tf.shape(tokens), position), parents, tokens], axis=2)[:, : self.size]  # (B, K, 3)
         scores, best = tf.math.top_k(tf.concat([finished.scores, scores], axis=1), self.size)
         return _Finished(scores, tf.gather(tf.concat([finished.ends, ends], axis=1), best, batch_dims=1))
 
     def undecided(self, position, limits, powers, of_limits, highest, finished):
-        """Which rows an open hypothesis may still change, given the log-probability of the likeliest one."""
-        # It can only become less likely; its penalty is at most that of the limit, and at least that of the next step.
+        """In which rows an open hypothesis may still win, given the log-probability of the likeliest one."""
+        # It can only become less likely, and its penalty lies between those of the next step and of the limit. So the
+        # better of these two scores is a bound.
         bounds = highest / of_limits, highest / _penalty(position + 1, powers)
         may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
         full = finished.scores[:, -1] > _NOTHING
@@ -164,18 +244,19 @@ class _Search:
 
     def traced(self, finished, tokens, parents, weights=None):
         """The hypotheses in full, followed back from their last tokens; tokens and parents `(T, B, K)`."""
-        scores, ends = (each[:, : self.n_best] for each in finished)
+        scores, ends = (each[:, : self.n_best] for each in finished)  # (B, N), (B, N, 3)
         exists = scores > _NOTHING
         last_steps, last_parents, last_tokens = tf.unstack(ends, axis=2)
         steps = tf.shape(tokens)[0]
 
+        # From the last step to the first: `beams` (B, N) tells in which open hypothesis each path is after a step.
         def back(position, beams, ids, attention):
             last = position == last_steps
             inside = exists & (position < last_steps)
             beams = tf.where(last, 0, beams)
             token = tf.where(last & exists, last_tokens, PADDING)
             token = tf.where(inside, tf.gather(tokens[position], beams, batch_dims=1), token)
-            # From the hypothesis after this step to the one before it.
+            # From the hypothesis after this step to the one that it was made from.
             beams = tf.where(last, last_parents, tf.gather(parents[position], beams, batch_dims=1))
             ids = ids.write(position, token)
             if weights is not None:
@@ -187,15 +268,16 @@ class _Search:
         attention = () if weights is None else tf.TensorArray(tf.float32, size=steps)
         start = steps - 1, tf.zeros_like(last_steps), ids, attention
         _, _, ids, attention = tf.while_loop(lambda position, *_: position >= 0, back, start)
-        longest = tf.reduce_max(tf.where(exists, last_steps, 0)) + 1
+        max_length = tf.reduce_max(tf.where(exists, last_steps, 0)) + 1
         return Beams(
-            ids=tf.transpose(ids.stack(), [1, 2, 0])[:, :, :longest],
+            ids=tf.transpose(ids.stack(), [1, 2, 0])[:, :, :max_length],  # (B, N, T)
             scores=scores,
             log_probabilities=scores * _penalty(last_steps + 1, self.powers[:, None]),
-            weights=None if weights is None else tf.transpose(attention.stack(), [1, 2, 0, 3])[:, :, :longest],
+            # (B, N, T, S)
+            weights=None if weights is None else tf.transpose(attention.stack(), [1, 2, 0, 3])[:, :, :max_length],
         )
 
 
 def _penalty(length, powers):
-    """What a log-probability of so many tokens is divided by, in the shape of both."""
+    """The divisor of a log-probability of this many tokens, in the shape of both arguments."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** powers

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from typing import Any
 
 import numpy as np
 
+from zoo.checkpoints.hugging_face import CONFIG_FILE, assign, read_byte_pairs, read_config, read_weights
 from zoo.models import GPT
 from zoo.tasks.text_generator import TextGenerator
-from zoo.text import END, START, BytePairTokenizer
+from zoo.text import END, START
 
-CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.safetensors"
-_FILES = (CONFIG_FILE, _WEIGHTS_FILE, "vocab.json", "merges.txt")
 _END_PIECE = "<|endoftext|>"
 _ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _ACTIVATIONS |= {name: name for name in ("gelu", "relu", "silu")}
-# What changes the computation, and the value that it is here. All else of a config concerns training or generation.
+# What changes the computation, and its value here. All else in a config concerns training or generation.
 _ONLY = {
     "model_type": "gpt2",
     "scale_attn_weights": True,
@@ -26,54 +24,40 @@ _ONLY = {
     "tie_word_embeddings": True,
     "layer_norm_epsilon": 1e-5,
 }
-
-
-def is_gpt2(path: pathlib.Path) -> bool:
-    """Whether a folder looks like a checkpoint of `load_gpt2`."""
-    return (path / CONFIG_FILE).is_file() and any((path / name).is_file() for name in _FILES[1:])
+_NEEDED = ("vocab_size", "n_embd", "n_head", "n_layer", "n_positions")
 
 
 def load_gpt2(path: str | pathlib.Path) -> TextGenerator:
     """Reads a GPT-2 checkpoint of Hugging Face, of any size.
 
-    The folder holds `config.json`, `model.safetensors`, `vocab.json` and `merges.txt`. As there, a prompt is read as it
-    is, and only an empty one begins with the end-of-text token. Ids are those of the zoo: the checkpoint's are 4 less.
-    `<|endoftext|>` in a text is text, not the token.
+    The folder holds `config.json`; `model.safetensors`, or its parts with their index; and the tokenizer, as
+    `tokenizer.json` or as `vocab.json` and `merges.txt`. As there, a prompt is read as it is, and only an empty one
+    begins with the end-of-text token. Ids are those of the zoo: the checkpoint's are 4 less. `<|endoftext|>` in a text
+    is text, not the token. Rows of the embeddings beyond the vocabulary (padding) are never written.
 
     Returns:
         A `TextGenerator` of a `zoo.models.GPT`.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file cannot be read, is of another kind of model, or does not fit the others.
+        ValueError: a file cannot be read, is of another kind of model, or does not fit the others; the tokenizer has
+            added tokens; or a weight is not finite.
     """
-    import safetensors
-    import safetensors.numpy
-
     path = pathlib.Path(path)
-    for name in _FILES:
-        if not (path / name).is_file():
-            raise FileNotFoundError(f"{path} is not a whole GPT-2 checkpoint: it has no {name}.")
-    config = _config(path / CONFIG_FILE)
-    try:
-        weights = safetensors.numpy.load_file(path / _WEIGHTS_FILE)
-    except (safetensors.SafetensorError, TypeError) as error:
-        raise ValueError(f"{path / _WEIGHTS_FILE} cannot be read: {error}") from None
-    try:
-        tokenizer = BytePairTokenizer.from_files(path / "vocab.json", path / "merges.txt")
-    except ValueError as error:
-        raise ValueError(f"{path}: the vocabulary cannot be read: {error}") from None
+    config = read_config(path, _ONLY, _NEEDED)  # first, since it tells of which family the checkpoint is
+    tokenizer = read_byte_pairs(path, {_END_PIECE})
+    weights = read_weights(path)
     vocabulary = tokenizer.get_config()["vocabulary"]
     if len(vocabulary) > config["vocab_size"]:
         raise ValueError(
-            f"{path}: vocab.json has {len(vocabulary)} pieces, and {CONFIG_FILE} a vocab_size of"
+            f"{path}: the tokenizer has {len(vocabulary)} pieces, and {CONFIG_FILE} a vocab_size of"
             f" {config['vocab_size']}."
         )
     if _END_PIECE not in vocabulary:
-        raise ValueError(f"{path}: vocab.json has no piece {_END_PIECE!r}.")
+        raise ValueError(f"{path}: the tokenizer has no piece {_END_PIECE!r}.")
     first, end = tokenizer.size - len(vocabulary), vocabulary.index(_END_PIECE)
     size = first + config["vocab_size"]
-    # What the zoo's end token stands for has an id of its own in the checkpoint; the rows beyond the vocabulary none.
+    # The end of text has its own id in the checkpoint, which the zoo's end replaces; padded rows mean nothing.
     unused = [*range(END), first + end, *range(tokenizer.size, size)]
     model = GPT(
         size,
@@ -86,22 +70,14 @@ def load_gpt2(path: str | pathlib.Path) -> TextGenerator:
         unused_ids=unused,
         name="gpt2",
     )
-    _assign(model, _renamed(weights, config["n_layer"]), first, end, path / _WEIGHTS_FILE)
+    arrays = _renamed(weights, config["n_layer"])
+    if "embedding/embeddings" in arrays:
+        embeddings = arrays["embedding/embeddings"]  # (rows of the checkpoint, D)
+        special = np.zeros((first, *embeddings.shape[1:]), embeddings.dtype)
+        special[[START, END]] = embeddings[end]
+        arrays["embedding/embeddings"] = np.concatenate([special, embeddings])  # the zoo's own ids stand before
+    assign(model, arrays, path)
     return TextGenerator(model, tokenizer, add_start=False)
-
-
-def _config(file: pathlib.Path) -> dict[str, Any]:
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} cannot be read: {error}") from None
-    for name, value in _ONLY.items():
-        if config.get(name, value) != value:
-            raise ValueError(f"{file}: {name} is {config[name]!r}; only {value!r} can be read.")
-    missing = [name for name in ("vocab_size", "n_embd", "n_head", "n_layer", "n_positions") if name not in config]
-    if missing:
-        raise ValueError(f"{file} lacks {', '.join(missing)}.")
-    return config
 
 
 def _activation(config: dict[str, Any], path: pathlib.Path) -> str:
@@ -137,19 +113,3 @@ def _renamed(weights: dict[str, np.ndarray], layers: int) -> dict[str, np.ndarra
                     weights[f"{ours}/self_attention/{name}/{part}"] = third
                     names[f"{ours}/self_attention/{name}/{part}"] = f"{ours}/self_attention/{name}/{part}"
     return {ours: weights[theirs] for ours, theirs in names.items() if theirs in weights}
-
-
-def _assign(model: GPT, arrays: dict[str, np.ndarray], first: int, end: int, file: pathlib.Path) -> None:
-    """Gives the model its weights, the embeddings with rows for the zoo's own ids before them."""
-    if "embedding/embeddings" in arrays:
-        embeddings = arrays["embedding/embeddings"]
-        special = np.zeros((first, *embeddings.shape[1:]), embeddings.dtype)
-        special[[START, END]] = embeddings[end]
-        arrays["embedding/embeddings"] = np.concatenate([special, embeddings])
-    for weight in model.weights:
-        array = arrays.get(weight.path)
-        if array is None:
-            raise ValueError(f"{file} lacks what is {weight.path} here.")
-        if array.size != np.prod(weight.shape):
-            raise ValueError(f"{file}: {weight.path} has the shape {array.shape}, which does not fit {weight.shape}.")
-        weight.assign(array.reshape(weight.shape))

@@ -1,10 +1,14 @@
+"""What is read from logits: the largest values, and log-probabilities."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from zoo.decoding.top_k import top_k
+from zoo.decoding import score, score_in_windows
+from zoo.decoding.logits import log_normalizer, top_k
+from zoo.models import GPT
 
 
 @settings(max_examples=60, deadline=None)
@@ -84,3 +88,61 @@ def test_a_row_that_is_out_of_the_question(size):
     _, rows, places = top_k(tf.constant(values), 4, added=added)
     np.testing.assert_array_equal(rows, [[1] * 4])
     np.testing.assert_array_equal(places[0], np.argsort(-values[0, 1])[:4])
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 1000)])
+def test_the_normalizer_is_the_log_of_the_summed_exponentials(shape):
+    logits = np.random.default_rng(0).normal(0, 20, shape).astype("float32")
+    expected = np.logaddexp.reduce(logits.astype("float64"), axis=-1)
+    np.testing.assert_allclose(log_normalizer(tf.constant(logits)), expected, rtol=1e-6, atol=1e-5)
+
+
+def test_the_normalizer_of_logits_that_are_far_from_zero():
+    """None of them has an exponential in float32."""
+    logits = np.array([[500.0, 499.0], [-500.0, -510.0], [0.0, float("-inf")]], "float32")
+    expected = [500 + np.log1p(np.exp(-1)), -500 + np.log1p(np.exp(-10)), 0]
+    np.testing.assert_allclose(log_normalizer(tf.constant(logits)), expected, rtol=1e-6)
+
+
+# Long texts.
+
+CONTEXT = 8
+IDS = np.random.default_rng(3).integers(4, 13, (4, 21)).astype("int32")
+for row, length in enumerate([21, 3, 9, 0]):
+    IDS[row, length:] = 0
+READ = np.pad(IDS[:, :-1], [(0, 0), (1, 0)], constant_values=2)
+
+
+@pytest.fixture(scope="module")
+def gpt(randomize):
+    return randomize(GPT(13, units=12, num_heads=3, num_layers=1, context_length=CONTEXT), scale=0.4)
+
+
+@pytest.mark.parametrize("stride", [1, 3, 8])
+def test_a_long_text_is_scored_in_windows_each_token_once(gpt, stride):
+    """By hand, one row at a time: window after window, of which the last `stride` tokens are new."""
+    expected = []
+    for read, ids in zip(READ, IDS, strict=True):
+        length, total, counted = np.count_nonzero(ids), 0.0, 0
+        for begin in range(0, 21, stride):
+            logits = np.array(gpt(read[None, begin : begin + CONTEXT]), "float64")[0]
+            end = min(begin + CONTEXT, length)
+            for place in range(counted, end):
+                scores = logits[place - begin]
+                total += scores[ids[place]] - np.log(np.exp(scores).sum())
+            counted = max(counted, end)
+        expected.append(total)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2 + [tf.TensorSpec([], tf.int32)])
+    def run(read, ids, stride):
+        return score_in_windows(gpt, read, ids, CONTEXT, stride)
+
+    found = run(READ, IDS, stride)
+    np.testing.assert_allclose(found["log_probability"], expected, rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(found["tokens"], [21, 3, 9, 0])
+    assert run(READ[:0], IDS[:0], stride)["tokens"].shape == (0,)
+
+
+def test_a_text_that_fits_is_scored_at_once(gpt):
+    one, windows = score(gpt, READ[:, :8], IDS[:, :8]), score_in_windows(gpt, READ[:, :8], IDS[:, :8], CONTEXT, 2)
+    np.testing.assert_array_equal(one["log_probability"], windows["log_probability"])

@@ -1,4 +1,4 @@
-"""Rows that are closed are left out, which nothing shows but the time it takes."""
+"""The loop: closed rows are dropped, which nothing shows but the time it takes; and two halves of a batch."""
 
 import functools
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.decoding import beam_search, greedy
-from zoo.decoding.phases import run_phases
+from zoo.decoding.loop import in_halves, run_phases
 from zoo.models import RNNSeq2Seq, Transformer
 
 END, A, VOCABULARY = 3, 4, 7
@@ -137,7 +137,6 @@ class Counting:
         return (source,), [source[:, None, None]]
 
     def step(self, tokens, position, memory, cache):
-        tf.debugging.assert_equal(tf.tile(memory[0][:, None], [1, tf.shape(tokens)[1]]), cache[0][..., 0])
         self.rows.assign_add(tf.shape(tokens)[0])
         end = tf.cast(position + 1 >= cache[0][..., None, 0], tf.float32)
         logits = 30.0 * tf.one_hot(A, VOCABULARY) + (200 * end - 100) * tf.one_hot(END, VOCABULARY)
@@ -173,29 +172,26 @@ SOURCES = np.random.default_rng(0).integers(4, 11, (ROWS, 5)).astype("int32")
 SOURCES[::3, 3:] = SOURCES[1::3, 4:] = 0
 
 
-@pytest.fixture(scope="module", params=["Transformer", "additive lstm", "no attention"])
+@pytest.fixture(scope="module", params=[Transformer, RNNSeq2Seq])
 def model(request, randomize):
-    if request.param == "Transformer":
-        sizes = dict(num_heads=2, feed_forward_units=6, encoder_layers=1, decoder_layers=1)
-        return randomize(Transformer(**SIZES, **sizes), scale=1.0)
-    attention, cell = ("additive", "lstm") if request.param == "additive lstm" else (None, "gru")
-    return randomize(RNNSeq2Seq(**SIZES, attention=attention, cell=cell), scale=1.0)
+    of_family = dict(num_heads=2, feed_forward_units=6, encoder_layers=1, decoder_layers=1)
+    of_family = of_family if request.param is Transformer else {"cell": "lstm"}
+    return randomize(request.param(**SIZES, **of_family), scale=1.0)
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["greedy", "beam"])
 def search(request, model):
     """A function of rows and limits to `{name: array}`, with a first axis of rows and, where there is one, T last."""
-    attentive = not isinstance(model, RNNSeq2Seq) or model.has_attention
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), INTS])
     def compiled(source, limits):
         if request.param == 1:
-            found = greedy(model, source, limits, attentive)
+            found = greedy(model, source, limits, return_weights=True)
             results = {"ids": found.ids, "log_probabilities": found.token_log_probabilities}
-            return {**results, "weights": tf.transpose(found.weights, [0, 2, 1])} if attentive else results
-        found = beam_search(model, source, limits, request.param, 0.6, 2, attentive)
+            return {**results, "weights": tf.transpose(found.weights, [0, 2, 1])}
+        found = beam_search(model, source, limits, request.param, 0.6, 2, return_weights=True)
         results = {"ids": found.ids, "scores": found.scores[..., None]}
-        return {**results, "weights": tf.transpose(found.weights, [0, 1, 3, 2])} if attentive else results
+        return {**results, "weights": tf.transpose(found.weights, [0, 1, 3, 2])}
 
     def call(rows, limits):
         return {name: np.array(each) for name, each in compiled(SOURCES[rows], np.array(limits, "int32")).items()}
@@ -222,3 +218,42 @@ def test_a_batch_of_any_limits_is_its_rows_alone(search):
                 assert not np.any(result[..., length:])
 
     check()
+
+
+# Two halves.
+
+RESULTS = tf.TensorSpec([None, 2, None], tf.int32), tf.TensorSpec([None], tf.float32)
+
+
+def decoded(numbers, factors):
+    """As many columns as the largest number; what they are depends on the row alone."""
+    columns = tf.range(tf.maximum(tf.reduce_max(numbers), 0))
+    ids = tf.where(columns < numbers[:, None], numbers[:, None], 0)
+    return tf.stack([ids, -ids], axis=1), tf.cast(numbers, tf.float32) * factors
+
+
+@pytest.mark.parametrize(("rows", "hypotheses"), [(0, 1), (1, 4), (33, 1), (33, 4), (101, 1)])
+@pytest.mark.parametrize("first_half_is_longer", [True, False])
+def test_two_halves_give_what_one_whole_gives(rows, hypotheses, first_half_is_longer):
+    numbers = np.sort(np.random.default_rng(0).integers(1, 9, rows)).astype("int32")
+    numbers = numbers[::-1] if first_half_is_longer else numbers
+    factors = np.linspace(0, 1, rows, dtype="float32")
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None])])
+    def run(*columns):
+        return in_halves(decoded, RESULTS, columns, hypotheses)
+
+    for one, other in zip(run(numbers, factors), decoded(tf.constant(numbers), factors), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("rows", "hypotheses", "sizes"), [(79, 1, [79]), (81, 1, [40, 41]), (16, 5, [8, 8])])
+def test_few_rows_stay_together(rows, hypotheses, sizes):
+    seen = []
+
+    def decode(numbers):
+        seen.append(int(tf.size(numbers)))
+        return (numbers,)
+
+    in_halves(decode, (tf.TensorSpec([None], tf.int32),), (tf.range(rows),), hypotheses)
+    assert seen == sizes

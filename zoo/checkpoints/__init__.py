@@ -1,0 +1,17 @@
+"""Other people's models, read from the folders in which they are published: one family a file.
+
+What all families share is in `hugging_face`: the configuration, the weights in one file or in several, and the
+byte-pair vocabulary with its added tokens.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+CONFIG_FILE = "config.json"
+
+
+def is_checkpoint(path: pathlib.Path) -> bool:
+    """Whether a folder looks like a checkpoint of Hugging Face: a `config.json` beside weights or a tokenizer."""
+    beside = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "tokenizer.json", "vocab.json")
+    return (path / CONFIG_FILE).is_file() and any(next(path.glob(name), None) for name in beside)

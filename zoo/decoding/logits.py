@@ -1,0 +1,201 @@
+"""What is read from logits: the largest of very many, and how likely given tokens are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from zoo.text.tokenizer import PADDING
+
+_TOP_CHUNK = 64  # about so many values
+_SCORED_CHUNK = 256  # tokens whose logits are held at once
+
+
+class Largest(NamedTuple):
+    """What `top_k` finds. Axes: B batch, k values.
+
+    Attributes:
+        values: in descending order, `(B, k)`.
+        rows: in which of the N rows each stands, int32 `(B, k)`.
+        places: its place in that row, int32 `(B, k)`.
+    """
+
+    values: tf.Tensor
+    rows: tf.Tensor
+    places: tf.Tensor
+
+
+def top_k(values: tf.Tensor, k: int, first: int = 0, added: tf.Tensor | None = None) -> Largest:
+    """The largest of what several rows hold together.
+
+    On a CPU the kernel of `tf.math.top_k` looks at values one by one, while a maximum is taken of many at once. The k
+    largest values lie in the k chunks with the largest maxima, so only these chunks are searched. And since copying
+    takes as long as looking, no copy is made where chunks of about 64 values divide V.
+
+    Axes: B batch, N rows, V values a row.
+
+    Args:
+        values: float `(B, N, V)`, N and V known.
+        k: how many, at most N (V - `first`).
+        first: the first place that counts; the places before it are passed over.
+        added: float `(B, N)`, added to all values of a row; None for nothing.
+
+    Returns:
+        `Largest`. Of equal values any may come, but with k = 1 and one row the first of them.
+    """
+    number, size = values.shape[1:]
+    if size < 4 * _TOP_CHUNK * k:
+        left = size - first
+        values = values[:, :, first:] if first else values
+        values = values if added is None else values + added[:, :, None]
+        found, places = tf.math.top_k(tf.reshape(values, [-1, number * left]), k)  # (B, k)
+        return Largest(found, places // left, places % left + first)
+    chunk = _chunk(size)
+    chunks = -(-size // chunk)
+    if size % chunk:
+        values = tf.pad(values, [[0, 0], [0, 0], [0, chunks * chunk - size]], constant_values=float("-inf"))
+    values = tf.reshape(values, [-1, number * chunks, chunk])  # (B, N chunks, chunk)
+    maxima = tf.reshape(tf.reduce_max(values, axis=-1), [-1, number, chunks])  # (B, N, chunks)
+    maxima = maxima if added is None else maxima + added[:, :, None]
+    # The chunks with places before `first` may have taken the place of others, so as many more are searched.
+    few = min(k - (-first // chunk) * number, number * chunks)
+    _, best = tf.math.top_k(tf.reshape(maxima, [-1, number * chunks]), few)  # (B, few)
+    rows, best_of_row = (tf.zeros_like(best), best) if number == 1 else (best // chunks, best % chunks)
+    inside = tf.gather(values, best, batch_dims=1)  # (B, few, chunk)
+    inside = inside if added is None else inside + tf.gather(added, rows, batch_dims=1)[:, :, None]
+    places = (best_of_row * chunk)[:, :, None] + tf.range(chunk)  # (B, few, chunk)
+    inside = tf.where(places < first, float("-inf"), inside) if first else inside
+    inside, places = (tf.reshape(each, [-1, few * chunk]) for each in (inside, places))
+    found, inside = tf.math.top_k(inside, k)  # (B, k)
+    places = tf.gather(places, inside, batch_dims=1)
+    rows = tf.zeros_like(places) if number == 1 else tf.gather(rows, inside // chunk, batch_dims=1)
+    return Largest(found, rows, places)
+
+
+def _chunk(size):
+    """The length of chunks: one that divides the size, so that no padding is needed, if there is one near 64."""
+    near = [each for each in range(_TOP_CHUNK // 4, 2 * _TOP_CHUNK + 1) if size % each == 0]
+    return min(near, key=lambda each: abs(each - _TOP_CHUNK), default=_TOP_CHUNK)
+
+
+def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
+    """What is subtracted from logits `(..., V)` to make them log-probabilities: log(sum(exp(logits))), `(...)`.
+
+    The largest probability is exp(highest logit) / sum(exp(logits)), and oneDNN's softmax passes over its memory once,
+    while differences, exponentials and sums are three operations with a pass each. For 10,000 logits that saves half
+    the time for 5 rows and two thirds for 160; for the few scores of an attention, setting it up would cost more.
+    """
+    highest = tf.reduce_max(logits, axis=-1)
+    return highest - tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))
+
+
+def log_probabilities(
+    hidden: tf.Tensor, tokens: tf.Tensor, output_weights: tf.Tensor, bias: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Natural logarithms of the probabilities of tokens. Their logits are never all in memory at once.
+
+    Axes: B batch, T length, D width, V vocabulary.
+
+    Args:
+        hidden: float `(B, T, D)`, from which the logits of each token are computed.
+        tokens: ids `(B, T)`, 0 for padding.
+        output_weights: `(V, D)`: logits are rows times its transpose.
+        bias: `(V,)`, added to the logits; None for nothing.
+
+    Returns:
+        float32 `(B, T)`; 0 at padding.
+    """
+    places = tf.cast(tf.where(tokens != PADDING), tf.int32)  # (N, 2), N tokens of the whole batch
+    rows, ids = tf.gather_nd(hidden, places), tf.gather_nd(tokens, places)  # (N, D), (N,)
+    number = tf.shape(ids)[0]
+    chunks = -(-number // _SCORED_CHUNK)
+    extra = chunks * _SCORED_CHUNK - number
+    rows = tf.reshape(tf.pad(rows, [[0, extra], [0, 0]]), [chunks, _SCORED_CHUNK, hidden.shape[-1]])
+    ids = tf.reshape(tf.pad(ids, [[0, extra]]), [chunks, _SCORED_CHUNK])
+
+    def of_chunk(chunk):
+        rows, ids = chunk
+        logits = tf.matmul(rows, tf.cast(output_weights, rows.dtype), transpose_b=True)  # (256, V)
+        logits = tf.cast(logits, tf.float32)
+        logits = logits if bias is None else logits + tf.cast(bias, tf.float32)
+        return tf.gather(logits, ids, batch_dims=1) - log_normalizer(logits)
+
+    found = tf.map_fn(of_chunk, (rows, ids), fn_output_signature=tf.float32, parallel_iterations=1)
+    return tf.tensor_scatter_nd_update(tf.zeros_like(tokens, tf.float32), places, tf.reshape(found, [-1])[:number])
+
+
+def score(model: Any, inputs: Any, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
+    """How likely texts are under a model.
+
+    Args:
+        model: one with `without_logits` and `output_weights`.
+        inputs: what the model is called with, the tokens before each one among it.
+        tokens: ids `(B, T)`, 0 for padding.
+
+    Returns:
+        `log_probability`, float32 `(B,)`, of all tokens of a row, and `tokens`, int32 `(B,)`, how many there are.
+
+    Raises:
+        ValueError: the model has no such methods.
+    """
+    return _result(tf.reduce_sum(_scorer(model)(inputs, tokens), axis=1), tokens)
+
+
+def score_in_windows(
+    model: Any, inputs: tf.Tensor, tokens: tf.Tensor, context_length: int, stride: int | tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """How likely texts of any length are under a language model.
+
+    A text that is longer than the context is read in windows of the context's length. Each window begins `stride`
+    tokens after the one before, and counts only the tokens that no window before it has counted. So a token behind the
+    first window is predicted from at least `context_length - stride` tokens before it.
+
+    Axes: B batch, T length.
+
+    Args:
+        model: one with `without_logits` and `output_weights`.
+        inputs: ids `(B, T)`, the token before each of `tokens`.
+        tokens: ids `(B, T)`, 0 for padding, which stands behind them.
+        context_length: the most tokens that are read at once.
+        stride: from 1 to `context_length`. The smaller, the more is known of each token, and the longer it takes.
+
+    Returns:
+        As `score`.
+    """
+    last = tf.reduce_max(tf.where(tokens != PADDING, tf.range(1, tf.shape(tokens)[1] + 1), 0), axis=1)  # (B,)
+    overlap = context_length - stride
+    log_probabilities_of = _scorer(model)
+
+    def window(start, total):
+        """Adds what the rows that reach into the window have in it."""
+        rows = tf.where((last > start + overlap) | (start == 0))[:, 0]  # (R,)
+        of_rows = (tf.gather(each, rows)[:, start : start + context_length] for each in (inputs, tokens))
+        inputs_here, tokens_here = of_rows  # (R, at most context_length)
+        known = (start > 0) & (tf.range(tf.shape(tokens_here)[1]) < overlap)
+        tokens_here = tf.where(known, PADDING, tokens_here)
+        found = tf.reduce_sum(log_probabilities_of(inputs_here, tokens_here), axis=1)  # (R,)
+        return start + stride, tf.tensor_scatter_nd_add(total, rows[:, None], found)
+
+    _, total = tf.while_loop(
+        lambda start, _: (start == 0) | tf.reduce_any(last > start + overlap),
+        window,
+        (tf.constant(0), tf.zeros_like(last, tf.float32)),
+        parallel_iterations=1,
+    )
+    return _result(total, tokens)
+
+
+def _scorer(model):
+    """A function of what the model is called with and the tokens `(B, T)`, which gives `log_probabilities`."""
+    if not hasattr(model, "without_logits"):
+        raise ValueError("`score` needs a model with `without_logits` and `output_weights`; this one has neither.")
+    hidden_of, output = model.without_logits(), model.output_weights()
+    return lambda inputs, tokens: log_probabilities(hidden_of(inputs), tokens, *output)
+
+
+def _result(log_probability, tokens):
+    return {
+        "log_probability": log_probability,
+        "tokens": tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32),
+    }

@@ -1,0 +1,141 @@
+"""The loop that all ways of decoding share: many rows, of which fewer and fewer are still open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_HALF = 40  # hypotheses; two halves with fewer take longer together than one whole
+
+Nest = Any  # of tensors whose first axis has the rows
+
+
+def run_phases(
+    step: Callable[..., tuple], dtypes: Sequence[tf.DType], fixed: Nest, open_rows: tf.Tensor, moving: Nest, found=()
+) -> tuple[Nest, tuple[tf.Tensor, ...]]:
+    """Steps the rows of a batch until all are closed, at least once, and drops closed rows on the way.
+
+    Stepping a closed row costs as much as an open one. So when half of the rows are closed, a phase ends, and the next
+    phase steps only the open rows. There are at most 1 + log2 B phases.
+
+    Axes: B batch, R rows of a phase, T steps of the longest row. A nest of tensors has the rows as their first axis.
+
+    Args:
+        step: `step(position, fixed, open_rows, moving, found) -> (open_rows, moving, found, written)`, for R rows. A
+            closed row stays closed, and its `found` unchanged.
+        dtypes: a tuple, the types of the tensors `(R, ...)` that a step writes.
+        fixed: nest of what belongs to a row and never changes.
+        open_rows: bool `(B,)`.
+        moving: nest of what changes with each step and is needed only while a row is open.
+        found: nest of what changes with each step and is a result of the row.
+
+    Returns:
+        `found` of all rows, and a tuple of everything that was written `(T, B, ...)`, zero where a row was dropped.
+    """
+    # Two nested loops: the outer one has a turn for each phase, the inner one for each step. An op in the inner body
+    # costs 5 to 10 us a step, so everything about dropping rows is done between phases.
+    nowhere = tf.zeros_like(open_rows, tf.int32)  # (B,)
+
+    def phase(number, position, _more, rows, fixed, open_rows, moving, found, all_found, all_written):
+        size, first = tf.shape(rows)[0], position
+        half = size // 2
+
+        def body(position, _more, open_rows, moving, found, arrays):
+            open_rows, moving, found, written = step(position, fixed, open_rows, moving, found)
+            arrays = tuple(array.write(position, each) for array, each in zip(arrays, written, strict=True))
+            more = tf.reduce_sum(tf.cast(open_rows, tf.int32)) > half
+            return position + 1, more, open_rows, moving, found, arrays
+
+        start = position, tf.constant(True), open_rows, moving, found
+        position, _, open_rows, moving, found, arrays = tf.while_loop(
+            lambda position, more, *_: more,
+            body,
+            (*start, _arrays(dtypes)),
+            shape_invariants=(*tf.nest.map_structure(_loose_shape, start), _any_shape(dtypes)),
+        )
+
+        # Back to the rows of the batch: where each stands in this phase; 0 reads the zeros put before what was written.
+        places = tf.tensor_scatter_nd_update(nowhere, rows[:, None], 1 + tf.range(size))  # (B,)
+        written = (array.gather(tf.range(first, position)) for array in arrays)  # (steps, R, ...)
+        written = (tf.gather(tf.concat([tf.zeros_like(each[:, :1]), each], 1), places, axis=1) for each in written)
+        all_written = tuple(array.write(number, each) for array, each in zip(all_written, written, strict=True))
+        all_found = tf.nest.map_structure(
+            lambda every, new: tf.tensor_scatter_nd_update(every, rows[:, None], new), all_found, found
+        )
+        left = tf.where(open_rows)[:, 0]  # (R of the next phase,)
+        of_rows = rows, fixed, open_rows, moving, found
+        of_rows = tf.nest.map_structure(lambda each: tf.gather(each, left), of_rows)
+        return number + 1, position, tf.size(left) > 0, *of_rows, all_found, all_written
+
+    zero, rows = tf.constant(0), tf.range(tf.size(open_rows))
+    numbers, of_rows = (zero, zero, tf.constant(True)), (open_rows, moving, found)
+    *_, found, written = tf.while_loop(
+        lambda number, position, more, *_: more,
+        phase,
+        (*numbers, rows, fixed, *of_rows, found, _arrays(dtypes)),
+        shape_invariants=(
+            *(each.shape for each in numbers),
+            *tf.nest.map_structure(lambda each: tf.TensorShape([None]).concatenate(each.shape[1:]), (rows, fixed)),
+            *tf.nest.map_structure(_loose_shape, of_rows),
+            tf.nest.map_structure(lambda each: each.shape, found),
+            _any_shape(dtypes),
+        ),
+    )
+    return found, tuple(array.concat() for array in written)  # (T, B, ...)
+
+
+def _arrays(dtypes):
+    # Phases differ in length, which a graph does not know and eager arrays would refuse.
+    infer_shape = not tf.executing_eagerly()
+    return tuple(tf.TensorArray(dtype, size=1, dynamic_size=True, infer_shape=infer_shape) for dtype in dtypes)
+
+
+def _any_shape(dtypes):
+    return tuple(tf.TensorShape(None) for _ in dtypes)
+
+
+def _loose_shape(tensor):
+    """A loop variable's shape with all axes but the last free: rows are dropped, and a cache may grow."""
+    if tensor.shape.rank in (None, 0):
+        return tensor.shape
+    if tensor.shape.rank == 1:
+        return tf.TensorShape([None])
+    return tf.TensorShape([None] * (tensor.shape.rank - 1) + [tensor.shape[-1]])
+
+
+def in_halves(
+    decode: Callable[..., tuple], results: Sequence[tf.TensorSpec], rows: Sequence[tf.Tensor], hypotheses: int
+) -> tuple[tf.Tensor, ...]:
+    """Decodes two halves of the rows, each in its own loop, which a runtime with two threads runs side by side.
+
+    A second thread for the operations of one loop gains little, as most are too small to be shared. A loop over parts
+    does not help: whatever its `parallel_iterations`, parts that are loops themselves ran one after another. A batch
+    with few rows is decoded as a whole.
+
+    Args:
+        decode: `decode(*rows) -> tuple of tensors`, whose first axis has the rows.
+        results: a tuple of `tf.TensorSpec`, of the tensors that it gives.
+        rows: a tuple of tensors `(B, ...)`.
+        hypotheses: how many of them a row has.
+
+    Returns:
+        What `decode` gives for all rows; where one half is shorter along another axis, it is padded with zeros.
+    """
+    number = tf.shape(rows[0])[0]
+    many = number * hypotheses >= 2 * _HALF
+    half = tf.where(many, number // 2, number)
+    first = decode(*(each[:half] for each in rows))
+    second = tf.cond(
+        many,
+        lambda: tuple(decode(*(each[half:] for each in rows))),
+        lambda: tuple(tf.zeros([size or 0 for size in each.shape], each.dtype) for each in results),
+    )
+    return tuple(_joined(*both) for both in zip(first, second, strict=True))
+
+
+def _joined(one, other):
+    shape = tf.maximum(tf.shape(one), tf.shape(other))[1:]
+    behind = (tf.pad((shape - tf.shape(each)[1:])[:, None], [[1, 0], [1, 0]]) for each in (one, other))
+    return tf.concat([tf.pad(each, extra) for each, extra in zip((one, other), behind, strict=True)], axis=0)

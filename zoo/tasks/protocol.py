@@ -1,0 +1,270 @@
+"""What tasks take and give, whoever does the work: a model in this process, a SavedModel or a server. No TensorFlow."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+Result = TypeVar("Result")
+
+# Results.
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """One text and its translation.
+
+    Attributes:
+        source: the text that was given.
+        text: the translation.
+        score: the natural logarithm of the model's probability of `text`, its end included; at most 0.
+        alternatives: the next best translations of the same text, best first, where more than one was asked for. The
+            length penalty also decides which is best, so an alternative may have the higher score; and two of them may
+            be the same text, spelt by different tokens.
+    """
+
+    source: str
+    text: str
+    score: float
+    alternatives: tuple[Translation, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """A text, and how the model continued it.
+
+    Attributes:
+        prompt: the text that was given.
+        text: what follows it, without a stop string.
+        log_probability: the natural logarithm of the model's probability of the new tokens, whatever the settings.
+        tokens: the number of new tokens; the end token and those of a stop string count.
+    """
+
+    prompt: str
+    text: str
+    log_probability: float
+    tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """How likely a text is.
+
+    Attributes:
+        text: the text; of a translator, the translation.
+        log_probability: the natural logarithm of its probability. A translator scores all its tokens, an end counted. A
+            language model without a start token scores all but the first.
+        tokens: the number of tokens that were scored.
+    """
+
+    text: str
+    log_probability: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """The model is as unsure of each token as among this many equally likely ones; 1 for a text without tokens."""
+        return math.exp(-self.log_probability / max(self.tokens, 1))
+
+
+# Lists of texts.
+
+
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """The texts as a list.
+
+    Raises:
+        ValueError: they are not a list of strings.
+    """
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ValueError(f"`texts` must be a list of strings; for one text, give a list of one. Received: {texts!r}")
+    texts = list(texts)
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"`texts` must hold strings. Received: {text!r} at position {position}")
+    return texts
+
+
+def rows_of_batches(texts: list[str], batch_size: int) -> Iterator[list[int]]:
+    """The places of texts of similar length, which saves padding, a batch at a time.
+
+    Raises:
+        ValueError: a batch size below 1.
+    """
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    for begin in range(0, len(texts), batch_size):
+        yield order[begin : begin + batch_size]
+
+
+def in_batches(texts: list[str], batch_size: int, results_of: Callable[[list[int]], Iterable[Result]]) -> list[Result]:
+    """The results of a function for all texts, in their order; the function gets the places of a batch at a time.
+
+    Raises:
+        ValueError: a batch size below 1.
+    """
+    found: dict[int, Result] = {}
+    for rows in rows_of_batches(texts, batch_size):
+        found.update(zip(rows, results_of(rows), strict=True))
+    return [found[row] for row in range(len(texts))]
+
+
+# Settings.
+
+
+class Setting(NamedTuple):
+    """A number of which each text has one.
+
+    Attributes:
+        dtype: name of the type in which a signature takes it.
+        default: the value unless it is given; None for any.
+        least: the least value.
+        most: the largest value.
+    """
+
+    dtype: str
+    default: Any = None
+    least: float = -math.inf
+    most: float = math.inf
+
+
+SETTINGS = {
+    # A window slides over a text of any length, so this limit is what ends a model that never writes an end.
+    "max_new_tokens": Setting("int32", 256, 0, 65_536),
+    "temperature": Setting("float32", 1.0, 0),
+    "top_k": Setting("int32", 0, 0, 2**31 - 1),
+    "top_p": Setting("float32", 1.0, 0, 1),
+    "repetition_penalty": Setting("float32", 1.0, 1e-6, 1e6),
+    "seed": Setting("int64", None, -(2**62), 2**62),  # so that those of all texts fit
+}
+DEFAULTS = {name: setting.default for name, setting in SETTINGS.items() if setting.default is not None}
+LONGEST_STOP = 64  # bytes
+MOST_STOPS = 16  # a row's text is compared with all of them at each step
+STOP_SEPARATOR = b"\0"
+_SEEDS = 2**31 - 1
+
+
+def check_settings(
+    number: int,
+    max_new_tokens: int | Sequence[int] = DEFAULTS["max_new_tokens"],
+    temperature: float | Sequence[float] = DEFAULTS["temperature"],
+    top_k: int | Sequence[int] = DEFAULTS["top_k"],
+    top_p: float | Sequence[float] = DEFAULTS["top_p"],
+    repetition_penalty: float | Sequence[float] = DEFAULTS["repetition_penalty"],
+    seed: int | Sequence[int] | None = None,
+    stop: str | Sequence[str] = (),
+) -> tuple[dict[str, np.ndarray], list[bytes]]:
+    """The settings of that many texts by their names, one number a text; and the stop strings.
+
+    Raises:
+        ValueError: a number is out of its range or not one a text, or there are too many stop strings, or one is empty
+            or too long.
+    """
+    seeds = random.randrange(_SEEDS) if seed is None else seed
+    given = (max_new_tokens, temperature, top_k, top_p, repetition_penalty, seeds)
+    columns = {
+        name: column(name, value, number, setting)
+        for (name, setting), value in zip(SETTINGS.items(), given, strict=True)
+    }
+    if np.ndim(seeds) == 0:
+        columns["seed"] = columns["seed"] + np.arange(number)
+    return columns, _checked_stop(stop)
+
+
+def column(name: str, value: Any, number: int, setting: Setting) -> np.ndarray:
+    """A number for each text, made from one for all or from a list.
+
+    Raises:
+        ValueError: it is not a number, out of the setting's range, or not one a text.
+    """
+    found = np.asarray(value)
+    whole = setting.dtype.startswith("int")
+    if found.dtype.kind not in ("iu" if whole else "iuf"):
+        raise ValueError(f"`{name}` must be {'a whole number' if whole else 'a number'}. Received: {name}={value!r}")
+    if found.ndim > 1 or (found.ndim and len(found) != number):
+        raise ValueError(f"`{name}` must be one number, or one for each of the {number} texts. Received: {value!r}")
+    if not ((found >= setting.least) & (found <= setting.most)).all():
+        limits = f"from {setting.least} to {setting.most}" if setting.most < math.inf else f"at least {setting.least}"
+        raise ValueError(f"`{name}` must be {limits}. Received: {name}={value!r}")
+    return np.broadcast_to(found, number)
+
+
+def _checked_stop(stop: str | Sequence[str]) -> list[bytes]:
+    if not isinstance(stop, Iterable):
+        raise ValueError(f"`stop` must be a string or several. Received: stop={stop!r}")
+    stop = [stop] if isinstance(stop, str) else list(stop)
+    if len(stop) > MOST_STOPS:
+        raise ValueError(f"`stop` must hold at most {MOST_STOPS} strings. Received: {len(stop)}")
+    for each in stop:
+        if not isinstance(each, str) or not 1 <= len(each.encode("utf-8", "replace")) <= LONGEST_STOP or "\0" in each:
+            raise ValueError(f"`stop` must hold strings of 1 to {LONGEST_STOP} bytes, without NUL. Received: {each!r}")
+    return [each.encode("utf-8", "replace") for each in stop]
+
+
+class Generates(abc.ABC):
+    """Continues texts. A subclass does the work for a batch."""
+
+    @abc.abstractmethod
+    def _generated(self, texts: list[str], columns: dict[str, np.ndarray], stop: bytes) -> Sequence[np.ndarray]:
+        """Text, log-probability and number of tokens of each continuation, `(B,)` each.
+
+        `columns` has all of `SETTINGS`, `(B,)` each; `stop` the stop strings, with NULs between them.
+        """
+
+    def generate(
+        self,
+        texts: Sequence[str],
+        max_new_tokens: int | Sequence[int] = DEFAULTS["max_new_tokens"],
+        temperature: float | Sequence[float] = DEFAULTS["temperature"],
+        top_k: int | Sequence[int] = DEFAULTS["top_k"],
+        top_p: float | Sequence[float] = DEFAULTS["top_p"],
+        repetition_penalty: float | Sequence[float] = DEFAULTS["repetition_penalty"],
+        seed: int | Sequence[int] | None = None,
+        stop: str | Sequence[str] = (),
+        batch_size: int = 32,
+    ) -> list[Generation]:
+        """Continues texts, token by token, until an end token, a stop string or `max_new_tokens`.
+
+        A text may be longer than the model's context. When the context is full, the model reads the last half of it
+        anew and goes on from there; it also reads that much of a longer prompt. See `zoo.decoding.generate`.
+
+        Every number is one for all texts, or a list with one for each. A continuation depends only on its text, its
+        settings and its seed.
+
+        Args:
+            texts: a list of strings, of any length; empty ones too.
+            max_new_tokens: the most tokens that are added, up to 65,536.
+            temperature: the divisor of the logits: below 1 likely tokens become likelier; 0 takes the likeliest.
+            top_k: draw only from this many of the likeliest tokens; 0 for all.
+            top_p: draw only from the likeliest tokens that together have this share of the probability; 1 for all.
+            repetition_penalty: above 1, what has been written before becomes less likely; 1 for none.
+            seed: determines the choices. With one for all, text number i has `seed + i`; None for any.
+            stop: up to 16 strings of at most 64 bytes. A text ends before the first of them.
+            batch_size: how many texts are continued at once; of a server, how many are sent in one request.
+
+        Returns:
+            A `Generation` a text, in the same order.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, a number is out of its range or not one a text, or what was
+                called does not generate.
+            ServingError: a server gave no answer.
+        """
+        texts = check_texts(texts)
+        settings = (max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop)
+        columns, ends = check_settings(len(texts), *settings)
+
+        def generations(rows):
+            of_rows = {name: values[rows] for name, values in columns.items()}
+            found = self._generated([texts[row] for row in rows], of_rows, STOP_SEPARATOR.join(ends))
+            for row, text, log_probability, tokens in zip(rows, *found, strict=True):
+                yield Generation(texts[row], text.decode(), float(log_probability), int(tokens))
+
+        return in_batches(texts, batch_size, generations)

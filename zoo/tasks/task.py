@@ -1,0 +1,136 @@
+"""What all tasks share: from lists of texts to tensors and back to arrays, and a model with tokenizers on disk."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.atomic import replaced_folder
+from zoo.text import PADDING, Tokenizer
+from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
+
+MODEL_FILE = "model.keras"
+
+
+def strings(texts: Sequence[str]) -> tf.Tensor:
+    """Texts as a tensor `(B,)` of UTF-8; what no text may hold, such as half of a surrogate pair, becomes "?"."""
+    return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
+
+
+def as_arrays(
+    function: Callable[..., dict[str, tf.Tensor]], texts: Sequence[str], **more: tf.Tensor
+) -> dict[str, np.ndarray]:
+    """The results of a function of texts `(B,)`, and of its other arguments, as arrays."""
+    return {name: tensor.numpy() for name, tensor in function(text=strings(texts), **more).items()}
+
+
+def unpadded(tokens: np.ndarray) -> list[str]:
+    """The tokens `(T,)` of a row without its padding, whose piece is the empty string."""
+    return [token.decode() for token in tokens if token]
+
+
+def zeroed(maps: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """Weights `(B, layers, H, T, S)` in float32, zero in the rows where ids `(B, T)` are padding."""
+    return tf.where((ids != PADDING)[:, None, None, :, None], tf.cast(maps, tf.float32), 0.0)
+
+
+def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor) -> tf.Tensor:
+    """The texts `(B,)`, once it is known that there is one of each setting for each text.
+
+    Otherwise a plain graph would stretch one number over all texts, while a server that batches refuses the request.
+    """
+    checks = [
+        tf.debugging.assert_equal(tf.size(setting), tf.size(text), f"`{name}` must be one for each text")
+        for name, setting in settings.items()
+    ]
+    with tf.control_dependencies(checks):
+        return tf.identity(text)
+
+
+class SavedTask(tf.Module):
+    """A Keras model with its tokenizers, which is saved as a folder that `zoo.load` reads.
+
+    A subclass has an attribute for each tokenizer and setting, and a constructor that takes the model, the tokenizers,
+    and the settings by their names.
+
+    Args:
+        model: the model.
+
+    Raises:
+        ValueError: Keras does not run on TensorFlow.
+    """
+
+    CONFIG_FILE: ClassVar[str]
+    TOKENIZERS: ClassVar[tuple[str, ...]]
+    SETTINGS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, model: Any):
+        super().__init__()
+        check_backend(type(self).__name__)
+        self.model = model
+
+    @property
+    def tokenizers(self) -> list[Tokenizer]:
+        """What an export must hold beside the model's weights."""
+        return [getattr(self, name) for name in self.TOKENIZERS]
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Writes the model and its tokenizers as a folder, which `zoo.load` reads.
+
+        The folder is first written under another name and then renamed; a folder that `save` wrote before is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            FileExistsError: `path` exists and is not a folder of such a task.
+        """
+        path = pathlib.Path(path)
+        with replaced_folder(path, marker=self.CONFIG_FILE) as folder:
+            self.model.save(folder / MODEL_FILE)
+            config = {name: tokenizer_to_config(getattr(self, name)) for name in self.TOKENIZERS}
+            config |= {name: getattr(self, name) for name in self.SETTINGS}
+            text = json.dumps(config, ensure_ascii=False, indent=1)
+            (folder / self.CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> Self:
+        """Reads what `save` has written.
+
+        Raises:
+            FileNotFoundError: `path` is not such a folder, or a file of it is missing.
+            ValueError: Keras does not run on TensorFlow.
+        """
+        import keras
+
+        import zoo.models  # noqa: F401  registers the families, so that Keras finds the class that a saved model names
+
+        check_backend(cls.__name__)
+        path = pathlib.Path(path)
+        for file in (cls.CONFIG_FILE, MODEL_FILE):
+            if not (path / file).is_file():
+                raise FileNotFoundError(f"{path} is not a saved {cls.__name__}: it has no {file}.")
+        config: dict[str, Any] = json.loads((path / cls.CONFIG_FILE).read_text(encoding="utf-8"))
+        model = keras.models.load_model(path / MODEL_FILE, compile=False)
+        return cls(model, *(tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS), **config)
+
+
+def check_backend(what: str) -> None:
+    """Refuses a Keras that does not run on TensorFlow.
+
+    Raises:
+        ValueError: it does not.
+    """
+    import keras  # here, since what was exported is called without Keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"{what} decodes and tokenizes with TensorFlow. Set KERAS_BACKEND=tensorflow before Keras is imported. "
+            f"Received: a Keras that runs on {keras.backend.backend()}"
+        )

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from zoo.models import RNNSeq2Seq
+from zoo.testing import FamilyTests
 
 ATTENTIONS = ("additive", "dot", "scaled", "general", "concat", None)
 KINDS = list(itertools.product(ATTENTIONS, ("gru", "lstm"), (False,)))
@@ -13,6 +14,7 @@ KINDS += [("additive", "gru", True), ("general", "lstm", True)]  # the decoder c
 
 # Vocabularies, widths and lengths that differ from each other; rows of all lengths, one without any token.
 SIZES = dict(source_vocabulary_size=11, target_vocabulary_size=9, units=6, embedding_dim=5, readout_units=4)
+TIED = {**SIZES, "target_vocabulary_size": 11, "readout_units": 5}
 SOURCE = np.array([[4, 5, 6, 7, 3], [8, 3, 0, 0, 0], [0, 0, 0, 0, 0], [10, 9, 3, 0, 0]], "int32")
 TARGET = np.array([[2, 4, 5], [2, 6, 7], [2, 4, 4], [2, 8, 0]], "int32")
 BATCH = {"source": SOURCE, "target": TARGET}
@@ -24,20 +26,27 @@ def identify(kind):
 
 @pytest.fixture(scope="module", params=KINDS, ids=identify)
 def model(request, randomize):
-    """Of each kind one, with random weights. Tests leave it as it is."""
+    """One model of every kind, with random weights. Tests leave it as it is."""
     attention, cell, conditional = request.param
     return randomize(RNNSeq2Seq(attention=attention, cell=cell, conditional=conditional, **SIZES))
 
 
-def step_through(model, source, target):
-    """The logits of single steps, side by side, and their attention weights."""
-    memory, cache = model.begin(source)
-    logits, weights = [], []
-    for i in range(target.shape[1]):
-        one, cache, attention = model.step(target[:, i : i + 1], i, memory, cache)
-        logits.append(one)
-        weights.append(attention)
-    return np.concatenate(logits, 1), weights
+# The cells and attentions have tests of their own; these kinds have every part of the family once.
+FAMILIES = {
+    "additive": {},
+    "LSTM, conditional": {"attention": "general", "cell": "lstm", "conditional": True},
+    "no attention, tied": {"attention": None, "tied_embeddings": "all", **TIED},
+    "halves, tied": {"attention": "dot", "tied_embeddings": "target", **TIED},
+}
+
+
+class TestFamily(FamilyTests):
+    test_an_export_says_the_same = None  # in tests/serving
+    test_it_learns = None  # `test_fit_learns_from_batches_of_two_shapes` says more
+
+    @pytest.fixture(scope="class", autouse=True, params=FAMILIES)
+    def under_test(self, request, randomize):
+        request.cls.model = randomize(RNNSeq2Seq(**{**SIZES, **FAMILIES[request.param]}))
 
 
 # What it computes.
@@ -143,58 +152,6 @@ def test_widths_not_given_follow_from_the_units():
     assert RNNSeq2Seq(10, 12, units=1).readout.units == 1
 
 
-# What depends on what.
-
-
-def test_a_token_changes_what_follows_it_and_nothing_before(model):
-    before = np.array(model(BATCH))
-    target = TARGET.copy()
-    target[:, 1] = 3
-    after = np.array(model({"source": SOURCE, "target": target}))
-    np.testing.assert_array_equal(after[:, 0], before[:, 0])
-    assert (np.abs(after - before)[:, 1:].max(-1) > 1e-4).all()
-
-
-def test_padding_and_neighbours_change_nothing(model):
-    batched = model({"source": np.pad(SOURCE, [(0, 0), (0, 2)]), "target": TARGET})
-    for i, source in enumerate(SOURCE):
-        source = source[source != 0] if source.any() else source  # Keras' loop takes no source of no length
-        alone = model({"source": source[None], "target": TARGET[i : i + 1]})
-        np.testing.assert_allclose(batched[i], alone[0], atol=1e-5)
-
-
-def test_each_source_token_matters(model):
-    before = model(BATCH)
-    for position in range(5):
-        source = SOURCE.copy()
-        source[0, position] = 9
-        after = model({"source": source, "target": TARGET})
-        assert np.abs(after[0] - before[0]).max() > 1e-4
-        np.testing.assert_array_equal(after[1:], before[1:])
-
-
-def test_stepping_is_the_one_shot_pass(model):
-    logits, weights = step_through(model, SOURCE, TARGET)
-    np.testing.assert_allclose(logits, model(BATCH), atol=1e-5)
-    for attention in weights:
-        if model.attention is None:
-            assert attention is None
-        else:
-            np.testing.assert_array_equal(np.array(attention)[:, 0] > 0, SOURCE != 0)
-            np.testing.assert_allclose(np.sum(attention, -1)[:, 0], [1, 1, 0, 1], rtol=1e-6)
-
-
-def test_hypotheses_step_side_by_side(model):
-    memory, cache = model.begin(SOURCE)
-    tokens = np.array([[2, 4, 5], [2, 6, 7], [2, 8, 8], [3, 4, 5]])  # B = 4, K = 3
-    first, cache, _ = model.step(tokens, 0, memory, tuple(np.repeat(state, 3, axis=1) for state in cache))
-    second, _, _ = model.step(tokens[:, ::-1], 1, memory, cache)
-    assert second.shape == (4, 3, 9)
-    for k in range(3):
-        alone, _ = step_through(model, SOURCE, np.stack([tokens[:, k], tokens[:, 2 - k]], 1))
-        np.testing.assert_allclose(np.stack([first[:, k], second[:, k]], 1), alone, atol=1e-5)
-
-
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_without_attention_only_the_two_last_states_reach_the_decoder(cell, randomize):
     model = randomize(RNNSeq2Seq(attention=None, cell=cell, **SIZES))
@@ -207,32 +164,12 @@ def test_without_attention_only_the_two_last_states_reach_the_decoder(cell, rand
     np.testing.assert_array_equal(memory["context"], np.concatenate([forward, backward], -1))
 
 
-def test_runs_in_a_graph_of_unknown_sizes(model):
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
-    def call(source, target):
-        return model({"source": source, "target": target})
-
-    np.testing.assert_allclose(call(SOURCE, TARGET), model(BATCH), atol=1e-6)
-    np.testing.assert_allclose(call(SOURCE[1:, :3], TARGET[1:, :1]), model(BATCH)[1:, :1], atol=1e-5)
-    assert call(SOURCE[:0], TARGET[:0]).shape == (0, 3, 9)
-
-
 def test_takes_source_and_target_in_a_list_too():
     model = RNNSeq2Seq(**SIZES)
     np.testing.assert_array_equal(model([SOURCE, TARGET]), model(BATCH))
 
 
 # Training.
-
-
-def test_gradients_reach_every_weight(model):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model(BATCH) ** 2)
-    for weight, gradient in zip(model.weights, tape.gradient(loss, model.trainable_weights), strict=True):
-        assert gradient is not None, weight.path
-        gradient = np.array(tf.convert_to_tensor(gradient))
-        assert np.isfinite(gradient).all(), weight.path
-        assert np.abs(gradient).max() > 1e-4, weight.path
 
 
 def test_no_gradient_reaches_the_embedding_of_padding(model):
@@ -296,7 +233,6 @@ def copying_batches():
     ],
 )
 def test_fit_learns_from_batches_of_two_shapes(attention, cell, jit_compile):
-    keras.utils.set_random_seed(0)
     model = RNNSeq2Seq(8, 8, attention=attention, cell=cell, units=16, dropout=0.1)
     model.compile(
         keras.optimizers.Adam(0.03),
@@ -311,7 +247,6 @@ def test_dropout_falls_in_training_only():
     model = RNNSeq2Seq(attention="general", dropout=0.5, **SIZES)
     assert model.readout.dropout == 0.5
     np.testing.assert_array_equal(model(BATCH), model(BATCH, training=False))
-    np.testing.assert_allclose(step_through(model, SOURCE, TARGET)[0], model(BATCH), atol=1e-6)
     assert np.abs(model(BATCH, training=True) - model(BATCH)).max() > 0
 
 
@@ -339,8 +274,6 @@ def test_the_readout_has_a_rate_of_its_own():
 
 # Tied embeddings.
 
-TIED = {**SIZES, "target_vocabulary_size": 11, "readout_units": 5}
-
 
 @pytest.fixture(scope="module", params=[("target", "additive"), ("all", "general"), ("all", None)], ids=identify)
 def tied(request, randomize):
@@ -363,42 +296,7 @@ def test_a_tied_embedding_is_the_output_layer_without_a_bias(tied, randomize):
     assert loose.count_params() - tied.count_params() == saved
 
 
-def test_tied_it_steps_and_is_kept(tied, tmp_path):
-    np.testing.assert_allclose(step_through(tied, SOURCE, TARGET)[0], tied(BATCH), atol=1e-6)
-    tied.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert loaded.get_config() == tied.get_config()
-    np.testing.assert_array_equal(loaded(BATCH), tied(BATCH))
-
-
-def test_the_last_product_taken_off(model, tied):
-    for each in (model, tied):
-        weights, bias = each.output_weights()
-        hidden = each.without_logits()(BATCH)
-        logits = np.einsum("btd,vd->btv", hidden, weights) + (0 if bias is None else np.array(bias))
-        np.testing.assert_allclose(logits, each(BATCH), atol=1e-5)
-
-
 # Keeping and precision.
-
-
-def test_configuration_makes_the_model_again(model):
-    config = model.get_config()
-    for name, value in {**SIZES, "attention": model.attention, "cell": model.cell, "dropout": 0.0}.items():
-        assert config[name] == getattr(model, name) == value
-    again = RNNSeq2Seq.from_config(config)
-    assert again.get_config() == config == model.get_config()
-    again.set_weights(model.get_weights())
-    np.testing.assert_array_equal(again(BATCH), model(BATCH))
-
-
-def test_saved_and_loaded_it_gives_the_same(model, tmp_path):
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert type(loaded) is RNNSeq2Seq
-    assert loaded.get_config() == model.get_config()
-    np.testing.assert_array_equal(loaded(BATCH), model(BATCH))
-    np.testing.assert_array_equal(step_through(loaded, SOURCE, TARGET)[0], step_through(model, SOURCE, TARGET)[0])
 
 
 def test_name_and_trainability_are_kept():
@@ -406,25 +304,6 @@ def test_name_and_trainability_are_kept():
     again = RNNSeq2Seq.from_config(model.get_config())
     assert again.name == "dates"
     assert again.trainable_weights == []
-
-
-@pytest.mark.parametrize(("policy", "precision"), [("mixed_bfloat16", 2**-8), ("mixed_float16", 2**-11)])
-def test_lower_precision(model, policy, precision, tmp_path):
-    arguments = {**model.get_config(), "dtype": policy}
-    low = RNNSeq2Seq(**arguments)
-    low.set_weights(model.get_weights())
-    logits = low(BATCH)
-    assert logits.dtype == "float32"
-    scale = np.abs(model(BATCH)).max()
-    np.testing.assert_allclose(logits, model(BATCH), rtol=0, atol=16 * precision * scale)
-    # Stepped, it computes in the same precision, and a loaded one too.
-    np.testing.assert_allclose(step_through(low, SOURCE, TARGET)[0], logits, rtol=0, atol=4 * precision * scale)
-    _, cache = low.begin(SOURCE)
-    assert {state.dtype.name for state in cache} == {low.compute_dtype} == {policy.removeprefix("mixed_")}
-    low.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert loaded.dtype_policy.name == loaded.encoder.dtype_policy.name == policy
-    np.testing.assert_array_equal(loaded(BATCH), logits)
 
 
 def test_follows_the_global_policy():

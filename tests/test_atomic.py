@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -131,14 +132,15 @@ class TestTemporaryFolder:
         assert not folder.exists()
 
     def test_one_that_is_removed_before_it_is_locked_is_made_again(self, tmp_path, monkeypatch):
-        chmod, made = pathlib.Path.chmod, []
+        mkdtemp, made = tempfile.mkdtemp, []
 
-        def removed_meanwhile(folder, mode):
-            chmod(folder, mode)
-            made.append(folder)
+        def removed_meanwhile(**arguments):
+            made.append(mkdtemp(**arguments))
             if len(made) == 1:
-                remove_abandoned(folder)
+                remove_abandoned(pathlib.Path(made[0]))
+            return made[-1]
 
-        monkeypatch.setattr(pathlib.Path, "chmod", removed_meanwhile)
+        monkeypatch.setattr(tempfile, "mkdtemp", removed_meanwhile)
         with temporary_folder(tmp_path, ".tmp-") as folder:
-            assert made[1:] == [folder] == list(tmp_path.iterdir())
+            assert made[1:] == [str(folder)]
+            assert [*tmp_path.iterdir()] == [folder]

@@ -88,12 +88,12 @@ def temporary_folder(parent: pathlib.Path, prefix: str) -> Iterator[pathlib.Path
     parent.mkdir(parents=True, exist_ok=True)
     while True:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        folder.chmod(0o755)  # mkdtemp lets the owner alone in; a server may run as someone else
         lock = _lock(folder, wait=True)
         if folder.exists():  # nobody has taken it for an abandoned one before it was locked
             break
         _unlock(lock)
     try:
+        folder.chmod(0o755)  # mkdtemp lets the owner alone in; a server may run as someone else
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -418,19 +418,6 @@ def test_without_the_rest_of_a_configuration_the_defaults_hold():
     assert TransformerEncoderLayer.from_config(dict(SIZES)).rotary_embedding is None
 
 
-def test_learns_in_a_model_with_padding():
-    ids = keras.Input((None,), dtype="int32")
-    embedded = keras.layers.Embedding(9, 8, mask_zero=True)(ids)
-    hidden = TransformerEncoderLayer(2, 16, dropout=0.1, rotary_embedding=RotaryEmbedding())(embedded)
-    model = keras.Model(ids, keras.layers.Dense(9)(hidden))
-    model.compile(keras.optimizers.Adam(0.03), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    tokens = np.array([[1, 2, 3, 4, 5, 0, 0], [6, 7, 8, 0, 0, 0, 0]])
-    targets = np.where(tokens > 0, np.roll(tokens, 1, axis=1), 0)
-    targets[:, 0] = tokens[:, 0]  # the token before each
-    losses = model.fit(tokens, targets, epochs=20, verbose=0).history["loss"]
-    assert losses[-1] < losses[0] / 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

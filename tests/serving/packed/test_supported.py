@@ -117,7 +117,9 @@ def cases(*classes):
     """Each option of classes, as `(class, {name: value})`, and all those of training together."""
     for kind in classes:
         for name, values in OPTIONS[kind].items():
-            yield from (pytest.param(kind, {name: value}, id=f"{kind.__name__} {name} {value}") for value in values)
+            for value in values:
+                shown = getattr(value, "__name__", value)  # a function's address differs from process to process
+                yield pytest.param(kind, {name: value}, id=f"{kind.__name__} {name} {shown}")
         if training := {name: TRAINING[name] for name in arguments(kind) if name in TRAINING}:
             yield pytest.param(kind, training, id=f"{kind.__name__} training")
 

@@ -130,6 +130,7 @@ def test_a_score_begins_with_the_second_token(loaded):
     assert (score.tokens, empty.tokens, empty.log_probability) == (ids.shape[1] - 1, 0, 0)
 
 
+@pytest.mark.long
 def test_saved_and_exported_it_is_the_same(loaded, tmp_path):
     texts = ["To be", "", "中"]
     settings = {"max_new_tokens": 6, "seed": 3}

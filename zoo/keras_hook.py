@@ -11,7 +11,7 @@ import sys
 
 def install() -> None:
     """Registers the classes now, if Keras is there, and otherwise once it has been imported."""
-    if "keras" in sys.modules:
+    if sys.modules.get("keras") is not None:  # None forbids its import
         importlib.import_module("zoo.models")
     else:
         sys.meta_path.insert(0, _Finder())

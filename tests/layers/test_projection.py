@@ -73,6 +73,7 @@ def test_same_initial_weights():
             np.testing.assert_array_equal(weight, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 @pytest.mark.parametrize("case", CASES[:4], ids=lambda case: case[3])
 def test_quantised_as_einsum_is(case, mode):

@@ -490,6 +490,7 @@ def test_padding_of_either_side_changes_nothing_in_a_model(randomize):
     np.testing.assert_array_equal(before._keras_mask, TARGET > 0)
 
 
+@pytest.mark.long
 def test_a_compiled_model_learns():
     model = seq2seq()
     model.compile(keras.optimizers.Adam(0.03), keras.losses.SparseCategoricalCrossentropy(from_logits=True))

@@ -68,6 +68,7 @@ def test_a_saved_model_of_another_kind(tmp_path, given, gives):
         ServableTranslator(tmp_path)
 
 
+@pytest.mark.long
 def test_a_transformer_decodes_with_its_beam_and_shows_its_heads(servable_transformer, transformer):
     servable = servable_transformer
     assert transformer.beam_size == 3

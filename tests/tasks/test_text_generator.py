@@ -393,6 +393,7 @@ def test_an_export_shows_the_attention_that_the_generator_shows(of_pieces, expor
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_export_runs_with_tensorflow_alone(of_pieces, exported, tmp_path):
     moved = shutil.copytree(exported, tmp_path / "7")

@@ -84,6 +84,7 @@ def with_lengths(translator, **lengths):
     return Translator(translator.model, translator.source_tokenizer, translator.target_tokenizer, **lengths)
 
 
+@pytest.mark.long
 class TestTransformerTask(TaskTests):
     def make_task(self):
         return again(build(), beam_size=3, length_penalty=1.0)

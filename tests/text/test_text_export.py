@@ -90,6 +90,7 @@ def expected(batch):
     return outputs
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_moved_and_loaded_by_tensorflow_alone(tmp_path):
     servable = Servable()

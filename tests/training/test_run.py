@@ -68,6 +68,7 @@ class TestFolders:
         assert (version / "recipe.json").read_bytes() == (run / "recipe.json").read_bytes()
         metrics = json.loads((version / "metrics.json").read_text(encoding="utf-8"))
         start_up = metrics.pop("start_up")
+        assert metrics.pop("unpacked") == "RNNSeq2Seq has no packed form"
         assert metrics == json.loads((run / "metrics.json").read_text(encoding="utf-8"))
         size, load, first, later, cores = start_up.values()
         assert size > (version / "saved_model.pb").stat().st_size
@@ -121,6 +122,7 @@ class TestFolders:
 
 
 class TestLoadingARun:
+    @pytest.mark.long
     def test_can_be_exported_once_more(self, trained, tmp_path):
         run = Run.load(trained / "runs" / "backwards")
         assert run.name == "backwards"

@@ -29,9 +29,9 @@ _RECIPES = dict.fromkeys(translator_tables.MODELS, TranslatorRecipe) | dict.from
 )
 
 
-# The kinds of tables of all recipes; of corpora those of translators and of language models apart.
+# The kinds of tables of all recipes, without corpora: a translator's are no use to a language model.
 _KINDS: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {
-    **TranslatorRecipe.kinds,
+    **{path: kinds for path, kinds in TranslatorRecipe.kinds.items() if path != ("corpus",)},
     **{path: kinds for path, kinds in GeneratorRecipe.kinds.items() if path == ("tokenizer",)},
     ("model",): ("family", {**translator_tables.MODELS, **generator_tables.MODELS}),
 }
@@ -141,7 +141,7 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
     path, table = _place(fault["loc"], recipe)
     key = ".".join(path)
     if fault["type"] == "extra_forbidden":
-        if hint := _of_another_kind(path, table):
+        if hint := _of_another_kind(path, table, recipe):
             return f"{key!r} {hint}"
         known = [] if table is None else list(table.model_fields)
         return f"unknown key {key!r}{_nearest(path[-1], known)}; valid here: {', '.join(known)}"
@@ -160,9 +160,9 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
     return f"{key!r}: {message[0].lower()}{message[1:]} (received {fault['input']!r})"
 
 
-def _of_another_kind(path: list[str], table: type[pydantic.BaseModel] | None) -> str:
+def _of_another_kind(path: list[str], table: type[pydantic.BaseModel] | None, recipe: type[Recipe]) -> str:
     """Which kinds of a table have the last key of a path, if its own kind does not; empty if none has."""
-    kinds = _KINDS.get(tuple(path[:-1]))
+    kinds = (_KINDS | {("corpus",): recipe.kinds["corpus",]}).get(tuple(path[:-1]))
     if kinds is None or table is None:
         return ""
     name, tables = kinds

@@ -140,6 +140,7 @@ class TestEvaluate:
 
 
 class TestExport:
+    @pytest.mark.long
     def test_a_run_once_more_here_or_elsewhere(self, trained, tmp_path, monkeypatch):
         assert succeeds("export", "runs/backwards", "--to", tmp_path / "again") == f"{tmp_path / 'again' / '1'}\n"
         assert succeeds("translate", tmp_path / "again", "fade7") == "7EDAF\n"
@@ -168,38 +169,6 @@ def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recip
     assert "110 validation pairs" in (tmp_path / "models" / "backwards" / "1" / "README.md").read_text(encoding="utf-8")
     told = refuses("attend", tmp_path / "models" / "backwards", "fade7", "--out", tmp_path / "page.html")
     assert told.endswith("backwards/1 has no signature 'attention': its model attends to nothing.")
-
-
-def test_a_finished_training_stays_until_a_new_one_is_done(trained, tmp_path, monkeypatch):
-    """Stopped in its last moment, when all is trained and nothing scored; the same command then ends it."""
-    folder = tmp_path / "run"
-    shutil.copytree(trained / "runs" / "backwards", folder)
-    finished = ("recipe.json", "metrics.json", "translator/translator.json", "translator/model.keras")
-    before = [(folder / name).read_bytes() for name in finished]
-    changes = ("model.units=4", "training.epochs=1", "training.batch_size=512")
-    sets = [argument for change in changes for argument in ("--set", change)]
-    arguments = ("train", "backwards.toml", *sets, "--out", folder, "--models", tmp_path / "models")
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("zoo_training.translation.score", interrupt)
-        told = run(*arguments).stderr.splitlines()
-    assert told[0] == (
-        f"{folder} holds a finished training; a new one begins, and takes the place of its model and scores when it is"
-        " done (--out names another folder)"
-    )
-    assert [line[:9] for line in told if line.startswith("epoch")] == ["epoch 1/1"]
-    assert [(folder / name).read_bytes() for name in finished] == before
-
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    assert "going on after epoch 1 of 1" in result.stderr
-    assert "holds a finished training" not in result.stderr
-    assert json.loads((folder / "recipe.json").read_text())["model"]["units"] == 4
-    assert zoo.load(folder).model.units == 4
-    assert json.loads((folder / "metrics.json").read_text()) != json.loads(before[1])
 
 
 @pytest.mark.long

@@ -75,6 +75,7 @@ class TestHeads:
             (("--layers", "last", "--heads", "mean"), ["layer 2, mean of 2 heads"]),
         ],
     )
+    @pytest.mark.long
     def test_chosen_maps(self, transformer, tmp_path, options, titles):
         path = tmp_path / "page.html"
         assert succeeds("attend", transformer, "cab1", *options, "--out", path) == f"{path}\n"
@@ -82,6 +83,7 @@ class TestHeads:
         assert re.findall(r">(layer [^<]+)<", page) == titles
         assert ("Self-attention of the encoder" in page) == ("--encoder" in options)
 
+    @pytest.mark.long
     def test_of_several_texts_and_without_options_the_one_map(self, transformer, tmp_path):
         page, plain = tmp_path / "page.html", tmp_path / "plain.html"
         succeeds("attend", transformer, "cab1", "b", "--layers", "all", "--heads", "all", "--encoder", "--out", page)

@@ -44,6 +44,7 @@ class TestGenerate:
             ]
             assert succeeds("generate", saved, "a", *options) == f"a{expected}\n"
 
+    @pytest.mark.long
     def test_without_a_prompt_it_begins_at_the_start(self, saved):
         expected = zoo.load(saved)([""], seed=1)[0]
         assert succeeds("generate", saved, "--seed", 1) == f"{expected}\n"

@@ -217,7 +217,7 @@ class TestTrouble:
         smaller = digests(TRAIN, CHECK, "tokenizer.source.maximum_size=6")
         assert {name for name, digest in smaller.items() if digest != alone[name]} == {"vocabulary"}
 
-    def test_a_training_that_diverges_says_so_and_takes_no_older_weights(self, tmp_path, weight):
+    def test_a_training_that_diverges_says_so_and_takes_no_older_weights(self, tmp_path):
         """Its loss is finite, but as high as after a learning rate of a million."""
         (tmp_path / "best.weights.h5").write_bytes(b"an earlier run's")
 

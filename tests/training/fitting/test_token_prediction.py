@@ -168,6 +168,7 @@ class TestMetrics:
         history = compiled(model, 0.3, learning_rate=1e-12).fit(dataset(data), verbose=0, shuffle=False).history
         assert history["loss"] == [pytest.approx(wanted, rel=1e-5)]
 
+    @pytest.mark.long
     def test_every_epoch_begins_anew(self):
         prediction = compiled(transformer(), learning_rate=1e-12)
         first, second = prediction.fit(
@@ -177,6 +178,7 @@ class TestMetrics:
         other = prediction.evaluate(dataset(batches([(3, 4)], seed=1)), verbose=0)[0]
         assert other != pytest.approx(first, rel=1e-3)
 
+    @pytest.mark.long
     def test_a_batch_without_a_token_that_counts(self):
         """It changes neither metrics nor, by itself, weights."""
         prediction = compiled(transformer())

@@ -49,7 +49,7 @@ def write(model, folder: str, longest: int = 512) -> None:
 
 
 def translator(folder: str, requests: int, threads: int) -> ctranslate2.Translator:
-    """What answers so many requests at once, each with so many threads."""
+    """A translator for `requests` requests at once, each with `threads` threads."""
     return ctranslate2.Translator(folder, "cpu", compute_type="float32", inter_threads=requests, intra_threads=threads)
 
 

@@ -46,7 +46,7 @@ def write_checkpoint(folder: str, size: str) -> None:
 
 
 def write_prompts(folder: str, rows: int) -> None:
-    """Prompts of as many tokens for everybody: of pieces that begin with a space, which stay what they are."""
+    """Prompts with the same number of tokens for every contestant: pieces that begin with a space are never merged."""
     import random
 
     import tokenizers

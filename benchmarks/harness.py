@@ -63,7 +63,7 @@ def race(contestants: Sequence[Contestant], rounds: int = 12, steps: int = 5, wa
             runner.wait()
         times: list[list[float]] = [[] for _ in runners]
         for number in range(rounds):
-            # Every other round in reverse, so that nobody always runs after the same neighbour.
+            # Every other round in reverse, so that no contestant always runs after the same one.
             order = list(enumerate(runners))
             for index, runner in order if number % 2 == 0 else reversed(order):
                 times[index].append(statistics.median(runner.turn(steps)))
@@ -84,7 +84,7 @@ class _Runner:
 
     def start(self) -> None:
         self.process.start()
-        self._its_end.close()  # so that its end is told when it ends
+        self._its_end.close()  # so that the other side notices when the process ends
 
     def wait(self) -> None:
         """Until it is set up and warm."""

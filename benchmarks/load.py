@@ -1,7 +1,7 @@
 """Does a batching server give many clients correct answers, in time and without growing?
 
 Clients send one to four texts in a request by gRPC, as fast as they get answers. Each answer is compared with the
-answer that its text gets when it is sent alone. Then the same clients run beside hostile ones: some send garbage, some
+answer that its text gets when it is sent alone. Then the same clients run with hostile ones: some send garbage, some
 disconnect before the answer, and one sends sixteen requests of 32 texts at once. The memory is the server's, at the
 beginning and after each quarter of the time. Clients and server share the cores.
 
@@ -103,7 +103,7 @@ class Load:
 
 
 def run(server, alone, others, clients, seconds) -> Load:
-    """So many clients for so long, and the other ones beside them."""
+    """Runs `clients` clients for `seconds`, together with the other ones."""
     over, load, lock = threading.Event(), Load(), threading.Lock()
 
     def ask(number):

@@ -38,7 +38,7 @@ def attention_step(tokens: int, blockwise: bool | None, jit_compile: bool):
 
     from zoo.layers.functions import AttentionMask, scaled_dot_product_attention
 
-    if blockwise is None:  # always the whole matrix: what would happen if nobody decided by size
+    if blockwise is None:  # always the whole matrix, as without a choice by size
         importlib.import_module("zoo.layers.functions.dot_product_attention").LARGE = float("inf")
     query, key, value, direction = (tf.constant(array) for array in inputs(tokens))
 
@@ -70,7 +70,7 @@ def torch_step(tokens: int):
 
 
 def model_step(tokens: int, jit_compile: bool):
-    """A step of `fit` of a model with one layer of causal self-attention, which decides by itself to use blocks."""
+    """A step of `fit` of a model with one layer of causal self-attention, which chooses blocks automatically."""
     import keras
     import numpy as np
 
@@ -96,7 +96,7 @@ def _measured(pipe, build, arguments):
 
 
 def peak(build, *arguments):
-    """Peak memory in MB in a process of its own, before the first step and after two, and the step's results."""
+    """Peak memory in MB in a separate process, before the first step and after two, and the step's results."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_measured, args=(theirs, build, arguments))

@@ -33,7 +33,7 @@ class Table:
     Attributes:
         caption: a line above it, or nothing.
         columns: the headings.
-        rows: as many cells each.
+        rows: each with one cell for each column.
     """
 
     caption: str
@@ -48,7 +48,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Headline:
-    """What the README says of a benchmark: how many times as long as ours a peer takes."""
+    """The README's figure for a benchmark: a peer's time divided by ours."""
 
     what: str
     peer: str
@@ -56,7 +56,7 @@ class Headline:
 
 
 def ratio(theirs: Timing, ours: Timing) -> float:
-    """How many times as long theirs took as ours, the median over the rounds, whose turns meet the same machine."""
+    """Their time divided by ours: the median over the rounds. The turns of a round share the machine's state."""
     return statistics.median(_ratios(theirs, ours))
 
 
@@ -71,7 +71,7 @@ def _ratios(theirs: Timing, ours: Timing) -> list[float]:
 
 
 def compared(timings: Sequence[Timing], caption: str = "", unit: str = "ms a step") -> Table:
-    """A table of the medians, and of how many times as long as the first each takes, with the range over the rounds."""
+    """A table of the medians, and of each time divided by the first, with the range over the rounds."""
     ours = timings[0]
     rows = [[ours.name, f"{ours.median * 1e3:.1f}", "", ""]]
     rows += [
@@ -85,7 +85,7 @@ def options(documentation: str, rounds: int | None = None) -> argparse.ArgumentP
 
     Args:
         documentation: the script's docstring.
-        rounds: how often each contestant has a turn if nobody says otherwise, where there are turns.
+        rounds: the default number of turns of each contestant, in a benchmark with turns.
     """
     parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
     if rounds is not None:

@@ -68,7 +68,7 @@ def text(ids: list[int]) -> str:
 
 
 def at_once(request, requests: int):
-    """A step that makes so many requests at the same time."""
+    """A step that makes `requests` requests at the same time."""
     if requests == 1:
         return request
     pool = concurrent.futures.ThreadPoolExecutor(requests)
@@ -270,7 +270,7 @@ def main() -> None:
 
 
 def table_row(rows: int, beams: int, what: str, timings: list[Timing]) -> list[str]:
-    """What was raced, our time, and how many times as long each engine takes, with its range."""
+    """The setting, our time, and each engine's time divided by ours, with its range."""
     ours = best(timings, "zoo")
     cells = [f"{rows} {'row' if rows == 1 else 'rows'}, {f'{beams} beams' if beams > 1 else 'greedy'}", what]
     cells.append(f"{ours.median * 1e3:.1f}")

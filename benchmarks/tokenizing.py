@@ -94,7 +94,7 @@ def library_step(config: dict, batches: list[list[str]], decode: bool):
 
 
 def row(name: str, timings: list[Timing], sentences: int) -> list[str]:
-    """A row of the table: sentences a second, and how many times as long as ours the library takes."""
+    """A row of the table: sentences a second, and the library's time divided by ours."""
     ours, theirs = timings
     speeds = [f"{sentences / timing.median:,.0f}" for timing in timings]
     return [name, *speeds, f"{ratio(theirs, ours):.2f}x", spread(theirs, ours)]

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
-    """The same weights and the same dropout whatever ran before: what learns once, learns always.
+    """Sets the seeds: weights and dropout do not depend on the tests that ran before.
 
     Keras draws the seeds of its initialisers and generators from Python's. `keras.utils.set_random_seed` would also
     set TensorFlow's seed, which clears its compiled functions: a test that calls an export would take seconds longer.
@@ -22,7 +22,7 @@ def pytest_runtest_setup():
 
 @pytest.fixture(scope="session")
 def randomize():
-    """A function that gives a layer or model weights of which none is zero, biases included, and returns it."""
+    """A function that gives a layer or model random nonzero weights, biases included, and returns it."""
 
     def randomize(layer, seed=0, scale=0.5):
         random = np.random.default_rng(seed)
@@ -101,7 +101,7 @@ def layer_check(tmp_path):
             return tensors(layer(inputs.pop(next(iter(inputs))), **inputs, **options))
 
         def symbolic_model(layer):
-            # Batch and lengths unknown, as in a model of one's own.
+            # Batch and lengths unknown, as in a user's model.
             def make(array):
                 free = (None,) * (array.ndim - 1 - (array.dtype != bool))
                 return keras.Input((*free, *array.shape[1 + len(free) :]), dtype=str(array.dtype))
@@ -120,7 +120,7 @@ def layer_check(tmp_path):
         assert serialized["registered_name"] == f"zoo>{layer_class.__name__}"
         assert keras.saving.deserialize_keras_object(serialized).get_config() == config
 
-        # The eager call builds what was said, takes masks without a warning and attaches none to what it returns.
+        # The eager call creates the expected weights, takes masks without a warning, and attaches no unexpected ones.
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             results = called(layer)
@@ -165,7 +165,7 @@ def layer_check(tmp_path):
             losses = [float(train_step()) for _ in range(3)]
             assert losses[2] < losses[1] < losses[0]
 
-        # In lower precision the outputs have its type, but for those in float32 by promise, and nearly the same values.
+        # In lower precision the outputs have its type, except those documented as float32, and nearly the same values.
         full = called(layer)
         for policy, tolerance in (("mixed_bfloat16", 2**-4), ("mixed_float16", 2**-7)):  # 16 x their rounding error
             low = layer_class.from_config({**with_policy(config, policy), "name": f"{layer.name}_{policy}"})

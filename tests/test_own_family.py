@@ -66,7 +66,7 @@ class BagOfWords(Family):
 
 @keras.saving.register_keras_serializable(package="tests")
 class Bigrams(keras.Model):
-    """A language model without the zoo's base class: what follows a token, whatever stands before it."""
+    """A language model without the zoo's base class: it predicts from the last token only."""
 
     def __init__(self, size, units=5, name=None):
         tokens = keras.Input((None,), dtype="int32", name="tokens")

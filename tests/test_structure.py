@@ -1,4 +1,4 @@
-"""What imports what: each part of the house knows those below it and no others."""
+"""Imports: each part of the zoo imports only the parts below it."""
 
 import ast
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 FILES = sorted(file for folder in ("zoo", "training") for file in (ROOT / folder).rglob("*.py"))
 
-# What each part may import, beside itself. What is not named here stands on top of zoo/ and may import all of it.
+# What each part may import, apart from itself. What is not named here stands on top of zoo/ and may import all of it.
 BELOW = {
     "zoo.layers": set(),
     "zoo.models": {"zoo.layers"},

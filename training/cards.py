@@ -141,7 +141,7 @@ def _card(
         *([*about, ""] if about else []),
         "## Use",
         "",
-        "Any program that loads SavedModels runs it; no package beside TensorFlow is needed.",
+        "Any program that loads SavedModels runs it; no package other than TensorFlow is needed.",
         "",
         "```python",
         "import tensorflow as tf",

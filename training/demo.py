@@ -3,7 +3,7 @@
     python training/demo.py                     all phases, each with its time
     python training/demo.py saved_models/dates  only the answers of the newest version in a folder
 
-The answers are computed as any program may do it: with TensorFlow alone, and nothing of the zoo.
+The answers are computed with TensorFlow alone, without the zoo, as any program could do it.
 """
 
 import os
@@ -74,7 +74,7 @@ def answer(folder: str) -> None:
 
 
 def import_tensorflow():
-    """TensorFlow without its start-up notes, which go to stderr whatever its log level is."""
+    """TensorFlow without its start-up notes, which go to stderr at every log level."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -120,8 +120,8 @@ def train(
     """Trains what the recipe says, saves it, scores it, and exports it.
 
     A run that was stopped goes on where it was stopped; one that is finished begins anew, and its model, recipe and
-    scores stay until the new model is trained. A scoring that fails costs no more than the scores: the model is saved
-    before and exported after.
+    scores stay until the new model is trained. If scoring fails, only the scores are missing: the model is saved
+    before it and exported after it.
 
     Args:
         name: the model's name.
@@ -129,7 +129,7 @@ def train(
         folder: where the run's files go.
         command: the command that started it, for the card.
         models: the folder of exported models; the new version is `models/name/<version>`.
-        restart: whether to begin anew, whatever the folder holds.
+        restart: whether to start again, even if the folder holds an unfinished run.
 
     Returns:
         The run, and the folder of the exported version.
@@ -211,7 +211,7 @@ def _add_scores(run: Run, folder: pathlib.Path) -> None:
     try:
         scores = score(run.trained, run.recipe, split)
     except Exception as error:
-        # Whatever it is, hours of training are worth more than their scores.
+        # Any error is caught: hours of training must not be lost because their scoring failed.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         say(f"the scoring failed ({reason}); the model is saved, and `zoo evaluate {folder}` scores it again")
         run.metrics["not_scored"] = reason
@@ -229,7 +229,7 @@ def _unfinished(folder: pathlib.Path) -> str | None:
 
 
 def _exported(run: Run, path: pathlib.Path) -> pathlib.Path:
-    """Exports a run; what goes wrong, such as a full disk, is an `OSError` in one line."""
+    """Exports a run; a failure, such as a full disk, becomes an `OSError` of one line."""
     try:
         return run.export(path)
     except (ValueError, tf.errors.OpError) as error:
@@ -247,7 +247,7 @@ def _remove_leftovers(folder: pathlib.Path) -> None:
 
 
 def how_to_go_on(folder: pathlib.Path) -> str:
-    """A line for whoever has stopped a training with Ctrl-C."""
+    """The message after a training was stopped with Ctrl-C: how to continue it."""
     if (folder / CHECKPOINT_FILE).is_file():
         return "stopped; the same command goes on after the last finished epoch"
     if stage := _unfinished(folder):

@@ -33,7 +33,7 @@ def prepare(recipe: TranslatorRecipe) -> Prepared:
 
     Raises:
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
-        RecipeError: the recipe does not fit the pairs, as where all are longer than its lengths.
+        RecipeError: the recipe does not fit the pairs, for example if all are longer than its lengths.
     """
     train, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
     say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
@@ -41,7 +41,7 @@ def prepare(recipe: TranslatorRecipe) -> Prepared:
 
 
 def prepare_pairs(recipe: TranslatorRecipe, train: Pairs, validation: Pairs) -> Prepared:
-    """As `prepare`, with pairs in the place of the recipe's corpus: some to fit, and some to choose the best epoch by.
+    """As `prepare`, with given pairs instead of the recipe's corpus: some to train on, some to choose the best epoch.
 
     Raises:
         RecipeError: the recipe does not fit the pairs.
@@ -139,7 +139,7 @@ def _batches(
 def _samplers(
     recipe: TranslatorRecipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer], kept: np.ndarray
 ) -> tuple[Sampler | None, Sampler | None]:
-    """What draws the ids of sources and targets, where their tokenizer has dropout."""
+    """The samplers of source and target ids; None for a tokenizer without dropout."""
 
     def sampler(texts: list[str], tokenizer: Tokenizer, config: Any, max_length: int) -> Sampler | None:
         dropout = getattr(config, "dropout", 0.0)

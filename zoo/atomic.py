@@ -17,11 +17,11 @@ except ImportError:  # Windows
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:
-    """Writes a file beside its place and renames it into place, so that no one sees half of it.
+    """Writes a temporary file in the same folder and renames it, so that no reader sees half a file.
 
     Args:
         path: where to write; missing folders are made.
-        content: all that the file is to hold.
+        content: the whole content of the file.
 
     Returns:
         The path written.
@@ -38,7 +38,7 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:
 
 
 def remove_partial(path: pathlib.Path) -> None:
-    """Removes what killed calls of `write_whole` left beside a file that nobody writes to now."""
+    """Removes temporary files of killed `write_whole` calls. No process may be writing the file now."""
     for partial in path.parent.glob(f"{path.name}.tmp-*"):
         partial.unlink(missing_ok=True)
 
@@ -48,11 +48,11 @@ def replaced_folder(path: pathlib.Path, marker: str) -> Iterator[pathlib.Path]:
     """A new folder to write to, which takes the place of `path` when the block ends without an error.
 
     Args:
-        path: where the folder shall stand.
-        marker: a file by which a folder is known to be of our making; no other folder is ever replaced.
+        path: the folder's final place.
+        marker: a file that only our folders contain; a folder without it is never replaced.
 
     Yields:
-        A temporary folder beside `path`, removed again after an error.
+        A temporary folder next to `path`, removed after an error.
 
     Raises:
         FileExistsError: `path` exists, is not empty, and has no such file.
@@ -64,7 +64,7 @@ def replaced_folder(path: pathlib.Path, marker: str) -> Iterator[pathlib.Path]:
         if not path.exists():
             os.rename(folder, path)
             return
-        # Two renames, since a folder cannot be renamed onto a full one: the old one is never lost, only aside.
+        # Two renames, since a folder cannot be renamed onto a non-empty one. The old one is moved aside, never lost.
         with temporary_folder(path.parent, f".{path.name}.tmp-") as aside:
             old = aside / path.name
             os.rename(path, old)
@@ -79,8 +79,8 @@ def replaced_folder(path: pathlib.Path, marker: str) -> Iterator[pathlib.Path]:
 def temporary_folder(parent: pathlib.Path, prefix: str) -> Iterator[pathlib.Path]:
     """A folder in `parent` that is removed, with what is left in it, when the block ends.
 
-    A process that is killed leaves it behind, and `remove_abandoned` then removes it: as long as a process lives, it
-    holds a lock on its folder, where the file system has locks.
+    A killed process leaves its folder behind; `remove_abandoned` removes it. A living process holds a lock on its
+    folder, if the file system has locks.
 
     Yields:
         The folder. It may be renamed away.
@@ -89,11 +89,11 @@ def temporary_folder(parent: pathlib.Path, prefix: str) -> Iterator[pathlib.Path
     while True:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         lock = _lock(folder, wait=True)
-        if folder.exists():  # nobody has taken it for an abandoned one before it was locked
+        if folder.exists():  # no other process removed it as abandoned before it was locked
             break
         _unlock(lock)
     try:
-        folder.chmod(0o755)  # mkdtemp lets the owner alone in; a server may run as someone else
+        folder.chmod(0o755)  # mkdtemp gives access to the owner only; a server may run as another user
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -101,7 +101,7 @@ def temporary_folder(parent: pathlib.Path, prefix: str) -> Iterator[pathlib.Path
 
 
 def remove_abandoned(folder: pathlib.Path) -> None:
-    """Removes what a killed process has left of a `temporary_folder`; those of living processes stay."""
+    """Removes the `temporary_folder` of a killed process; folders of living processes stay."""
     lock = _lock(folder, wait=False)
     if lock is not None:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Registers the zoo's classes with Keras as soon as Keras is imported, before or after the zoo.
 
-A `.keras` file names the classes that it needs, and Keras finds those that somebody has imported. `import zoo` cannot
+A `.keras` file names the classes that it needs, and Keras finds only imported classes. `import zoo` cannot
 import them itself: Keras brings seconds of imports, and `zoo --help` must not wait for them.
 """
 
@@ -18,7 +18,7 @@ def install() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets other finders find Keras and the layers, and imports the models, and so the layers, after them."""
+    """Lets the other finders find Keras and the layers. After each of these imports it imports the models."""
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname not in ("keras", "zoo.layers"):

@@ -1,4 +1,4 @@
-"""One door to everything that was saved."""
+"""`zoo.load`: loads everything that the zoo saves or exports."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation:
         which cannot, and has the same calls: `translate`, `score` and `attend`, or `generate` and `score`.
 
     Raises:
-        FileNotFoundError: there is none of these, or a file is missing in it.
+        FileNotFoundError: the folder holds none of these, or one of its files is missing.
         ValueError: a file cannot be read, or does not fit the others; a run holds one of both kinds; or Keras does not
             run on TensorFlow.
     """
     path = pathlib.Path(path)
-    # What does the work is imported once it is known to be needed: an exported model is called without Keras.
+    # Modules are imported only when they are needed: an exported model is called without Keras.
     if (path / f"{TRANSLATOR_FOLDER}.json").is_file():
         from zoo.tasks.translator import Translator
 

@@ -98,7 +98,7 @@ def sequences_of_words():
 
 
 def share_words(words, others, run=5):
-    """Whether there are so many words in a row that both hold."""
+    """Whether both have this many consecutive words in common."""
     runs = {tuple(others[start : start + run]) for start in range(len(others) - run + 1)}
     return any(tuple(words[start : start + run]) in runs for start in range(len(words) - run + 1))
 
@@ -107,7 +107,7 @@ def share_words(words, others, run=5):
 
 
 def embedded(ids, text):
-    """Words as vectors `(B, T, WIDTH)`; the mask of the padding goes with them by itself."""
+    """Words as vectors `(B, T, WIDTH)`; Keras passes the mask of the padding on."""
     initializer = keras.initializers.RandomNormal(stddev=0.3)
     return keras.layers.Embedding(len(text.words), WIDTH, initializer, mask_zero=True)(ids)
 

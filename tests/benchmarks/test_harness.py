@@ -1,4 +1,4 @@
-"""Races of contestants in processes of their own."""
+"""Races of contestants, each in a separate process."""
 
 import os
 import time

@@ -42,7 +42,7 @@ def test_finds_what_a_sort_finds(size, rows, k, first, adds, seed):
 @pytest.mark.parametrize("size", [100, 1000, 1009])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_of_equal_values_the_first_is_the_largest(size, rows):
-    """As for a maximum's place, whatever the way to find it: or a text would depend on the texts beside it."""
+    """Like argmax, on every code path: otherwise a text would depend on its neighbours in the batch."""
     values = np.random.default_rng(0).integers(0, 3, (50, rows, size)).astype("float32")
     _, found, places = top_k(tf.constant(values), 1, first=3)
     expected = values[..., 3:].reshape(50, -1).argmax(-1)
@@ -50,7 +50,7 @@ def test_of_equal_values_the_first_is_the_largest(size, rows):
     np.testing.assert_array_equal(places[:, 0], expected % (size - 3) + 3)
 
 
-def test_what_is_passed_over_takes_nobodys_place():
+def test_ignored_places_displace_no_other_value():
     values = np.arange(2000.0, dtype="float32").reshape(1, 2, 1000)
     values[0, :, :3] = 5000, 4000, 3000
     largest, rows, places = top_k(tf.constant(values), 2, first=3)

@@ -1,4 +1,4 @@
-"""The loop: closed rows are dropped, which nothing shows but the time it takes; and two halves of a batch."""
+"""The loop: dropping closed rows changes only the time, not the results; and two halves of a batch."""
 
 import functools
 
@@ -17,7 +17,7 @@ INTS = tf.TensorSpec([None], tf.int32)
 
 
 def step(position, fixed, open_rows, moving, found):
-    """A row lives as long as it says, and remembers in a growing history what it has been.
+    """A row stays open for `length` steps, and keeps a growing history.
 
     What is written is the row's number, how many rows are stepped with it, and the sum of its history.
     """
@@ -226,7 +226,7 @@ RESULTS = tf.TensorSpec([None, 2, None], tf.int32), tf.TensorSpec([None], tf.flo
 
 
 def decoded(numbers, factors):
-    """As many columns as the largest number; what they are depends on the row alone."""
+    """The result has as many columns as the largest number; its content depends on the row alone."""
     columns = tf.range(tf.maximum(tf.reduce_max(numbers), 0))
     ids = tf.where(columns < numbers[:, None], numbers[:, None], 0)
     return tf.stack([ids, -ids], axis=1), tf.cast(numbers, tf.float32) * factors

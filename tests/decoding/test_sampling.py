@@ -76,7 +76,7 @@ class TestDistribution:
 
     @pytest.mark.parametrize("top_p", [0.5, 0.9999])
     def test_of_many_more_tokens_than_are_sorted_at_first(self, top_p):
-        """Nearly even logits, of which the few likeliest do not do."""
+        """Nearly equal logits, so the tokens that are sorted first are not enough."""
         logits = np.random.default_rng(0).normal(0, 0.1, 2000)
         probabilities = exact(logits, top_p=top_p)
         ids = drawn(logits, rows=20_000, top_p=top_p) - END
@@ -146,7 +146,7 @@ class TestPenalty:
 
 @pytest.mark.parametrize("penalty", [NAN, 0.0, -2.0, 1e-38, 1e38, float("inf")])
 def test_a_penalty_that_is_none_changes_nothing(penalty):
-    """Dividing by it would give infinities: one token and an empty text, whatever the model."""
+    """Dividing by it would give infinities: one token and an empty text, for every model."""
     logits = tf.constant(LOGITS, tf.float32)[None, None]
     found = [
         sample(Table(), logits, [4], [1], settings(1, repetition_penalty=each, seed=[9]), before=[[6, 9]]).ids
@@ -185,7 +185,7 @@ class TestRows:
 
 
 class Table:
-    """A model without a network: the source is the logits `(B, position, V)`; it writes down what it is given."""
+    """A model without a network: the source is the logits `(B, position, V)`; it records its inputs."""
 
     def __init__(self):
         self.given = []
@@ -199,7 +199,7 @@ class Table:
 
 
 def certain(*rows):
-    """Logits of which each row's ids are all but certain."""
+    """Logits with which each row's ids are almost certain."""
     return tf.constant(np.stack([50 * np.eye(9)[list(row)] for row in rows]), tf.float32)
 
 
@@ -314,7 +314,7 @@ class TestOfAModel:
 
 
 def test_in_a_graph_with_static_sizes(gpt):
-    """Whatever is known of the width of what was there before, it grows."""
+    """The history grows, even if its width is known."""
     options, limits = settings(4, repetition_penalty=1.5), tf.fill([4], 5)
     expected = sample(gpt, PROMPTS, tf.fill([4], 4), limits, options).ids
 

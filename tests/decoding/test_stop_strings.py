@@ -1,4 +1,4 @@
-"""Stop strings: found wherever they begin, and whatever the tokens are."""
+"""Stop strings: found at any place, for any tokens."""
 
 import pytest
 import tensorflow as tf

@@ -1,6 +1,6 @@
-"""Every layer of the zoo on whatever backend Keras runs: `make test` on TensorFlow, `make test-torch` on PyTorch.
+"""Every layer of the zoo on the backend that Keras runs on: `make test` on TensorFlow, `make test-torch` on PyTorch.
 
-What is here imports Keras alone, but to take gradients, for which Keras has no words of its own.
+The file imports only Keras, except for gradients, for which Keras has no function.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What MultiHeadAttention does; beside Keras' layer it stands in test_multi_head_attention_dropin.py."""
+"""MultiHeadAttention; test_multi_head_attention_dropin.py compares it with Keras' layer."""
 
 import re
 

@@ -193,7 +193,7 @@ def test_same_regularisation(arrays, shapes):
 
 
 def models(layers, query=(None, 5), value=(None, 6), head=2):
-    """A model of one's own with each of the layers, after and before others."""
+    """A user's model with each of the layers, after and before others."""
     for layer in layers:
         inputs = keras.Input(query), keras.Input(value)
         hidden = layer(keras.layers.Dense(5, name="before")(inputs[0]), inputs[1])

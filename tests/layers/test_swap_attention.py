@@ -97,7 +97,7 @@ class Biased(keras.layers.MultiHeadAttention):
 
 
 class Holding(keras.layers.Layer):
-    """A layer of one's own that holds attention."""
+    """A custom layer that contains attention."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

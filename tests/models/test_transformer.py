@@ -197,7 +197,7 @@ def test_refuses(arguments, message):
 
 
 def test_attention_maps_are_what_the_layers_return(model):
-    """Each layer called by itself, with what the one before has given."""
+    """Each layer called alone, with the output of the layer before."""
     maps, source_maps = model.attention_maps(SOURCE, TARGET)
     sizes = (model.decoder_layers, model.num_heads, TARGET.shape[1], SOURCE.shape[1])
     assert tuple(maps.shape) == (len(SOURCE), *sizes)

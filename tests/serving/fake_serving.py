@@ -1,6 +1,6 @@
 """Servers on loopback that answer as TensorFlow Serving does, by REST and by gRPC.
 
-They hold what the real one is documented, or by its source known, to do: paths, both forms of JSON, the types that it
+They behave as the real server's documentation or source says: paths, both forms of JSON, the types that it
 takes, binary values, errors and their codes.
 """
 

@@ -1,7 +1,7 @@
 """A stand-in for TensorFlow Serving, to try exports on where there is no server.
 
 It loads a version as the server does, into a session by the tag `serve` with XLA disabled, sends itself the requests of
-the warm-up file, and answers by REST and gRPC; concurrent requests are joined into batches. It is a process of its own,
+the warm-up file, and answers by REST and gRPC; concurrent requests are joined into batches. It is a separate process,
 in which neither Keras nor this project can be imported.
 
     python model_server.py VERSION_FOLDER [THREADS]      prints its addresses, and serves until stdin ends

@@ -61,7 +61,7 @@ class Client:
 
 @contextlib.contextmanager
 def stand_in(version):
-    """The stand-in, in a process of its own."""
+    """The stand-in, in a separate process."""
     program = pathlib.Path(__file__).with_name("model_server.py")
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     with subprocess.Popen([sys.executable, "-I", str(program), str(version)], text=True, **pipes) as process:

@@ -750,7 +750,7 @@ class TestRun:
 
 
 def flips(content, number, seed=0):
-    """The content with one byte changed, so many times."""
+    """`number` copies of the content, each with one byte changed."""
     random = np.random.default_rng(seed)
     for at in random.integers(len(content), size=number):
         yield content[:at] + bytes([content[at] ^ random.integers(1, 256)]) + content[at + 1 :]

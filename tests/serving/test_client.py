@@ -61,7 +61,7 @@ def rest_fake():
 
 @pytest.fixture(params=["rest", "grpc"])
 def nobody(request):
-    """Protocol and address of a port where nobody listens."""
+    """Protocol and address of a port without a server."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -277,7 +277,7 @@ class TestTexts:
         short = client("tiny").translate(texts, batch_size=3, max_target_length=[2, 2, 99, 1])
         assert [each.text for each in short] == [own[0][:2], "", own[2], own[3][:1]]
         assert [each.text for each in client("tiny").translate(texts, length_penalty=2)] == own, "its beam is of one"
-        # Which values arrive, the model in the place of another tells.
+        # A fake model shows which values arrive.
         found = client().translate(["abc", "de"], max_target_length=1)
         assert [(each.text, each.score) for each in found] == [("A", -1.0), ("D", -1.0)]
         found = client().translate(["abc", "de"], length_penalty=[0.5, 0])

@@ -133,7 +133,7 @@ class TestCompose:
 
     @pytest.mark.skipif(not shutil.which("bash"), reason="the image has a bash")
     def test_it_is_healthy_while_the_port_of_grpc_is_open(self, listener):
-        """However busy the server is: nobody accepts the connection here. And whatever its models are called."""
+        """Also if the server is busy (here nothing accepts the connection), and for any names of models."""
         command, port = compose()["healthcheck"]["test"], listener.getsockname()[1]
         assert command[0] == "CMD"
         assert flags(compose()["command"])["port"] in command[-1]
@@ -195,7 +195,7 @@ class TestKubernetes:
 class TestPage:
     @pytest.fixture(scope="class")
     def models(self):
-        """Of the committed export, and in the place of those that are not: one that scores pairs, and a generator."""
+        """The committed export, and fakes for those that are not committed: one that scores pairs, and a generator."""
         dates = model_from(ROOT / "saved_models" / "dates" / "1")
         if "score" not in dates.signatures.signature_def:  # it is older than the signature
             pairs = model_of(

@@ -7,7 +7,7 @@ from zoo.serving import newest_version, versions
 
 @pytest.fixture
 def model(tmp_path):
-    """A folder of versions 2, 10 and 9, called 09, of which 10 is empty, and of what is no version."""
+    """A folder with the versions 2, 10 (empty) and 9 (named 09), and with entries that are not versions."""
     for name in ("2", "09", ".tiny.tmp-3", "old", "11.bak", "-12", "1e3", "१४", str(2**63)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "saved_model.pb").touch()

@@ -88,7 +88,7 @@ def alone(exported, exported_transformer, tmp_path_factory):
     (place / "before").rename(place / "after")
     batches = json.dumps([[text.hex() for text in batch] for batch in BATCHES])
     command = [sys.executable, "-I", "-c", PROGRAM, str(place / "after" / "1"), batches, str(exported_transformer)]
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}  # below it TensorFlow tells of the machine's processor
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}  # at a lower level TensorFlow prints notes on the processor
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=place, check=False, env=quiet)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])

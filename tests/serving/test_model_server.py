@@ -1,4 +1,4 @@
-"""Exports behind TensorFlow Serving, or a stand-in: warm-up, batching, REST and gRPC, and whatever clients send."""
+"""Exports behind TensorFlow Serving, or a stand-in: warm-up, batching, REST and gRPC, and requests of all kinds."""
 
 import concurrent.futures
 import math
@@ -173,7 +173,7 @@ def test_requests_are_batched(exported_generator):
 
 
 def test_a_new_version_is_served_and_a_bad_one_refused(exported_generator, tmp_path):
-    """By the server itself, while the old one goes on."""
+    """The server does this itself, while the old version goes on answering."""
     if BINARY is None:
         pytest.skip("tensorflow_model_server is not on the PATH, nor named by TF_SERVING_BIN")
     version = shutil.copytree(exported_generator, tmp_path / "writer" / "1")

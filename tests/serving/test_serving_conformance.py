@@ -1,4 +1,4 @@
-"""What a stock TensorFlow Serving asks of a SavedModel: its signatures, its ops, and answers to whatever it is sent."""
+"""What a stock TensorFlow Serving asks of a SavedModel: its signatures, its ops, and answers to all requests."""
 
 import itertools
 

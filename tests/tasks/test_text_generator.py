@@ -325,7 +325,7 @@ def test_a_setting_of_another_number_than_the_texts_is_an_error(of_characters, n
 
 
 def test_what_a_client_may_send_and_python_refuses(of_characters):
-    """It spoils no row beside it: the rest of the stop strings is left out, a penalty that is none is 1."""
+    """It spoils no other row: further stop strings are left out, and an invalid penalty counts as 1."""
     plain = of_characters._generate(**request(1))["text"][0]
     found = of_characters._generate(
         **request(3, repetition_penalty=[float("nan"), 0.0, 1e-38], stop=["\0".join(["x"] * 100_000), "", "y"])

@@ -435,7 +435,7 @@ def test_scores_of_nothing_and_of_what_does_not_fit(of_family):
 
 
 def test_settings_of_each_row(of_family):
-    """A row with its settings beside others is what it is alone with them."""
+    """A row with its own settings gives the same in a batch as alone."""
     beam = again(of_family, beam_size=3)
     lengths, penalties = [12, 3, 0, 99, -5, 12, 2**31 - 1], [0.0, 1.0, 0.6, 2.0, 0.6, math.nan, -1.0]
     texts = ["cab", "4321 abcd", "dd", "a", "cab", "é 1", "cab"]
@@ -455,7 +455,7 @@ def test_settings_of_each_row(of_family):
 
 
 def test_settings_of_another_number_than_the_texts_are_an_error(transformer):
-    """Whether so many texts are decoded in halves or not."""
+    """Both for few texts and for a batch that is decoded in halves."""
     beam = again(transformer, beam_size=3)
     for texts in (2, 60):
         for other in (1, 3, 61):

@@ -1,4 +1,4 @@
-"""BytePairTokenizer against the `tokenizers` library: whatever the text, the library's ids and the library's text."""
+"""BytePairTokenizer against the `tokenizers` library: for every text, the library's ids and the library's text."""
 
 import functools
 import gzip
@@ -41,7 +41,7 @@ BYTES = st.lists(st.lists(st.binary(max_size=4) | FRAGMENTS.map(str.encode), max
 
 
 def library_of(model, lowercase=False):
-    """The library's tokenizer with that model, and what byte-level BPE has beside it."""
+    """The library's tokenizer with that model and the other parts of byte-level BPE."""
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()

@@ -104,7 +104,7 @@ def test_a_product_that_is_merged_before_it_is_made(pairs, word, parts):
 
 
 def random_parts(pieces, word, dropout, probability=1.0):
-    """All that dropout can make of a word, with the probabilities: each subset of its pairs may be passed over."""
+    """All results of dropout for a word, with their probabilities: any subset of its pairs may be skipped."""
     places = [(pieces.ranks[pair], i) for i, pair in enumerate(itertools.pairwise(word)) if pair in pieces.ranks]
     found = collections.Counter()
     for kept in itertools.product([False, True], repeat=len(places)):

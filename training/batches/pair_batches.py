@@ -150,8 +150,8 @@ class Batches:
         seed: the seed of the order.
         batch_tokens: tokens a batch, with padding, on the side that has more of them. It takes the place of
             `batch_size`: the shorter the pairs, the more are in a batch.
-        samplers: draw the ids of sources and of targets anew for each training batch, instead of those of `pairs`.
-            A draw has more ids, so a batch is then as long as its longest row, whatever its bucket.
+        samplers: draw new ids of sources and targets for each training batch, in place of the ids of `pairs`.
+            A draw has more ids, so such a batch is as long as its longest row, not as its bucket.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Batches:
         self._samplers = samplers
         self.buckets = self._filled(make_buckets(pairs.lengths, buckets), batch_size, batch_tokens)
         sizes = {bucket.batch_size for bucket in self.buckets}
-        self._rows = sizes.pop() if len(sizes) == 1 else None  # a static shape where it can be had
+        self._rows = sizes.pop() if len(sizes) == 1 else None  # a static shape if all buckets have one batch size
 
     def _filled(self, buckets: list[Bucket], batch_size: int, batch_tokens: int | None) -> list[Bucket]:
         """Buckets with their batch sizes; one that cannot fill a batch is merged into a neighbour."""
@@ -291,7 +291,7 @@ class Sampler:
     Args:
         texts: the texts.
         tokenizer: their tokenizer.
-        dropout: the probability that a merge of two pieces is passed over.
+        dropout: the probability that a merge of two pieces is skipped.
         max_length: the most ids of a text, with its end token. A draw that has more is replaced by the usual pieces,
             which must not have more.
 

@@ -54,12 +54,12 @@ def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
 class Windows:
     """Batches of windows of a text: `length` tokens, and as their labels the tokens that follow them.
 
-    In an epoch no token is a label twice. All tokens are labels, except those that fill no batch and up to a window at
+    In an epoch each token is a label at most once. Left out are the tokens that fill no batch, and up to one window at
     the borders. Each epoch shifts the borders of the windows and changes their order. The content of a batch follows
     from (seed, epoch, its number) and nothing else.
 
-    One window in eight begins with the start token in place of its first token. So the model learns to begin where
-    nothing is known of the text before, as it has to for a prompt.
+    One window in eight begins with the start token in place of its first token. So the model learns to begin without
+    the text before, as it must for a prompt.
 
     Args:
         ids: the text, int `(N,)`.

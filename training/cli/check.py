@@ -17,7 +17,7 @@ from .shared import app, user_errors
 
 
 class FailOn(enum.StrEnum):
-    """From which severity on the exit code is 1."""
+    """The lowest severity that makes the exit code 1."""
 
     fatal, warning, note, never = "fatal", "warning", "note", "never"
 

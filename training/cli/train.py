@@ -30,7 +30,7 @@ def train(
     overrides: Overrides = None,
     out: Annotated[pathlib.Path | None, typer.Option(help="Folder of the run; default runs/RECIPE.")] = None,
     models: Annotated[pathlib.Path, typer.Option(help="The model is exported to MODELS/RECIPE/<version>.")] = MODELS,
-    restart: Annotated[bool, typer.Option("--restart", help="Begin anew, even if a stopped run can go on.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Start again, even if a stopped run can go on.")] = False,
 ) -> None:
     """Train a recipe's model, score it on held-out text, and export it.
 
@@ -57,7 +57,7 @@ def train(
     from ..progress import say
     from ..scoring.headline import headlines, scored_on
 
-    # Any other error of a training is ours, and shows where it comes from.
+    # Any other error of a training is a bug of ours, so its traceback is shown.
     with user_errors((RecipeError, CheckpointError, OSError)):
         try:
             run, version = runs.train(name, parsed, folder, _command_line(), models, restart)

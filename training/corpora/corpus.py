@@ -30,7 +30,7 @@ def expanded(path: Path) -> Path:
 
 
 def _located(path: Path, info: pydantic.ValidationInfo) -> Path:
-    """A relative path that exists beside the recipe, but not in the working directory, becomes the path beside it."""
+    """A relative path becomes a path in the recipe's folder if it exists there and not in the working directory."""
     folder = (info.context or {}).get("recipe_folder")
     relative = expanded(path)
     if folder is None or relative.is_absolute() or os.path.exists(relative):
@@ -39,8 +39,8 @@ def _located(path: Path, info: pydantic.ValidationInfo) -> Path:
 
 
 UserPath = Annotated[Path, pydantic.Strict(False), pydantic.AfterValidator(_located)]
-"""A path in a recipe. `~` is the home folder; a relative path is looked up in the working directory, then beside the
-recipe. The working directory comes first because `--set` is typed there, and because 0.1 knew no other place."""
+"""A path in a recipe. `~` is the home folder; a relative path is looked up in the working directory, then in the
+recipe's folder. The working directory is first because `--set` is typed there, and because 0.1 knew no other place."""
 
 
 class Corpus(pydantic.BaseModel, abc.ABC):
@@ -100,7 +100,7 @@ class Pairs:
 
     Attributes:
         sources: source texts, NFC-normalised, never empty.
-        targets: target texts, as many as sources, NFC-normalised, never empty.
+        targets: target texts, one for each source, NFC-normalised, never empty.
         groups: the group of each pair in a table of scores (the locale of a date), or None for a corpus without groups.
         empty: how many pairs were dropped because one side was empty or only white space.
         too_long: how many pairs were dropped because one side was longer than `max_characters`.
@@ -184,11 +184,11 @@ class PairCorpus(Corpus):
 
 # Running text.
 
-# A document, piece by piece: it may be larger than memory. A piece ends before white space that follows something else,
-# for there no tokenizer of the zoo has a token across.
+# A document in pieces: it may be larger than memory. A piece ends before white space that follows another character,
+# because no token of the zoo's tokenizers spans that place.
 Document = Iterator[str]
 
-PIECE = 1 << 20  # characters; a piece ends at the next white space after so many
+PIECE = 1 << 20  # characters; a piece ends at the next white space after this many
 _BREAK = re.compile(r"(?<=\S)\s")
 
 
@@ -218,7 +218,7 @@ class TextCorpus(Corpus):
 
     @abc.abstractmethod
     def _read(self, split: str) -> Iterator[Document]:
-        """The documents of a given split, in a fixed order; each is used up before the next is asked for."""
+        """The documents of a given split, in a fixed order; each must be read to its end before the next."""
 
     @pydantic.model_validator(mode="after")
     def _some_to_train_on(self) -> Self:
@@ -237,8 +237,8 @@ class TextCorpus(Corpus):
         for split in ("validation", "test"):
             if split in given and getattr(self, f"{split}_share") is not None:
                 raise CorpusError(
-                    f"Corpus {self.kind!r} has a split {split!r} of its own; leave {split}_share out, which would hold "
-                    "another one out of train."
+                    f"Corpus {self.kind!r} already has a split {split!r}; remove {split}_share, which would hold a "
+                    "second one out of train."
                 )
         return tuple(split for split in ("train", "validation", "test") if split in given or self._shares.get(split))
 
@@ -250,7 +250,7 @@ class TextCorpus(Corpus):
         return {split: share for split, share in shares.items() if split not in self._given}
 
     def documents(self, split: str) -> Iterator[Document]:
-        """The documents of a split, each an iterator over its pieces, to be used up before the next is asked for.
+        """The documents of a split, each an iterator over its pieces, which must be read to its end before the next.
 
         Nothing that was read is kept in memory.
 

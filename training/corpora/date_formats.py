@@ -38,8 +38,8 @@ _NAMED: dict[Field, tuple[str, ...]] = {
     **{("G", 4): ("eras", "wide")},
 }
 _KEYS = {"months": range(1, 13), "days": range(7), "eras": (1,)}  # the one era that is ours, the common one
-_ROLE = {"L": "M", "c": "E", "e": "E"}  # stand-alone and week-counting forms play the part of the ordinary ones
-_UNNAMED_MONTHS = frozenset(f"M{month:02d}" for month in range(1, 13))  # the CLDR's, where nobody entered any
+_ROLE = {"L": "M", "c": "E", "e": "E"}  # stand-alone and week-counting forms are treated as the ordinary ones
+_UNNAMED_MONTHS = frozenset(f"M{month:02d}" for month in range(1, 13))  # the CLDR's, for locales without names
 _DIRECTION_MARKS = dict.fromkeys(map(ord, "\u200e\u200f\u061c"))
 
 
@@ -289,7 +289,7 @@ def draw_form(locale: str, for_digits: int, for_pattern: int, for_casing: int) -
 
 
 def _one_in(often: int, choices: tuple[str, ...] | list[str], random_number: int) -> Any:
-    """One of the choices one time in so many, else None."""
+    """One of the choices, on average once in `often` calls; else None."""
     choice, turn = divmod(random_number, often)
     return choices[choice % len(choices)] if choices and turn == 0 else None
 

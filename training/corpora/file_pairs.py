@@ -31,8 +31,8 @@ class FilePairs(PairCorpus):
     r"""Pairs from tab-separated files (TSV) or line-parallel files, plain or gzipped (`.gz`), in UTF-8.
 
     A split is one path, a TSV with a pair a line, or a list of two, `[source, target]`, whose lines correspond.
-    `~` is the home folder; a relative path is looked up in the working directory, then beside the recipe. A line ends
-    at `\n` or `\r\n` and nowhere else, and quotes in a TSV are ordinary text. Each file is read once, so pipes work.
+    `~` is the home folder; a relative path is looked up in the working directory, then in the recipe's folder. A line
+    ends only at `\n` or `\r\n`, and quotes in a TSV are ordinary text. Each file is read once, so pipes work.
 
     Files that are given are read as they are; a warning counts the pairs that two of them share. A validation or test
     split without a file is held out of `train`, such that **no text, source or target, is in two of these splits**:
@@ -205,7 +205,7 @@ class FilePairs(PairCorpus):
 
     @property
     def _counts(self) -> dict[str, int | None]:
-        """The splits to hold out of `train`, the test first: it is then the same whatever validation_pairs says."""
+        """The splits to hold out of `train`; the test first, so that it does not depend on validation_pairs."""
         return {
             s: getattr(self, f"{s}_pairs") for s in ("test", "validation") if s in self.splits and not getattr(self, s)
         }
@@ -217,7 +217,7 @@ class FilePairs(PairCorpus):
         return hold_out(map(self._usable, self._train_rows), self._counts, self.seed, where)
 
     def _usable(self, row: tuple[str, str]) -> tuple[str, str] | None:
-        # By the base class's own rule, so that a held-out split has as many pairs as were asked for.
+        # By the base class's own rule, so that a held-out split has the requested number of pairs.
         kept = self._gather([row])
         return (kept.sources[0], kept.targets[0]) if len(kept) else None
 
@@ -253,7 +253,7 @@ def _parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
     if counts[0] != counts[1]:
         raise CorpusError(
             f"{source} has {counts[0]} lines and {target} has {counts[1]}: line n of one must translate line n of the "
-            "other, so both need as many."
+            "other, so both need the same number of lines."
         )
 
 
@@ -264,7 +264,7 @@ def hold_out(
 
     Pairs that share a source or a target, directly or through other pairs, form a family, and a family stays together.
     Families are taken in an order that depends only on their texts and `seed`. A family that would make a split too
-    large is passed over, so a split has exactly the size asked for unless too few small families are left.
+    large is skipped, so a split has exactly the requested size unless too few small families are left.
 
     Args:
         pairs: (source, target), normalised, or None for a pair that must not be held out. They are read once; only
@@ -277,7 +277,7 @@ def hold_out(
         For each pair the split it is held out for, or None.
 
     Raises:
-        CorpusError: there are not more pairs than are to be held out, or all families are larger than a split.
+        CorpusError: no pair would be left to train on, or all families are larger than a split.
     """
     families = _families(pairs, seed)
     sizes = Counter(families)

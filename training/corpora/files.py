@@ -25,7 +25,7 @@ _TIMEOUT = 30  # seconds without a byte
 
 
 def lines_of(path: Path, ends: bool = False) -> Iterator[str]:
-    r"""The lines of a file; read a line at a time, whatever the size of the file.
+    r"""The lines of a file of any size, read one at a time.
 
     A line ends at `\n` or `\r\n` and nowhere else.
 
@@ -46,7 +46,7 @@ def lines_of(path: Path, ends: bool = False) -> Iterator[str]:
                 yield _decoded(line, f"{path}:{number}", offset) + end
                 offset += len(line)
     except FileNotFoundError:
-        where = "" if path.is_absolute() else f" in the working directory, {Path.cwd()}, nor beside the recipe"
+        where = "" if path.is_absolute() else f" in the working directory, {Path.cwd()}, nor in the recipe's folder"
         raise CorpusError(f"{path}: there is no such file{where}.") from None
     except IsADirectoryError:
         raise CorpusError(f"{path}: expected a file, found a folder.") from None

@@ -26,8 +26,8 @@ class FileTexts(TextCorpus):
 
     A split is one path or a list of paths, and a path is a file or a folder. Of a folder all files are read, including
     those of its folders, in the order of their names, except hidden and empty ones. `~` is the home folder; a relative
-    path is looked up in the working directory, then beside the recipe. Line ends are read as `\n`. Files are read
-    several times rather than kept in memory, so a pipe is refused.
+    path is looked up in the working directory, then in the recipe's folder. Line ends are read as `\n`. Files are
+    read several times rather than kept in memory, so a pipe is refused.
 
     Raises:
         CorpusError: from `documents`, where a file is missing, empty, a pipe, not UTF-8 or a broken `.gz`, or a folder

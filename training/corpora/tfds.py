@@ -67,7 +67,7 @@ class TfdsCorpus(pydantic.BaseModel):
                 infos[split] = known[expression]
             except Exception:  # TFDS raises many types here, assertions among them
                 raise CorpusError(
-                    f"{self.name}: {split}_split = {expression!r} is none of its splits {', '.join(sorted(known))}, "
+                    f"{self.name}: {split}_split = {expression!r} is not one of its splits {', '.join(sorted(known))}, "
                     "nor a part of one, such as train[:90%]."
                 ) from None
             if not infos[split].num_examples:
@@ -150,7 +150,7 @@ class TfdsCorpus(pydantic.BaseModel):
             tfds.disable_progress_bar()
         try:
             builder.download_and_prepare()
-        except Exception as error:  # whatever the corpus's own code raises
+        except Exception as error:  # the corpus's own code may raise anything
             logger.debug("%s cannot be prepared", self.name, exc_info=True)
             raise CorpusError(
                 f"{missing} preparing it failed: {type(error).__name__}: {_reason(error)}. {advice}"
@@ -209,7 +209,7 @@ class TfdsPairs(TfdsCorpus, PairCorpus):
             raise CorpusError(f"{self.name}: not a corpus of pairs; its text features: {_listed(texts)}.")
         for field, name in (("source", self.source), ("target", self.target)):
             if name is not None and name not in texts:
-                raise CorpusError(f"{self.name}: {field} = {name!r} is none of its text features: {_listed(texts)}.")
+                raise CorpusError(f"{self.name}: {field} = {name!r} is not one of its text features: {_listed(texts)}.")
         if self.source and self.target:
             return self.source, self.target
         pair, ordered = _usual_pair(info, texts)
@@ -255,7 +255,7 @@ class TfdsTexts(TfdsCorpus, TextCorpus):
                 return "text" if "text" in texts else texts[0]
             raise CorpusError(f"{self.name}: set feature to one of its text features: {_listed(texts)}.")
         if self.feature not in texts:
-            what = f"feature = {self.feature!r} is none of its text features"
+            what = f"feature = {self.feature!r} is not one of its text features"
             raise CorpusError(f"{self.name}: {what}: {_listed(texts)}.")
         return self.feature
 

@@ -143,7 +143,7 @@ class Validation(keras.callbacks.Callback):
             scores = self.model.evaluate(self.batches, verbose=0, return_dict=True)
             if self.bleu:
                 scores["bleu"] = self.bleu()
-            # Among equals, as long as no four words in a row are correct, the loss decides.
+            # The loss decides between equal scores: BLEU is 0 until some four words in a row are correct.
             score = [scores["bleu"], -scores["loss"]] if self.bleu else [-scores["loss"]]
             if not diverged(scores["loss"]) and (self.best_score is None or score > self.best_score):
                 self._keep(self.model.model)
@@ -257,7 +257,7 @@ class TrainingProgress(keras.callbacks.Callback):
         if not self._durations:
             return ""
         # XLA compiles the step for each shape, within the first batches. Such a step takes as long as hundreds of
-        # others and does not come again, so what it takes beyond a usual one is left out.
+        # others and happens only once, so its extra time is left out.
         first = self._durations[:1000]
         usual = statistics.median(first)
         compiling = sum(seconds - usual for seconds in first if seconds > 10 * usual)

@@ -115,8 +115,8 @@ class Checkpoint(keras.callbacks.Callback):
                 f"{self.folder} holds an unfinished training whose recipe differs in {', '.join(changed)}; "
                 "--restart begins anew there, and --out names another folder"
             )
-        # Shapes say little: a vocabulary that fills its size has the same shape whatever its words. Version 0.1 stored
-        # no hashes.
+        # Equal shapes do not prove equal texts: two full vocabularies of different words have the same shape. Version
+        # 0.1 stored no hashes.
         stored = state.get("digests", self.digests)
         others = [name for name, digest in self.digests.items() if stored.get(name) != digest]
         own = _variables(model)

@@ -1,8 +1,8 @@
-"""What `model.fit` fits: a model of ids, and the cross-entropy of the tokens that it predicts.
+"""What `model.fit` trains: a model of ids with the cross-entropy of its predicted tokens.
 
 A vocabulary is large: for N tokens and V words the logits are N V numbers, and a loss that takes them as an input reads
-and writes them several times. For most translators that is where the memory goes, and much of the time. So the last
-product of the model belongs to the loss here, and no array ever holds all logits (`projected_cross_entropy`).
+and writes them several times. In most translators this takes most of the memory and much of the time. So here the
+loss computes the model's last product itself, and no array ever holds all logits (`projected_cross_entropy`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TokenPrediction(keras.Model):
     It wraps a model of `zoo.models` for `fit` and `evaluate`, and shares its weights. The result is the same as that of
     the model compiled with `SparseCategoricalCrossentropy`, with label smoothing in addition. Batches are (inputs,
     labels, weights). Labels are smoothed in training only: `evaluate` gives the negative log-likelihood of a token,
-    whatever the smoothing.
+    without smoothing.
 
     Metrics, both over tokens, not over batches: `loss`, and `token_accuracy`, the share of tokens whose label has the
     highest logit.
@@ -83,7 +83,7 @@ def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights
     over all V words. The logits are computed in the dtype of `hidden`, everything after in float32.
 
     It can be differentiated once, by `hidden`, `output_weights` and `bias`. All three gradients are computed together
-    with the loss; where nobody asks for them, the graph drops them.
+    with the loss; if they are not used, the graph drops them.
 
     Axes: B batch, T target length, D width, V vocabulary; in the code N = B T tokens, and n tokens of a piece.
 

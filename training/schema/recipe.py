@@ -72,7 +72,7 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def name_of(name: str) -> str:
-    """The name of a recipe's models: that of the file without folder and suffix."""
+    """The name of a recipe's models: the file's name without folder and suffix."""
     return pathlib.PurePath(name).stem
 
 
@@ -81,7 +81,7 @@ def blamed_on(table: str) -> Iterator[None]:
     """Turns an error into one that names the table of the recipe that caused it."""
     try:
         yield
-    except CorpusError:  # it names its place itself
+    except CorpusError:  # its message already names the file
         raise
     except ValueError as error:
         raise RecipeError(f"{table}: {error}") from error
@@ -161,7 +161,7 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
 
 
 def _of_another_kind(path: list[str], table: type[pydantic.BaseModel] | None, recipe: type[Recipe]) -> str:
-    """Which kinds of a table have the last key of a path, if its own kind does not; empty if none has."""
+    """A hint that names the other kinds of a table that have the path's last key; empty if none has it."""
     kinds = (_KINDS | {("corpus",): recipe.kinds["corpus",]}).get(tuple(path[:-1]))
     if kinds is None or table is None:
         return ""
@@ -176,7 +176,7 @@ def _of_another_kind(path: list[str], table: type[pydantic.BaseModel] | None, re
 
 
 def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], type[pydantic.BaseModel] | None]:
-    """The keys that lead to a place in a recipe, and the table that the last of them stands in."""
+    """The keys that lead to a place in a recipe, and the table that contains the last key."""
     path: list[str] = []
     within: Any = None
     table: Any = recipe

@@ -29,7 +29,7 @@ which `zoo train` takes as well.
 of texts; `gpt` is a language model and learns from running text. The keys of `[model]` are the arguments of the classes
 in `zoo.models`, whose docstrings explain the letters.
 
-A relative path of a file is looked up in the working directory, then beside the recipe.
+A relative path of a file is looked up in the working directory, then in the recipe's folder.
 
 This page is written by `python -m zoo_training.schema.recipe_reference`.
 

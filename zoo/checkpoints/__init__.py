@@ -12,6 +12,6 @@ CONFIG_FILE = "config.json"
 
 
 def is_checkpoint(path: pathlib.Path) -> bool:
-    """Whether a folder looks like a checkpoint of Hugging Face: a `config.json` beside weights or a tokenizer."""
+    """Whether a folder looks like a checkpoint of Hugging Face: a `config.json` with weights or a tokenizer."""
     beside = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "tokenizer.json", "vocab.json")
     return (path / CONFIG_FILE).is_file() and any(next(path.glob(name), None) for name in beside)

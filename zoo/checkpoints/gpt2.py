@@ -32,7 +32,7 @@ def load_gpt2(path: str | pathlib.Path) -> TextGenerator:
 
     The folder holds `config.json`; `model.safetensors`, or its parts with their index; and the tokenizer, as
     `tokenizer.json` or as `vocab.json` and `merges.txt`. As there, a prompt is read as it is, and only an empty one
-    begins with the end-of-text token. Ids are those of the zoo: the checkpoint's are 4 less. `<|endoftext|>` in a text
+    begins with the end-of-text token. The zoo's ids are the checkpoint's ids plus 4. `<|endoftext|>` in a text
     is text, not the token. Rows of the embeddings beyond the vocabulary (padding) are never written.
 
     Returns:
@@ -44,7 +44,7 @@ def load_gpt2(path: str | pathlib.Path) -> TextGenerator:
             added tokens; or a weight is not finite.
     """
     path = pathlib.Path(path)
-    config = read_config(path, _ONLY, _NEEDED)  # first, since it tells of which family the checkpoint is
+    config = read_config(path, _ONLY, _NEEDED)  # first, because it names the checkpoint's family
     tokenizer = read_byte_pairs(path, {_END_PIECE})
     weights = read_weights(path)
     vocabulary = tokenizer.get_config()["vocabulary"]

@@ -1,4 +1,4 @@
-"""What is read from logits: the largest of very many, and how likely given tokens are."""
+"""Functions of logits: the k largest of many, and the log-probabilities of given tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from zoo.text.tokenizer import PADDING
 
-_TOP_CHUNK = 64  # about so many values
+_TOP_CHUNK = 64  # values in a chunk, approximately
 _SCORED_CHUNK = 256  # tokens whose logits are held at once
 
 
@@ -27,18 +27,18 @@ class Largest(NamedTuple):
 
 
 def top_k(values: tf.Tensor, k: int, first: int = 0, added: tf.Tensor | None = None) -> Largest:
-    """The largest of what several rows hold together.
+    """The k largest values of several rows together.
 
-    On a CPU the kernel of `tf.math.top_k` looks at values one by one, while a maximum is taken of many at once. The k
-    largest values lie in the k chunks with the largest maxima, so only these chunks are searched. And since copying
-    takes as long as looking, no copy is made where chunks of about 64 values divide V.
+    On a CPU, `tf.math.top_k` compares values one by one, but a maximum reads many at once. The k largest values lie in
+    the k chunks with the largest maxima, so only these chunks are searched. Copying takes as long as searching, so
+    nothing is copied if V is divisible by a chunk length near 64.
 
     Axes: B batch, N rows, V values a row.
 
     Args:
         values: float `(B, N, V)`, N and V known.
         k: how many, at most N (V - `first`).
-        first: the first place that counts; the places before it are passed over.
+        first: places before this one are ignored.
         added: float `(B, N)`, added to all values of a row; None for nothing.
 
     Returns:
@@ -58,7 +58,7 @@ def top_k(values: tf.Tensor, k: int, first: int = 0, added: tf.Tensor | None = N
     values = tf.reshape(values, [-1, number * chunks, chunk])  # (B, N chunks, chunk)
     maxima = tf.reshape(tf.reduce_max(values, axis=-1), [-1, number, chunks])  # (B, N, chunks)
     maxima = maxima if added is None else maxima + added[:, :, None]
-    # The chunks with places before `first` may have taken the place of others, so as many more are searched.
+    # Chunks with places before `first` may displace others, so that many additional chunks are searched.
     few = min(k - (-first // chunk) * number, number * chunks)
     _, best = tf.math.top_k(tf.reshape(maxima, [-1, number * chunks]), few)  # (B, few)
     rows, best_of_row = (tf.zeros_like(best), best) if number == 1 else (best // chunks, best % chunks)
@@ -74,13 +74,13 @@ def top_k(values: tf.Tensor, k: int, first: int = 0, added: tf.Tensor | None = N
 
 
 def _chunk(size):
-    """The length of chunks: one that divides the size, so that no padding is needed, if there is one near 64."""
+    """The length of a chunk: a divisor of the size near 64, which needs no padding; else 64."""
     near = [each for each in range(_TOP_CHUNK // 4, 2 * _TOP_CHUNK + 1) if size % each == 0]
     return min(near, key=lambda each: abs(each - _TOP_CHUNK), default=_TOP_CHUNK)
 
 
 def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
-    """What is subtracted from logits `(..., V)` to make them log-probabilities: log(sum(exp(logits))), `(...)`.
+    """The number to subtract from logits `(..., V)` to get log-probabilities: log(sum(exp(logits))), `(...)`.
 
     The largest probability is exp(highest logit) / sum(exp(logits)), and oneDNN's softmax passes over its memory once,
     while differences, exponentials and sums are three operations with a pass each. For 10,000 logits that saves half
@@ -158,7 +158,7 @@ def score_in_windows(
         inputs: ids `(B, T)`, the token before each of `tokens`.
         tokens: ids `(B, T)`, 0 for padding, which stands behind them.
         context_length: the most tokens that are read at once.
-        stride: from 1 to `context_length`. The smaller, the more is known of each token, and the longer it takes.
+        stride: from 1 to `context_length`. A smaller stride gives each token more context, and takes longer.
 
     Returns:
         As `score`.
@@ -168,7 +168,7 @@ def score_in_windows(
     log_probabilities_of = _scorer(model)
 
     def window(start, total):
-        """Adds what the rows that reach into the window have in it."""
+        """Adds this window's scores to the totals of the rows that are long enough to reach it."""
         rows = tf.where((last > start + overlap) | (start == 0))[:, 0]  # (R,)
         of_rows = (tf.gather(each, rows)[:, start : start + context_length] for each in (inputs, tokens))
         inputs_here, tokens_here = of_rows  # (R, at most context_length)
@@ -187,7 +187,7 @@ def score_in_windows(
 
 
 def _scorer(model):
-    """A function of what the model is called with and the tokens `(B, T)`, which gives `log_probabilities`."""
+    """A function (inputs of the model, tokens `(B, T)`) -> log-probabilities of the tokens."""
     if not hasattr(model, "without_logits"):
         raise ValueError("`score` needs a model with `without_logits` and `output_weights`; this one has neither.")
     hidden_of, output = model.without_logits(), model.output_weights()

@@ -1,4 +1,4 @@
-"""The loop that all ways of decoding share: many rows, of which fewer and fewer are still open."""
+"""The loop of greedy decoding, beam search and sampling. Rows that have ended are dropped on the way."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def run_phases(
         step: `step(position, fixed, open_rows, moving, found) -> (open_rows, moving, found, written)`, for R rows. A
             closed row stays closed, and its `found` unchanged.
         dtypes: a tuple, the types of the tensors `(R, ...)` that a step writes.
-        fixed: nest of what belongs to a row and never changes.
+        fixed: nest of the tensors of a row that never change.
         open_rows: bool `(B,)`.
-        moving: nest of what changes with each step and is needed only while a row is open.
-        found: nest of what changes with each step and is a result of the row.
+        moving: nest of the tensors that change with each step and are needed only while a row is open.
+        found: nest of the tensors that change with each step and are results of the row.
 
     Returns:
         `found` of all rows, and a tuple of everything that was written `(T, B, ...)`, zero where a row was dropped.
@@ -56,7 +56,7 @@ def run_phases(
             shape_invariants=(*tf.nest.map_structure(_loose_shape, start), _any_shape(dtypes)),
         )
 
-        # Back to the rows of the batch: where each stands in this phase; 0 reads the zeros put before what was written.
+        # The place of each row of the batch in this phase. Place 0 holds zeros, for the rows that are not in it.
         places = tf.tensor_scatter_nd_update(nowhere, rows[:, None], 1 + tf.range(size))  # (B,)
         written = (array.gather(tf.range(first, position)) for array in arrays)  # (steps, R, ...)
         written = (tf.gather(tf.concat([tf.zeros_like(each[:, :1]), each], 1), places, axis=1) for each in written)
@@ -97,7 +97,7 @@ def _any_shape(dtypes):
 
 
 def _loose_shape(tensor):
-    """A loop variable's shape with all axes but the last free: rows are dropped, and a cache may grow."""
+    """The shape of a loop variable with only the last axis fixed: rows are dropped, and a cache may grow."""
     if tensor.shape.rank in (None, 0):
         return tensor.shape
     if tensor.shape.rank == 1:
@@ -111,7 +111,7 @@ def in_halves(
     """Decodes two halves of the rows, each in its own loop, which a runtime with two threads runs side by side.
 
     A second thread for the operations of one loop gains little, as most are too small to be shared. A loop over parts
-    does not help: whatever its `parallel_iterations`, parts that are loops themselves ran one after another. A batch
+    does not help: with any `parallel_iterations`, parts that are loops themselves ran one after another. A batch
     with few rows is decoded as a whole.
 
     Args:
@@ -121,7 +121,7 @@ def in_halves(
         hypotheses: how many of them a row has.
 
     Returns:
-        What `decode` gives for all rows; where one half is shorter along another axis, it is padded with zeros.
+        The results of `decode` for all rows. A half that is shorter along another axis is padded with zeros.
     """
     number = tf.shape(rows[0])[0]
     many = number * hypotheses >= 2 * _HALF

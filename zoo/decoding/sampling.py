@@ -11,8 +11,8 @@ from zoo.decoding.loop import run_phases
 from zoo.decoding.search import Hypotheses
 from zoo.text.tokenizer import END, PADDING, START
 
-_FEW = 128  # candidates that are sorted at first, where it is not known how many are needed
-_COLD = 1e-20  # nothing but the likeliest has a chance long before this, and smaller numbers underflow on some machines
+_FEW = 128  # candidates to sort first, when the number needed is not known
+_COLD = 1e-20  # here only the likeliest token has a chance; smaller numbers underflow on some machines
 _PENALTIES = 1e-6, 1e6  # a repetition penalty out of this range, or NaN, is 1: dividing by it could overflow
 
 
@@ -50,13 +50,13 @@ def generate(
     context_length: int | None = None,
     watch: Any = None,
 ) -> Any:
-    """Continues rows of ids with a language model: ids in, ids out, however long.
+    """Continues rows of ids of any length with a language model: ids in, ids out.
 
     While prompt and new tokens fit into the context, the model sees all of them. When the context is full, and where a
     prompt is longer than the context, the window slides: the model reads the last half of a context anew, with
     positions from 0, and goes on from there. So each token is predicted from at least half a context, and reading costs
-    one half for each half that is written. A token is the last one that a window predicts when it would not fit any
-    more itself.
+    one half for each half that is written. The last token that a window predicts is the first one that does not fit
+    into it.
 
     A row's result depends on that row, its settings and its seed alone. Each setting is a number for all rows or a
     tensor `(B,)`; see `Sampling`.
@@ -73,7 +73,7 @@ def generate(
         repetition_penalty: above 1, tokens that were there before become less likely.
         seed: determines the choices. With one for all, row number i has `seed + i`.
         context_length: the most tokens that the model reads at once; `model.context_length` if None.
-        watch: what may end a row before its end token, as in `sample`, with `ended(state) -> bool (B,)` besides.
+        watch: can end a row before its end token, as in `sample`; it also has `ended(state) -> bool (B,)`.
 
     Returns:
         `Hypotheses` of the new tokens, without weights; the log-probabilities are the model's own, whatever the
@@ -164,7 +164,7 @@ def generate(
 
 
 def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What a language model reads of texts to go on with them: everything, or half a context where all is too long.
+    """The ids that a language model reads to continue texts: all of them, or the last half context of a long text.
 
     Axes: R rows, L length, C width of the longest window.
 
@@ -173,8 +173,8 @@ def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Ten
         context_length: the most tokens that the model reads at once.
 
     Returns:
-        For `begin` all of it but its last id, behind zeros, `(R, C)`; its last id `(R,)`; and how many tokens it can be
-        continued by `(R,)`, the last of which is not read any more.
+        The ids for `begin`, all but the last, zeros in front, `(R, C)`; the last id `(R,)`; and how many tokens can
+        follow `(R,)`. The last of these is written but not read.
     """
     lengths = tf.math.count_nonzero(text, axis=1, dtype=tf.int32)  # (R,)
     kept = tf.where(lengths > context_length, context_length // 2, lengths)
@@ -209,8 +209,8 @@ def sample(
         first: int32 `(B,)`, the tokens that the first step reads.
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0 stays empty.
         sampling: a `Sampling`.
-        before: ids `(B, P)` that count as there before for the repetition penalty; None for none.
-        watch: what may end a row before its end token: anything with `start() -> state`, a nest of tensors with the
+        before: ids `(B, P)` of the earlier text, for the repetition penalty; None for none.
+        watch: an object that can end a row before its end token. It has `start() -> state`, a nest of tensors with the
             rows as their first axis, and `step(tokens, open_rows, state) -> (ends, state)`, with tokens, `open_rows`
             and `ends` `(R,)` for the rows that are left; the state of a row that is not open stays. None for nothing.
 
@@ -231,9 +231,9 @@ def sample(
 def _sampled(model, source, first, limits, sampling, streams, before, watch, found):
     """Ids and log-probabilities `(B, T)`, and the last state of the watch, which begins as `found`."""
     memory, cache = model.begin(source)
-    # (B, P, 1), for a loop keeps a last axis that is known, and this one grows.
+    # (B, P, 1): a loop fixes the last axis if its size is known, and P grows.
     history = before[..., None]
-    # Asked once, since a step of a small model takes little longer than drawing does.
+    # Decided once and not at each step: with a small model, drawing takes nearly as long as a step.
     plain = ~tf.reduce_any(_is_drawn(sampling) | (sampling.repetition_penalty != 1))
 
     def step(position, fixed, open_rows, moving, found):
@@ -345,7 +345,7 @@ def _from_likeliest(scores, chance, cut, top_k, top_p):
 
     found = ranked(few)
     probabilities, ids = tf.cond(enough(), lambda: found, lambda: ranked(size))
-    # top_p is a share of what the top_k have together; all tokens have 1.
+    # top_p is a share of the total probability of the top_k tokens; the total of all tokens is 1.
     share = tf.where(by_rank, tf.cumsum(probabilities, axis=-1)[:, -1], 1.0)
     above = tf.cumsum(probabilities, axis=-1, exclusive=True)
     kept = (above < (top_p * share)[:, None]) | (top_p >= 1)[:, None] | (tf.range(tf.shape(ids)[1]) == 0)
@@ -370,7 +370,7 @@ _FACTORS = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
 
 
 def random_streams(seeds: tf.Tensor) -> tf.Tensor:
-    """The first states of the rows' numbers: mixed, or neighbouring seeds would give the same numbers a step apart."""
+    """The first state of each row's generator. Mixing keeps neighbouring seeds from giving the same numbers."""
     return _mixed(tf.cast(seeds, tf.int64) + _STEP)
 
 
@@ -415,15 +415,15 @@ class StopStrings:
 
     Args:
         tokenizer: a `zoo.text.Tokenizer`, whose ids write the text that is watched.
-        strings: `(B, N)`, empty ones for none.
-        max_length: how many bytes of a string count, the first ones.
+        strings: `(B, N)`; an empty string is ignored.
+        max_length: only this many bytes at the start of a string count.
     """
 
     def __init__(self, tokenizer, strings: tf.Tensor, max_length: int):
         self._tokenizer, self._max_length = tokenizer, max_length
         self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, max_length)
         self._any = tf.reduce_any(self._strings != "")
-        # Only the end of a row's text is looked at, in which a string may have begun, and the new token.
+        # Compared are only the new token and the end of the text before it, where a string may have begun.
         self._window = max_length - 1 + tokenizer.longest_written
 
     def start(self) -> dict[str, tf.Tensor]:
@@ -437,7 +437,7 @@ class StopStrings:
         return state["kept"] >= 0
 
     def step(self, tokens: tf.Tensor, open_rows: tf.Tensor, state: dict[str, tf.Tensor]):
-        """Looks at what the tokens `(R,)` of the open rows write; gives the rows that end and the new state."""
+        """Compares the bytes of the new tokens `(R,)` with the strings; returns the rows that end and the new state."""
         return tf.cond(
             self._any,
             lambda: self._watched(tokens, open_rows, state),

@@ -44,7 +44,7 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
         model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) ->
             (logits, cache, weights)`; it is stepped with one hypothesis a row (K = 1). The tensors of `memory` have
             the rows as their first axis; a step gets those of its rows.
-        source: ids `(B, S)`, or whatever the model's `begin` takes, with leading axis B.
+        source: the argument of the model's `begin`: usually ids `(B, S)`; its first axis is B.
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0
             stays empty.
         return_weights: whether to collect the attention weights.
@@ -125,7 +125,7 @@ def beam_search(
     At each step all open hypotheses are continued by every token, and the `beam_size` likeliest results count: those
     with an end token are finished, the likeliest others stay open. A row is done when `beam_size` hypotheses are
     finished, or when no open one can become better than the worst finished one that is asked for. So a beam of 1 is
-    greedy decoding, and a beam as wide as the number of all texts an exhaustive search.
+    greedy decoding, and a beam as wide as the number of all possible texts is an exhaustive search.
 
     Finished hypotheses are compared by
 
@@ -138,7 +138,7 @@ def beam_search(
         model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) -> (logits,
             cache, weights)`. The tensors of `memory`, `(B, ...)`, are shared by all hypotheses of a row; those of
             `cache`, `(B, K, ...)`, are reordered as hypotheses come and go. Rows that are done leave both.
-        source: ids `(B, S)`, or whatever the model's `begin` takes, with leading axis B.
+        source: the argument of the model's `begin`: usually ids `(B, S)`; its first axis is B.
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted; a hypothesis that is still open
             then counts as finished. A row of limit 0 stays empty.
         beam_size: K, how many hypotheses are followed.
@@ -227,7 +227,7 @@ class _Search:
         return totals, parents, tokens
 
     def finish(self, finished, position, powers, ended, totals, parents, tokens):
-        """The finished hypotheses, joined by those of the K likeliest candidates that have ended."""
+        """The finished hypotheses, with the ended ones among the K likeliest candidates added."""
         scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / _penalty(position + 1, powers)[:, None]
         ends = tf.stack([tf.fill(tf.shape(tokens), position), parents, tokens], axis=2)[:, : self.size]  # (B, K, 3)
         scores, best = tf.math.top_k(tf.concat([finished.scores, scores], axis=1), self.size)
@@ -235,8 +235,8 @@ class _Search:
 
     def undecided(self, position, limits, powers, of_limits, highest, finished):
         """In which rows an open hypothesis may still win, given the log-probability of the likeliest one."""
-        # It can only become less likely, and its penalty lies between those of the next step and of the limit. So the
-        # better of these two scores is a bound.
+        # It can only become less likely. Its penalty lies between the penalty of the next step and that of the limit,
+        # so the better of the two scores is a bound.
         bounds = highest / of_limits, highest / _penalty(position + 1, powers)
         may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
         full = finished.scores[:, -1] > _NOTHING
@@ -249,14 +249,14 @@ class _Search:
         last_steps, last_parents, last_tokens = tf.unstack(ends, axis=2)
         steps = tf.shape(tokens)[0]
 
-        # From the last step to the first: `beams` (B, N) tells in which open hypothesis each path is after a step.
+        # From the last step to the first: `beams` (B, N) is the open hypothesis of each path after a step.
         def back(position, beams, ids, attention):
             last = position == last_steps
             inside = exists & (position < last_steps)
             beams = tf.where(last, 0, beams)
             token = tf.where(last & exists, last_tokens, PADDING)
             token = tf.where(inside, tf.gather(tokens[position], beams, batch_dims=1), token)
-            # From the hypothesis after this step to the one that it was made from.
+            # From the hypothesis after this step to its parent.
             beams = tf.where(last, last_parents, tf.gather(parents[position], beams, batch_dims=1))
             ids = ids.write(position, token)
             if weights is not None:

@@ -16,8 +16,8 @@ class AttentionDecoder(keras.layers.Layer):
         c_i = attention(query=s_{i-1}, memory)
         s_i = cell([E y_{i-1}; c_i], s_{i-1})
 
-    If `conditional`, it attends with a state that knows the last token already, and reads what it attended to with a
-    second cell (Sennrich et al. 2017, section 2):
+    If `conditional`, the query is a state that has already read the last token, and a second cell reads the context
+    (Sennrich et al. 2017, section 2):
 
         s'_i = cell(E y_{i-1}, s_{i-1})
         c_i = attention(query=s'_i, memory)

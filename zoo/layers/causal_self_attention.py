@@ -1,4 +1,4 @@
-"""Self-attention to the past alone, the third of four stages."""
+"""Self-attention to the past only, the third of four stages."""
 
 import keras
 
@@ -15,9 +15,9 @@ class CausalSelfAttention(SelfAttention):
         weights = softmax(Q K^T / sqrt(units) + M),  M_ij = 0 if j <= i, -infinity otherwise
         context = dropout(weights) V
 
-    A model that predicts the next token must not see it: what stands after a token changes nothing at it. Dropout
+    A model that predicts the next token must not see it: later tokens never change the result of a token. Dropout
     (Srivastava et al. 2014) sets weights to zero at random in training and makes the others larger by 1 / (1 - rate),
-    so that no token is relied on alone.
+    so that the model does not rely on a single token.
 
     Axes: B batch, T length, D width of the inputs.
 
@@ -53,7 +53,7 @@ class CausalSelfAttention(SelfAttention):
         super().__init__(units, use_bias, kernel_initializer, **kwargs)
         self.dropout = check_rate("dropout", dropout)
         self.seed = seed
-        # In the precision of the weights, whatever the layer's.
+        # In the precision of the weights, not of the layer.
         self._dropout_layer = Dropout(dropout, seed=seed, dtype=scores_dtype(self.compute_dtype))
 
     def _dropped(self, weights, training):

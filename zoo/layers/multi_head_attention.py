@@ -47,7 +47,7 @@ class MultiHeadAttention(keras.layers.Layer):
         flash_attention: True computes attention in blocks, in memory that grows with T + S and not with T x S; False
             never does; None does for more than 2**26 scores (256 MiB). The results are the same. In blocks the
             gradient cannot be differentiated again.
-        kernel_initializer: of all projections, as are the next five.
+        kernel_initializer: of all projections, as are the next six.
         bias_initializer: see above.
         kernel_regularizer: see above.
         bias_regularizer: see above.
@@ -121,7 +121,7 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        # "argument `num_heads`" and other phrases are Keras', whose own tests this layer passes.
+        # Phrases such as "argument `num_heads`" are Keras' wording: this layer passes Keras' own tests.
         self.num_heads = check_positive("num_heads", num_heads, "The argument `num_heads`")
         self.key_dim = check_positive("key_dim", key_dim, "The argument `key_dim`")
         value_dim = key_dim if value_dim is None else value_dim
@@ -176,14 +176,14 @@ class MultiHeadAttention(keras.layers.Layer):
         if len(self._axes.axes) > 1 and (self.sliding_window is not None or self.rotary_embedding is not None):
             name = "sliding_window" if self.sliding_window is not None else "rotary_embedding"
             raise ValueError(f"`{name}` needs one axis to count positions along. Received: {self._axes}")
-        # The order is that of Keras, and with it the order of the weights.
+        # In Keras' order, which is also the order of the weights.
         self._query_dense = self._projection("query", 1, (self.num_heads, self.key_dim))
         self._key_dense = self._projection("key", 1, (self._groups, self.key_dim))
         if self.use_gate:
             self._gate_dense = self._projection("gate", 1, (self.num_heads, self.value_dim), activation="sigmoid")
             self._gate_dense.build(query_shape)
         self._value_dense = self._projection("value", 1, (self._groups, self.value_dim))
-        # Keras' own, for its seeds alone: a file of `keras.layers.MultiHeadAttention` has them.
+        # Keras' layer, used only for its seeds, which a file of `keras.layers.MultiHeadAttention` holds.
         self._dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, seed=self.seed)
         self._output_dense = self._projection("attention_output", 2, self._output_shape or (query_shape[-1],))
         self._query_dense.build(query_shape)
@@ -209,7 +209,7 @@ class MultiHeadAttention(keras.layers.Layer):
         )
 
     def __call__(self, *args, **kwargs):
-        """As `call`; refuses the ways in which other attention layers are called."""
+        """As `call`; refuses arguments in the form that other attention layers take."""
         check_inputs(self, args, kwargs)
         if "mask" in kwargs:
             raise ValueError(
@@ -259,14 +259,14 @@ class MultiHeadAttention(keras.layers.Layer):
         if return_attention_scores:
             context, weights = attention_with_weights(queries, keys, values, mask, dropout_mask)  # weights (B, H, T, S)
         else:
-            # Out of training autodiff does for gradients, so that an export holds no custom ones.
+            # Outside training, gradients come from autodiff, so that an export holds no custom ones.
             context = attention(queries, keys, values, mask, dropout_mask, blockwise, hand_gradient=bool(training))
         context = axes.unfold(heads_first(context), query)  # (B, T, H, value_dim)
         output = self._project_out(context, query)  # (B, T, D)
         return (output, axes.unfold_weights(weights, query, key)) if return_attention_scores else output
 
     def project_memory(self, value, key=None, positions=None):
-        """Keys and values of all heads: for attention to one memory again and again, computed once.
+        """Keys and values of all heads, computed once for repeated attention to the same memory.
 
         Args:
             value: `(B, S, any width)`.
@@ -285,7 +285,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """Attention to keys and values that `project_memory` has made.
 
         Args:
-            query: `(B, T, D)`. With several hypotheses of a sentence in the place of T, all of them share its memory.
+            query: `(B, T, D)`. T may also stand for several hypotheses of one sentence, which share its memory.
             memory: from `project_memory`.
             mask: boolean `(B, S)` or `(B, T, S)`, True where a key may be attended to; None allows all.
             return_attention_scores: whether to return the attention weights too.
@@ -333,7 +333,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if return_attention_scores:
             context, weights = attention_with_weights(queries, *memory, mask)  # (B, H, T, value_dim), (B, H, T, S)
         else:
-            # The scores of a single token are a row, which blocks would not make smaller.
+            # The scores of a single token are one row: blocks would save no memory.
             blockwise = False if query.shape[1] == 1 else self._blockwise(False)
             context, weights = attention(queries, *memory, mask, None, blockwise, hand_gradient=False), None
         return self._project_out(heads_first(context), query), weights
@@ -342,14 +342,14 @@ class MultiHeadAttention(keras.layers.Layer):
         """Queries or keys `(B, T, H, key_dim)`, rotated by their positions."""
         if self.rotary_embedding is None:
             return heads
-        # It computes in its own precision; a cache is in this layer's.
+        # The embedding has its own precision; a cache must have this layer's.
         return ops.cast(self.rotary_embedding(heads, positions=positions), self.compute_dtype)
 
     def _project_out(self, context, query):
         return self._output_dense(context * self._gate_dense(query) if self.use_gate else context)
 
     def _blockwise(self, return_attention_scores):
-        """Whether to attend in blocks: the layer's choice, or Keras' for all layers, or None if nobody has chosen."""
+        """Whether to attend in blocks: the layer's setting, else Keras' setting for all layers, else None."""
         if return_attention_scores and self.flash_attention:
             raise ValueError(
                 "Returning attention scores is not supported when flash attention is enabled: "

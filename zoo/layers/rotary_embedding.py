@@ -11,7 +11,7 @@ _PAIRS = ("halves", "adjacent")
 
 @keras.saving.register_keras_serializable(package="zoo")
 class RotaryEmbedding(keras.layers.Layer):
-    """Turns pairs of features by angles that grow with the position, so that products tell distances.
+    """Turns pairs of features by angles that grow with the position, so that products depend on distances.
 
         a_i = position * max_wavelength^(-2i/D)                 for the i-th pair of features (x, y)
         (x, y) -> (x cos a_i - y sin a_i, y cos a_i + x sin a_i)               (equation 34 of Su et al.)
@@ -26,8 +26,8 @@ class RotaryEmbedding(keras.layers.Layer):
         max_wavelength: 10,000 in the paper; models for long texts take more.
         pairs: which features make a pair. "adjacent": (2i, 2i + 1), as in the paper and in GPT-J. "halves":
             (i, i + D/2), as in GPT-NeoX and Llama; cheaper, and the same up to the order of the features.
-        rotary_dim: turn the first so many features alone, as if they were all, and leave the others as they are, as
-            in GPT-J and GPT-NeoX; None for all.
+        rotary_dim: how many features are turned, counted from the first; the others stay as they are, as in GPT-J and
+            GPT-NeoX. None for all.
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:

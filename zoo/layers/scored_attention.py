@@ -56,7 +56,7 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         return context, weights
 
     def __call__(self, *args, **kwargs):
-        """As `call`; refuses the ways in which other attention layers are called."""
+        """As `call`; refuses arguments in the form that other attention layers take."""
         check_inputs(self, args, kwargs)
         return super().__call__(*args, **kwargs)
 

@@ -13,8 +13,8 @@ class SimpleSelfAttention(keras.layers.Layer):
 
         scores = x x^T,  weights = softmax(scores) over the tokens attended to,  context = weights x
 
-    No weights are learnt: a token attends most to those whose vectors point its own way, and usually to itself. It is
-    the idea of attention with nothing around it; `SelfAttention` is what a model takes.
+    No weights are learnt: a token attends most to tokens whose vectors point in its direction, usually to itself. The
+    layer shows the bare idea of attention; models use `SelfAttention`.
 
     Axes: B batch, T length, D width.
 

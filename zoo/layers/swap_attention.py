@@ -1,4 +1,4 @@
-"""Keras' attention layers exchanged for the zoo's in a model that is there already."""
+"""Replaces Keras' attention layers by the zoo's in an existing model."""
 
 import warnings
 from typing import Any, NamedTuple

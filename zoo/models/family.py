@@ -93,7 +93,7 @@ class Family(keras.Model):
 
 
 def _state_of(layer):
-    """What differs from a new layer: a dict, empty for nothing."""
+    """How the layer differs from a new one: a dict, empty if it does not differ."""
     state = {}
     if not layer.trainable:
         state["trainable"] = False
@@ -113,10 +113,10 @@ def _restore(layer, state):
 
 
 def check_ties(ties: str, source_vocabulary_size: int, target_vocabulary_size: int) -> str:
-    """Which embeddings are tied to the output: the name, if there is such a choice and the vocabularies allow it.
+    """Checks which embeddings are tied to the output, and returns the name of the choice.
 
     Raises:
-        ValueError: it is none of the choices, or the vocabularies differ in size.
+        ValueError: an unknown choice, or vocabularies of different sizes.
     """
     check_choice("tied_embeddings", ties, ("none", "target", "all"))
     if ties == "all" and source_vocabulary_size != target_vocabulary_size:

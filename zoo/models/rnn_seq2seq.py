@@ -31,8 +31,8 @@ class RNNSeq2Seq(Family):
         s_i = cell([E y_{i-1}; c_i], s_{i-1})         AttentionDecoder, which can be `conditional`
         p(y_i) = softmax(W_o maxout(U_o s_i + V_o E y_{i-1} + C_o c_i))    MaxoutReadout, a linear layer
 
-    With `attention=None` only the last encoder state, the forward one after the last token beside the backward
-    one after the first, reaches the decoder: it makes s_0 and is the context of every step (the "thought vector").
+    With `attention=None` the decoder sees only the encoder's last states: the forward one after the last token and the
+    backward one after the first. Joined, they make s_0 and are the context of every step (the "thought vector").
 
     Inputs are ids, 0 for padding; the masks are computed from them. The outputs are logits. To translate ids, without
     tokenizers: `zoo.decoding.greedy`, `beam_search`. Text needs a `zoo.Translator`.
@@ -213,7 +213,7 @@ class RNNSeq2Seq(Family):
 
         Args:
             tokens: the last ids `(B, K)`.
-            position: how many tokens the hypotheses had before; not used, since the state knows.
+            position: how many tokens the hypotheses had before; not used, since the state contains the past.
             memory: from `begin`.
             cache: from `begin` or the last step, its tensors `(B, K, ...)`.
 

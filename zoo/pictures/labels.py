@@ -1,4 +1,4 @@
-"""How a token is written beside its row or column: visible, and without effect on the text around it."""
+"""Labels of tokens: every character is visible, and none affects the text around it."""
 
 import math
 import unicodedata

@@ -107,7 +107,7 @@ def arrange(picture: Picture, columns: int = 1) -> Layout:
 
 
 def _kinds(picture: Picture) -> list[_Kind]:
-    """The kinds of a picture. A layer's heads stand in as many rows as a picture of about the ideal width needs."""
+    """The kinds of a picture. A layer's heads are divided into rows so that the picture has about the ideal width."""
     if isinstance(picture, Alignment):
         return [_Kind("", picture.source_tokens, picture.target_tokens, [[("", picture.weights)]])]
     kinds = []

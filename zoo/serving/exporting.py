@@ -1,4 +1,4 @@
-"""Exporting what speaks text as a SavedModel that a stock TensorFlow Serving runs."""
+"""Exports a `Translator` or `TextGenerator` as a SavedModel that a stock TensorFlow Serving runs."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ def export(
 ) -> pathlib.Path:
     """Writes the next version of a model: `path/<integer>/saved_model.pb` and what belongs to it.
 
-    The version is written into a temporary folder inside `path`, whose name no server takes for a version, and then
-    renamed: a server polls `path` and must never see half a version. What killed exports have left is removed. Beside
-    the graph lie `assets.extra/tf_serving_warmup_requests`, requests to each signature with which a server warms up,
-    and `batching_params.pbtxt`.
+    The version is written into a temporary folder inside `path`, which servers ignore because of its name, and then
+    renamed: a server polls `path` and must never see half a version. Leftovers of killed exports are removed. The
+    version also has `assets.extra/tf_serving_warmup_requests`, requests to each signature with which a server warms
+    up, and `batching_params.pbtxt`.
 
     The weights are arranged for a server, see `zoo.serving.packed`; a model that has no such form is exported as it is.
 
     The signatures all take `text`, a `[None]` string tensor. Those of a `Translator`, which all decode with its beam:
 
     - `serving_default` gives `text` `[None]`, valid UTF-8, and `score` `[None]`, the log-probability of that text;
-    - `generate` takes beside it, `[None]` each, int32 `max_target_length`, the most tokens a translation may have, at
-      most the translator's own, and float32 `length_penalty`, from 0 to 10, and gives the same;
-    - `score` takes beside it `target`, a translation of each text, and gives `log_probability` and `tokens`, those of
-      the target, of as much of it as the translator would write;
+    - `generate` also takes, `[None]` each, int32 `max_target_length`, the most tokens a translation may have, at most
+      the translator's own limit, and float32 `length_penalty`, from 0 to 10. It gives the same outputs;
+    - `score` also takes `target`, a translation of each text. It gives `log_probability` and `tokens` of the target,
+      which is cut off at the translator's `max_target_length`;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and
       `weights` `[None, T, S]`, zero at padding. Only where the model has attention;
     - `attention_by_head` gives the same tokens, `weights` `[None, M, H, T, S]` of all M layers and H heads, and
       `source_weights` `[None, N, H, S, S]` of the encoder's self-attention. Only where there are several. It is a
-      signature of its own since a client cannot refuse a part of an answer, and this one is long.
+      separate signature because this output is long, and a client cannot leave out a part of an answer.
 
     Those of a `TextGenerator`:
 
-    - `generate` takes beside it, `[None]` each, the settings of `TextGenerator.generate`: int32 `max_new_tokens`,
+    - `generate` also takes, `[None]` each, the settings of `TextGenerator.generate`: int32 `max_new_tokens`,
       float32 `temperature`, int32 `top_k`, float32 `top_p` and `repetition_penalty`, int64 `seed`, and the string
       `stop`, strings with NULs between them. It gives `[None]` each: `text`, the continuation, valid UTF-8;
       `log_probability`; and `tokens`, how many there are. A text may be longer than the context, over which a window
@@ -80,8 +80,8 @@ def export(
         model: what to export.
         path: the model's folder, whose name is the model's name to a server.
         files: further texts to put into the version's folder, by file name, such as a card; or a function that gives
-            them, called with the folder when all else is in it.
-        texts: the texts of the requests that a server warms up with, such as some of the training's; texts of random
+            them, called with the folder after everything else is written.
+        texts: the texts of the warm-up requests, such as some training texts; texts of random
             tokens if None.
 
     Returns:
@@ -98,7 +98,7 @@ def export(
         raise ValueError(_NO_NUMBER.format(path=path))
     path.mkdir(parents=True, exist_ok=True)
     _remove_killed_exports(path)
-    # Nobody trains a served model: without their gradients, hand-written functions take a fraction of the space.
+    # A served model is not trained. Functions with hand-written gradients take much less space without them.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     # In the model's own folder, which may be a link or a mount: a rename works on one file system only.
     with temporary_folder(path, _TEMPORARY) as aside:
@@ -137,7 +137,7 @@ def write_warm_up(folder: pathlib.Path, model: Translator | TextGenerator, texts
     Args:
         folder: the version's folder.
         model: what is exported.
-        texts: the texts of the requests, of which the first are used; texts of random tokens if None or empty.
+        texts: the texts of the requests; only the first ones are used. Texts of random tokens if None or empty.
     """
     texts = list(itertools.islice(texts or (), max(_ROWS))) or model.example_texts()
     path = folder / WARM_UP_FILE

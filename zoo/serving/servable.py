@@ -1,4 +1,4 @@
-"""Exported SavedModels, called from Python: their signatures behind the calls of what was exported."""
+"""Exported SavedModels, called from Python with the methods of `Translator` and `TextGenerator`."""
 
 from __future__ import annotations
 

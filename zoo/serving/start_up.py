@@ -21,7 +21,7 @@ class StartUp:
     """What a version asks of a server.
 
     Attributes:
-        size: bytes of what a server loads and warms up with.
+        size: bytes of the files that a server loads and of the warm-up requests.
         load_seconds: until it is loaded.
         first_seconds: how long the first request takes, of one text to `generate` for at most 16 tokens, during which
             much is set up. A server that warms up makes it before it takes others.

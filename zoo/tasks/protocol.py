@@ -1,4 +1,4 @@
-"""What tasks take and give, whoever does the work: a model in this process, a SavedModel or a server. No TensorFlow."""
+"""Arguments and results of tasks, alike for a model in this process, a SavedModel and a server. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """The model is as unsure of each token as among this many equally likely ones; 1 for a text without tokens."""
+        """The number of equally likely tokens that would be as uncertain; 1 for a text without tokens."""
         return math.exp(-self.log_probability / max(self.tokens, 1))
 
 
@@ -120,11 +120,11 @@ def in_batches(texts: list[str], batch_size: int, results_of: Callable[[list[int
 
 
 class Setting(NamedTuple):
-    """A number of which each text has one.
+    """A numeric setting with one value for each text.
 
     Attributes:
         dtype: name of the type in which a signature takes it.
-        default: the value unless it is given; None for any.
+        default: the value if none is given; None for no default.
         least: the least value.
         most: the largest value.
     """
@@ -136,13 +136,13 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    # A window slides over a text of any length, so this limit is what ends a model that never writes an end.
+    # A window slides over a text of any length, so only this limit stops a model that never writes an end token.
     "max_new_tokens": Setting("int32", 256, 0, 65_536),
     "temperature": Setting("float32", 1.0, 0),
     "top_k": Setting("int32", 0, 0, 2**31 - 1),
     "top_p": Setting("float32", 1.0, 0, 1),
     "repetition_penalty": Setting("float32", 1.0, 1e-6, 1e6),
-    "seed": Setting("int64", None, -(2**62), 2**62),  # so that those of all texts fit
+    "seed": Setting("int64", None, -(2**62), 2**62),  # leaves room for the sum `seed + i` of each text
 }
 DEFAULTS = {name: setting.default for name, setting in SETTINGS.items() if setting.default is not None}
 LONGEST_STOP = 64  # bytes
@@ -161,11 +161,11 @@ def check_settings(
     seed: int | Sequence[int] | None = None,
     stop: str | Sequence[str] = (),
 ) -> tuple[dict[str, np.ndarray], list[bytes]]:
-    """The settings of that many texts by their names, one number a text; and the stop strings.
+    """The settings of `number` texts by name, one value for each text; and the stop strings.
 
     Raises:
-        ValueError: a number is out of its range or not one a text, or there are too many stop strings, or one is empty
-            or too long.
+        ValueError: a number is out of its range, a list does not have one number for each text, or stop strings are too
+            many, empty or too long.
     """
     seeds = random.randrange(_SEEDS) if seed is None else seed
     given = (max_new_tokens, temperature, top_k, top_p, repetition_penalty, seeds)
@@ -182,7 +182,7 @@ def column(name: str, value: Any, number: int, setting: Setting) -> np.ndarray:
     """A number for each text, made from one for all or from a list.
 
     Raises:
-        ValueError: it is not a number, out of the setting's range, or not one a text.
+        ValueError: it is not a number, it is out of range, or a list does not have one number for each text.
     """
     found = np.asarray(value)
     whole = setting.dtype.startswith("int")
@@ -233,7 +233,7 @@ class Generates(abc.ABC):
         """Continues texts, token by token, until an end token, a stop string or `max_new_tokens`.
 
         A text may be longer than the model's context. When the context is full, the model reads the last half of it
-        anew and goes on from there; it also reads that much of a longer prompt. See `zoo.decoding.generate`.
+        again and continues from there; of a longer prompt it reads only the last half. See `zoo.decoding.generate`.
 
         Every number is one for all texts, or a list with one for each. A continuation depends only on its text, its
         settings and its seed.
@@ -250,11 +250,11 @@ class Generates(abc.ABC):
             batch_size: how many texts are continued at once; of a server, how many are sent in one request.
 
         Returns:
-            A `Generation` a text, in the same order.
+            A `Generation` for each text, in the same order.
 
         Raises:
-            ValueError: `texts` is not a list of strings, a number is out of its range or not one a text, or what was
-                called does not generate.
+            ValueError: `texts` is not a list of strings, a number is out of its range, a list does not have one
+                number for each text, or the model cannot generate.
             ServingError: a server gave no answer.
         """
         texts = check_texts(texts)

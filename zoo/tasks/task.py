@@ -18,7 +18,7 @@ MODEL_FILE = "model.keras"
 
 
 def strings(texts: Sequence[str]) -> tf.Tensor:
-    """Texts as a tensor `(B,)` of UTF-8; what no text may hold, such as half of a surrogate pair, becomes "?"."""
+    """Texts as a tensor `(B,)` of UTF-8; what UTF-8 cannot encode, such as half a surrogate pair, becomes "?"."""
     return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
 
 
@@ -40,7 +40,7 @@ def zeroed(maps: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
 
 
 def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor) -> tf.Tensor:
-    """The texts `(B,)`, once it is known that there is one of each setting for each text.
+    """The texts `(B,)`, after a check that each setting has one value for each text.
 
     Otherwise a plain graph would stretch one number over all texts, while a server that batches refuses the request.
     """
@@ -76,7 +76,7 @@ class SavedTask(tf.Module):
 
     @property
     def tokenizers(self) -> list[Tokenizer]:
-        """What an export must hold beside the model's weights."""
+        """The tokenizers, which an export must hold in addition to the model's weights."""
         return [getattr(self, name) for name in self.TOKENIZERS]
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:

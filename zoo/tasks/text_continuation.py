@@ -17,8 +17,8 @@ from zoo.tasks.task import as_arrays, unpadded
 class TextContinuation(Generates):
     """Continues texts, scores them and shows what attends to what in them.
 
-    A subclass gives functions of tensors. This class has what lies around them: lists of any length, their batches and
-    their order.
+    A subclass gives functions of tensors. This class does the rest: it takes lists of any length, makes batches,
+    and restores the order.
     """
 
     @abc.abstractmethod
@@ -41,7 +41,7 @@ class TextContinuation(Generates):
         """As `_attend`, with `weights` `(B, N, H, T, T)`."""
 
     def _scoring(self, stride: int | None) -> Callable[..., dict[str, tf.Tensor]]:
-        """`_score`, with windows that begin so many tokens apart."""
+        """`_score`, with windows that begin `stride` tokens apart."""
         if stride is not None:
             raise ValueError(
                 f"An exported model scores with the stride that it was exported with. For stride={stride} load what "
@@ -87,11 +87,11 @@ class TextContinuation(Generates):
         Args:
             texts: a list of strings, of any length.
             batch_size: how many are scored at once.
-            stride: how many tokens apart windows begin, from 1 to the context's length: the fewer, the more tokens each
-                one is predicted from, and the longer it takes. None for the generator's own.
+            stride: the distance in tokens between the starts of two windows, from 1 to the context's length. A smaller
+                stride gives each token more context, and takes longer. None for the generator's own.
 
         Returns:
-            A `Score` a text, in the same order.
+            A `Score` for each text, in the same order.
 
         Raises:
             ValueError: `texts` is not a list of strings, or `stride` is out of its range or given to an exported model.
@@ -113,12 +113,12 @@ class TextContinuation(Generates):
             batch_size: how many are read at once.
 
         Returns:
-            An `Alignment` of each text with itself, a start token included if the model was trained with one. The next
-            token is predicted from the row of a token.
+            An `Alignment` of each text with itself, a start token included if the model was trained with one. A
+            token's row shows what the model used to predict the next token.
 
         Raises:
             ValueError: `texts` is not a list of strings, one has no tokens, or one is longer than the context. An
-                exported model does not tell its context, and shows as much of a text as fits.
+                exported model does not report its context, and shows as much of a text as fits.
         """
 
         def alignment(text, tokens, weights):

@@ -87,7 +87,7 @@ class TextGenerator(TextContinuation, SavedTask):
         most = getattr(model, "context_length", None)
         context_length = most if context_length is None else context_length
         if context_length is None:
-            raise ValueError("`context_length` must be given for a model that has none of its own.")
+            raise ValueError("`context_length` must be given for a model without the attribute `context_length`.")
         if context_length < 2 or (most is not None and context_length > most):
             limits = "at least 2" if most is None else f"from 2 to the model's {most}"
             raise ValueError(f"`context_length` must be {limits}. Received: {context_length}")

@@ -1,4 +1,4 @@
-"""The calls of everything that turns text into text, whether a Keras model or a SavedModel does the work."""
+"""The calls of a translator, alike for a Keras model and a SavedModel."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _Function = Callable[..., dict[str, tf.Tensor]]
 class TextToText(abc.ABC):
     """Translates texts, scores translations and shows what attended to what.
 
-    A subclass gives functions of a `(B,)` string tensor `text`. This class has what lies around them: lists of any
-    length, their batches and their order.
+    A subclass gives functions of a `(B,)` string tensor `text`. This class does the rest: it takes lists of any
+    length, makes batches, and restores the order.
     """
 
     @abc.abstractmethod
@@ -96,7 +96,7 @@ class TextToText(abc.ABC):
             batch_size: how many are scored at once.
 
         Returns:
-            A `Score` of each target. If it is longer than a translation may be, only that much of it is scored.
+            A `Score` for each target. Of a target longer than `max_target_length`, only the beginning is scored.
 
         Raises:
             ValueError: not two lists of strings of the same length.

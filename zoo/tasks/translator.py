@@ -42,9 +42,9 @@ class Translator(TextToText, SavedTask):
         target_tokenizer: the tokenizer of the target side.
         max_source_length: the most tokens of a source text, its end token included; a longer text is cut off.
         max_target_length: the most tokens of a translation, its end token included; a longer one is cut off.
-        beam_size: how many hypotheses are followed unless a call says otherwise; 1 is greedy. An export always uses
+        beam_size: the number of hypotheses, unless a call sets another; 1 is greedy. An export always uses
             this beam size.
-        length_penalty: how much longer translations are favoured unless a call says otherwise, see
+        length_penalty: how much longer translations are favoured, unless a call sets another value, see
             `zoo.decoding.beam_search`.
 
     Raises:
@@ -113,7 +113,7 @@ class Translator(TextToText, SavedTask):
         text = check_one_for_each_text(text, max_target_length=max_target_length, length_penalty=length_penalty)
         with tf.control_dependencies([text]):  # not before the sizes are known to fit
             limits = tf.clip_by_value(max_target_length, 0, self.max_target_length)
-            # The translator's own stands in for NaN and for what is out of range.
+            # NaN and values out of range are replaced by the translator's own penalty.
             fits = (length_penalty >= 0) & (length_penalty <= _LARGEST_PENALTY)
             length_penalty = tf.where(fits, length_penalty, self.length_penalty)
         ids, scores = self._decode(self._source_ids(text), limits, length_penalty, self.beam_size, 1)
@@ -243,7 +243,7 @@ class Translator(TextToText, SavedTask):
         return functions
 
     def example_texts(self) -> list[str]:
-        """Texts of the source tokenizer's tokens, for a server to try the model with."""
+        """Texts made of the source tokenizer's tokens, for warm-up requests."""
         return example_texts(self.source_tokenizer)
 
     def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:

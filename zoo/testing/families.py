@@ -124,7 +124,7 @@ class FamilyTests:
         self._equal(tf.function(self.model, input_signature=[specs])(inputs), logits)
 
     def test_rows_and_padding_change_nothing(self):
-        """Each row gets what it gets on its own, however much padding stands behind it."""
+        """Each row gets the same result as alone, with any amount of padding behind it."""
         padded = np.pad(self.source, [(0, 0), (0, 2)])
         inputs = self._inputs(padded, self.target)
         if not self._translates():  # its tokens stand in front of the padding, each row's at its own place
@@ -161,14 +161,14 @@ class FamilyTests:
     # Decoding.
 
     def test_steps_give_the_one_shot_pass(self):
-        """`begin` and `step` give what the model gives of all tokens at once, whatever the padding."""
+        """`begin` and `step` give the same as one call with all tokens, with any padding."""
         expected = self._alone(self.model, self.source, self.target)
         for source in (self.source, np.pad(self.source, [(0, 0), (0, 2)])):
             logits, _ = self._stepped(self.model, source, self.target)
             self._equal(logits, expected)
 
     def test_hypotheses_are_independent_and_can_be_reordered(self):
-        """K hypotheses of a row give what each gives on its own, after a beam search has exchanged their caches too."""
+        """Each of K hypotheses of a row gives the same as alone, also after a beam search has reordered the caches."""
         first = np.stack([self.target[:, 0], self.target[:, 1]], 1)  # (B, K)
         second = np.stack([self.target[:, 2], self.target[:, 1]], 1)
         memory, cache = self.model.begin(self.source)

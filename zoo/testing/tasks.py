@@ -1,4 +1,4 @@
-"""A test suite for tasks: what whoever calls, saves, exports or serves a model of texts relies on."""
+"""A test suite for tasks: what calls, saved files, exports and servers rely on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import zoo.serving
 
 
 class TaskTests:
-    """Tests of what speaks text: a model with its tokenizers, as `zoo.Translator` and `zoo.TextGenerator`.
+    """Tests of a task: a model with its tokenizers, such as `zoo.Translator` and `zoo.TextGenerator`.
 
     Subclass it, and say how to make a small task and how to call it. The task should answer different texts
     differently, or little is tested.
@@ -75,7 +75,7 @@ class TaskTests:
     # Lists of texts.
 
     def test_a_text_has_its_own_answer_whatever_stands_beside_it(self):
-        """In its place, in a batch of any size, beside longer texts."""
+        """At its place in the list, in a batch of any size, next to longer texts."""
         for name, call in self.calls().items():
             alone = self._alone(call)
             assert len({repr(each) for each in alone}) > len(alone) // 2, f"{name} answers most texts alike"

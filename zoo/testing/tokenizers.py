@@ -68,7 +68,7 @@ class TokenizerTests:
         assert ids.shape[1] == lengths.max()
 
     def test_a_row_does_not_depend_on_its_neighbours(self):
-        """A text has the same ids in a batch and by itself."""
+        """A text has the same ids in a batch and alone."""
         batch = [*self._bytes(), *_BROKEN]
         encode = self._encoder()
         for row, text in zip(self.tokenizer.tokenize(batch).numpy(), batch, strict=True):
@@ -90,7 +90,7 @@ class TokenizerTests:
             assert self.tokenizer.tokenize(self.texts[:1], **options).numpy()[0].tolist() == [START, *kept, END]
         for options in ({}, {"add_start": True}, {"add_end": True}, {"add_start": True, "add_end": True}):
             message = _refused(self.tokenizer.tokenize, self.texts, max_length=len(options), **options)
-            assert message.startswith("`max_length` must leave room for an id beside start and end.")
+            assert message.startswith("`max_length` must leave room for start, end and one id.")
 
     def test_the_length_is_never_zero(self):
         """Empty texts and empty batches have one column at least."""

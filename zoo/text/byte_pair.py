@@ -154,7 +154,7 @@ class BytePairTokenizer(Tokenizer):
 
         Args:
             vocab_json: pieces and their ids, which are 0, 1, 2 and so on; ours are greater by 4.
-            merges_txt: a merge a line, with a space between the pieces; lines that begin with `#version` are none.
+            merges_txt: a merge a line, with a space between the pieces; lines that begin with `#version` are ignored.
 
         Returns:
             The tokenizer.

@@ -6,12 +6,12 @@ Why it is written in core operations: a model server and other loaders of SavedM
 How it works, on `["low lower"]` with the merges `l o`, `lo w`:
 
 1. `split_into_words` cuts each text by GPT-2's regular expression: `low`, ` lower`. Merges never leave a word.
-2. `Merging` writes the words of a whole batch as one flat vector of symbols, one for each byte, and beside it a vector
+2. `Merging` writes the words of a whole batch as one flat vector of symbols, one for each byte, and a second vector
    with the number of the word that each symbol belongs to. Nothing is padded: a long word costs its own length.
 3. A round of `Merging` looks up the rank of every symbol with its right neighbour, finds the lowest rank of each word,
    and merges that pair at all its places in the word. Round 1 merges `l o` in both words, round 2 `lo w`.
 4. Rounds go on in a `while_loop` until no word has a pair left. The number of rounds is that of the word with the most
-   different merges, usually below ten, whatever the size of the batch.
+   different merges: usually below ten, for any size of batch.
 
 The Rust library merges one place after another, from a heap. Both give the same pieces, because a merge is learnt
 before any merge that uses its product; `_everywhere` finds the exceptions that imported vocabularies may hold.
@@ -37,8 +37,8 @@ def split_into_words(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Cuts texts as the regular expression of GPT-2 does, without leaving anything out.
 
     It is `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: English endings; letters,
-    numbers or other characters, with the space before them; white space, of which the last character goes to what
-    follows. The classes of characters are those of the `tokenizers` library, which may know a newer Unicode than
+    numbers or other characters, with the space before them; white space, whose last character goes to the
+    next word. The classes of characters are those of the `tokenizers` library, which may know a newer Unicode than
     TensorFlow.
 
     Args:

@@ -12,7 +12,7 @@ from tokenizers import normalizers
 
 @dataclasses.dataclass(frozen=True)
 class CanonicalTables:
-    """The parts of Unicode's canonical equivalence that lead into a vocabulary.
+    """The parts of Unicode's canonical equivalence whose results are in a vocabulary.
 
     Attributes:
         expansions: full canonical decomposition of each character that is spelt with pieces of the vocabulary's own
@@ -21,8 +21,8 @@ class CanonicalTables:
             ones); empty when the vocabulary has no marks.
         pairs: what a base and a mark compose to.
         spellings: composed characters outside the vocabulary which known characters can spell.
-        watched: a text without any of these characters is already what it should be.
-        passes: how many marks can follow one another into one character.
+        watched: a text without any of these characters needs no change.
+        passes: the largest number of marks that compose into one character.
     """
 
     expansions: dict[str, str]
@@ -90,7 +90,7 @@ def _pair(character: str) -> tuple[str, str] | None:
     pieces = _decomposed(character)
     if len(pieces) == 1 or _composed(character) != character:
         return None
-    # True of every composed character, Hangul syllables too: what precedes the last piece has a character of its own.
+    # In every composed character, also in Hangul syllables, the pieces before the last one compose to one character.
     return _composed(pieces[:-1]), pieces[-1]
 
 

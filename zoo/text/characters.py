@@ -51,7 +51,7 @@ class CharacterTokenizer(Tokenizer):
         super().__init__(characters, [character.encode() for character in characters])
         self.vocabulary = "".join(characters)
         self.normalize = normalize
-        # What `_join` writes for each id. Of the special ids, only the unknown gets there.
+        # What `_join` writes for each id. Of the special ids, it receives only the unknown one.
         self._code_points = np.array([ord(REPLACEMENT)] * _FIRST + [ord(c) for c in characters], np.int32)
         self._composition = Composition(characters) if normalize else None
         ids = tf.lookup.KeyValueTensorInitializer(

@@ -4,7 +4,7 @@ The same letter can be written with one code point or several: `é` is U+00E9, o
 the fewest, and the form of our corpora. TensorFlow has no operation for it, nor for the lower case of all scripts, so
 both are built here of lookup tables: `unicode_decode` turns texts into code points, tables replace them, and
 `unicode_encode` writes the result. Each module works on flat vectors: the code points of all rows one after another
-and, beside them, the row of each.
+and the row of each.
 
 Axes: B batch, T length, N code points of all rows.
 """
@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from zoo.text.canonical import canonical_characters, canonical_tables, lowercase_of
 
-_CODE_POINT_BITS = 21  # U+10FFFF, the last one, needs as many
+_CODE_POINT_BITS = 21  # enough for U+10FFFF, the last one
 _SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters that `str.isspace` is true of
 _AROUND = rf"\A{_SPACE}+|{_SPACE}+\z"
-# All of these are their own NFC, whichever of them stand beside each other.
+# Any sequence of these characters is its own NFC.
 _PLAIN = r"[\x00-\x{2ff}]*"
 
 

@@ -97,7 +97,7 @@ class Tokenizer(tf.Module):
             room = max_length - int(add_start) - int(add_end)
             if room < 1:
                 raise ValueError(
-                    f"`max_length` must leave room for an id beside start and end. Received: max_length={max_length}"
+                    f"`max_length` must leave room for start, end and one id. Received: max_length={max_length}"
                 )
             ids = ids[:, :room]
         lengths = ids.row_lengths()  # (B,)
@@ -235,7 +235,7 @@ def compiled_encoder(
         of ids of each text, int64 `(B,)`.
     """
 
-    # Not an attribute of the tokenizer: a SavedModel of it would hold the function once more.
+    # Not an attribute of the tokenizer: its SavedModel would hold a second copy of the function.
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         ids = tokenizer._split(texts)  # (B, ragged)

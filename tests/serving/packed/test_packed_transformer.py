@@ -76,7 +76,7 @@ def test_attention_maps_are_the_models(model, packed):
 
 
 def test_every_weight_is_stored_once(model, packed):
-    """So many numbers more than the model's are constants beside features, positions, and centring and residuals."""
+    """The numbers beyond the model's own are constants next to features, positions, centring and residuals."""
     sizes = [int(np.prod(weight.shape)) for weight in packed.weights]
     ours, more = sum(sizes), sum(int(np.prod(weight.shape)) for weight in model.weights)
     assert len({id(weight) for weight in packed.weights}) == len(sizes)

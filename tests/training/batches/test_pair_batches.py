@@ -1,4 +1,4 @@
-"""From pairs to batches: every pair where it belongs, in shapes that are few and an order that a seed sets."""
+"""From pairs to batches: every pair in its bucket, in few shapes, in an order set by a seed."""
 
 import collections
 import itertools
@@ -17,7 +17,7 @@ SOURCE, TARGET = CharacterTokenizer("abcdefgh"), CharacterTokenizer("zyxwvuts")
 
 
 def some_pairs(number=23, seed=0):
-    """Different sources of 1 to 9 characters; a target is as long as it likes."""
+    """Different sources of 1 to 9 characters, with targets of 1 to 5."""
     random = np.random.default_rng(seed)
     sources = {"".join(random.choice(list("abcdefgh"), random.integers(1, 10))) for _ in range(10 * number)}
     sources = sorted(sources)[::7][:number]

@@ -212,7 +212,7 @@ def test_sentences_are_scored_by_bleu(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.long
 class TestStoppedTraining:
-    """A run that was stopped in its second epoch, by an interruption while it tells of the first."""
+    """A run that was interrupted in its second epoch, while it printed the results of the first."""
 
     @pytest.fixture
     def stopped(self, workplace, tmp_path, monkeypatch):
@@ -382,7 +382,7 @@ class TestDamagedModels:
 
 
 class TestProcess:
-    """What only a process of its own shows: that TensorFlow is quiet, and where bytes come and go."""
+    """What only a separate process shows: that TensorFlow is quiet, and how bytes are read and written."""
 
     def test_stdout_holds_results_and_stderr_nothing(self, trained, zoo_command):
         finished = zoo_command("translate", MODEL, cwd=trained, input="fade7\n\nb0")

@@ -114,7 +114,7 @@ class TestSplits:
     def test_a_split_is_given_or_held_out(self, write, share):
         file = write("a.txt", "text")
         read = FileTexts(train=file, validation=file, test=file, **{share: 0.1})
-        with pytest.raises(CorpusError, match=rf"has a split '{share[:-6]}' of its own; leave {share} out"):
+        with pytest.raises(CorpusError, match=rf"already has a split '{share[:-6]}'; remove {share}"):
             read.check("train")
 
     def test_shares_that_leave_nothing(self, write):

@@ -131,9 +131,9 @@ class TestFeatures:
     @pytest.mark.parametrize(
         ("config", "fields", "message"),
         [
-            ("supervised", {"source": "fr"}, r"source = 'fr' is none of its text features: de, en\."),
-            ("plain", {"target": "year"}, r"target = 'year' is none of its text features: answer, question\."),
-            ("nested", {"source": "both"}, r"source = 'both' is none of its .*: both/de, both/en, id\."),
+            ("supervised", {"source": "fr"}, r"source = 'fr' is not one of its text features: de, en\."),
+            ("plain", {"target": "year"}, r"target = 'year' is not one of its text features: answer, question\."),
+            ("nested", {"source": "both"}, r"source = 'both' is not one of its .*: both/de, both/en, id\."),
             ("plain", {}, r"does not say which .*; set source and target to two of its .*: answer, question\."),
             ("three", {}, r"set source and target to two of its text features: de, en, fr\."),
             ("three", {"source": "en"}, r"set source and target to two of its text features: de, en, fr\."),
@@ -175,7 +175,7 @@ class TestSplits:
 
     @pytest.mark.parametrize("expression", ["trian", "train[:150%]", "train[x", ""])
     def test_expression_that_means_nothing(self, prepared, expression):
-        with pytest.raises(CorpusError, match=r"train_split = '.*' is none of its splits test, train, validation"):
+        with pytest.raises(CorpusError, match=r"train_split = '.*' is not one of its splits test, train, validation"):
             corpus(prepared, train_split=expression).read("train")
 
     def test_empty_part(self, prepared):

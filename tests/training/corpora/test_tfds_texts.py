@@ -35,7 +35,7 @@ def test_splits_of_its_own_and_nested_features(prepared):
 def test_what_is_not_told_or_not_there(prepared):
     with pytest.raises(CorpusError, match=r"^pairs/plain: set feature to one of its text features: answer, question\."):
         corpus(prepared).check("train")
-    with pytest.raises(CorpusError, match=r"feature = 'text' is none of its text features: answer, question\."):
+    with pytest.raises(CorpusError, match=r"feature = 'text' is not one of its text features: answer, question\."):
         corpus(prepared, feature="text").check("train")
     with pytest.raises(CorpusError, match=r"has no corpus 'pairs/other'|cannot load 'pairs/other'"):
         corpus(prepared, "other").check("train")

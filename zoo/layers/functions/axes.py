@@ -13,7 +13,7 @@ class AttentionAxes:
 
     Args:
         rank: of the inputs, with batch and features.
-        axes: those attended over, none of them the batch or the features; None for all others.
+        axes: the axes attended over, without batch and features; None for all axes except these two.
 
     Raises:
         ValueError: an axis that the inputs do not have, or that cannot be attended over.
@@ -36,7 +36,7 @@ class AttentionAxes:
         """Refuses inputs that do not fit each other.
 
         Raises:
-            ValueError: other ranks, keys not as many as values, or a difference in an axis not attended over.
+            ValueError: wrong ranks, keys and values of unequal numbers, or other axes of unequal sizes.
         """
         shapes = f"query {tuple(query_shape)}, value {tuple(value_shape)}, key {tuple(key_shape)}"
         if not all(len(shape) == self.rank for shape in (query_shape, value_shape, key_shape)):
@@ -57,7 +57,7 @@ class AttentionAxes:
         """A mask of positions of an input, `(B, ...)` with any of its last axes left out -> `(B', T)`.
 
         Args:
-            mask: boolean, or anything that is not zero where it is True; None stays None.
+            mask: boolean, or numbers, where any nonzero number means True; None stays None.
             like: the input.
             name: what the mask is called, for the message.
 
@@ -100,14 +100,14 @@ class AttentionAxes:
         folded into the batch and then the heads; of these any may be left out, the last ones first.
 
         Args:
-            mask: boolean, or anything that is not zero where it is True; None stays None.
+            mask: boolean, or numbers, where any nonzero number means True; None stays None.
             query: the query.
             key: the key.
             name: what the mask is called, for the message.
             heads: whether it may have an axis of heads.
 
         Raises:
-            ValueError: a mask with fewer axes than that, or more, or of other sizes.
+            ValueError: a mask with a wrong number of axes, or with wrong sizes.
         """
         if mask is None:
             return None

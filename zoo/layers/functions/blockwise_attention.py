@@ -26,7 +26,7 @@ def attention(
         query: `(B, H, T, d)`.
         key: `(B, G, S, d)`.
         value: `(B, G, S, e)`.
-        mask: who may attend to whom.
+        mask: which queries may attend to which keys.
         dropout_mask: drops weights; None drops none.
     """
 
@@ -65,7 +65,7 @@ def backward(query, key, value, mask, dropout_mask, context, log_sum, grad_outpu
     blocks = _Blocks(query, key, mask, dropout_mask)
     grad_output = at_least_float32(grad_output)  # (B, H, T, e)
     common = ops.sum(grad_output * at_least_float32(context), axis=-1, keepdims=True)  # (B, H, T, 1)
-    # Queries of the padding are zeros here as well, and so is what they add.
+    # Padded queries are zeros here as well, so they add zeros.
     of_queries = (blocks.padded(each, 0) for each in (grad_output, common, log_sum))
     gradients = _backward(blocks, *blocks.prepared(query, key, value), *of_queries)
     lengths = blocks.length, blocks.memory_length, blocks.memory_length
@@ -123,7 +123,7 @@ class _Blocks:
         self.key_count = (self.memory_length + extra_keys) // self.keys
 
     def prepared(self, query, key, value):
-        """Scaled, in float32 at least, with as many heads of keys and values as of queries, in whole blocks."""
+        """Scaled inputs, in float32 at least, with one head of keys and values for each query head, in whole blocks."""
         query, key, value = (at_least_float32(each) for each in (query, key, value))
         query = query * query.shape[-1] ** -0.5
         key, value = (ops.repeat(each, self.members, axis=1) if self.members > 1 else each for each in (key, value))
@@ -162,7 +162,7 @@ class _Blocks:
 
 def _forward(blocks, query, key, value):
     """The context `(B, H, T, e)` and the logarithm of the softmax's sum `(B, H, T, 1)`."""
-    # A column of ones beside the values makes the product sum the weights too, without a pass of its own.
+    # With a column of ones next to the values, the product also sums the weights, without a separate pass.
     value_and_one = _with_column(value, ops.ones_like(value[..., :1]))
 
     def over_queries(i, results):
@@ -187,7 +187,7 @@ def _forward(blocks, query, key, value):
         context, log_sum = results
         return (
             _put(context, i, blocks.queries, ops.where(nothing, 0.0, total[..., :-1] / sums)),
-            # A row that may attend to nothing: so high a sum that each weight comes out as zero.
+            # In a row that may attend to nothing, the sum is so high that each weight becomes zero.
             _put(log_sum, i, blocks.queries, ops.where(nothing, -LOWEST, maximum + ops.log(sums))),
         )
 
@@ -196,7 +196,7 @@ def _forward(blocks, query, key, value):
 
 
 def _summed(blocks, weights, value_and_one, i, j):
-    """Weighted values, and beside them the sum of the weights, which dropout leaves alone."""
+    """Weighted values, and as a last column the sum of the weights, which dropout does not change."""
     if blocks.dropout_mask is None:
         return ops.matmul(weights, value_and_one)
     values = ops.matmul(blocks.dropped(weights, i, j), value_and_one[..., :-1])
@@ -239,9 +239,9 @@ def _loop(first, end, body, state):
 
     def step(i, *state):
         state = body(i, state)
-        # TensorFlow would start as many as ten iterations at once, each with blocks of its own. A counter that waits
-        # for the results prevents it: what is added here is zero, but only the results say so.
-        corner = ops.sum(state[-1][:1, :1, :1, :1])  # of an empty batch 0
+        # TensorFlow would start up to ten iterations at once, each with its own blocks. A counter that depends on the
+        # results prevents this. `nothing` is always zero, but TensorFlow cannot know that before it has the results.
+        corner = ops.sum(state[-1][:1, :1, :1, :1])  # 0 for an empty batch
         nothing = ops.cast(ops.logical_and(corner > 0, corner < 0), "int32")
         return (i + 1 + nothing, *state)
 

@@ -1,6 +1,6 @@
 """Scaled dot-product attention: Vaswani et al. 2017, section 3.2.1.
 
-`_forward` is the equation in plain operations; read it first. Below it stand the same with a gradient written by hand,
+`_forward` is the equation in plain operations; read it first. Below it are a version with a gradient written by hand,
 and the choice between that and attention in blocks (`blockwise_attention`).
 
 Axes: B batch, T queries, S keys, H heads, G heads of keys and values (a divisor of H), d width of a key, e width of a
@@ -52,7 +52,7 @@ def attention_with_weights(
         query: `(B, H, T, d)`.
         key: `(B, G, S, d)`.
         value: `(B, G, S, e)`.
-        mask: who may attend to whom.
+        mask: which queries may attend to which keys.
         dropout_mask: drops weights; None drops none.
     """
     context, weights, _, any_allowed = _forward(query, key, value, mask, dropout_mask)
@@ -68,7 +68,7 @@ def attention(
     blockwise: bool | None = None,
     hand_gradient: bool = True,
 ) -> Tensor:
-    """The context `(B, H, T, e)` of `attention_with_weights`, as fast and as lean as it can be.
+    """The context `(B, H, T, e)` of `attention_with_weights`, computed faster and with less memory.
 
     Args:
         query: see `attention_with_weights`, as for the next four.
@@ -201,7 +201,7 @@ _MAX_LENGTH: contextvars.ContextVar[int | None] = contextvars.ContextVar("max_le
 
 @contextlib.contextmanager
 def forward_only(max_length: int | None = None) -> Iterator[None]:
-    """Promises that graphs traced inside are never differentiated, and that sequences have at most so many positions.
+    """Promises that graphs traced inside are never differentiated, and that no sequence is longer than `max_length`.
 
     Attention then has no custom gradient, which a SavedModel could not keep and would warn of. Where a graph
     does not know its lengths, attention holds both ways, the whole matrix and blocks; with `max_length` it leaves out
@@ -224,10 +224,10 @@ def _is_large(query, key, blockwise):
     (batch, heads, length, _), memory_length = query.shape, key.shape[2]
     sizes = batch, length, memory_length
     if blockwise is not None:
-        return bool(blockwise) and 0 not in sizes  # of nothing there are no blocks
+        return bool(blockwise) and 0 not in sizes  # an empty tensor has no blocks
     bound = _MAX_LENGTH.get()
     if (bound is not None and bound <= BLOCK) or any(size is not None and size <= BLOCK for size in sizes[1:]):
-        return False  # scores no larger than the other activations of a model of such lengths
+        return False  # at these lengths the scores are no larger than a model's other activations
     if None not in sizes:
         return batch * heads * length * memory_length > LARGE
     # As floats: the product may exceed 2**31.
@@ -257,7 +257,7 @@ def scaled_dot_product_attention(
         query: `(B, T, H, d)`.
         key: `(B, S, G, d)`.
         value: `(B, S, G, e)`.
-        mask: who may attend to whom; None allows all.
+        mask: which queries may attend to which keys; None allows all.
         dropout_mask: drops weights; None drops none.
         return_weights: whether to return the weights too (before dropout), which takes the whole matrix.
         blockwise: True computes blocks of 512 x 512 scores with a running softmax, and computes them again for the

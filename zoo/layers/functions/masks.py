@@ -1,4 +1,4 @@
-"""Who may attend to whom, and the softmax over the positions that may be attended to."""
+"""Attention masks (which query may attend to which key), and the softmax over the allowed positions."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ class AttentionMask:
     """A mask of attention: a query may attend to a key if every part allows it.
 
     A causal mask of 32,768 tokens has a billion entries; kept as a rule, a block of it is made when it is needed, and
-    blocks that it forbids are known without looking. True means *may be attended to*.
+    the blocks that it forbids are known in advance. True means *may be attended to*.
 
     Axes: B batch, H heads, T queries, S keys.
 
@@ -46,7 +46,7 @@ class AttentionMask:
     offset: Any = 0
 
     def dense(self, length, memory_length):
-        """All of it but `queries`, `(B, H, T, S)` with axes of 1 where nothing varies; None if all is allowed.
+        """The whole mask except `queries`, `(B, H, T, S)` with axes of 1 where nothing varies; None allows all.
 
         Args:
             length: T, a number or a scalar tensor.
@@ -92,10 +92,10 @@ class AttentionMask:
         """Which queries may attend to anything: `(B, H, T, 1)` with axes of 1 where nothing varies; None for all.
 
         Args:
-            dense: what `dense` gave.
+            dense: the result of `dense`.
         """
         rows = None
-        # A causal mask alone leaves everyone at least the first key.
+        # With a causal mask alone, every query may attend to at least the first key.
         if self.pairs is not None or self.keys is not None or self.window is not None:
             rows = ops.any(dense, axis=-1, keepdims=True)
         if self.queries is None:
@@ -112,7 +112,7 @@ class AttentionMask:
         return None if dense is None else ops.squeeze(dense, 1)
 
     def key_range(self, first_query, last_query, memory_length):
-        """The keys that the rules of position leave to a run of queries: the first, and one past the last."""
+        """The keys that a range of queries may attend to by position: the first, and one past the last."""
         first, end = 0, memory_length
         if self.window is not None:
             first = ops.maximum(0, first_query + self._offset - self.window + 1)
@@ -122,7 +122,7 @@ class AttentionMask:
         return first, end
 
     def query_range(self, first_key, last_key, length):
-        """The queries that the rules of position leave to a run of keys: the first, and one past the last."""
+        """The queries that may attend to a range of keys by position: the first, and one past the last."""
         first, end = 0, length
         if self.window is not None:
             first = ops.maximum(0, first_key - self._offset - self.window + 1)
@@ -132,14 +132,14 @@ class AttentionMask:
         return first, end
 
     def padded(self, memory_length, extra_queries, extra_keys):
-        """The same with so many more queries and keys at the end, for lengths that blocks do not divide.
+        """The same mask with more queries and keys at the end, for lengths that are no multiple of the block size.
 
         The keys among them are forbidden; what the queries may do does not matter, as their contexts are cut off.
         `queries` comes out as a part of `pairs`.
         """
         pairs, keys = self.pairs, self.keys
         if self.queries is not None:
-            # Among the pairs, so that a block alone says all.
+            # Made part of the pairs, so that `block` gives the complete mask.
             queries = self.queries[:, None, :, None]
             pairs = queries if pairs is None else ops.logical_and(pairs, queries)
         if pairs is not None:
@@ -152,7 +152,7 @@ class AttentionMask:
 
 
 def _part(tensor, axis, first, size):
-    """So many entries along the axis, unless it is an axis of 1, which serves for all."""
+    """`size` entries along the axis, from `first`; an axis of 1 stays, since it stands for all entries."""
     if tensor.shape[axis] == 1:
         return tensor
     start = [0] * len(tensor.shape)
@@ -166,7 +166,7 @@ def _is_zero(number):
 
 
 def _extended(tensor, axis, extra):
-    """So many times False at the end of the axis."""
+    """The tensor with `extra` times False added at the end of the axis."""
     if _is_zero(extra):
         return tensor
     shape = list(ops.shape(tensor))
@@ -175,7 +175,7 @@ def _extended(tensor, axis, extra):
 
 
 def softmax(scores):
-    """Softmax over the last axis, of one score too, where Keras warns that the result is always 1."""
+    """Softmax over the last axis. For a single score it avoids Keras' warning that the result is always 1."""
     return ops.softmax(scores, axis=-1) if scores.shape[-1] != 1 else ops.exp(scores - scores)
 
 
@@ -196,7 +196,7 @@ def masked_softmax(scores, mask=None):
     if mask is None:
         return softmax(scores)
     weights = softmax(ops.where(mask, scores, LOWEST))
-    # Zero already, but in a row where nothing is allowed.
+    # These are zero already, except in a row where nothing is allowed.
     return ops.where(mask, weights, 0.0)
 
 
@@ -224,7 +224,7 @@ def pairs_mask(mask, inputs, causal=False):
 
 
 def tokens_mask(inputs, mask):
-    """What of the mask goes on with the context: a mask of tokens does, one of pairs does not."""
+    """The mask that the context carries on: a mask of tokens is kept, a mask of pairs is not."""
     return mask if mask is not None and len(mask.shape) == 2 else getattr(inputs, "_keras_mask", None)
 
 

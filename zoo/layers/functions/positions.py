@@ -1,4 +1,4 @@
-"""What layers of positions share: which positions, and the angles that they stand for."""
+"""Functions for layers of positions: checks of positions, and their angles."""
 
 import keras
 from keras import ops
@@ -36,7 +36,7 @@ def check_positions(positions, inputs):
 def frequencies(width, max_wavelength):
     """How far each pair of features turns from one position to the next, in radians: `max_wavelength^(-2i/width)`.
 
-    Of an odd width the last feature is a pair of its own.
+    With an odd width, the last feature forms a pair alone.
     """
     return [max_wavelength ** (-2 * i / width) for i in range((width + 1) // 2)]
 

@@ -12,8 +12,8 @@ class DropoutMask:
     The numbers of a block depend only on the seed and the block's number. So the gradient of attention in blocks draws
     them again; saving them would take as much memory as the scores.
 
-    Drawing is most of what dropout costs, so one random number of 23 bits decides about two places: all of it about
-    the first, its lower 12 bits, which are independent of the upper ones, about the second. There the rate is rounded
+    Drawing takes most of the time of dropout, so one random number of 23 bits decides two places: the whole number
+    the first, and its lower 12 bits, which are independent of the upper ones, the second. There the rate is rounded
     to a multiple of 1 / 4096. (`benchmarks/notes.md`, dropout)
 
     Args:

@@ -1,4 +1,4 @@
-"""A loop over time around any step function, on whatever backend Keras runs."""
+"""A loop over time around any step function, on every Keras backend."""
 
 import keras
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-Tensor = Any  # of whatever backend Keras runs on
+Tensor = Any  # a tensor of the backend that Keras runs on
 
 
 def scores_dtype(dtype: str) -> str:

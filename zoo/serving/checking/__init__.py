@@ -1,7 +1,7 @@
-"""What a stock TensorFlow Serving would refuse in a SavedModel, or get wrong; `zoo check`.
+"""`zoo check`: finds what a stock TensorFlow Serving would refuse in a SavedModel, or get wrong.
 
 This module needs no TensorFlow: it finds the versions, and leaves reading them to another process (`worker.py`), which
-has limits of memory and time. So whatever a file claims, the worst that comes of it is a finding.
+has limits of memory and time. So a broken or hostile file leads to a finding and to nothing worse.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zoo.serving.checking import rules
 from zoo.serving.checking.folders import Folders, find_folders
 from zoo.serving.checking.rules import Finding
 
-# Limits of one version: so much, and in proportion to its files.
+# Limits of one version: a fixed part, and a part that grows with its files.
 _MEMORY, _MEMORY_PER_BYTE = 4 << 30, 8
 _SECONDS, _BYTES_PER_SECOND = 120, 10_000_000
 _OUT_OF_MEMORY = 9  # an exit code of `worker.py`
@@ -76,13 +76,13 @@ class Report:
 def check(path: str | pathlib.Path, run: bool = False, ignore: Collection[str] = ()) -> list[Finding]:
     """What a stock TensorFlow Serving would refuse in a SavedModel, or get wrong.
 
-    The files may be anybody's, and broken: they are read in a process of its own. With `run` the model's code is
+    The files need not be trusted, and may be broken: a separate process reads them. With `run` the model's code is
     executed there, without any protection, so only do that with a model that you trust.
 
     Args:
         path: a model's folder, of which every version is checked; a version's; or one with a bare SavedModel.
-        run: also load each version into a session as a server does, send it its warm-up requests, and compare what rows
-            get together with what they get one by one.
+        run: also load each version into a session as a server does, send it its warm-up requests, and compare the
+            answers to batches with the answers to single rows.
         ignore: names of rules to leave out.
 
     Returns:

@@ -1,7 +1,7 @@
 """Reading the files of a version with TensorFlow's own readers.
 
 The files may be anybody's, and broken. Where one claims a size that does not fit in memory, TensorFlow may end the
-process; `worker.py` therefore reads them in a process of its own.
+process; so `worker.py` reads them in a separate process.
 """
 
 from __future__ import annotations

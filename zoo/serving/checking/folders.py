@@ -41,7 +41,7 @@ def find_folders(path: pathlib.Path) -> Folders:
             return Folders(path, [path], [])
         bare = rules.NO_VERSION_FOLDER.at(graph_file(path) or "", f"It lies in {shown(str(path))} itself")
         within = _versions_in(path)
-        # With versions beside it, a server serves those.
+        # If there are versions too, a server serves them.
         return Folders(path, within.versions or [path], [bare, *within.findings])
     within = _versions_in(path)
     if within.versions or within.findings:
@@ -57,7 +57,7 @@ def graph_file(folder: pathlib.Path) -> str | None:
 
 
 def served_as(name: str) -> int | None:
-    """The version that a server takes a folder of this name for, None if for none.
+    """The version number that a server reads from a folder's name; None if it ignores the folder.
 
     It reads the name with `absl::SimpleAtoi`, which accepts a sign, and white space around the number; 64 bits.
     """
@@ -90,7 +90,7 @@ def _versions_in(model: pathlib.Path) -> Folders:
     seen = {os.path.realpath(version) for version in versions}
     # A name like `latest`, linked to a version, is for people; a server ignores it.
     others = [name for name in others if os.path.realpath(model / name) not in seen]
-    rule = rules.IGNORED_FOLDER if versions else rules.VERSION_NAME  # beside others, it may be aside on purpose
+    rule = rules.IGNORED_FOLDER if versions else rules.VERSION_NAME  # it may have been renamed on purpose
     what = "It holds a SavedModel, and its name is not a whole number from 0 on"
     findings += [rule.at(f"folder {shown(name)}", what) for name in others]
     return Folders(model, versions or [model / name for name in others], findings)

@@ -104,7 +104,7 @@ class Graph:
         return found
 
     def _closure(self, functions: set[str], without: Iterable[str] = ()) -> set[str]:
-        """These functions and all that they call, except by way of those left out."""
+        """These functions and all that they call, without the functions in `without` and their calls."""
         closure, left = set(), list(functions)
         while left:
             name = left.pop()
@@ -158,7 +158,7 @@ def _check_ops(graph: Graph) -> list[Finding]:
     unserved: dict[Rule, list[tuple[str, str]]] = {rule: [] for rule in served}
 
     def add(rule: Rule, what: str, function: str, node: str = "") -> None:
-        # A server looks up every op of the graph itself when it loads it; else only what a request gets to matters.
+        # A server looks up every op of the main graph on loading. Everything else matters only if a request reaches it.
         if graph.is_reached(function, node) or (rule is rules.UNKNOWN_OP and not function):
             served[rule].append((place(function, node), what))
         else:

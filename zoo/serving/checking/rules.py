@@ -45,7 +45,7 @@ class Rule:
     fix: str
 
     def at(self, where: str, what: str, severity: Severity | None = None) -> Finding:
-        """A finding; whoever gathers those of a version fills in the folder."""
+        """A finding of this rule; the caller fills in the folder."""
         return Finding(severity or self.severity, self.name, "", where, what, self.why, self.fix)
 
     def gather(self, found: Iterable[tuple[str, str]], severity: Severity | None = None) -> list[Finding]:
@@ -95,12 +95,12 @@ LENIENT_VERSION_NAME = Rule(
     "warning",
     "A server accepts signs and spaces around a number and serves the folder as that version; tools that expect plain "
     "numbers do not see it.",
-    "Rename it to the plain number, or to something that is no number.",
+    "Rename it to the plain number, or to a name that is not a number.",
 )
 IGNORED_FOLDER = Rule(
     "ignored-folder",
     "note",
-    "A server ignores it because of its name, and serves the versions beside it. It was not checked.",
+    "A server ignores it because of its name, and serves the other versions. It was not checked.",
     "Nothing need be done if it is kept aside on purpose; to serve it, give it a number as its name.",
 )
 NO_VERSION_FOLDER = Rule(
@@ -113,7 +113,7 @@ EMPTY_VERSION = Rule(
     "empty-version",
     "fatal",
     "A server takes it for a version, fails to load it and retries; until then it may serve no other.",
-    "Remove it, or write the version beside it and rename that into place once it is complete.",
+    "Remove it, or write the version under another name and rename it once it is complete.",
 )
 UNREADABLE_SAVED_MODEL = Rule(
     "unreadable-saved-model",
@@ -138,13 +138,13 @@ NO_SIGNATURES = Rule(
 XLA = Rule(
     "xla-must-compile",
     "fatal",
-    "XLA on the CPU is off in a server (--xla_cpu_compilation_enabled): the first request that gets there fails.",
+    "XLA on the CPU is off in a server (--xla_cpu_compilation_enabled): every request that runs it fails.",
     "Export functions without jit_compile=True.",
 )
 GPU_ONLY = Rule(
     "gpu-only-op",
     "fatal",
-    "On a server without a GPU the first request that gets there fails.",
+    "On a server without a GPU every request that runs it fails.",
     "Export another way to compute it, such as use_cudnn=False of a recurrent layer.",
 )
 PYTHON = Rule(
@@ -178,7 +178,7 @@ COMPOSITE = Rule(
     "composite-tensor",
     "fatal",
     "Requests and answers hold dense tensors only: every request to this signature fails.",
-    "Take and return dense tensors: to_tensor(), or the values and row lengths as tensors of their own.",
+    "Take and return dense tensors: to_tensor(), or the values and row lengths as separate tensors.",
 )
 NO_BATCH = Rule(
     "no-batch-dimension",
@@ -203,7 +203,7 @@ IDS_WITHOUT_LENGTH = Rule(
     "ids-without-length",
     "warning",
     "A server that batches ragged requests pads each tensor with its own first element, not with zero: ids do not show "
-    "what is padding.",
+    "which tokens are padding.",
     "Add an input with each row's length, or a mask; or let the signature take text.",
 )
 

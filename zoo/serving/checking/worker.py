@@ -1,7 +1,7 @@
-"""The process that reads versions: it has TensorFlow, limits of memory and time, and nothing to lose.
+"""The process that reads versions, with TensorFlow, under limits of memory and time.
 
-It reads a line of JSON a version from stdin, and answers with lines of JSON. Each version is read in a fork, which
-costs 20 ms where another start of TensorFlow costs seconds; whatever a hostile file does, only the fork ends.
+For each version it reads one line of JSON from stdin, and answers with lines of JSON. It reads a version in a fork: a
+fork costs 20 ms, another start of TensorFlow seconds. If a hostile file crashes the reader, only the fork ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_version(folder: pathlib.Path, run: bool, say: Callable[..., None]) -> 
     Args:
         folder: the version's.
         run: whether to load it and send it its warm-up requests.
-        say: takes `step`, by name, before it begins; `findings`; and at last what was `seen`.
+        say: called with `step=` before each step, with `findings=`, and at the end with `seen=`.
     """
     say(step="graph")
     try:
@@ -101,7 +101,7 @@ def _check_and_exit(request: dict, say: Callable[..., None]) -> NoReturn:
 
 
 def _limit(memory: int, seconds: int) -> None:
-    """Ends this process where it needs so many bytes more than now, or so many seconds."""
+    """Ends this process if it needs this many more bytes than now, or this many seconds."""
     statm = pathlib.Path("/proc/self/statm")
     if statm.exists():  # on Linux, where servers are
         size = int(statm.read_text().split()[0]) * resource.getpagesize() + memory

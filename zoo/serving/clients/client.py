@@ -13,8 +13,8 @@ from zoo.serving.clients.messages import ServingError, Signature, TensorSpec, Ve
 from zoo.serving.clients.rest import RestTransport
 from zoo.tasks.protocol import Generates, Score, Setting, Translation, check_texts, column, in_batches
 
-# A translator takes its own setting for a length above it, or a penalty out of its range: so these are sent for what
-# was not given.
+# For a length above its limit or a penalty out of range, a translator uses its own setting. So these values are sent
+# for settings that were not given.
 TRANSLATION_SETTINGS = {
     "max_target_length": Setting("int32", 2**31 - 1, 0, 2**31 - 1),
     "length_penalty": Setting("float32", -1.0),
@@ -29,8 +29,8 @@ class ServingClient(Generates):
     """A model on a server.
 
     It may be used from several threads. By REST it needs NumPy and urllib3; by gRPC TensorFlow and the package
-    `tensorflow-serving-api`. Both give the same answers. The client answers a request of no rows itself: a server that
-    batches would never do so.
+    `tensorflow-serving-api`. Both give the same answers. The client answers a request without rows itself, because
+    a server that batches would never answer it.
 
         with ServingClient("localhost:8501", "dates") as dates:
             dates.translate(["21 नवंबर 2026"])
@@ -85,11 +85,12 @@ class ServingClient(Generates):
         Args:
             signature: its name.
             **inputs: each input of the signature: a list, nested or not, or an array. Strings are `str`, sent as UTF-8,
-                or `bytes`, whatever is in them.
+                or `bytes` of any content.
 
         Returns:
-            Each output; strings as an array of `bytes`. If no input has rows, no output has. By REST the sizes of axes
-            behind one of size 0 are 0, and an output of broken UTF-8 is an error unless its name ends in `_bytes`.
+            Each output; strings as an array of `bytes`. If the inputs have no rows, neither do the outputs. By REST,
+            axes after an axis of size 0 also have size 0, and an output of broken UTF-8 is an error unless its name
+            ends in `_bytes`.
 
         Raises:
             ValueError: the model has no such signature, the inputs are not those that it takes, or they have no rows
@@ -247,7 +248,7 @@ class ServingClient(Generates):
             try:
                 return request(max(deadline - time.monotonic(), 0.001))  # 0 would mean forever
             except ServingError as error:
-                wait = pause * random.uniform(0.5, 1.5)  # so that many clients do not come back at one moment
+                wait = pause * random.uniform(0.5, 1.5)  # so that many clients do not retry at the same moment
                 if error.code not in _RETRIED or retries <= 0 or time.monotonic() + wait >= deadline:
                     raise
             time.sleep(wait)
@@ -255,7 +256,7 @@ class ServingClient(Generates):
 
 
 def to_array(name: str, value: Any, spec: TensorSpec) -> np.ndarray:
-    """An input as it is sent: an array of the signature's type, of strings one of `bytes`.
+    """An input as it is sent: an array of the signature's type; strings become `bytes`.
 
     Args:
         name: the input's, for messages.

@@ -28,7 +28,7 @@ from zoo.serving.clients.messages import (
 )
 
 _OPTIONS = (
-    ("grpc.max_send_message_length", -1),  # or an answer of more than 4 MB, such as attention, is refused
+    ("grpc.max_send_message_length", -1),  # otherwise an answer above 4 MB, such as attention, is refused
     ("grpc.max_receive_message_length", -1),
     # By default a second try comes after a second, and later ones after up to two minutes: until then every call fails
     # at once, and a retry would find nothing new.
@@ -48,7 +48,7 @@ class GrpcTransport:
         label: a version's label, or None.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is not valid.
     """
 
     def __init__(self, address: str, model: str, version: int | None, label: str | None):

@@ -1,4 +1,4 @@
-"""What both protocols share: where the server is, what it says of a model, and errors. Needs NumPy at most."""
+"""Shared by both protocols: the server's address, its description of a model, and errors. Needs only NumPy."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class RestTransport:
         label: a version's label, or None.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is not valid.
     """
 
     def __init__(self, address: str, model: str, version: int | None, label: str | None):
@@ -120,7 +120,7 @@ class RestTransport:
             status, answer = self._exchange(method, path, body, seconds)
         except (TimeoutError, urllib3.exceptions.HTTPError) as error:
             late = isinstance(error, (TimeoutError, urllib3.exceptions.TimeoutError))
-            # urllib3 counts a refused connection among those that came too late.
+            # In urllib3 a refused connection is a kind of connection time-out.
             if late and not isinstance(error, urllib3.exceptions.NewConnectionError):
                 raise self._error("DEADLINE_EXCEEDED", f"no answer within {round(seconds, 2):g} s") from None
             cause = next((c for c in (*error.args, error.__cause__) if isinstance(c, Exception)), error)
@@ -142,8 +142,8 @@ class RestTransport:
     def _exchange(self, method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, bytes]:
         """Status and body of the answer.
 
-        urllib3's time-out is for each step of an answer, of which there may be any number, and looking up a name has
-        none. So a thread does the work, and this one waits no longer than the whole may take.
+        urllib3 limits the time of each read, not of the whole answer, and does not limit the look-up of a name. So
+        another thread does the work, and this one waits at most `seconds`.
         """
         outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
         gave_up = threading.Event()
@@ -185,7 +185,7 @@ def to_json(array: np.ndarray) -> Any:
 
 
 def from_json(value: Any, spec: TensorSpec) -> np.ndarray:
-    """The array that nested lists from JSON stand for, of strings one of `bytes`.
+    """The array of nested lists from JSON; strings become `bytes`.
 
     Where an axis has size 0, JSON does not give the sizes of those behind it; they become 0 as well.
 

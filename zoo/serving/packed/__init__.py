@@ -1,7 +1,7 @@
 """Models as an export holds them: the same functions, with weights arranged for few and large operations a step.
 
-A server runs a plain TensorFlow graph without XLA, where an operation costs about a microsecond whatever it computes.
-A step of one row takes as long as its operations are many, so what can be computed once is moved into the weights:
+A server runs a plain TensorFlow graph without XLA, where even a small operation costs about a microsecond. The time of
+a step of one row grows with the number of operations, so everything that can be computed once is part of the weights:
 
 - `products`: matrix products, and normalisations inside their weights;
 - `layers`: attention, the feed-forward network and the decoder layer;
@@ -27,7 +27,7 @@ def pack(model: keras.Model, max_length: int) -> keras.Model | tf.Module:
 
     Args:
         model: any model of ids.
-        max_length: how many tokens a text may have; of a translator the target's.
+        max_length: the most tokens of a text; for a translator, of the target.
 
     Returns:
         A model with the same methods for decoding, scoring and attention maps. It computes in float32 and gives the

@@ -43,7 +43,7 @@ class PackedGPT(tf.Module):
         if model.positions == "learned":
             table = as_array(model.get_layer("positions").embeddings)[:max_length]
             self._positions = variable(np.pad(table, [[0, 0], [0, 1]]))  # (max_length, D + 1)
-        # A product of its own and not in the embeddings, which may also be the output's weights.
+        # A separate product, not part of the embeddings, which may also be the output's weights.
         self._centering = Unnormalized(norm).residual() if norm.centered else None
         bias = model.output_weights()[1]
         kernel = None if model.tied_embeddings else as_array(model.get_layer("logits").kernel)

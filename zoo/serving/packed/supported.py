@@ -1,8 +1,8 @@
 """Which layers and arguments the packed forms reproduce.
 
-A packed model computes with the weights alone, so a layer that does anything else with them would be exported silently
-wrong. The rule here is therefore a list of what is known to be right: exact types, and the arguments that may have any
-value. A new type of layer or a new argument is exported unpacked until it is listed.
+A packed model uses only the weights. A layer that computes something else with them would give wrong results without an
+error. So this module lists what is known to be right: exact types, and the arguments that may have any value. A new
+type of layer or a new argument is exported unpacked until it is listed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def unsupported(layer: keras.layers.Layer) -> str | None:
         return f"the weights of {layer.name} are {' and '.join(sorted(map(str, dtypes)))}, not float32"
     config, defaults = layer.get_config(), _defaults(type(layer))
     for name in sorted({*config, *defaults} - {*reproduced.split(), *_TRAINING.split()}):
-        # Of an argument that only `**kwargs` takes, no default is known: whatever switches something on is refused.
+        # An argument that only `**kwargs` takes has no known default: any value that switches something on is refused.
         value, default = config.get(name, defaults.get(name)), defaults.get(name)
         same = value == default or (name not in defaults and not value) or (default is None and value == "linear")
         if not same and not (name == "value_dim" and value == layer.key_dim):

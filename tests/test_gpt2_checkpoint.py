@@ -138,7 +138,7 @@ def test_saved_and_exported_it_is_the_same(loaded, tmp_path):
     expected = loaded.generate(texts, **settings)
     assert zoo.load(saved).generate(texts, **settings) == expected
     found = zoo.load(exported).generate(texts, **settings)
-    assert found == zoo.serving.exporting.packed(loaded).generate(texts, **settings)
+    assert found == zoo.serving.exporting.with_packed_model(loaded).generate(texts, **settings)
     assert [each.text for each in found] == [each.text for each in expected]
 
 

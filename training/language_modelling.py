@@ -53,14 +53,17 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
     with blamed_on("training"):
         windows = Windows(train, length, recipe.training.batch_size, recipe.seed)
     return Prepared(
-        model,
-        windows.steps,
-        windows.tokens,
-        windows.training,
-        _once(validation, length),
-        lambda: TextGenerator(model, tokenizer),
-        {"training_tokens": len(train)},
-        {**{split: str(digest) for split, digest in digests.items()}, "vocabulary": vocabulary_digest([tokenizer])},
+        model=model,
+        steps=windows.steps,
+        tokens=windows.tokens,
+        training=windows.training,
+        validation=_once(validation, length),
+        make_task=lambda: TextGenerator(model, tokenizer),
+        sizes={"training_tokens": len(train)},
+        digests={
+            **{split: str(digest) for split, digest in digests.items()},
+            "vocabulary": vocabulary_digest([tokenizer]),
+        },
     )
 
 

@@ -43,7 +43,7 @@ from .schema.recipe import Recipe, read_recipe
 from .schema.translator_tables import TranslatorRecipe
 
 # How each kind of recipe is prepared, scored and saved.
-_TASKS = {TranslatorRecipe: translation, GeneratorRecipe: language_modelling}
+_PROCEDURES = {TranslatorRecipe: translation, GeneratorRecipe: language_modelling}
 _SCORING, _EXPORT = "scoring", "export"
 
 
@@ -76,16 +76,16 @@ class Run:
                 raise FileNotFoundError(f"{folder} is not the folder of a finished training run: it has no {file}")
         metrics = read_metrics(folder)
         recipe = read_back(folder)
-        trained: Any = load(folder / _TASKS[type(recipe)].SAVED_IN)
+        trained: Any = load(folder / _PROCEDURES[type(recipe)].SAVED_IN)
         return cls(metrics["name"], recipe, trained, metrics)
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes what `load` reads; the metrics last, because they say that the model is there."""
         write_whole(folder / RECIPE_FILE, _recipe_text(self.recipe).encode())
         try:
-            self.trained.save(folder / _TASKS[type(self.recipe)].SAVED_IN)
+            self.trained.save(folder / _PROCEDURES[type(self.recipe)].SAVED_IN)
         except (OSError, RuntimeError) as error:  # h5py raises both where the disk is full
-            raise not_written(folder / _TASKS[type(self.recipe)].SAVED_IN, error) from error
+            raise not_written(folder / _PROCEDURES[type(self.recipe)].SAVED_IN, error) from error
         self.save_metrics(folder)
 
     def save_metrics(self, folder: pathlib.Path) -> None:
@@ -106,7 +106,7 @@ class Run:
                 metrics["unpacked"] = reason
             metrics.pop("unfinished", None)
             return {
-                CARD_FILE: _TASKS[type(self.recipe)].card(self.name, self.recipe, self.trained, metrics),
+                CARD_FILE: _PROCEDURES[type(self.recipe)].card(self.name, self.recipe, self.trained, metrics),
                 METRICS_FILE: to_json(metrics),
                 RECIPE_FILE: _recipe_text(self.recipe),
             }
@@ -184,7 +184,7 @@ def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:
 def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> Run:
     """Trains a model, or goes on with its training, and saves it before anything else is tried with it."""
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
-    prepared = _TASKS[type(recipe)].prepare(recipe)
+    prepared = _PROCEDURES[type(recipe)].prepare(recipe)
     fitted = fit(recipe, prepared, folder)
     metrics = {
         "name": name,
@@ -269,7 +269,7 @@ def score(model: Any, recipe: Recipe, split: str) -> dict[str, Any]:
     Raises:
         ValueError: the model is not of the kind that the recipe trains.
     """
-    return _TASKS[type(recipe)].score(model, recipe.corpus, split)
+    return _PROCEDURES[type(recipe)].score(model, recipe.corpus, split)
 
 
 def changed_since(folder: pathlib.Path, digests: dict[str, str]) -> list[str]:

@@ -63,15 +63,19 @@ def prepare_pairs(recipe: TranslatorRecipe, train: Pairs, validation: Pairs) -> 
             return corpus_bleu(greedy(validation.sources, batch_size=128), validation.targets, recipe.corpus.language)
 
     return Prepared(
-        model,
-        batches.steps,
-        batches.tokens,
-        batches.training,
-        _batches(recipe, encoded_validation).once(),
-        lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
-        {"training_pairs": len(train)},
-        {"train": _digest(train), "validation": _digest(validation), "vocabulary": vocabulary_digest(tokenizers)},
-        bleu,
+        model=model,
+        steps=batches.steps,
+        tokens=batches.tokens,
+        training=batches.training,
+        validation=_batches(recipe, encoded_validation).once(),
+        make_task=lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
+        sizes={"training_pairs": len(train)},
+        digests={
+            "train": _digest(train),
+            "validation": _digest(validation),
+            "vocabulary": vocabulary_digest(tokenizers),
+        },
+        bleu=bleu,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from servers import BINARY, SERVERS, in_time, real, stand_in
 
-from zoo.serving.exporting import packed
+from zoo.serving.exporting import with_packed_model
 
 pytestmark = pytest.mark.long
 
@@ -47,7 +47,7 @@ def test_the_warm_up_was_answered(translating, writing):
 
 
 def test_rest_and_grpc_say_what_the_translator_says(translating, transformer):
-    wanted = packed(transformer).translate(TEXTS)
+    wanted = with_packed_model(transformer).translate(TEXTS)
     by_grpc = translating.by_grpc("serving_default", text=(TEXTS, tf.string))
     assert [text.decode() for text in by_grpc["text"]] == [each.text for each in wanted]
     assert by_grpc["score"] == pytest.approx([each.score for each in wanted], abs=1e-5)

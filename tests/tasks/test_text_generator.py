@@ -368,7 +368,7 @@ def exported(of_pieces, tmp_path_factory):
 def test_an_export_does_what_the_generator_does(of_pieces, exported):
     servable = zoo.load(exported.parent)
     assert isinstance(servable, zoo.serving.ServableGenerator)
-    packed = zoo.serving.exporting.packed(of_pieces)
+    packed = zoo.serving.exporting.with_packed_model(of_pieces)
     for stop in ((), ["ab", "\n"]):
         ours, same, theirs = (
             each.generate(PROMPTS, **SETTINGS, stop=stop, batch_size=4) for each in (of_pieces, packed, servable)

@@ -48,7 +48,7 @@ def train(
         folder.mkdir(parents=True, exist_ok=True)
         if parsed.corpus.kind == "tfds":  # its package imports TensorFlow, with all its notes
             import_tensorflow()
-        # A mistake in the texts is reported before TensorFlow starts, and not after the training.
+        # A mistake in the texts is reported before TensorFlow starts. The corpus keeps what it reads for the training.
         for split in dict.fromkeys(("train", "validation", *parsed.corpus.splits)):
             parsed.corpus.check(split)
     import_tensorflow()

@@ -32,7 +32,7 @@ class Prepared:
         tokens: tokens of an epoch, for the speed that is shown.
         training: gives the endless stream of batches for `model.fit`, from a number of batches on.
         validation: batches to choose the best epoch by.
-        trained: gives the model with its tokenizers.
+        make_task: gives the `Translator` or `TextGenerator`: the model with its tokenizers.
         sizes: how much there is to train on, for `metrics.json`.
         digests: hashes of the training and validation texts and of the vocabularies, by name.
         bleu: a function that scores the model as it is on the validation texts; None where the loss decides.
@@ -43,7 +43,7 @@ class Prepared:
     tokens: int
     training: Callable[[int], tf.data.Dataset]
     validation: tf.data.Dataset
-    trained: Callable[[], Translator | TextGenerator]
+    make_task: Callable[[], Translator | TextGenerator]
     sizes: Mapping[str, int]
     digests: Mapping[str, str]
     bleu: Callable[[], float] | None = None
@@ -124,4 +124,4 @@ def fit(
         (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # otherwise the next try, with another recipe, is refused
         raise RecipeError("training: it diverged, no epoch ended with a finite validation loss; lower learning_rate")
     prepared.model.load_weights(best)
-    return Fitted(prepared.trained(), checkpoint.history, checkpoint.seconds)
+    return Fitted(prepared.make_task(), checkpoint.history, checkpoint.seconds)

@@ -41,7 +41,7 @@ class GeneratorTraining(TrainingConfig):
     batch_size: PositiveInt = Field(32, description="windows of `model.context_length` tokens in a batch")
 
 
-MODELS: dict[str, Any] = {"gpt": GPTConfig}
+FAMILIES: dict[str, Any] = {"gpt": GPTConfig}
 
 
 class GeneratorRecipe(Recipe):
@@ -49,7 +49,7 @@ class GeneratorRecipe(Recipe):
 
     kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]] = {
         ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(CORPORA)}),
-        ("model",): ("family", MODELS),
+        ("model",): ("family", FAMILIES),
         ("tokenizer",): ("kind", TOKENIZERS),
     }
 

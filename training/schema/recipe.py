@@ -24,8 +24,8 @@ from .recipe_tables import Recipe
 from .translator_tables import TranslatorRecipe
 
 # Which recipe a model's family makes.
-_RECIPES = dict.fromkeys(translator_tables.MODELS, TranslatorRecipe) | dict.fromkeys(
-    generator_tables.MODELS, GeneratorRecipe
+_RECIPES = dict.fromkeys(translator_tables.FAMILIES, TranslatorRecipe) | dict.fromkeys(
+    generator_tables.FAMILIES, GeneratorRecipe
 )
 
 
@@ -33,7 +33,7 @@ _RECIPES = dict.fromkeys(translator_tables.MODELS, TranslatorRecipe) | dict.from
 _KINDS: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {
     **{path: kinds for path, kinds in TranslatorRecipe.kinds.items() if path != ("corpus",)},
     **{path: kinds for path, kinds in GeneratorRecipe.kinds.items() if path == ("tokenizer",)},
-    ("model",): ("family", {**translator_tables.MODELS, **generator_tables.MODELS}),
+    ("model",): ("family", {**translator_tables.FAMILIES, **generator_tables.FAMILIES}),
 }
 
 

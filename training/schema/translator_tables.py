@@ -106,8 +106,8 @@ class LengthsConfig(Table):
     max_target: PositiveInt = Field(200, description="target tokens; translations end here at the latest")
 
 
-MODELS: dict[str, type[Table]] = {"rnn_seq2seq": RNNSeq2SeqConfig, "transformer": TransformerConfig}
-ModelConfig: Any = one_of("family", "rnn_seq2seq", **MODELS)
+FAMILIES: dict[str, type[Table]] = {"rnn_seq2seq": RNNSeq2SeqConfig, "transformer": TransformerConfig}
+ModelConfig: Any = one_of("family", "rnn_seq2seq", **FAMILIES)
 
 
 class TranslatorRecipe(Recipe):
@@ -115,7 +115,7 @@ class TranslatorRecipe(Recipe):
 
     kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]] = {
         ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(CORPORA)}),
-        ("model",): ("family", MODELS),
+        ("model",): ("family", FAMILIES),
         **{("tokenizer", side): ("kind", TOKENIZERS) for side in ("source", "target", "joint")},
     }
 

@@ -8,7 +8,7 @@ from zoo.layers.functions.axes import AttentionAxes
 from zoo.layers.functions.dot_product_attention import attention, attention_with_weights
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
-from zoo.layers.functions.tensors import Tensor, heads_first, scores_dtype
+from zoo.layers.functions.tensors import Tensor, heads_first, positions_first, scores_dtype
 from zoo.layers.projection import Projection
 
 Cache = tuple[Tensor, Tensor]  # keys `(B, G, S, key_dim)` and values `(B, G, S, value_dim)`
@@ -261,7 +261,7 @@ class MultiHeadAttention(keras.layers.Layer):
         else:
             # Outside training, gradients come from autodiff, so that an export holds no custom ones.
             context = attention(queries, keys, values, mask, dropout_mask, blockwise, hand_gradient=bool(training))
-        context = axes.unfold(heads_first(context), query)  # (B, T, H, value_dim)
+        context = axes.unfold(positions_first(context), query)  # (B, T, H, value_dim)
         output = self._project_out(context, query)  # (B, T, D)
         return (output, axes.unfold_weights(weights, query, key)) if return_attention_scores else output
 
@@ -320,7 +320,7 @@ class MultiHeadAttention(keras.layers.Layer):
             positions = before + ops.arange(length)
         new = self.project_memory(query, positions=positions)  # (B, G, T, key_dim) and (B, G, T, value_dim)
         # A cache that grows is copied each step, and yet faster than a masked one of full length, whose scores are all
-        # computed. (`benchmarks/notes.md`, decoding)
+        # computed. (`benchmarks/notes.md`, serving.py)
         cache = new if cache is None else tuple(ops.concatenate(each, axis=2) for each in zip(cache, new, strict=True))
         # A single token sees all before it, without a causal mask.
         mask = _as_attention_mask(mask, causal=query.shape[1] != 1, window=self.sliding_window, offset=before)
@@ -336,7 +336,7 @@ class MultiHeadAttention(keras.layers.Layer):
             # The scores of a single token are one row: blocks would save no memory.
             blockwise = False if query.shape[1] == 1 else self._blockwise(False)
             context, weights = attention(queries, *memory, mask, None, blockwise, hand_gradient=False), None
-        return self._project_out(heads_first(context), query), weights
+        return self._project_out(positions_first(context), query), weights
 
     def _rotated(self, heads, positions=None):
         """Queries or keys `(B, T, H, key_dim)`, rotated by their positions."""

@@ -103,7 +103,7 @@ def export(
     # In the model's own folder, which may be a link or a mount: a rename works on one file system only.
     with temporary_folder(path, _TEMPORARY) as aside:
         folder = aside / _VERSION
-        served = packed(model)
+        served = with_packed_model(model)
         tf.saved_model.save(_bare_module(served), str(folder), signatures=served.signatures(), options=options)
         write_warm_up(folder, served, texts)
         (folder / _BATCHING_FILE).write_text(_BATCHING, encoding="utf-8")
@@ -112,7 +112,7 @@ def export(
         return _rename_to_next_version(folder, path)
 
 
-def packed(model: Translator | TextGenerator) -> Translator | TextGenerator:
+def with_packed_model(model: Translator | TextGenerator) -> Translator | TextGenerator:
     """The same tokenizers and settings around the packed model: what an export holds, see `zoo.serving.packed`."""
     max_length = model.max_target_length if isinstance(model, Translator) else model.context_length
     settings = {name: getattr(model, name) for name in model.SETTINGS}

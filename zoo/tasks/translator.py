@@ -104,7 +104,7 @@ class Translator(TextToText, SavedTask):
     def _translate(self, text):
         """`text` `(B,)` and `score` `(B,)`, by the translator's own beam."""
         source = self._source_ids(text)
-        ids, scores = self._decode(source, *self._settings(source), self.beam_size, 1)
+        ids, scores = self._decode_in_halves(source, *self._settings(source), self.beam_size, 1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
     @tf.function(input_signature=[_TEXT, *_SETTINGS.values()], autograph=False)
@@ -116,7 +116,7 @@ class Translator(TextToText, SavedTask):
             # NaN and values out of range are replaced by the translator's own penalty.
             fits = (length_penalty >= 0) & (length_penalty <= _LARGEST_PENALTY)
             length_penalty = tf.where(fits, length_penalty, self.length_penalty)
-        ids, scores = self._decode(self._source_ids(text), limits, length_penalty, self.beam_size, 1)
+        ids, scores = self._decode_in_halves(self._source_ids(text), limits, length_penalty, self.beam_size, 1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
     @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
@@ -136,7 +136,7 @@ class Translator(TextToText, SavedTask):
             ids, maps, _ = self._maps(source)
             weights = tf.reduce_mean(maps[:, -1], axis=1)  # (B, T, S)
         else:
-            ids, _, weights = self._decode_all(source, *self._settings(source), self.beam_size, 1, True)
+            ids, _, weights = self._decode(source, *self._settings(source), self.beam_size, 1, True)
             ids, weights = ids[:, 0], weights[:, 0]
         return {**self._tokens(source, ids), "weights": weights}
 
@@ -180,7 +180,7 @@ class Translator(TextToText, SavedTask):
     @tf.function(autograph=False)
     def _n_best_function(self, text, length_penalty, beam_size, n_best):
         source = self._source_ids(text)
-        ids, scores = self._decode(source, *self._settings(source, length_penalty), beam_size, n_best)
+        ids, scores = self._decode_in_halves(source, *self._settings(source, length_penalty), beam_size, n_best)
         shape = tf.shape(ids)
         found = self.target_tokenizer.detokenize(tf.reshape(ids, [shape[0] * n_best, shape[2]]))  # (B N,)
         return {"text": tf.reshape(found, [-1, n_best]), "score": scores}
@@ -197,14 +197,14 @@ class Translator(TextToText, SavedTask):
         return tf.fill(rows, self.max_target_length), tf.fill(rows, length_penalty)
 
     @tf.function(autograph=False)
-    def _decode(self, source, limits, length_penalties, beam_size, n_best):
+    def _decode_in_halves(self, source, limits, length_penalties, beam_size, n_best):
         """Ids `(B, N, T)` and log-probabilities `(B, N)`, of many texts at once."""
         results = tf.TensorSpec([None, n_best, None], tf.int32), tf.TensorSpec([None, n_best], tf.float32)
         rows = source, limits, length_penalties
-        return in_halves(lambda *half: self._decode_all(*half, beam_size, n_best), results, rows, beam_size)
+        return in_halves(lambda *half: self._decode(*half, beam_size, n_best), results, rows, beam_size)
 
     @tf.function(autograph=False)
-    def _decode_all(self, source, limits, length_penalties, beam_size, n_best, return_weights=False):
+    def _decode(self, source, limits, length_penalties, beam_size, n_best, return_weights=False):
         """The same in one loop; if asked for, also the weights `(B, N, T, S)`."""
         # An empty text consists of its end token. Its translation is empty.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
@@ -225,7 +225,7 @@ class Translator(TextToText, SavedTask):
     @tf.function(autograph=False)
     def _maps(self, source):
         """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
-        ids, _ = self._decode_all(source, *self._settings(source), self.beam_size, 1)
+        ids, _ = self._decode(source, *self._settings(source), self.beam_size, 1)
         ids = ids[:, 0]
         with self._forward_only():
             maps, source_maps = self.model.attention_maps(source, previous(ids))

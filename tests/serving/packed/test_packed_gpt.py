@@ -95,7 +95,7 @@ def test_mixed_precision_is_packed_in_float32(randomize):
 def step_operations(layers):
     """How many of each operation the body of an export's loop has."""
     tokenizer = CharacterTokenizer("abcd")
-    generator = exporting.packed(TextGenerator(GPT(tokenizer.size, 12, 3, layers, 32), tokenizer))
+    generator = exporting.with_packed_model(TextGenerator(GPT(tokenizer.size, 12, 3, layers, 32), tokenizer))
     graph = generator.signatures()["generate"].get_concrete_function().graph.as_graph_def()
     bodies = [collections.Counter(node.op for node in function.node_def) for function in graph.library.function]
     return max(bodies, key=lambda counts: counts["EuclideanNorm"] if counts["TensorListSetItem"] else -1)

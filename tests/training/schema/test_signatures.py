@@ -10,7 +10,7 @@ from zoo_training.schema import generator_tables, translator_tables
 from zoo_training.schema.recipe_tables import TOKENIZERS
 from zoo_training.schema.signatures import arguments_of
 
-MODELS = {**translator_tables.MODELS, **generator_tables.MODELS}
+FAMILIES = {**translator_tables.FAMILIES, **generator_tables.FAMILIES}
 CHOICES = {
     ("rnn_seq2seq", "attention"): {"additive", "dot", "scaled", "general", "concat", "none"},
     ("rnn_seq2seq", "cell"): {"gru", "lstm"},
@@ -37,7 +37,7 @@ def function(family):
     }[family]
 
 
-@pytest.mark.parametrize(("kind", "table"), [*MODELS.items(), *TOKENIZERS.items()])
+@pytest.mark.parametrize(("kind", "table"), [*FAMILIES.items(), *TOKENIZERS.items()])
 def test_keys_and_defaults_are_those_of_the_function(kind, table):
     parameters = inspect.signature(function(kind)).parameters
     unset = {"dtype", "name", "trainable", "unused_ids", "texts", "normalize", "nfc"}
@@ -51,7 +51,7 @@ def test_keys_and_defaults_are_those_of_the_function(kind, table):
 
 def test_choices():
     found = {}
-    for family, table in MODELS.items():
+    for family, table in FAMILIES.items():
         for name, field in table.model_fields.items():
             if name != "family" and isinstance(field.default, str):
                 found[family, name] = set(get_args(field.annotation))

@@ -18,7 +18,7 @@ from zoo.layers.functions import blockwise_attention
 from zoo.layers.functions.blockwise_attention import BLOCK
 from zoo.layers.functions.masks import LOWEST, AttentionMask, softmax
 from zoo.layers.functions.random import DropoutMask
-from zoo.layers.functions.tensors import Tensor, at_least_float32, heads_first
+from zoo.layers.functions.tensors import Tensor, at_least_float32, heads_first, positions_first
 
 # More scores than this, over the batch and all heads, are computed in blocks: 2**26 of them are 256 MiB.
 LARGE = 2**26
@@ -149,7 +149,7 @@ def _backward(query, key, value, context, weights, drawn, any_allowed, grad_outp
     """The gradients of query, key and value.
 
     The gradient that a backend derives reads and writes the T x S matrix twice as often. It consists of plain
-    operations, so it can be differentiated again. (`benchmarks/notes.md`, attention)
+    operations, so it can be differentiated again. (`benchmarks/notes.md`, attention.py)
     """
     groups, scale = key.shape[1], query.shape[-1] ** -0.5
     grad_output = _zero_unless(any_allowed, grad_output)  # (B, H, T, e)
@@ -288,5 +288,5 @@ def scaled_dot_product_attention(
     mask = AttentionMask() if mask is None else mask
     if return_weights:
         context, weights = attention_with_weights(query, key, value, mask, dropout_mask)
-        return heads_first(context), weights
-    return heads_first(attention(query, key, value, mask, dropout_mask, blockwise, hand_gradient))
+        return positions_first(context), weights
+    return positions_first(attention(query, key, value, mask, dropout_mask, blockwise, hand_gradient))

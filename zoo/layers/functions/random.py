@@ -14,7 +14,7 @@ class DropoutMask:
 
     Drawing takes most of the time of dropout, so one random number of 23 bits decides two places: the whole number
     the first, and its lower 12 bits, which are independent of the upper ones, the second. There the rate is rounded
-    to a multiple of 1 / 4096. (`benchmarks/notes.md`, dropout)
+    to a multiple of 1 / 4096. (`benchmarks/notes.md`, translation_training.py)
 
     Args:
         rate: the share of zeros, at least 0 and below 1.

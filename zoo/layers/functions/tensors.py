@@ -19,12 +19,17 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def heads_first(tensor: Tensor) -> Tensor:
-    """`(B, T, H, d)` -> `(B, H, T, d)`, or back."""
+    """`(B, T, H, d)` -> `(B, H, T, d)`."""
     first, second = tensor.shape[1:3]
     if 1 in (first, second) and None not in (first, second, tensor.shape[3]):
         # One token, or one head: no number moves, and a reshape is free where a transpose copies.
         return ops.reshape(tensor, (*sizes_of(tensor, slice(1)), second, first, tensor.shape[3]))
     return ops.swapaxes(tensor, 1, 2)
+
+
+def positions_first(tensor: Tensor) -> Tensor:
+    """`(B, H, T, d)` -> `(B, T, H, d)`: the way back."""
+    return heads_first(tensor)  # both swap the second and the third axis
 
 
 def sizes_of(tensor: Tensor, axes: slice = slice(None)) -> tuple:

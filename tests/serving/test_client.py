@@ -574,7 +574,9 @@ class TestPatience:
 
 class TestConnections:
     def test_one_is_used_again_until_the_server_closes_it(self, rest_fake):
-        with ServingClient(rest_fake.address, "upper", retries=0) as one:
+        with ServingClient(
+            rest_fake.address, "upper", retries=1
+        ) as one:  # its end may be seen only at the next request
             for _ in range(5):
                 one.translate(["a"])
             assert rest_fake.connections == 1

@@ -230,7 +230,7 @@ class TestLines:
 
     def test_missing_relative_file_tells_the_working_directory(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(CorpusError, match=rf"^p\.tsv: there is no such file in .*{tmp_path}, nor beside the"):
+        with pytest.raises(CorpusError, match=rf"^p\.tsv: there is no such file in .*{tmp_path}, nor in the recipe"):
             read("p.tsv")
 
     def test_folder(self, tmp_path):

@@ -259,8 +259,9 @@ class MultiHeadAttention(keras.layers.Layer):
         if return_attention_scores:
             context, weights = attention_with_weights(queries, keys, values, mask, dropout_mask)  # weights (B, H, T, S)
         else:
-            # Outside training, gradients come from autodiff, so that an export holds no custom ones.
-            context = attention(queries, keys, values, mask, dropout_mask, blockwise, hand_gradient=bool(training))
+            # An export calls with training=False. It then holds no custom gradient, which a SavedModel could not keep.
+            by_hand = training is not False
+            context = attention(queries, keys, values, mask, dropout_mask, blockwise, hand_gradient=by_hand)
         context = axes.unfold(positions_first(context), query)  # (B, T, H, value_dim)
         output = self._project_out(context, query)  # (B, T, D)
         return (output, axes.unfold_weights(weights, query, key)) if return_attention_scores else output

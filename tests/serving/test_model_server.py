@@ -149,7 +149,7 @@ def test_settings_out_of_range_have_the_documented_answer(writing):
         assert generate(temperature=value) == greedy
     assert generate(top_k=-5) == generate(top_k=10**6) == greedy
     assert generate(max_new_tokens=-3)["tokens"] == [0]
-    assert generate(max_new_tokens=10**6)["tokens"][0] <= 48
+    assert generate(max_new_tokens=100)["tokens"] == [100]  # beyond the context of 48 tokens
     with pytest.raises(grpc.RpcError):
         writing.by_grpc("generate", **{**settings(2, 3), "text": (["ab"], tf.string)})
     assert generate() == greedy

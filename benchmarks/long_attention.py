@@ -39,7 +39,7 @@ def attention_step(tokens: int, blockwise: bool | None, jit_compile: bool):
     from zoo.layers.functions import AttentionMask, scaled_dot_product_attention
 
     if blockwise is None:  # always the whole matrix, as without a choice by size
-        importlib.import_module("zoo.layers.functions.dot_product_attention").LARGE = float("inf")
+        importlib.import_module("zoo.layers.functions.scaled_dot_product_attention").LARGE = float("inf")
     query, key, value, direction = (tf.constant(array) for array in inputs(tokens))
 
     @tf.function(jit_compile=jit_compile)

@@ -1,5 +1,6 @@
 """MultiHeadAttention; test_multi_head_attention_dropin.py compares it with Keras' layer."""
 
+import importlib
 import re
 
 import keras
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from zoo.layers import MultiHeadAttention
 from zoo.layers.functions import blockwise_attention
-from zoo.layers.functions import dot_product_attention as sdpa
 from zoo.layers.rotary_embedding import RotaryEmbedding
+
+# The function of this name hides its module from an ordinary import.
+sdpa = importlib.import_module("zoo.layers.functions.scaled_dot_product_attention")
 
 # B, T, S and the widths of query, value and key; then H and its groups, and the widths of a head's keys and values.
 QUERY, VALUE, KEY = (2, 3, 5), (2, 4, 6), (2, 4, 7)

@@ -5,9 +5,9 @@ from keras import ops
 
 from zoo.layers.checks import check_inputs, check_positive, check_rate
 from zoo.layers.functions.axes import AttentionAxes
-from zoo.layers.functions.dot_product_attention import attention, attention_with_weights
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
+from zoo.layers.functions.scaled_dot_product_attention import attention, attention_with_weights
 from zoo.layers.functions.tensors import Tensor, heads_first, positions_first, scores_dtype
 from zoo.layers.projection import Projection
 
@@ -254,7 +254,7 @@ class MultiHeadAttention(keras.layers.Layer):
         queries = heads_first(self._rotated(axes.fold(self._query_dense(query))))  # (B, H, T, key_dim)
         keys = heads_first(self._rotated(axes.fold(self._key_dense(key))))  # (B, G, S, key_dim)
         values = heads_first(axes.fold(self._value_dense(value)))  # (B, G, S, value_dim)
-        # softmax(queries keys^T / sqrt(key_dim) + mask) values: read `_forward` in functions/dot_product_attention.py.
+        # softmax(queries keys^T / sqrt(key_dim) + mask) values: `_forward` of functions/scaled_dot_product_attention.py
         weights = None
         if return_attention_scores:
             context, weights = attention_with_weights(queries, keys, values, mask, dropout_mask)  # weights (B, H, T, S)

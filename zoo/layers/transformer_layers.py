@@ -11,7 +11,15 @@ from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
 from zoo.layers.functions.tensors import scores_dtype
 from zoo.layers.multi_head_attention import MultiHeadAttention
-from zoo.layers.normalization import NORMALIZATIONS, make_normalization
+
+NORMALIZATIONS = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.RMSNormalization}
+
+
+def make_normalization(kind, epsilon, **kwargs):
+    """Keras' layer for "layer" (Ba et al. 2016) or "rms" (Zhang and Sennrich 2019)."""
+    layer = NORMALIZATIONS[kind](epsilon=epsilon, **kwargs)
+    layer.supports_masking = True  # Keras sets it for one of the two, though both work per position
+    return layer
 
 
 class TransformerLayer(keras.layers.Layer):

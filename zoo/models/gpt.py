@@ -14,7 +14,7 @@ from zoo.layers import (
     TransformerDecoderLayer,
 )
 from zoo.layers.checks import check_choice, check_positive, check_rate
-from zoo.layers.normalization import make_normalization
+from zoo.layers.transformer_layers import make_normalization
 from zoo.models.family import Family, to_logits, weights_and_bias
 
 _NEVER = -1e9  # a logit

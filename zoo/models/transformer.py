@@ -16,7 +16,7 @@ from zoo.layers import (
     TransformerEncoderLayer,
 )
 from zoo.layers.checks import check_choice, check_positive, check_rate
-from zoo.layers.normalization import make_normalization
+from zoo.layers.transformer_layers import make_normalization
 from zoo.models.family import Family, check_ties, to_logits, weights_and_bias
 
 

@@ -1,6 +1,7 @@
 """Attention in one piece and in blocks, both by way of the function that chooses between them."""
 
 import functools
+import importlib
 import itertools
 
 import keras
@@ -10,11 +11,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.layers.functions import blockwise_attention, dot_product_attention, forward_only
-from zoo.layers.functions.dot_product_attention import scaled_dot_product_attention
+from zoo.layers.functions import blockwise_attention, forward_only, scaled_dot_product_attention
 from zoo.layers.functions.masks import AttentionMask
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.tensors import heads_first
+
+# The function of this name hides its module from an ordinary import.
+MODULE = importlib.import_module("zoo.layers.functions.scaled_dot_product_attention")
 
 WAYS = {
     "plain": dict(blockwise=False, hand_gradient=False),
@@ -294,7 +297,7 @@ def with_unknown_sizes(blockwise, dtype="float64", **options):
     ids=["by operations", "in blocks", "large", "small"],
 )
 def test_sizes_may_be_unknown(arrays, blockwise, large, block_size, monkeypatch, numpy_allowed, numpy_attention):
-    monkeypatch.setattr(dot_product_attention, "LARGE", large)
+    monkeypatch.setattr(MODULE, "LARGE", large)
     monkeypatch.setattr(blockwise_attention, "BLOCK", block_size)
     call = with_unknown_sizes(blockwise)
     for lengths in ((37, 53), (20, 30), (12, 7)):
@@ -306,7 +309,7 @@ def test_sizes_may_be_unknown(arrays, blockwise, large, block_size, monkeypatch,
 
 
 def test_xla_compiles_the_choice_between_the_two(arrays, monkeypatch):
-    monkeypatch.setattr(dot_product_attention, "LARGE", B * H * 20 * 20)
+    monkeypatch.setattr(MODULE, "LARGE", B * H * 20 * 20)
     call = with_unknown_sizes(None, "float32", jit_compile=True)
     for lengths in ((20, 20), (20, 33)):
         x, parts = inputs_of(arrays, *lengths), everything(*lengths)
@@ -342,34 +345,34 @@ SPECS = {
 @pytest.mark.parametrize("specs", SPECS)
 def test_takes_blocks_for_more_scores_than_large(arrays, specs, monkeypatch):
     x = inputs_of(arrays, 16, 48)[:3]
-    monkeypatch.setattr(dot_product_attention, "BLOCK", 15)
+    monkeypatch.setattr(MODULE, "BLOCK", 15)
     for large, blocks in ((B * H * 16 * 48 - 1, True), (B * H * 16 * 48, False)):
-        monkeypatch.setattr(dot_product_attention, "LARGE", large)
+        monkeypatch.setattr(MODULE, "LARGE", large)
         assert went_in_blocks(*x, SPECS[specs]) == blocks
 
 
 @pytest.mark.parametrize("specs", ["known", "batch unknown", "keys unknown"])
 def test_takes_no_blocks_for_lengths_of_a_block(arrays, specs, monkeypatch):
-    monkeypatch.setattr(dot_product_attention, "LARGE", 0)
-    monkeypatch.setattr(dot_product_attention, "BLOCK", 16)
+    monkeypatch.setattr(MODULE, "LARGE", 0)
+    monkeypatch.setattr(MODULE, "BLOCK", 16)
     assert not went_in_blocks(*inputs_of(arrays, 16, 48)[:3], SPECS[specs])
-    monkeypatch.setattr(dot_product_attention, "BLOCK", 15)
+    monkeypatch.setattr(MODULE, "BLOCK", 15)
     assert went_in_blocks(*inputs_of(arrays, 16, 48)[:3], SPECS[specs])
 
 
 def test_takes_no_blocks_for_a_memory_of_a_block(monkeypatch):
     query, key = np.zeros((1, 1, 48, 1)), np.zeros((1, 1, 16, 1))
-    monkeypatch.setattr(dot_product_attention, "LARGE", 0)
-    monkeypatch.setattr(dot_product_attention, "BLOCK", 16)
-    assert dot_product_attention._is_large(query, key, None) is False
-    monkeypatch.setattr(dot_product_attention, "BLOCK", 15)
-    assert dot_product_attention._is_large(query, key, None) is True
+    monkeypatch.setattr(MODULE, "LARGE", 0)
+    monkeypatch.setattr(MODULE, "BLOCK", 16)
+    assert MODULE._is_large(query, key, None) is False
+    monkeypatch.setattr(MODULE, "BLOCK", 15)
+    assert MODULE._is_large(query, key, None) is True
 
 
 def test_counts_more_scores_than_an_integer_holds():
     @tf.function(input_signature=[tf.TensorSpec((None, 2, None, 1))] * 2)
     def is_large(query, key):
-        return dot_product_attention._is_large(query, key, None)
+        return MODULE._is_large(query, key, None)
 
     # 2 x 50,000^2 is 5e9, and 705,032,704 of 32 bits; 2 x 40,000^2 is negative.
     assert is_large(tf.zeros((1, 2, 50_000, 1)), tf.zeros((1, 2, 50_000, 1)))
@@ -389,7 +392,7 @@ def nodes(function, spec):
 @pytest.mark.parametrize("blockwise", [None, True], ids=["by size", "in blocks"])
 @pytest.mark.parametrize("max_length", [None, 16, 17])
 def test_forward_only_leaves_out_gradients_and_what_only_longer_sequences_need(x, max_length, blockwise, monkeypatch):
-    monkeypatch.setattr(dot_product_attention, "BLOCK", 16)
+    monkeypatch.setattr(MODULE, "BLOCK", 16)
 
     def outside(key):
         query = tf.repeat(key, H // K, axis=2)
@@ -410,10 +413,10 @@ def test_forward_only_leaves_out_gradients_and_what_only_longer_sequences_need(x
 def test_forward_only_ends_also_by_an_error():
     with pytest.raises(KeyError), forward_only(10):
         with forward_only():
-            assert dot_product_attention._MAX_LENGTH.get() is None and dot_product_attention._FORWARD_ONLY.get()
-        assert dot_product_attention._MAX_LENGTH.get() == 10
+            assert MODULE._MAX_LENGTH.get() is None and MODULE._FORWARD_ONLY.get()
+        assert MODULE._MAX_LENGTH.get() == 10
         raise KeyError
-    assert dot_product_attention._MAX_LENGTH.get() is None and not dot_product_attention._FORWARD_ONLY.get()
+    assert MODULE._MAX_LENGTH.get() is None and not MODULE._FORWARD_ONLY.get()
 
 
 # Gradients.
@@ -711,7 +714,7 @@ def test_forward_and_gradient_drop_the_same_weights(x, way, dtype, numpy_allowed
 def test_forward_and_gradient_drop_the_same_weights_of_unknown_sizes(
     x, large, monkeypatch, numpy_allowed, numpy_attention
 ):
-    monkeypatch.setattr(dot_product_attention, "LARGE", large)
+    monkeypatch.setattr(MODULE, "LARGE", large)
     dropout_mask = dropout_of()
     specs = [tf.TensorSpec((None, None, *each.shape[2:])) for each in x]
 

@@ -3,7 +3,8 @@
 Milakov and Gimelshein 2018 (https://arxiv.org/abs/1805.02867) for the running softmax, Rabe and Staats 2021
 (https://arxiv.org/abs/2112.05682) and Dao et al. 2022 (https://arxiv.org/abs/2205.14135) for attention with it.
 
-Axes: as in `dot_product_attention`: B batch, H heads, G heads of keys and values, T queries, S keys, d and e widths.
+Axes, as in `scaled_dot_product_attention`: B batch, H heads, G heads of keys and values, T queries, S keys, d width of
+a key, e width of a value.
 """
 
 import math
@@ -17,7 +18,7 @@ from zoo.layers.functions.tensors import Tensor, at_least_float32
 BLOCK = 512  # pairs of 512 x 512 a head: the scores of four heads fit a CPU's cache, and loops cost little
 
 
-def attention(
+def attention_in_blocks(
     query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, dropout_mask: DropoutMask | None = None
 ) -> Tensor:
     """The context `(B, H, T, e)` in the value's dtype, with a gradient in blocks too.

@@ -90,7 +90,7 @@ def attention(
 
         return in_blocks() if large is True else ops.cond(large, in_blocks, lambda: _forward(*inputs)[0])
     if large is True:
-        return blockwise_attention.attention(*inputs)
+        return blockwise_attention.attention_in_blocks(*inputs)
     return _either(large, *inputs)
 
 

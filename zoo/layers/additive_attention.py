@@ -1,10 +1,12 @@
 """Additive attention: Bahdanau, Cho and Bengio 2014."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
-from zoo.layers.functions.tensors import at_least_float32
+from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
 from zoo.layers.scored_attention import ScoredAttention
 
 
@@ -41,40 +43,40 @@ class AdditiveAttention(ScoredAttention):
     Reference: https://arxiv.org/abs/1409.0473
     """
 
-    def __init__(self, units, kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(self, units: int, kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
         super().__init__(**kwargs)
         self.units = check_positive("units", units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Creates W `(Q, units)`, U `(K, units)` and v `(units, 1)`."""
         key_shape = value_shape if key_shape is None else key_shape
         self.query_kernel = self._kernel("query_kernel", (query_shape[-1], self.units))
         self.key_kernel = self._kernel("key_kernel", (key_shape[-1], self.units))
         self.score_kernel = self._kernel("score_kernel", (self.units, 1))
 
-    def _kernel(self, name, shape):
+    def _kernel(self, name: str, shape: Shape) -> Any:
         # From its config anew for each weight: one initializer instance would draw the same numbers again.
         config = keras.initializers.serialize(self.kernel_initializer)
         return self.add_weight(name=name, shape=shape, initializer=keras.initializers.get(config))
 
-    def project_key(self, key):
+    def project_key(self, key: Tensor) -> Tensor:
         """U h for every key: `(B, S, K)` -> `(B, S, units)`."""
         return ops.matmul(key, ops.cast(self.key_kernel, self.compute_dtype))
 
-    def scores(self, query, projected_key):
+    def scores(self, query: Tensor, projected_key: Tensor) -> Tensor:
         """v^T tanh(W q + U h): `(B, T, Q)` and `(B, S, units)` -> `(B, T, S)`."""
         query, key = at_least_float32(self._product(query, self.query_kernel)), at_least_float32(projected_key)
         hidden = ops.tanh(ops.expand_dims(query, 2) + ops.expand_dims(key, 1))  # (B, T, S, units)
         return ops.squeeze(self._product(hidden, self.score_kernel), -1)  # (B, T, S)
 
-    def _product(self, inputs, kernel):
+    def _product(self, inputs: Tensor, kernel: Tensor) -> Tensor:
         kernel = ops.cast(ops.cast(kernel, self.compute_dtype), inputs.dtype)  # as `__call__` rounds it
         # A product of rank 2: XLA differentiates it with a batch of unknown size, inside a loop too.
         flat = ops.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), kernel)  # (rows, units)
         return ops.reshape(flat, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),

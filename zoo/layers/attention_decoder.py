@@ -1,10 +1,13 @@
 """The recurrent decoder that looks back at the source: Bahdanau, Cho and Bengio 2014, section 3.1."""
 
+from typing import Any, Self
+
 import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.recurrence import recur
+from zoo.layers.functions.tensors import Shape, Tensor
 from zoo.layers.recurrent_cells import make_cell
 from zoo.layers.scored_attention import ScoredAttention
 
@@ -58,7 +61,7 @@ class AttentionDecoder(keras.layers.Layer):
     References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1406.1078, https://arxiv.org/abs/1703.04357
     """
 
-    def __init__(self, units, attention=None, cell="gru", conditional=False, **kwargs):
+    def __init__(self, units: int, attention: Any = None, cell: str = "gru", conditional: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.units = check_positive("units", units)
@@ -69,15 +72,21 @@ class AttentionDecoder(keras.layers.Layer):
             )
         if conditional and attention is None:
             raise ValueError("`conditional` needs attention; this decoder has a fixed context.")
-        self.attention = attention
+        self.attention: Any = attention
         self.cell = cell
         self.conditional = conditional
         self.recurrent_cell = make_cell(cell, units, dtype=self.dtype_policy, name="cell")
-        self.context_cell = None
+        self.context_cell: Any = None
         if conditional:
             self.context_cell = make_cell(cell, units, dtype=self.dtype_policy, name="context_cell")
 
-    def build(self, inputs_shape, initial_states_shape=None, memory_shape=None, mask_shape=None):
+    def build(
+        self,
+        inputs_shape: Shape,
+        initial_states_shape: Shape | None = None,
+        memory_shape: Any = None,
+        mask_shape: Shape | None = None,
+    ) -> None:
         """Creates the attention's weights, and the cell's for inputs of width E + D, or two cells' for E and for D."""
         if self.conditional:
             self.recurrent_cell.build((None, inputs_shape[-1]))
@@ -89,7 +98,7 @@ class AttentionDecoder(keras.layers.Layer):
         if self.attention is not None and not self.attention.built:
             self.attention.build((None, None, self.units), memory_shape)
 
-    def prepare(self, memory, mask=None):
+    def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Any:
         """What of the memory every step needs, computed once a source.
 
         Args:
@@ -103,7 +112,7 @@ class AttentionDecoder(keras.layers.Layer):
             return {"context": memory, "projected_context": self.recurrent_cell.project(memory, self._context_columns)}
         return {"key": self.attention.project_key(memory), "value": memory, "mask": mask}
 
-    def step(self, inputs, states, prepared):
+    def step(self, inputs: Tensor, states: Any, prepared: Any) -> tuple[Tensor, Any, Tensor]:
         """One step of K hypotheses a source row; the memory is shared, not copied.
 
         Args:
@@ -130,7 +139,9 @@ class AttentionDecoder(keras.layers.Layer):
             states, context, weights = self._attend_and_step(projected, states, prepared, rows[1])
         return tuple(ops.reshape(state, (*rows, self.units)) for state in states), context, weights
 
-    def _attend_and_step(self, projected, states, prepared, hypotheses):
+    def _attend_and_step(
+        self, projected: Tensor, states: Any, prepared: Any, hypotheses: int | None
+    ) -> tuple[Tensor, Any, Tensor]:
         """Projected tokens and states `(B K, ...)` -> new states, the context `(B, K, D)`, the weights `(B, K, S)`."""
         if self.conditional:
             states = self.recurrent_cell.step(projected, states)
@@ -143,7 +154,14 @@ class AttentionDecoder(keras.layers.Layer):
         projected = projected + self.recurrent_cell.project(flat, self._context_columns)
         return self.recurrent_cell.step(projected, states), context, weights
 
-    def call(self, inputs, initial_states, memory, mask=None, return_attention_scores=False):
+    def call(
+        self,
+        inputs: Tensor,
+        initial_states: Any,
+        memory: Tensor,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         """Teacher forcing: all steps, given the correct previous tokens; see the class."""
         self._check_call(initial_states, return_attention_scores)
         inputs_mask = getattr(inputs, "_keras_mask", None)  # (B, T)
@@ -166,7 +184,9 @@ class AttentionDecoder(keras.layers.Layer):
         results = outputs[..., : self.units], outputs[..., self.units : width]
         return (*results, ops.cast(outputs[..., width:], "float32")) if return_attention_scores else results
 
-    def _fixed_context(self, projected, initial_states, prepared, length, inputs_mask):
+    def _fixed_context(
+        self, projected: Tensor, initial_states: Any, prepared: Any, length: int | Tensor, inputs_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """All steps with the same context, whose projection leaves the loop."""
 
         def step(projected, states):
@@ -177,13 +197,20 @@ class AttentionDecoder(keras.layers.Layer):
         states = recur(step, projected, initial_states, self.units, self.compute_dtype, inputs_mask)  # (B, T, units)
         return states, ops.repeat(prepared["context"][:, None], length, axis=1)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """The mask of the inputs, for the states and the contexts."""
         # Keras passes the argument `mask`, the memory's, as `previous_mask`.
         mask = getattr(inputs, "_keras_mask", None)
         return mask, mask
 
-    def compute_output_spec(self, inputs, initial_states, memory, mask=None, return_attention_scores=False):
+    def compute_output_spec(
+        self,
+        inputs: Tensor,
+        initial_states: Any,
+        memory: Tensor,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         """The symbolic states and contexts, and the weights if asked for."""
         self._check_call(initial_states, return_attention_scores)
         specs = [
@@ -194,7 +221,7 @@ class AttentionDecoder(keras.layers.Layer):
             specs.append(keras.KerasTensor((*inputs.shape[:-1], memory.shape[1]), dtype="float32"))
         return tuple(specs)
 
-    def _check_call(self, initial_states, return_attention_scores):
+    def _check_call(self, initial_states: Any, return_attention_scores: bool) -> None:
         names = self.recurrent_cell.states
         states = initial_states if isinstance(initial_states, (list, tuple)) else [initial_states]
         shapes = [tuple(state.shape) for state in states]
@@ -206,7 +233,7 @@ class AttentionDecoder(keras.layers.Layer):
         if return_attention_scores and self.attention is None:
             raise ValueError("`return_attention_scores` needs attention; this decoder has a fixed context.")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),
@@ -217,7 +244,7 @@ class AttentionDecoder(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer that `get_config` describes, its attention layer included."""
         attention = config["attention"]
         if attention is not None:

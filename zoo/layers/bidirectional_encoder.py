@@ -7,6 +7,7 @@ from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.recurrence import recur
+from zoo.layers.functions.tensors import Shape, Tensor
 from zoo.layers.recurrent_cells import make_cell
 
 
@@ -53,7 +54,7 @@ class BidirectionalEncoder(keras.layers.Layer):
         self.forward_cell = make_cell(cell, units, dtype=self.dtype_policy, name="forward_cell")
         self.backward_cell = make_cell(cell, units, dtype=self.dtype_policy, name="backward_cell")
 
-    def build(self, inputs_shape, mask_shape=None):
+    def build(self, inputs_shape: Shape, mask_shape: Shape | None = None) -> None:
         """Creates both cells' weights for inputs of width D."""
         for cell in (self.forward_cell, self.backward_cell):
             cell.build((None, inputs_shape[-1]))
@@ -109,7 +110,7 @@ class BidirectionalEncoder(keras.layers.Layer):
         return {**super().get_config(), "units": self.units, "cell": self.cell}
 
 
-def _orders(mask):
+def _orders(mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """The positions of the tokens from the first to the last, and from the last to the first, padding behind them.
 
     Both are permutations `(B, S)` of the positions of each row.
@@ -119,7 +120,7 @@ def _orders(mask):
     return ops.argsort(behind + places, axis=1), ops.argsort(behind - places, axis=1)
 
 
-def _permute(tensor, order, training):
+def _permute(tensor: Tensor, order: Tensor, training: bool | None) -> Tensor:
     """The rows of `(B, S, D)` in another order `(B, S)`.
 
     The gradient of a gather is a scatter, which is slow. That of a permutation is the inverse permutation, another

@@ -1,10 +1,12 @@
 """Self-attention to the past only, the third of four stages."""
 
+from typing import Any
+
 import keras
 
 from zoo.layers.checks import check_rate
 from zoo.layers.dropout import Dropout
-from zoo.layers.functions.tensors import scores_dtype
+from zoo.layers.functions.tensors import Tensor, scores_dtype
 from zoo.layers.self_attention import SelfAttention
 
 
@@ -49,16 +51,24 @@ class CausalSelfAttention(SelfAttention):
 
     causal = True
 
-    def __init__(self, units, dropout=0.0, use_bias=False, kernel_initializer="glorot_uniform", seed=None, **kwargs):
+    def __init__(
+        self,
+        units: int,
+        dropout: float = 0.0,
+        use_bias: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(units, use_bias, kernel_initializer, **kwargs)
         self.dropout = check_rate("dropout", dropout)
         self.seed = seed
         # In the precision of the weights, not of the layer.
         self._dropout_layer = Dropout(dropout, seed=seed, dtype=scores_dtype(self.compute_dtype))
 
-    def _dropped(self, weights, training):
+    def _dropped(self, weights: Tensor, training: bool | None) -> Tensor:
         return self._dropout_layer(weights, training=training) if self.dropout else weights
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}

@@ -2,9 +2,11 @@
 
 import math
 import numbers
+from collections.abc import Collection
+from typing import Any
 
 
-def check_positive(name, value, subject=None):
+def check_positive(name: str, value: Any, subject: str | None = None) -> int:
     """The value, if it is a positive integer.
 
     Args:
@@ -20,7 +22,7 @@ def check_positive(name, value, subject=None):
     return int(value)
 
 
-def check_inputs(layer, args, kwargs):
+def check_inputs(layer: Any, args: Any, kwargs: Any) -> None:
     """Refuses a list of query and value, which some of Keras' attention layers take in the place of two arguments.
 
     Raises:
@@ -33,7 +35,7 @@ def check_inputs(layer, args, kwargs):
         )
 
 
-def check_choice(name, value, choices):
+def check_choice(name: str, value: Any, choices: Collection[Any]) -> Any:
     """The value, if it is one of the choices.
 
     Raises:
@@ -45,28 +47,28 @@ def check_choice(name, value, choices):
     return value
 
 
-def check_rate(name, value):
+def check_rate(name: str, value: Any) -> float:
     """The value, if it is a dropout rate, at least 0 and below 1.
 
     Raises:
         ValueError: it is not; the message names the argument.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) < 1:
         raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={value!r}")
     return _plain(value)
 
 
-def check_positive_number(name, value):
+def check_positive_number(name: str, value: Any) -> float:
     """The value, if it is a positive, finite number.
 
     Raises:
         ValueError: it is not; the message names the argument.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
         raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
     return _plain(value)
 
 
-def _plain(number):
+def _plain(number: Any) -> float:
     """NumPy's numbers as Python's, which a configuration in JSON can hold."""
     return number if isinstance(number, (int, float)) else float(number)

@@ -3,6 +3,7 @@
 import keras
 
 from zoo.layers.additive_attention import AdditiveAttention
+from zoo.layers.functions.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -27,7 +28,7 @@ class ConcatAttention(AdditiveAttention):
     Reference: https://arxiv.org/abs/1508.04025
     """
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Creates W `(Q + K, units)`, query rows first, and v `(units, 1)`."""
         key_shape = value_shape if key_shape is None else key_shape
         self.query_width = query_shape[-1]
@@ -35,11 +36,11 @@ class ConcatAttention(AdditiveAttention):
         self.score_kernel = self._kernel("score_kernel", (self.units, 1))
 
     @property
-    def query_kernel(self):
+    def query_kernel(self) -> Tensor:
         """The rows of W that meet the query, `(Q, units)`."""
         return self.kernel[: self.query_width]
 
     @property
-    def key_kernel(self):
+    def key_kernel(self) -> Tensor:
         """The rows of W that meet the key, `(K, units)`."""
         return self.kernel[self.query_width :]

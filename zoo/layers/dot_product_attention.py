@@ -1,12 +1,13 @@
 """Dot-product attention: Luong, Pham and Manning 2015; scaled as in Vaswani et al. 2017."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from zoo.layers.checks import check_choice
-from zoo.layers.functions.tensors import at_least_float32
+from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
 from zoo.layers.scored_attention import ScoredAttention
 
 _SCORES = ("dot", "scaled", "general")
@@ -46,12 +47,12 @@ class DotProductAttention(ScoredAttention):
     References: https://arxiv.org/abs/1508.04025, https://arxiv.org/abs/1706.03762
     """
 
-    def __init__(self, score="scaled", kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(self, score: str = "scaled", kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
         super().__init__(**kwargs)
         self.score = check_choice("score", score, _SCORES)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Creates W `(K, Q)` for "general"; checks the widths for the others."""
         query_width, key_width = query_shape[-1], (key_shape or value_shape)[-1]
         if self.score == "general":
@@ -64,18 +65,18 @@ class DotProductAttention(ScoredAttention):
                 f"them. Received: query width {query_width}, key width {key_width}"
             )
 
-    def project_key(self, key):
+    def project_key(self, key: Tensor) -> Tensor:
         """W h for "general", else the keys as they are: `(B, S, K)` -> `(B, S, Q)`."""
         return ops.matmul(key, ops.cast(self.kernel, self.compute_dtype)) if self.score == "general" else key
 
-    def scores(self, query, projected_key):
+    def scores(self, query: Tensor, projected_key: Tensor) -> Tensor:
         """Q . h, scaled if asked for: `(B, T, Q)` and `(B, S, Q)` -> `(B, T, S)`."""
         query, key = at_least_float32(query), at_least_float32(projected_key)
         if self.score == "scaled":
             query = query * (1.0 / math.sqrt(query.shape[-1]))
         return ops.matmul(query, ops.swapaxes(key, 1, 2))  # (B, T, S)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),

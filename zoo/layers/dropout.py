@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from zoo.layers.functions.random import DropoutMask
+from zoo.layers.functions.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -14,7 +15,7 @@ class Dropout(keras.layers.Dropout):
     what Keras' layer does.
     """
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         """Drops entries of `inputs`, of any shape, if `training`."""
         shape = ops.shape(inputs)
         if not training or not 0 < self.rate < 1 or self.noise_shape is not None or not len(shape):

@@ -7,10 +7,11 @@ import keras
 
 from zoo.layers.checks import check_positive, check_rate
 from zoo.layers.dropout import Dropout
+from zoo.layers.functions.tensors import Shape, Tensor
 from zoo.layers.projection import Projection
 
 
-def _silu(x):
+def _silu(x: Tensor) -> Tensor:
     # Without the custom gradient of TensorFlow's, which an export cannot keep.
     return x * keras.ops.sigmoid(x)
 
@@ -104,7 +105,7 @@ class FeedForward(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         """Creates W_1 and, with a gate, W_3, `(D, units)`, W_2 `(units, D)`, and the biases."""
         inner = (*inputs_shape[:-1], self.units)
         self.input_projection = self._projection("input", inputs_shape, self.units)
@@ -113,7 +114,7 @@ class FeedForward(keras.layers.Layer):
         self.output_projection = self._projection("output", inner, inputs_shape[-1])
         self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
 
-    def _projection(self, name, inputs_shape, units):
+    def _projection(self, name: str, inputs_shape: Shape, units: int) -> Projection:
         options = dict(kernel_initializer=self.kernel_initializer, dtype=self.dtype_policy, name=name)
         projection = Projection(1, (units,), self.use_bias, **options)
         projection.build(inputs_shape)
@@ -132,11 +133,11 @@ class FeedForward(keras.layers.Layer):
             hidden = hidden * self.gate_projection(inputs)
         return self.output_projection(self._dropout_layer(hidden, training=training))  # (B, T, D)
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         """The inputs' shape."""
         return inputs_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),

@@ -1,10 +1,13 @@
 """Learned positional embedding: Gehring et al. 2017, section 3.1."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.positions import check_positions
+from zoo.layers.functions.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -41,14 +44,14 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
     Reference: https://arxiv.org/abs/1705.03122
     """
 
-    def __init__(self, max_length, embeddings_initializer="uniform", **kwargs):
+    def __init__(self, max_length: int, embeddings_initializer: Any = "uniform", **kwargs: Any):
         super().__init__(**kwargs)
         self.max_length = check_positive("max_length", max_length)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
-    def build(self, inputs_shape, positions_shape=None):
+    def build(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> None:
         """Creates P `(max_length, D)`."""
         width = inputs_shape[-1]
         if width is None:
@@ -62,7 +65,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
             autocast=False,
         )
 
-    def call(self, inputs, positions=None):
+    def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         """Add the vector of each position."""
         if positions is None:
             self._check_length(inputs.shape)
@@ -72,7 +75,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
             rows = ops.take(self.embeddings, ops.cast(check_positions(positions, inputs), "int32"), axis=0)
         return inputs + ops.cast(rows, self.compute_dtype)
 
-    def _check_length(self, inputs_shape):
+    def _check_length(self, inputs_shape: Shape) -> None:
         length = inputs_shape[1]
         if length is not None and length > self.max_length:
             raise ValueError(
@@ -80,13 +83,13 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
                 f"{length}, max_length={self.max_length}"
             )
 
-    def compute_output_shape(self, inputs_shape, positions_shape=None):
+    def compute_output_shape(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> Shape:
         """The inputs'."""
         if positions_shape is None:
             self._check_length(inputs_shape)
         return inputs_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),

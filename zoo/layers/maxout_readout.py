@@ -1,5 +1,6 @@
 """The maxout layer before the output: Bahdanau, Cho and Bengio 2014, appendix A.2.2."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ from keras import ops
 
 from zoo.layers.checks import check_positive, check_rate
 from zoo.layers.dropout import Dropout
+from zoo.layers.functions.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -38,7 +40,7 @@ class MaxoutReadout(keras.layers.Layer):
     References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1302.4389
     """
 
-    def __init__(self, units, dropout=0.0, **kwargs):
+    def __init__(self, units: int, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.units = check_positive("units", units)
@@ -46,11 +48,11 @@ class MaxoutReadout(keras.layers.Layer):
         self.dense = keras.layers.Dense(2 * units, dtype=self.dtype_policy, name="dense")
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
-    def build(self, input_shapes):
+    def build(self, input_shapes: Sequence[Shape]) -> None:
         """Creates the kernel over all inputs side by side, and the bias."""
         self.dense.build((*input_shapes[0][:-1], sum(shape[-1] for shape in input_shapes)))
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Sequence[Tensor], training: bool | None = False) -> Tensor:
         """Concatenate, project, take the larger of each pair."""
         projected = self.dense(ops.concatenate(inputs, axis=-1))  # (B, T, 2 units)
         pairs = ops.reshape(projected, (*ops.shape(projected)[:2], self.units, 2))  # (B, T, units, 2)
@@ -61,10 +63,10 @@ class MaxoutReadout(keras.layers.Layer):
         masks = [getattr(each, "_keras_mask", None) for each in inputs]
         return next((mask for mask in masks if mask is not None), None)
 
-    def compute_output_shape(self, input_shapes):
+    def compute_output_shape(self, input_shapes: Sequence[Shape]) -> Shape:
         """`(B, T, units)`."""
         return (*input_shapes[0][:-1], self.units)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "units": self.units, "dropout": self.dropout}

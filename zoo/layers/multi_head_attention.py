@@ -1,5 +1,8 @@
 """Multi-head attention: Vaswani et al. 2017, section 3.2.2."""
 
+from collections.abc import Sequence
+from typing import Any, Self
+
 import keras
 from keras import ops
 
@@ -8,7 +11,7 @@ from zoo.layers.functions.axes import AttentionAxes
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.scaled_dot_product_attention import attention, attention_with_weights
-from zoo.layers.functions.tensors import Tensor, heads_first, positions_first, scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, heads_first, positions_first, scores_dtype
 from zoo.layers.projection import Projection
 
 Cache = tuple[Tensor, Tensor]  # keys `(B, G, S, key_dim)` and values `(B, G, S, value_dim)`
@@ -97,27 +100,27 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        value_dim=None,
-        dropout=0.0,
-        use_bias=True,
-        output_shape=None,
-        attention_axes=None,
-        sliding_window=None,
-        flash_attention=None,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        use_gate=False,
-        seed=None,
-        num_key_value_heads=None,
-        rotary_embedding=None,
-        **kwargs,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        output_shape: int | Sequence[int] | None = None,
+        attention_axes: int | Sequence[int] | None = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        use_gate: bool = False,
+        seed: int | None = None,
+        num_key_value_heads: int | None = None,
+        rotary_embedding: keras.layers.Layer | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
@@ -159,7 +162,7 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         self.rotary_embedding = rotary_embedding
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Creates the projections.
 
         Args:
@@ -191,7 +194,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self._value_dense.build(value_shape)
         self._output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
 
-    def _projection(self, name, contracted, output_shape, activation=None):
+    def _projection(self, name: str, contracted: int, output_shape: Shape, activation: Any = None) -> Projection:
         return Projection(
             contracted,
             output_shape,
@@ -208,7 +211,7 @@ class MultiHeadAttention(keras.layers.Layer):
             name=name,
         )
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `call`; refuses arguments in the form that other attention layers take."""
         check_inputs(self, args, kwargs)
         if "mask" in kwargs:
@@ -220,17 +223,17 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-    ):
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+    ) -> Any:
         """Attends from each query to the values; see the class."""
         key = value if key is None else key
         axes = self._axes
@@ -266,7 +269,9 @@ class MultiHeadAttention(keras.layers.Layer):
         output = self._project_out(context, query)  # (B, T, D)
         return (output, axes.unfold_weights(weights, query, key)) if return_attention_scores else output
 
-    def project_memory(self, value, key=None, positions=None):
+    def project_memory(
+        self, value: Tensor, key: Tensor | None = None, positions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Keys and values of all heads, computed once for repeated attention to the same memory.
 
         Args:
@@ -282,7 +287,9 @@ class MultiHeadAttention(keras.layers.Layer):
         keys = self._rotated(self._key_dense(value if key is None else key), positions)
         return heads_first(keys), heads_first(self._value_dense(value))
 
-    def attend(self, query, memory, mask=None, return_attention_scores=False):
+    def attend(
+        self, query: Tensor, memory: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False
+    ) -> Any:
         """Attention to keys and values that `project_memory` has made.
 
         Args:
@@ -298,7 +305,14 @@ class MultiHeadAttention(keras.layers.Layer):
         output, weights = self._attend_to(memory, query, mask, None, return_attention_scores)
         return (output, weights) if return_attention_scores else output
 
-    def step(self, query, cache=None, mask=None, positions=None, return_attention_scores=False):
+    def step(
+        self,
+        query: Tensor,
+        cache: Any = None,
+        mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         """Causal self-attention of the next tokens, to all before them and to each other.
 
         Stepping through a sequence by any portions gives what the call gives for the whole with a causal mask.
@@ -328,7 +342,14 @@ class MultiHeadAttention(keras.layers.Layer):
         output, weights = self._attend_to(cache, query, mask, positions, return_attention_scores)
         return (output, cache, weights) if return_attention_scores else (output, cache)
 
-    def _attend_to(self, memory, query, mask, positions, return_attention_scores):
+    def _attend_to(
+        self,
+        memory: tuple[Tensor, Tensor],
+        query: Tensor,
+        mask: AttentionMask,
+        positions: Tensor | None,
+        return_attention_scores: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         """The output `(B, T, ...)`, and the weights `(B, H, T, S)` or None."""
         queries = heads_first(self._rotated(self._query_dense(query), positions))  # (B, H, T, key_dim)
         if return_attention_scores:
@@ -339,17 +360,17 @@ class MultiHeadAttention(keras.layers.Layer):
             context, weights = attention(queries, *memory, mask, None, blockwise, hand_gradient=False), None
         return self._project_out(positions_first(context), query), weights
 
-    def _rotated(self, heads, positions=None):
+    def _rotated(self, heads: Tensor, positions: Tensor | None = None) -> Tensor:
         """Queries or keys `(B, T, H, key_dim)`, rotated by their positions."""
         if self.rotary_embedding is None:
             return heads
         # The embedding has its own precision; a cache must have this layer's.
         return ops.cast(self.rotary_embedding(heads, positions=positions), self.compute_dtype)
 
-    def _project_out(self, context, query):
+    def _project_out(self, context: Tensor, query: Tensor) -> Tensor:
         return self._output_dense(context * self._gate_dense(query) if self.use_gate else context)
 
-    def _blockwise(self, return_attention_scores):
+    def _blockwise(self, return_attention_scores: bool) -> bool | None:
         """Whether to attend in blocks: the layer's setting, else Keras' setting for all layers, else None."""
         if return_attention_scores and self.flash_attention:
             raise ValueError(
@@ -359,7 +380,7 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         return keras.config.is_flash_attention_enabled() if self.flash_attention is None else self.flash_attention
 
-    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+    def compute_output_shape(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> Shape:
         """The query's shape with `output_shape`, if that was given, in the place of its last axis."""
         axes = AttentionAxes(len(query_shape), self.attention_axes)
         axes.check_shapes(query_shape, value_shape, value_shape if key_shape is None else key_shape)
@@ -367,17 +388,17 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def compute_output_spec(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-    ):
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+    ) -> Any:
         """The symbolic output, and the weights if asked for."""
         key = value if key is None else key
         self._blockwise(return_attention_scores)
@@ -390,26 +411,26 @@ class MultiHeadAttention(keras.layers.Layer):
         return output, keras.KerasTensor(weights_shape, dtype=scores_dtype(self.compute_dtype))
 
     @property
-    def query_dense(self):
+    def query_dense(self) -> Projection:
         """The query's projection, a `keras.layers.EinsumDense`."""
         return self._query_dense
 
     @property
-    def key_dense(self):
+    def key_dense(self) -> Projection:
         """The key's projection."""
         return self._key_dense
 
     @property
-    def value_dense(self):
+    def value_dense(self) -> Projection:
         """The value's projection."""
         return self._value_dense
 
     @property
-    def output_dense(self):
+    def output_dense(self) -> Projection:
         """The projection of the heads' contexts to the output."""
         return self._output_dense
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),
@@ -436,13 +457,13 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer that `get_config` describes, here or in `keras.layers.MultiHeadAttention`."""
         rotary = keras.saving.deserialize_keras_object(config.get("rotary_embedding"))
         return cls(**{**config, "rotary_embedding": rotary})
 
 
-def _as_attention_mask(mask, **rules):
+def _as_attention_mask(mask: Tensor | None, **rules: Any) -> AttentionMask:
     """A mask of keys `(B, S)` or of pairs `(B, T, S)` with rules of position."""
     if mask is None:
         return AttentionMask(**rules)
@@ -452,7 +473,7 @@ def _as_attention_mask(mask, **rules):
     return AttentionMask(pairs=ops.expand_dims(mask, 1), **rules)
 
 
-def _as_shape(output_shape):
+def _as_shape(output_shape: int | Sequence[int] | None) -> tuple[int, ...] | None:
     """The output's last axes as a tuple, None if the query decides."""
     if output_shape is None:
         return None
@@ -464,7 +485,7 @@ def _as_shape(output_shape):
     return tuple(check_positive("output_shape", size) for size in sizes)
 
 
-def _as_axes(attention_axes):
+def _as_axes(attention_axes: int | Sequence[int] | None) -> tuple[int, ...] | None:
     """The attention axes as a tuple, None for all."""
     if attention_axes is None:
         return None

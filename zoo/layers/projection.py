@@ -1,12 +1,14 @@
 """Dense layers over any last axes, as attention needs them into heads and out again."""
 
 import math
+from collections.abc import Sequence
 from string import ascii_lowercase, ascii_uppercase
+from typing import Any
 
 import keras
 from keras import ops
 
-from zoo.layers.functions.tensors import sizes_of
+from zoo.layers.functions.tensors import Shape, Tensor, sizes_of
 
 
 class Projection(keras.layers.EinsumDense):
@@ -27,12 +29,12 @@ class Projection(keras.layers.EinsumDense):
 
     def __init__(
         self,
-        contracted,
-        output_shape,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
+        contracted: int,
+        output_shape: Sequence[int],
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
     ):
         inner, outer = ascii_lowercase[:contracted], ascii_lowercase[contracted : contracted + len(output_shape)]
         super().__init__(
@@ -43,11 +45,12 @@ class Projection(keras.layers.EinsumDense):
             bias_initializer=_fresh(bias_initializer),
             **kwargs,
         )
+        self.equation: str
         self.contracted = contracted
         self.produced_shape = tuple(output_shape)
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the kernel and the bias."""
         # Written out, since Keras quantises no equation with an ellipsis.
         free = len(input_shape) - self.contracted
@@ -55,7 +58,7 @@ class Projection(keras.layers.EinsumDense):
         self.partial_output_shape = (*(None,) * (free - 1), *self.produced_shape)
         super().build(input_shape)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """The product, the bias and the activation."""
         free, width = sizes_of(inputs, slice(-self.contracted)), math.prod(inputs.shape[-self.contracted :])
         product = ops.matmul(ops.reshape(inputs, (-1, width)), _of_rank(2, self.kernel, (width, -1)))  # (rows, outputs)
@@ -65,15 +68,15 @@ class Projection(keras.layers.EinsumDense):
             product = self.activation(product)
         return ops.reshape(product, (*free, *self.produced_shape))  # (B, T, H, d), or (B, T, D)
 
-    def quantize(self, mode=None, type_check=True, config=None):
+    def quantize(self, mode: str | None = None, type_check: bool = True, config: dict[str, Any] | None = None) -> None:
         """As for `keras.layers.EinsumDense`, which refuses subclasses by the type check."""
         super().quantize(mode, type_check=False, config=config)
 
 
-def _of_rank(rank, weight, shape):
+def _of_rank(rank: int, weight: Tensor, shape: Shape) -> Tensor:
     return weight if len(weight.shape) == rank else ops.reshape(weight, shape)
 
 
-def _fresh(initializer):
+def _fresh(initializer: Any) -> Any:
     """The initializer made anew: one instance would give several weights the same numbers."""
     return keras.initializers.get(keras.initializers.serialize(keras.initializers.get(initializer)))

@@ -7,10 +7,13 @@ A decoding loop calls these parts on their own. Keras casts weights to the compu
 cast for themselves.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from zoo.layers.checks import check_choice
+from zoo.layers.functions.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -30,21 +33,21 @@ class GRUCell(keras.layers.GRUCell):
 
     states = ("hidden",)
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units: int, **kwargs: Any):
         super().__init__(units, **kwargs)
         if not self.reset_after:
             raise ValueError("`reset_after` must be True: the loop has one product a step. Received: False")
 
-    def project(self, inputs, columns=slice(None)):
+    def project(self, inputs: Tensor, columns: slice = slice(None)) -> Tensor:
         """Inputs `(..., D)` times the kernel's rows for those columns of the cell's input: `(..., G)`, no bias."""
         return ops.matmul(inputs, ops.cast(self.kernel[columns], self.compute_dtype))
 
     @property
-    def input_bias(self):
+    def input_bias(self) -> Tensor:
         """The bias `(G,)` that belongs to the inputs and can be added before the loop."""
         return ops.cast(self.bias[0], self.compute_dtype)
 
-    def step(self, projected, states):
+    def step(self, projected: Tensor, states: Any) -> tuple[Tensor, ...]:
         """One step: projected inputs with bias `(N, G)` and states `((N, units),)` -> new states."""
         (state,) = states
         x_z, x_r, x_n = ops.split(projected, 3, axis=-1)
@@ -71,16 +74,16 @@ class LSTMCell(keras.layers.LSTMCell):
 
     states = ("hidden", "carry")
 
-    def project(self, inputs, columns=slice(None)):
+    def project(self, inputs: Tensor, columns: slice = slice(None)) -> Tensor:
         """Inputs `(..., D)` times the kernel's rows for those columns of the cell's input: `(..., G)`, no bias."""
         return ops.matmul(inputs, ops.cast(self.kernel[columns], self.compute_dtype))
 
     @property
-    def input_bias(self):
+    def input_bias(self) -> Tensor:
         """The bias `(G,)`, which can be added before the loop."""
         return ops.cast(self.bias, self.compute_dtype)
 
-    def step(self, projected, states):
+    def step(self, projected: Tensor, states: Any) -> tuple[Tensor, ...]:
         """One step: projected inputs with bias `(N, G)` and states, twice `(N, units)` -> new states."""
         hidden, carry = states
         gates = projected + ops.matmul(hidden, ops.cast(self.recurrent_kernel, self.compute_dtype))
@@ -92,7 +95,7 @@ class LSTMCell(keras.layers.LSTMCell):
 CELLS = {"gru": GRUCell, "lstm": LSTMCell}
 
 
-def make_cell(cell, units, **kwargs):
+def make_cell(cell: str, units: int, **kwargs: Any) -> Any:
     """The recurrent cell of that name ("gru" or "lstm").
 
     Raises:

@@ -1,10 +1,13 @@
 """Rotary position embedding: Su et al. 2021."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from zoo.layers.checks import check_choice, check_positive, check_positive_number
 from zoo.layers.functions.positions import frequencies, position_angles
+from zoo.layers.functions.tensors import Shape, Tensor
 
 _PAIRS = ("halves", "adjacent")
 
@@ -49,7 +52,9 @@ class RotaryEmbedding(keras.layers.Layer):
     Reference: https://arxiv.org/abs/2104.09864
     """
 
-    def __init__(self, max_wavelength=10_000.0, pairs="halves", rotary_dim=None, **kwargs):
+    def __init__(
+        self, max_wavelength: float = 10_000.0, pairs: str = "halves", rotary_dim: int | None = None, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.max_wavelength = check_positive_number("max_wavelength", max_wavelength)
         self.pairs = check_choice("pairs", pairs, _PAIRS)
@@ -59,11 +64,11 @@ class RotaryEmbedding(keras.layers.Layer):
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(min_ndim=3)
 
-    def build(self, inputs_shape, positions_shape=None):
+    def build(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> None:
         """Checks the width."""
         self._turned_width(inputs_shape)
 
-    def _turned_width(self, inputs_shape):
+    def _turned_width(self, inputs_shape: Shape) -> int:
         """How many features turn."""
         width = inputs_shape[-1]
         if self.rotary_dim is None:
@@ -76,7 +81,7 @@ class RotaryEmbedding(keras.layers.Layer):
             )
         return self.rotary_dim
 
-    def call(self, inputs, positions=None):
+    def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         """Turn each pair of features."""
         width = self._turned_width(inputs.shape)
         turned, rest = (inputs, None) if width == inputs.shape[-1] else ops.split(inputs, [width], axis=-1)
@@ -92,7 +97,7 @@ class RotaryEmbedding(keras.layers.Layer):
         turned = ops.cast(turned, self.compute_dtype)
         return turned if rest is None else ops.concatenate([turned, rest], axis=-1)
 
-    def _partners(self, features):
+    def _partners(self, features: Tensor) -> Tensor:
         """In the place of each feature, the other one of its pair."""
         if self.pairs == "halves":
             first, second = ops.split(features, 2, axis=-1)
@@ -100,12 +105,12 @@ class RotaryEmbedding(keras.layers.Layer):
         shape = ops.shape(features)
         return ops.reshape(ops.flip(ops.reshape(features, (*shape[:-1], shape[-1] // 2, 2)), axis=-1), shape)
 
-    def compute_output_shape(self, inputs_shape, positions_shape=None):
+    def compute_output_shape(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> Shape:
         """The inputs'."""
         self._turned_width(inputs_shape)
         return inputs_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),

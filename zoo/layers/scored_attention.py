@@ -1,6 +1,7 @@
 """What additive, concat and dot-product attention share: score, normalise, average."""
 
 import abc
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,7 +9,7 @@ from keras import ops
 from zoo.layers.checks import check_inputs
 from zoo.layers.functions.axes import AttentionAxes
 from zoo.layers.functions.masks import AttentionMask, both, masked_softmax
-from zoo.layers.functions.tensors import scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, scores_dtype
 
 _AXES = AttentionAxes(3)
 
@@ -24,19 +25,21 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
     Axes: B batch, T queries, S keys, Q query width, K key width, P projected key width, D value width.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
 
     @abc.abstractmethod
-    def project_key(self, key):
+    def project_key(self, key: Tensor) -> Tensor:
         """The part of the score that depends on the keys alone: `(B, S, K)` -> `(B, S, P)`."""
 
     @abc.abstractmethod
-    def scores(self, query, projected_key):
+    def scores(self, query: Tensor, projected_key: Tensor) -> Tensor:
         """Scores `(B, T, S)`, in float32 at least, of queries `(B, T, Q)` against projected keys `(B, S, P)`."""
 
-    def attend(self, query, projected_key, value, mask=None):
+    def attend(
+        self, query: Tensor, projected_key: Tensor, value: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Attention over keys that `project_key` has seen already.
 
         Args:
@@ -55,22 +58,22 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         context = ops.matmul(ops.cast(weights, value.dtype), value)  # (B, T, D)
         return context, weights
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `call`; refuses arguments in the form that other attention layers take."""
         check_inputs(self, args, kwargs)
         return super().__call__(*args, **kwargs)
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        mask=None,
-        return_attention_scores=False,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-    ):
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+    ) -> Any:
         """Attends from each query to the values.
 
         Args:
@@ -105,17 +108,25 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         context, weights = self.attend(query, self.project_key(key), value, allowed)
         return (context, weights) if return_attention_scores else context
 
-    def compute_mask(self, query, previous_mask):
+    def compute_mask(self, query: Tensor, previous_mask: Tensor | None) -> Tensor | None:
         """The query's implicit mask, for the context."""
         # Not `previous_mask`, which is `mask` if one was given.
         return getattr(query, "_keras_mask", None)
 
-    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+    def compute_output_shape(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> Shape:
         """The context's shape `(B, T, D)`."""
         _AXES.check_shapes(query_shape, value_shape, value_shape if key_shape is None else key_shape)
         return (*query_shape[:-1], value_shape[-1])
 
-    def compute_output_spec(self, query, value, key=None, mask=None, return_attention_scores=False, **masks):
+    def compute_output_spec(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        **masks: Any,
+    ) -> Any:
         """The symbolic context, and the weights if asked for."""
         key_shape = None if key is None else key.shape
         shape = self.compute_output_shape(query.shape, value.shape, key_shape)

@@ -1,11 +1,13 @@
 """Self-attention with trainable weights, the second of four stages."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.masks import masked_softmax, pairs_mask, tokens_mask, weights_spec
-from zoo.layers.functions.tensors import at_least_float32
+from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
 from zoo.layers.projection import Projection
 
 
@@ -53,7 +55,7 @@ class SelfAttention(keras.layers.Layer):
 
     causal = False
 
-    def __init__(self, units, use_bias=False, kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(self, units: int, use_bias: bool = False, kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
@@ -61,17 +63,23 @@ class SelfAttention(keras.layers.Layer):
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-    def build(self, inputs_shape, mask_shape=None):
+    def build(self, inputs_shape: Shape, mask_shape: Shape | None = None) -> None:
         """Creates W_q, W_k and W_v, each `(D, units)`, and the biases."""
         self.query, self.key, self.value = (self._projection(name, inputs_shape) for name in ("query", "key", "value"))
 
-    def _projection(self, name, inputs_shape):
+    def _projection(self, name: str, inputs_shape: Shape) -> Projection:
         options = dict(kernel_initializer=self.kernel_initializer, dtype=self.dtype_policy, name=name)
         projection = Projection(1, (self.units,), self.use_bias, **options)
         projection.build(inputs_shape)
         return projection
 
-    def call(self, inputs, mask=None, return_attention_scores=False, training=None):
+    def call(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         """Attends from each token to all; see the class."""
         query, key, value = self.query(inputs), self.key(inputs), self.value(inputs)  # (B, T, units) each
         query, key = at_least_float32(query), at_least_float32(key)
@@ -80,23 +88,29 @@ class SelfAttention(keras.layers.Layer):
         context = ops.matmul(ops.cast(self._dropped(weights, training), value.dtype), value)  # (B, T, units)
         return (context, weights) if return_attention_scores else context
 
-    def _dropped(self, weights, training):
+    def _dropped(self, weights: Tensor, training: bool | None) -> Tensor:
         return weights
 
-    def compute_mask(self, inputs, previous_mask):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None) -> Any:
         """The mask of the tokens, for the context."""
         return tokens_mask(inputs, previous_mask)
 
-    def compute_output_shape(self, inputs_shape, mask_shape=None):
+    def compute_output_shape(self, inputs_shape: Shape, mask_shape: Shape | None = None) -> Shape:
         """The context's shape `(B, T, units)`."""
         return (*inputs_shape[:-1], self.units)
 
-    def compute_output_spec(self, inputs, mask=None, return_attention_scores=False, training=None):
+    def compute_output_spec(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         """The symbolic context, and the weights if asked for."""
         context = keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
         return (context, weights_spec(self, inputs)) if return_attention_scores else context
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),

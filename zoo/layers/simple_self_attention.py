@@ -1,10 +1,12 @@
 """Self-attention without weights, the first of four stages."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from zoo.layers.functions.masks import masked_softmax, pairs_mask, tokens_mask, weights_spec
-from zoo.layers.functions.tensors import at_least_float32
+from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -43,27 +45,29 @@ class SimpleSelfAttention(keras.layers.Layer):
         [[0.9999, 0.0001], [0.0001, 0.9999]]
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
-    def call(self, inputs, mask=None, return_attention_scores=False):
+    def call(self, inputs: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False) -> Any:
         """Attends from each token to all; see the class."""
         scores = ops.matmul(at_least_float32(inputs), ops.swapaxes(at_least_float32(inputs), 1, 2))  # (B, T, T)
         weights = masked_softmax(scores, pairs_mask(mask, inputs))
         context = ops.matmul(ops.cast(weights, inputs.dtype), inputs)  # (B, T, D)
         return (context, weights) if return_attention_scores else context
 
-    def compute_mask(self, inputs, previous_mask):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None) -> Any:
         """The mask of the tokens, for the context."""
         return tokens_mask(inputs, previous_mask)
 
-    def compute_output_shape(self, inputs_shape, mask_shape=None):
+    def compute_output_shape(self, inputs_shape: Shape, mask_shape: Shape | None = None) -> Shape:
         """The inputs' shape."""
         return inputs_shape
 
-    def compute_output_spec(self, inputs, mask=None, return_attention_scores=False):
+    def compute_output_spec(
+        self, inputs: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False
+    ) -> Any:
         """The symbolic context, and the weights if asked for."""
         context = keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
         return (context, weights_spec(self, inputs)) if return_attention_scores else context

@@ -1,10 +1,13 @@
 """Sinusoidal positional encoding: Vaswani et al. 2017, section 3.5."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive_number
 from zoo.layers.functions.positions import frequencies, position_angles
+from zoo.layers.functions.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -44,18 +47,18 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
     Reference: https://arxiv.org/abs/1706.03762
     """
 
-    def __init__(self, max_wavelength=10_000.0, **kwargs):
+    def __init__(self, max_wavelength: float = 10_000.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.max_wavelength = check_positive_number("max_wavelength", max_wavelength)
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
-    def build(self, inputs_shape, positions_shape=None):
+    def build(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> None:
         """Checks that the width is known."""
         if inputs_shape[-1] is None:
             raise ValueError(f"Inputs must have a known width D. Received: inputs of shape {tuple(inputs_shape)}")
 
-    def call(self, inputs, positions=None):
+    def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         """Add the encoding of each position."""
         width = inputs.shape[-1]
         angles = position_angles(positions, inputs, frequencies(width, self.max_wavelength))  # (T or B, T, D / 2)
@@ -63,10 +66,10 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
         encoding = ops.reshape(waves, (*ops.shape(angles)[:-1], 2 * angles.shape[-1]))
         return inputs + ops.cast(encoding[..., :width], self.compute_dtype)
 
-    def compute_output_shape(self, inputs_shape, positions_shape=None):
+    def compute_output_shape(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> Shape:
         """The inputs'."""
         return inputs_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "max_wavelength": self.max_wavelength}

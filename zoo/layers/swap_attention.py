@@ -77,7 +77,7 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
     return new
 
 
-def _exchanged(layer):
+def _exchanged(layer: Any) -> Any:
     """A new layer without weights: the zoo's in the place of Keras' attention, else one of the same class."""
     config = layer.get_config()
     if type(layer) not in _KERAS_LAYERS:
@@ -87,7 +87,7 @@ def _exchanged(layer):
     return MultiHeadAttention.from_config(config)
 
 
-def _enable_lora(old, new):
+def _enable_lora(old: Any, new: Any) -> None:
     """LoRA where the old layer has it: the configuration of attention does not say so."""
     copies = {layer.name: layer for layer in new._flatten_layers(include_self=False)}
     for layer in old._flatten_layers(include_self=False):
@@ -95,7 +95,7 @@ def _enable_lora(old, new):
             copies[layer.name].enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
 
 
-def _report(model):
+def _report(model: keras.Model) -> tuple[tuple[str, ...], dict[str, str]]:
     """The names of the attention layers that are exchanged, and by name the reasons why others are left."""
     exchanged, left = [], {}
 

@@ -1,7 +1,7 @@
 """The layers of a transformer's encoder and decoder: Vaswani et al. 2017, section 3.1."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -9,7 +9,7 @@ from keras import ops
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
-from zoo.layers.functions.tensors import scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, scores_dtype
 from zoo.layers.multi_head_attention import MultiHeadAttention
 
 NORMALIZATIONS = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.RMSNormalization}
@@ -80,7 +80,7 @@ class TransformerLayer(keras.layers.Layer):
             name="feed_forward",
         )
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         """Creates the self-attention, the feed-forward network and their normalisations."""
         self.self_attention = self._attention(
             "self_attention",
@@ -95,11 +95,11 @@ class TransformerLayer(keras.layers.Layer):
         self.feed_forward_norm = self._norm("feed_forward_norm", inputs_shape)
         self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
 
-    def _seed(self, number):
+    def _seed(self, number: int) -> int | None:
         """Another seed for every part, since equal seeds draw the same dropout mask; None for None."""
         return None if self.seed is None else self.seed + number
 
-    def _attention(self, name, width, **options):
+    def _attention(self, name: str, width: int, **options: Any) -> MultiHeadAttention:
         if self.key_dim is None and width % self.num_heads:
             raise ValueError(
                 f"The width D must be a multiple of `num_heads` where `key_dim` is not given. "
@@ -118,13 +118,13 @@ class TransformerLayer(keras.layers.Layer):
             **options,
         )
 
-    def _norm(self, name, inputs_shape):
+    def _norm(self, name: str, inputs_shape: Shape) -> keras.layers.Layer:
         norm = make_normalization(self.normalization, self.epsilon, dtype=self.dtype_policy, name=name)
         norm.build(inputs_shape)
         return norm
 
     @staticmethod
-    def _masks(inputs, mask):
+    def _masks(inputs: Tensor, mask: Tensor | None) -> Any:
         """The inputs without the mask that Keras attached to them, and the masks as arguments of the attention.
 
         Left there, the attention would take the attached mask for the queries too, even if another one was given.
@@ -136,13 +136,13 @@ class TransformerLayer(keras.layers.Layer):
             return inputs, {"attention_mask": mask, "value_mask": attached}
         return inputs, {"value_mask": attached if mask is None else mask}  # (B, T)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """A mask of tokens goes on, a mask of pairs does not: then the one that Keras attached to the inputs does."""
         if previous_mask is not None and len(previous_mask.shape) == 3:
             return getattr(inputs, "_keras_mask", None)
         return previous_mask
 
-    def _residual(self, part, norm, inputs, training=None):
+    def _residual(self, part: Any, norm: keras.layers.Layer, inputs: Tensor, training: bool | None = None) -> Tensor:
         """The sum of the inputs and the part's first output, normalised; its other outputs are passed on.
 
         Returns:
@@ -152,21 +152,21 @@ class TransformerLayer(keras.layers.Layer):
         total = inputs + self._dropout_layer(output, training=training)
         return (total if self.norm_first else norm(total)), tuple(rest)
 
-    def _feed_forward(self, inputs, training=None):
+    def _feed_forward(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         def part(x):
             return (self.feed_forward(x, training=training),)
 
         return self._residual(part, self.feed_forward_norm, inputs, training)[0]
 
-    def compute_output_shape(self, inputs_shape, *others):
+    def compute_output_shape(self, inputs_shape: Shape, *others: Shape) -> Shape:
         """The inputs' shape."""
         return inputs_shape
 
-    def _weights_spec(self, inputs, keys):
+    def _weights_spec(self, inputs: Tensor, keys: Any) -> keras.KerasTensor:
         shape = (inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1])
         return keras.KerasTensor(shape, dtype=scores_dtype(self.compute_dtype))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         names = (
             "num_heads feed_forward_units dropout attention_dropout feed_forward_dropout normalization "
@@ -181,7 +181,7 @@ class TransformerLayer(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer that `get_config` describes, its rotary embedding included."""
         rotary = keras.saving.deserialize_keras_object(config.get("rotary_embedding"))
         return cls(**{**config, "rotary_embedding": rotary})
@@ -245,7 +245,13 @@ class TransformerEncoderLayer(TransformerLayer):
     References: https://arxiv.org/abs/1706.03762, https://arxiv.org/abs/2002.04745 (norm_first)
     """
 
-    def call(self, inputs, mask=None, training=None, return_attention_scores=False):
+    def call(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         """Both parts; see the class."""
         inputs, masks = self._masks(inputs, mask)
         options = dict(training=training, return_attention_scores=return_attention_scores)
@@ -258,7 +264,13 @@ class TransformerEncoderLayer(TransformerLayer):
         outputs = self._feed_forward(attended, training)
         return (outputs, *weights) if return_attention_scores else outputs
 
-    def compute_output_spec(self, inputs, mask=None, training=None, return_attention_scores=False):
+    def compute_output_spec(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         """The symbolic outputs, and the weights if asked for."""
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         return (outputs, self._weights_spec(inputs, inputs)) if return_attention_scores else outputs
@@ -316,7 +328,7 @@ class TransformerDecoderLayer(TransformerLayer):
         super().__init__(*args, **kwargs)
         self.cross_attention = cross_attention
 
-    def build(self, inputs_shape, memory_shape=None):
+    def build(self, inputs_shape: Shape, memory_shape: Any = None) -> None:
         """Creates the attentions, the feed-forward network and their normalisations."""
         self._check_memory(memory_shape)
         super().build(inputs_shape)
@@ -325,7 +337,7 @@ class TransformerDecoderLayer(TransformerLayer):
             self.memory_attention.build(inputs_shape, memory_shape)
             self.memory_attention_norm = self._norm("memory_attention_norm", inputs_shape)
 
-    def _check_memory(self, memory):
+    def _check_memory(self, memory: Tensor) -> None:
         if self.cross_attention and memory is None:
             raise ValueError("`memory` is missing; a layer without one has cross_attention=False.")
         if memory is not None and not self.cross_attention:
@@ -333,13 +345,13 @@ class TransformerDecoderLayer(TransformerLayer):
 
     def call(
         self,
-        inputs,
-        memory=None,
-        inputs_mask=None,
-        memory_mask=None,
-        training=None,
-        return_attention_scores=False,
-    ):
+        inputs: Tensor,
+        memory: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         """All parts, with all tokens at once; see the class."""
         self._check_memory(memory)
         inputs, masks = self._masks(inputs, inputs_mask)
@@ -360,7 +372,7 @@ class TransformerDecoderLayer(TransformerLayer):
         outputs = self._feed_forward(outputs, training)
         return (outputs, *weights) if return_attention_scores else outputs
 
-    def prepare(self, memory):
+    def prepare(self, memory: Tensor) -> Any:
         """The keys and values of the memory, which every step needs, computed once a source.
 
         Args:
@@ -373,14 +385,14 @@ class TransformerDecoderLayer(TransformerLayer):
 
     def step(
         self,
-        inputs,
-        cache=None,
-        prepared=None,
-        mask=None,
-        memory_mask=None,
-        positions=None,
-        return_attention_scores=False,
-    ):
+        inputs: Tensor,
+        cache: Any = None,
+        prepared: Any = None,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         """The next tokens, after those in the cache; stepping through a sequence gives what the call gives.
 
         Rows may be K hypotheses of each row of the memory, one after the other. They share what `prepare` returned,
@@ -427,19 +439,19 @@ class TransformerDecoderLayer(TransformerLayer):
 
     def compute_output_spec(
         self,
-        inputs,
-        memory=None,
-        inputs_mask=None,
-        memory_mask=None,
-        training=None,
-        return_attention_scores=False,
-    ):
+        inputs: Tensor,
+        memory: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         """The symbolic outputs, and the weights if asked for."""
         self._check_memory(memory)
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         weights = [self._weights_spec(inputs, keys) for keys in (inputs, memory) if keys is not None]
         return (outputs, *weights) if return_attention_scores else outputs
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "cross_attention": self.cross_attention}

@@ -47,7 +47,7 @@ class Family(keras.Model):
         self.dtype_policy = keras.dtype_policies.get(dtype)
         self._hidden = hidden
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         # Layers set before the graph exists are plain attributes: the graph tracks them, in the order of their use,
         # and a PyTorch module refuses layers before its constructor has run.
         if "_has_graph" in self.__dict__:
@@ -87,12 +87,12 @@ class Family(keras.Model):
                 _restore(layer, states.get(layer.path, {}))
         return model
 
-    def _inner_layers(self):
+    def _inner_layers(self) -> list[keras.layers.Layer]:
         # Layers without weights have no state to keep, and automatic names. Keras has no public way to all layers.
         return [layer for layer in self._flatten_layers(include_self=False) if layer.weights]
 
 
-def _state_of(layer):
+def _state_of(layer: Any) -> Any:
     """How the layer differs from a new one: a dict, empty if it does not differ."""
     state = {}
     if not layer.trainable:
@@ -104,7 +104,7 @@ def _state_of(layer):
     return state
 
 
-def _restore(layer, state):
+def _restore(layer: Any, state: Any) -> None:
     layer.trainable = state.get("trainable", True)
     if "dtype" in state:
         layer.dtype_policy = state["dtype"]  # quantises a built layer

@@ -14,6 +14,7 @@ from zoo.layers import (
     TransformerDecoderLayer,
 )
 from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
 from zoo.models.family import Family, to_logits, weights_and_bias
 
@@ -182,14 +183,14 @@ class GPT(Family):
             for kernel in (layer.self_attention.output_dense.kernel, layer.feed_forward.output_projection.kernel):
                 kernel.assign(kernel * (2 * num_layers) ** -0.5)
 
-    def _embed(self, tokens, positions=None):
+    def _embed(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """Ids `(B, T)` -> vectors `(B, T, D)`, with learned positions if there are any."""
         hidden = self.embedding(tokens)  # (B, T, D)
         if self.position_embedding is not None:
             hidden = self.position_embedding(hidden, positions=positions)
         return self.embedding_dropout(hidden)
 
-    def _logits(self, hidden):
+    def _logits(self, hidden: Tensor) -> Tensor:
         """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
         logits = to_logits(hidden, self.output_layer, self.embedding)
         return logits if self._output_bias is None else logits + ops.convert_to_tensor(self._output_bias, "float32")
@@ -293,7 +294,7 @@ def align_right(tokens: Any) -> tuple[Any, Any, Any, Any]:
     return tokens, mask, lengths, ops.maximum(places - (length - lengths[:, None]), 0)
 
 
-def _bias_against(ids, vocabulary_size):
+def _bias_against(ids: Sequence[int], vocabulary_size: int) -> Any:
     """A bias `(V,)` of the logits that keeps these ids from being predicted; None for no ids."""
     if not all(isinstance(token, int) and 0 <= token < vocabulary_size for token in ids):
         raise ValueError(

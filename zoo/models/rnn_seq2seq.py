@@ -16,6 +16,7 @@ from zoo.layers import (
     ReversibleEmbedding,
 )
 from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.functions.tensors import Tensor
 from zoo.models.family import Family, check_ties, to_logits, weights_and_bias
 
 
@@ -171,7 +172,7 @@ class RNNSeq2Seq(Family):
         self.tied_embeddings = tied_embeddings
         self.conditional = conditional
 
-    def _encode(self, source):
+    def _encode(self, source: Tensor) -> Any:
         """Ids `(B, S)` -> the decoder's memory, what its first state is made of, and the mask `(B, S)`.
 
         With attention these are the annotations `(B, S, 2 units)` and the backward state at the first token

@@ -16,6 +16,7 @@ from zoo.layers import (
     TransformerEncoderLayer,
 )
 from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
 from zoo.models.family import Family, check_ties, to_logits, weights_and_bias
 
@@ -197,17 +198,23 @@ class Transformer(Family):
         self.tied_embeddings = tied_embeddings
         self.use_bias = use_bias
 
-    def _embed(self, ids, embedding, position_embedding, positions=None):
+    def _embed(
+        self,
+        ids: Tensor,
+        embedding: keras.layers.Layer,
+        position_embedding: keras.layers.Layer,
+        positions: Tensor | None = None,
+    ) -> Tensor:
         """Ids `(B, T)` -> vectors `(B, T, D)` with their positions."""
         hidden = embedding(ids) * self._scale  # (B, T, D)
         if position_embedding is not None:
             hidden = position_embedding(hidden, positions=positions)
         return self.embedding_dropout(hidden)
 
-    def _embed_target(self, target, positions=None):
+    def _embed_target(self, target: Tensor, positions: Tensor | None = None) -> Tensor:
         return self._embed(target, self.target_embedding, self.target_positions, positions)
 
-    def _encode(self, source, maps=None):
+    def _encode(self, source: Tensor, maps: Any = None) -> Any:
         """Ids `(B, S)` -> the memory `(B, S, D)` and its mask `(B, S)`.
 
         A list given as `maps` is filled with the attention weights `(B, H, S, S)` of each layer.
@@ -222,7 +229,7 @@ class Transformer(Family):
                 maps.append(weights)
         return hidden if self.encoder_norm is None else self.encoder_norm(hidden), mask
 
-    def _normalized(self, hidden):
+    def _normalized(self, hidden: Tensor) -> Tensor:
         return hidden if self.decoder_norm is None else self.decoder_norm(hidden)
 
     @property

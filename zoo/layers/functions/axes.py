@@ -1,8 +1,12 @@
 """Attention along any axes of inputs of any rank, brought to the usual `(B, T, D)`."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from keras import ops
+
+from zoo.layers.functions.tensors import Shape, Tensor
 
 
 class AttentionAxes:
@@ -19,7 +23,7 @@ class AttentionAxes:
         ValueError: an axis that the inputs do not have, or that cannot be attended over.
     """
 
-    def __init__(self, rank, axes=None):
+    def __init__(self, rank: int, axes: Sequence[int] | None = None):
         axes = tuple(range(1, rank - 1)) if axes is None else axes
         self.rank = rank
         self.axes = tuple(axis if axis >= 0 else rank + axis for axis in axes)
@@ -32,7 +36,7 @@ class AttentionAxes:
         self.order = (*self.others, *self.axes)
         self.trivial = rank == 3
 
-    def check_shapes(self, query_shape, value_shape, key_shape):
+    def check_shapes(self, query_shape: Shape, value_shape: Shape, key_shape: Shape) -> None:
         """Refuses inputs that do not fit each other.
 
         Raises:
@@ -49,11 +53,11 @@ class AttentionAxes:
                 f"Received shapes: {shapes}"
             )
 
-    def fold(self, tensor):
+    def fold(self, tensor: Tensor) -> Tensor:
         """`(B, ..., D)` -> `(B', T, D)`."""
         return tensor if self.trivial else self._fold(tensor, ops.shape(tensor))
 
-    def fold_mask(self, mask, like, name="mask"):
+    def fold_mask(self, mask: Tensor | None, like: Tensor, name: str = "mask") -> Tensor | None:
         """A mask of positions of an input, `(B, ...)` with any of its last axes left out -> `(B', T)`.
 
         Args:
@@ -75,25 +79,27 @@ class AttentionAxes:
         if self.trivial and len(mask.shape) == 2:
             return mask
         while len(mask.shape) < self.rank - 1:
-            mask = ops.expand_dims(mask, -1)
+            mask = ops.expand_dims(mask, -1)  # (B, ..., 1)
         return self._fold(ops.broadcast_to(mask, ops.shape(like)[:-1]), ops.shape(like)[:-1])
 
-    def _fold(self, tensor, sizes):
+    def _fold(self, tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
         features = range(self.rank - 1, len(sizes))
         batch, length = (math.prod(sizes[axis] for axis in axes) for axes in (self.others, self.axes))
-        tensor = ops.transpose(tensor, (*self.order, *features))
-        return ops.reshape(tensor, (batch, length, *(sizes[axis] for axis in features)))
+        tensor = ops.transpose(tensor, (*self.order, *features))  # (B, others, attended over, D)
+        return ops.reshape(tensor, (batch, length, *(sizes[axis] for axis in features)))  # (B', T, D)
 
-    def unfold(self, tensor, query):
+    def unfold(self, tensor: Tensor, query: Tensor) -> Tensor:
         """`(B', T, ...)` -> `(B, ..., ...)` with the axes of the query."""
         if self.trivial:
             return tensor
         sizes = ops.shape(query)
-        tensor = ops.reshape(tensor, (*(sizes[axis] for axis in self.order), *ops.shape(tensor)[2:]))
+        tensor = ops.reshape(tensor, (*(sizes[axis] for axis in self.order), *ops.shape(tensor)[2:]))  # as `order` says
         back = sorted(range(self.rank - 1), key=self.order.__getitem__)
         return ops.transpose(tensor, (*back, *range(self.rank - 1, len(tensor.shape))))
 
-    def fold_pairs(self, mask, query, key, name="attention_mask", heads=True):
+    def fold_pairs(
+        self, mask: Tensor | None, query: Tensor, key: Tensor, name: str = "attention_mask", heads: bool = True
+    ) -> Tensor | None:
         """A mask of pairs -> `(B', H, T, S)`, where axes may be 1.
 
         Its last axes are those attended over, of the query and then of the key. Before them stand the axes that are
@@ -123,7 +129,7 @@ class AttentionAxes:
             )
         mask = ops.cast(mask, "bool")
         while len(mask.shape) < highest:
-            mask = ops.expand_dims(mask, -2 * count - 1)
+            mask = ops.expand_dims(mask, -2 * count - 1)  # the left out axes, heads first, as 1
         expected = self.weights_shape(query.shape, key.shape, None)
         if not all(size == 1 or _fit([size], [other]) for size, other in zip(mask.shape, expected, strict=True)):
             raise ValueError(
@@ -137,25 +143,25 @@ class AttentionAxes:
         targets, sources = ([sizes[axis] for axis in self.axes] for sizes in (of_query, of_key))
         heads = shape[len(self.others)]
         mask = ops.broadcast_to(mask, (*batch, heads, *targets, *sources))
-        return ops.reshape(mask, (math.prod(batch), heads, math.prod(targets), math.prod(sources)))
+        return ops.reshape(mask, (math.prod(batch), heads, math.prod(targets), math.prod(sources)))  # (B', H, T, S)
 
-    def unfold_weights(self, weights, query, key):
+    def unfold_weights(self, weights: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """`(B', H, T, S)` -> `(B, ..., H, axes of the query, axes of the key)`."""
         if self.trivial:
             return weights
         of_query, of_key = ops.shape(query), ops.shape(key)
         return ops.reshape(weights, self.weights_shape(of_query, of_key, ops.shape(weights)[1]))
 
-    def weights_shape(self, query_shape, key_shape, heads):
+    def weights_shape(self, query_shape: Shape, key_shape: Shape, heads: Any) -> tuple:
         """The shape of unfolded weights."""
         batch = (query_shape[axis] for axis in self.others)
         return (*batch, heads, *(query_shape[axis] for axis in self.axes), *(key_shape[axis] for axis in self.axes))
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"attention over the axes {self.axes} of inputs of rank {self.rank}"
 
 
-def _fit(sizes, others):
+def _fit(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
     """Whether shapes are equal as far as they are known."""
     pairs = zip(sizes, others, strict=True)
     return len(sizes) == len(others) and all(None in pair or pair[0] == pair[1] for pair in pairs)

@@ -1,7 +1,7 @@
 """Attention masks (which query may attend to which key), and the softmax over the allowed positions."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -45,7 +45,7 @@ class AttentionMask:
     window: int | None = None
     offset: Any = 0
 
-    def dense(self, length, memory_length):
+    def dense(self, length: int | Tensor, memory_length: int | Tensor) -> Tensor | None:
         """The whole mask except `queries`, `(B, H, T, S)` with axes of 1 where nothing varies; None allows all.
 
         Args:
@@ -54,7 +54,7 @@ class AttentionMask:
         """
         return self._allowed(self.pairs, self.keys, ops.arange(length), ops.arange(memory_length))
 
-    def block(self, first_query, queries, first_key, keys):
+    def block(self, first_query: Tensor, queries: int, first_key: Tensor, keys: int) -> Tensor | None:
         """`dense` of a block of `queries` x `keys` pairs that starts at the pair given.
 
         Args:
@@ -70,25 +70,27 @@ class AttentionMask:
             key_mask = _part(key_mask, 1, first_key, keys)
         return self._allowed(pairs, key_mask, first_query + ops.arange(queries), first_key + ops.arange(keys))
 
-    def _allowed(self, pairs, keys, query_numbers, key_numbers):
+    def _allowed(
+        self, pairs: Tensor | None, keys: Tensor | None, query_numbers: Tensor, key_numbers: Tensor
+    ) -> Tensor | None:
         parts = [] if pairs is None else [pairs]
         if keys is not None:
-            parts.append(ops.reshape(keys, (-1, 1, 1, ops.shape(keys)[1])))
+            parts.append(ops.reshape(keys, (-1, 1, 1, ops.shape(keys)[1])))  # (B, 1, 1, S)
         positions = ops.expand_dims(query_numbers + self._offset, 1)  # (T, 1), against (S,)
         if self.causal:
-            parts.append((positions >= key_numbers)[None, None])
+            parts.append((positions >= key_numbers)[None, None])  # (1, 1, T, S)
         if self.window is not None:
-            parts.append((ops.abs(positions - key_numbers) < self.window)[None, None])
+            parts.append((ops.abs(positions - key_numbers) < self.window)[None, None])  # (1, 1, T, S)
         whole = parts[0] if parts else None
         for part in parts[1:]:
             whole = ops.logical_and(whole, part)
         return whole
 
     @property
-    def _offset(self):
+    def _offset(self) -> int | Tensor:
         return self.offset if isinstance(self.offset, int) else ops.cast(self.offset, "int32")
 
-    def rows(self, dense):
+    def rows(self, dense: Tensor | None) -> Tensor | None:
         """Which queries may attend to anything: `(B, H, T, 1)` with axes of 1 where nothing varies; None for all.
 
         Args:
@@ -97,21 +99,21 @@ class AttentionMask:
         rows = None
         # With a causal mask alone, every query may attend to at least the first key.
         if self.pairs is not None or self.keys is not None or self.window is not None:
-            rows = ops.any(dense, axis=-1, keepdims=True)
+            rows = ops.any(dense, axis=-1, keepdims=True)  # (B, H, T, 1)
         if self.queries is None:
             return rows
-        queries = ops.reshape(self.queries, (-1, 1, ops.shape(self.queries)[1], 1))
+        queries = ops.reshape(self.queries, (-1, 1, ops.shape(self.queries)[1], 1))  # (B, 1, T, 1)
         return queries if rows is None else ops.logical_and(rows, queries)
 
-    def of_one_head(self, length, memory_length):
+    def of_one_head(self, length: int | Tensor, memory_length: int | Tensor) -> Tensor | None:
         """All of it, `queries` too, for attention with one head: `(B, T, S)`, where axes may be 1; None allows all."""
         dense = self.dense(length, memory_length)
         if self.queries is not None:
-            queries = self.queries[:, None, :, None]
+            queries = self.queries[:, None, :, None]  # (B, 1, T, 1)
             dense = queries if dense is None else ops.logical_and(dense, queries)
-        return None if dense is None else ops.squeeze(dense, 1)
+        return None if dense is None else ops.squeeze(dense, 1)  # (B, T, S)
 
-    def key_range(self, first_query, last_query, memory_length):
+    def key_range(self, first_query: Tensor, last_query: Tensor, memory_length: int | Tensor) -> tuple[Tensor, Tensor]:
         """The keys that a range of queries may attend to by position: the first, and one past the last."""
         first, end = 0, memory_length
         if self.window is not None:
@@ -121,7 +123,7 @@ class AttentionMask:
             end = ops.minimum(end, last_query + self._offset + 1)
         return first, end
 
-    def query_range(self, first_key, last_key, length):
+    def query_range(self, first_key: Tensor, last_key: Tensor, length: int | Tensor) -> tuple[Tensor, Tensor]:
         """The queries that may attend to a range of keys by position: the first, and one past the last."""
         first, end = 0, length
         if self.window is not None:
@@ -131,7 +133,7 @@ class AttentionMask:
             first = ops.maximum(0, first_key - self._offset)
         return first, end
 
-    def padded(self, memory_length, extra_queries, extra_keys):
+    def padded(self, memory_length: int | Tensor, extra_queries: int | Tensor, extra_keys: int | Tensor) -> Self:
         """The same mask with more queries and keys at the end, for lengths that are no multiple of the block size.
 
         The keys among them are forbidden; what the queries may do does not matter, as their contexts are cut off.
@@ -140,7 +142,7 @@ class AttentionMask:
         pairs, keys = self.pairs, self.keys
         if self.queries is not None:
             # Made part of the pairs, so that `block` gives the complete mask.
-            queries = self.queries[:, None, :, None]
+            queries = self.queries[:, None, :, None]  # (B, 1, T, 1)
             pairs = queries if pairs is None else ops.logical_and(pairs, queries)
         if pairs is not None:
             for axis, extra in ((2, extra_queries), (3, extra_keys)):
@@ -151,7 +153,7 @@ class AttentionMask:
         return dataclasses.replace(self, pairs=pairs, keys=keys, queries=None)
 
 
-def _part(tensor, axis, first, size):
+def _part(tensor: Tensor, axis: int, first: int | Tensor, size: int) -> Tensor:
     """`size` entries along the axis, from `first`; an axis of 1 stays, since it stands for all entries."""
     if tensor.shape[axis] == 1:
         return tensor
@@ -161,11 +163,11 @@ def _part(tensor, axis, first, size):
     return ops.slice(tensor, start, shape)
 
 
-def _is_zero(number):
+def _is_zero(number: int | Tensor) -> bool:
     return isinstance(number, int) and number == 0
 
 
-def _extended(tensor, axis, extra):
+def _extended(tensor: Tensor, axis: int, extra: int | Tensor) -> Tensor:
     """The tensor with `extra` times False added at the end of the axis."""
     if _is_zero(extra):
         return tensor
@@ -174,12 +176,12 @@ def _extended(tensor, axis, extra):
     return ops.concatenate([tensor, ops.zeros(shape, "bool")], axis=axis)
 
 
-def softmax(scores):
+def softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis. For a single score it avoids Keras' warning that the result is always 1."""
     return ops.softmax(scores, axis=-1) if scores.shape[-1] != 1 else ops.exp(scores - scores)
 
 
-def masked_softmax(scores, mask=None):
+def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Softmax over the last axis, in float32, with zero weight wherever the mask forbids.
 
     A row with nothing to attend to gets zero weights, where a softmax over very negative scores would give the
@@ -207,7 +209,7 @@ def both(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
     return ops.logical_and(mask, other)
 
 
-def pairs_mask(mask, inputs, causal=False):
+def pairs_mask(mask: Tensor | None, inputs: Tensor, causal: bool = False) -> Tensor | None:
     """Which token may attend to which, `(B, T, T)`; None for all. For the mask of the layers of self-attention.
 
     Raises:
@@ -223,11 +225,11 @@ def pairs_mask(mask, inputs, causal=False):
     return AttentionMask(pairs, queries=tokens, keys=tokens, causal=causal).of_one_head(length, length)
 
 
-def tokens_mask(inputs, mask):
+def tokens_mask(inputs: Tensor, mask: Tensor | None) -> Tensor | None:
     """The mask that the context carries on: a mask of tokens is kept, a mask of pairs is not."""
     return mask if mask is not None and len(mask.shape) == 2 else getattr(inputs, "_keras_mask", None)
 
 
-def weights_spec(layer, inputs):
+def weights_spec(layer: keras.layers.Layer, inputs: Tensor) -> keras.KerasTensor:
     """The symbolic weights `(B, T, T)` of a layer of self-attention."""
     return keras.KerasTensor((*inputs.shape[:-1], inputs.shape[1]), dtype=scores_dtype(layer.compute_dtype))

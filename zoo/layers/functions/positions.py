@@ -1,12 +1,14 @@
 """Functions for layers of positions: checks of positions, and their angles."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from zoo.layers.functions.tensors import scores_dtype
+from zoo.layers.functions.tensors import Tensor, scores_dtype
 
 
-def check_positions(positions, inputs):
+def check_positions(positions: Tensor, inputs: Tensor) -> Tensor:
     """The positions as a tensor, if they fit the inputs.
 
     Args:
@@ -33,7 +35,7 @@ def check_positions(positions, inputs):
     return positions
 
 
-def frequencies(width, max_wavelength):
+def frequencies(width: int, max_wavelength: float) -> Any:
     """How far each pair of features turns from one position to the next, in radians: `max_wavelength^(-2i/width)`.
 
     With an odd width, the last feature forms a pair alone.
@@ -41,7 +43,7 @@ def frequencies(width, max_wavelength):
     return [max_wavelength ** (-2 * i / width) for i in range((width + 1) // 2)]
 
 
-def position_angles(positions, inputs, frequencies):
+def position_angles(positions: Tensor, inputs: Tensor, frequencies: Any) -> Tensor:
     """Position times frequency, in float32, or in float64 if the inputs are.
 
     Args:

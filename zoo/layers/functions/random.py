@@ -1,5 +1,7 @@
 """Dropout masks that a gradient can draw a second time."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -46,9 +48,9 @@ class DropoutMask:
 class _GivenSeed(keras.random.SeedGenerator):
     """A seed that is given, in the one form in which Keras' random functions take a tensor."""
 
-    def __init__(self, state):
+    def __init__(self, state: Any):
         # Without the parent's `__init__`, which would create a variable.
         self.given = state
 
-    def next(self, ordered=True):
+    def next(self, ordered: bool = True) -> Tensor:
         return self.given

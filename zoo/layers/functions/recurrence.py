@@ -1,23 +1,29 @@
 """A loop over time around any step function, on every Keras backend."""
 
+from typing import Any
+
 import keras
+
+from zoo.layers.functions.tensors import Tensor
 
 
 class _Step:
     """What `keras.layers.RNN` asks of a cell, around a plain function."""
 
-    def __init__(self, function, output_size, compute_dtype):
+    def __init__(self, function: Any, output_size: int, compute_dtype: str):
         self.function = function
         self.state_size = self.output_size = output_size
         self.compute_dtype = compute_dtype
 
-    def call(self, inputs, states):
+    def call(self, inputs: Tensor, states: Any) -> Any:
         return self.function(inputs, tuple(states))
 
     __call__ = call
 
 
-def recur(function, inputs, initial_states, output_size, compute_dtype, mask=None):
+def recur(
+    function: Any, inputs: Tensor, initial_states: Any, output_size: int, compute_dtype: str, mask: Tensor | None = None
+) -> Any:
     """Steps a function through time and returns its outputs, stacked.
 
     Keras has a public loop that stacks, differentiates and compiles on every backend, the RNN layer; this borrows

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 Tensor = Any  # a tensor of the backend that Keras runs on
+Shape = tuple[Any, ...]  # of a tensor: a number for each axis, or None where it is not known
 
 
 def scores_dtype(dtype: str) -> str:

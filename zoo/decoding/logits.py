@@ -73,7 +73,7 @@ def top_k(values: tf.Tensor, k: int, first: int = 0, added: tf.Tensor | None = N
     return Largest(found, rows, places)
 
 
-def _chunk(size):
+def _chunk(size: int) -> int | tf.Tensor:
     """The length of a chunk: a divisor of the size near 64, which needs no padding; else 64."""
     near = [each for each in range(_TOP_CHUNK // 4, 2 * _TOP_CHUNK + 1) if size % each == 0]
     return min(near, key=lambda each: abs(each - _TOP_CHUNK), default=_TOP_CHUNK)
@@ -186,7 +186,7 @@ def score_in_windows(
     return _result(total, tokens)
 
 
-def _scorer(model):
+def _scorer(model: Any) -> Any:
     """A function (inputs of the model, tokens `(B, T)`) -> log-probabilities of the tokens."""
     if not hasattr(model, "without_logits"):
         raise ValueError("`score` needs a model with `without_logits` and `output_weights`; this one has neither.")
@@ -194,7 +194,7 @@ def _scorer(model):
     return lambda inputs, tokens: log_probabilities(hidden_of(inputs), tokens, *output)
 
 
-def _result(log_probability, tokens):
+def _result(log_probability: tf.Tensor, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
     return {
         "log_probability": log_probability,
         "tokens": tf.math.count_nonzero(tokens, axis=1, dtype=tf.int32),

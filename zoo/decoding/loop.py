@@ -13,7 +13,12 @@ Nest = Any  # of tensors whose first axis has the rows
 
 
 def run_phases(
-    step: Callable[..., tuple], dtypes: Sequence[tf.DType], fixed: Nest, open_rows: tf.Tensor, moving: Nest, found=()
+    step: Callable[..., tuple],
+    dtypes: Sequence[tf.DType],
+    fixed: Nest,
+    open_rows: tf.Tensor,
+    moving: Nest,
+    found: Any = (),
 ) -> tuple[Nest, tuple[tf.Tensor, ...]]:
     """Steps the rows of a batch until all are closed, at least once, and drops closed rows on the way.
 
@@ -86,17 +91,17 @@ def run_phases(
     return found, tuple(array.concat() for array in written)  # (T, B, ...)
 
 
-def _arrays(dtypes):
+def _arrays(dtypes: Sequence[tf.DType]) -> tuple[tf.TensorArray, ...]:
     # Phases differ in length, which a graph does not know and eager arrays would refuse.
     infer_shape = not tf.executing_eagerly()
     return tuple(tf.TensorArray(dtype, size=1, dynamic_size=True, infer_shape=infer_shape) for dtype in dtypes)
 
 
-def _any_shape(dtypes):
+def _any_shape(dtypes: Sequence[tf.DType]) -> tuple[tf.TensorShape, ...]:
     return tuple(tf.TensorShape(None) for _ in dtypes)
 
 
-def _loose_shape(tensor):
+def _loose_shape(tensor: Any) -> Any:
     """The shape of a loop variable with only the last axis fixed: rows are dropped, and a cache may grow."""
     if tensor.shape.rank in (None, 0):
         return tensor.shape
@@ -135,7 +140,7 @@ def in_halves(
     return tuple(_joined(*both) for both in zip(first, second, strict=True))
 
 
-def _joined(one, other):
+def _joined(one: Nest, other: Nest) -> Nest:
     shape = tf.maximum(tf.shape(one), tf.shape(other))[1:]
     behind = (tf.pad((shape - tf.shape(each)[1:])[:, None], [[1, 0], [1, 0]]) for each in (one, other))
     return tf.concat([tf.pad(each, extra) for each, extra in zip((one, other), behind, strict=True)], axis=0)

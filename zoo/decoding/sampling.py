@@ -9,7 +9,7 @@ import tensorflow as tf
 from zoo.decoding.logits import log_normalizer, top_k
 from zoo.decoding.loop import run_phases
 from zoo.decoding.search import Hypotheses
-from zoo.text.tokenizer import END, PADDING, START
+from zoo.text.tokenizer import END, PADDING, START, Tokenizer
 
 _FEW = 128  # candidates to sort first, when the number needed is not known
 _COLD = 1e-20  # here only the likeliest token has a chance; smaller numbers underflow on some machines
@@ -228,7 +228,17 @@ def sample(
     return hypotheses if watch is None else (hypotheses, found)
 
 
-def _sampled(model, source, first, limits, sampling, streams, before, watch, found):
+def _sampled(
+    model: Any,
+    source: Any,
+    first: tf.Tensor,
+    limits: tf.Tensor,
+    sampling: Sampling,
+    streams: tf.Tensor,
+    before: tf.Tensor,
+    watch: Any,
+    found: Any,
+) -> Any:
     """Ids and log-probabilities `(B, T)`, and the last state of the watch, which begins as `found`."""
     memory, cache = model.begin(source)
     # (B, P, 1): a loop fixes the last axis if its size is known, and P grows.
@@ -297,35 +307,37 @@ def draw(logits: tf.Tensor, chance: tf.Tensor, sampling: Sampling, history: tf.T
     return token + END
 
 
-def _checked(sampling):
+def _checked(sampling: Sampling) -> Sampling:
     least, most = _PENALTIES
     penalty = sampling.repetition_penalty
     fits = (penalty >= least) & (penalty <= most)  # false of NaN
     return sampling._replace(repetition_penalty=tf.where(fits, penalty, 1.0))
 
 
-def _likeliest(logits):
+def _likeliest(logits: tf.Tensor) -> tf.Tensor:
     """The likeliest id that may be written, int32 `(B,)`, from logits `(B, V)`."""
     return top_k(logits[:, None], 1, first=END).places[:, 0]
 
 
-def _is_drawn(sampling):
+def _is_drawn(sampling: Sampling) -> tf.Tensor:
     return sampling.temperature > _COLD  # false of NaN
 
 
-def _penalized(logits, penalty, history):
+def _penalized(logits: tf.Tensor, penalty: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
     rows = tf.repeat(tf.range(tf.shape(logits)[0])[:, None], tf.shape(history)[1], axis=1)  # (B, P)
     values = tf.gather(logits, history, batch_dims=1)  # (B, P)
     values = tf.where(values > 0, values / penalty[:, None], values * penalty[:, None])
     return tf.tensor_scatter_nd_update(logits, tf.stack([rows, history], axis=-1), values)
 
 
-def _from_all(scores, chance):
+def _from_all(scores: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
     """The place at which the summed probabilities pass the row's chance, `(B,)`."""
     return _place(tf.nn.softmax(scores), chance)
 
 
-def _from_likeliest(scores, chance, cut, top_k, top_p):
+def _from_likeliest(
+    scores: tf.Tensor, chance: tf.Tensor, cut: tf.Tensor, top_k: tf.Tensor, top_p: tf.Tensor
+) -> tf.Tensor:
     """The same among the likeliest that the settings leave."""
     size = scores.shape[-1]
     by_rank = cut & (top_k < size)
@@ -352,7 +364,7 @@ def _from_likeliest(scores, chance, cut, top_k, top_p):
     return tf.gather(ids, _place(tf.where(kept, probabilities, 0.0), chance), batch_dims=1)
 
 
-def _place(weights, chance):
+def _place(weights: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
     """Where the running sum of weights `(B, N)` passes the share `chance` `(B,)` of their total; never at a zero."""
     sums = tf.cumsum(weights, axis=-1)
     place = tf.reduce_sum(tf.cast(sums <= (chance * sums[:, -1])[:, None], tf.int32), axis=-1)
@@ -374,7 +386,7 @@ def random_streams(seeds: tf.Tensor) -> tf.Tensor:
     return _mixed(tf.cast(seeds, tf.int64) + _STEP)
 
 
-def _advanced(streams, steps):
+def _advanced(streams: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
     return streams + tf.cast(steps, tf.int64) * _STEP
 
 
@@ -392,14 +404,14 @@ def counted_uniform(streams: tf.Tensor, counter: Any) -> tf.Tensor:
     return tf.cast(_shifted(mixed, 40), tf.float32) * 2.0**-24
 
 
-def _mixed(state):
+def _mixed(state: tf.Tensor) -> tf.Tensor:
     """SplitMix64's finaliser: every bit of the result depends on every bit of the state."""
     state = (state ^ _shifted(state, 30)) * _FACTORS[0]
     state = (state ^ _shifted(state, 27)) * _FACTORS[1]
     return state ^ _shifted(state, 31)
 
 
-def _shifted(state, bits):
+def _shifted(state: tf.Tensor, bits: int) -> tf.Tensor:
     """A shift to the right that fills with zeros, which int64 does not have."""
     return tf.bitwise.right_shift(state, tf.constant(bits, tf.int64)) & ((1 << (64 - bits)) - 1)
 
@@ -414,12 +426,12 @@ class StopStrings:
     was written.
 
     Args:
-        tokenizer: a `zoo.text.Tokenizer`, whose ids write the text that is watched.
+        tokenizer: the tokenizer whose ids write the text that is watched.
         strings: `(B, N)`; an empty string is ignored.
         max_length: only this many bytes at the start of a string count.
     """
 
-    def __init__(self, tokenizer, strings: tf.Tensor, max_length: int):
+    def __init__(self, tokenizer: Tokenizer, strings: tf.Tensor, max_length: int):
         self._tokenizer, self._max_length = tokenizer, max_length
         self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, max_length)
         self._any = tf.reduce_any(self._strings != "")
@@ -436,7 +448,9 @@ class StopStrings:
         """Which rows have written a string, `(R,)`."""
         return state["kept"] >= 0
 
-    def step(self, tokens: tf.Tensor, open_rows: tf.Tensor, state: dict[str, tf.Tensor]):
+    def step(
+        self, tokens: tf.Tensor, open_rows: tf.Tensor, state: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Compares the bytes of the new tokens `(R,)` with the strings; returns the rows that end and the new state."""
         return tf.cond(
             self._any,
@@ -444,7 +458,9 @@ class StopStrings:
             lambda: (tf.zeros_like(open_rows), state),
         )
 
-    def _watched(self, tokens, open_rows, state):
+    def _watched(
+        self, tokens: tf.Tensor, open_rows: tf.Tensor, state: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         text = state["end"] + tf.where(open_rows, self._tokenizer.written(tokens), "")
         lengths = tf.strings.length(text)
         first = self._first(text, lengths, state["strings"])
@@ -458,7 +474,7 @@ class StopStrings:
             "kept": tf.where(ends, before + first, state["kept"]),
         }
 
-    def _first(self, text, lengths, strings):
+    def _first(self, text: tf.Tensor, lengths: tf.Tensor, strings: tf.Tensor) -> tf.Tensor:
         """Where the first of the strings `(R, N)` begins in each text `(R,)`; -1 where there is none."""
         places, offsets = tf.range(self._window), tf.range(self._max_length)
         text = tf.io.decode_raw(text, tf.uint8, fixed_length=self._window)  # (R, W), zeros behind the text

@@ -178,12 +178,20 @@ def check_beam(beam_size: int, n_best: int = 1) -> None:
 class _Search:
     """One search. The arguments that stay the same in its loop are attributes."""
 
-    def __init__(self, model, limits, beam_size, length_penalty, n_best, return_weights):
+    def __init__(
+        self,
+        model: Any,
+        limits: tf.Tensor,
+        beam_size: int,
+        length_penalty: float | tf.Tensor,
+        n_best: int,
+        return_weights: bool,
+    ):
         self.model, self.limits, self.size = model, tf.cast(limits, tf.int32), beam_size
         self.powers = tf.broadcast_to(tf.cast(length_penalty, tf.float32), tf.shape(self.limits))
         self.n_best, self.return_weights = n_best, return_weights
 
-    def run(self, source):
+    def run(self, source: Any) -> tuple[Any, Any]:
         """The finished hypotheses, and the tokens, parents and weights of each step to trace them by."""
         memory, cache = self.model.begin(source)
         cache = tf.nest.map_structure(lambda each: tf.repeat(each, self.size, axis=1), cache)
@@ -194,13 +202,13 @@ class _Search:
             if self.return_weights and weights is None:
                 raise ValueError(_NO_WEIGHTS)
             totals, parents, tokens = self.candidates(logits, log_probabilities)  # (B, 2 K) each
-            ended = (tokens == END) | (position + 1 >= limits)[:, None]
+            ended = (tokens == END) | (position + 1 >= limits)[:, None]  # (B, 2 K)
             finished = self.finish(finished, position, powers, ended & open_rows[:, None], totals, parents, tokens)
             # A hypothesis has one continuation that ends, so of 2 K candidates at least K stay open.
             log_probabilities, kept = tf.math.top_k(tf.where(tokens == END, _NOTHING, totals), self.size)  # (B, K)
-            tokens, parents = (tf.gather(each, kept, batch_dims=1) for each in (tokens, parents))
+            tokens, parents = (tf.gather(each, kept, batch_dims=1) for each in (tokens, parents))  # (B, K)
             cache = tf.nest.map_structure(lambda each: tf.gather(each, parents, batch_dims=1), cache)
-            highest = log_probabilities[:, 0]
+            highest = log_probabilities[:, 0]  # (B,)
             open_rows &= self.undecided(position + 1, limits, powers, of_limits, highest, finished)
             written = (tokens, parents, weights) if self.return_weights else (tokens, parents)
             return open_rows, (tokens, log_probabilities, cache), finished, written
@@ -214,7 +222,7 @@ class _Search:
         fixed = memory, self.limits, self.powers, _penalty(self.limits, self.powers)
         return run_phases(step, dtypes, fixed, self.limits > 0, start, _Finished(*finished))
 
-    def candidates(self, logits, log_probabilities):
+    def candidates(self, logits: tf.Tensor, log_probabilities: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
         logits.set_shape([None, self.size, None])  # (B, K, V), which a loop may have lost
         number = min(2 * self.size, self.size * (logits.shape[-1] - END))
@@ -226,27 +234,46 @@ class _Search:
             parents, tokens = tf.pad(parents, extra), tf.pad(tokens, extra, constant_values=END)
         return totals, parents, tokens
 
-    def finish(self, finished, position, powers, ended, totals, parents, tokens):
+    def finish(
+        self,
+        finished: _Finished,
+        position: tf.Tensor,
+        powers: tf.Tensor,
+        ended: tf.Tensor,
+        totals: tf.Tensor,
+        parents: tf.Tensor,
+        tokens: tf.Tensor,
+    ) -> _Finished:
         """The finished hypotheses, with the ended ones among the K likeliest candidates added."""
         scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / _penalty(position + 1, powers)[:, None]
         ends = tf.stack([tf.fill(tf.shape(tokens), position), parents, tokens], axis=2)[:, : self.size]  # (B, K, 3)
-        scores, best = tf.math.top_k(tf.concat([finished.scores, scores], axis=1), self.size)
+        scores, best = tf.math.top_k(tf.concat([finished.scores, scores], axis=1), self.size)  # (B, K) of (B, 2 K)
         return _Finished(scores, tf.gather(tf.concat([finished.ends, ends], axis=1), best, batch_dims=1))
 
-    def undecided(self, position, limits, powers, of_limits, highest, finished):
+    def undecided(
+        self,
+        position: tf.Tensor,
+        limits: tf.Tensor,
+        powers: tf.Tensor,
+        of_limits: tf.Tensor,
+        highest: tf.Tensor,
+        finished: _Finished,
+    ) -> tf.Tensor:
         """In which rows an open hypothesis may still win, given the log-probability of the likeliest one."""
         # It can only become less likely. Its penalty lies between the penalty of the next step and that of the limit,
         # so the better of the two scores is a bound.
-        bounds = highest / of_limits, highest / _penalty(position + 1, powers)
+        bounds = highest / of_limits, highest / _penalty(position + 1, powers)  # (B,) each
         may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
-        full = finished.scores[:, -1] > _NOTHING
+        full = finished.scores[:, -1] > _NOTHING  # (B,): K hypotheses are finished
         return may_win & ~full & (position < limits)
 
-    def traced(self, finished, tokens, parents, weights=None):
+    def traced(
+        self, finished: _Finished, tokens: tf.Tensor, parents: tf.Tensor, weights: tf.Tensor | None = None
+    ) -> Beams:
         """The hypotheses in full, followed back from their last tokens; tokens and parents `(T, B, K)`."""
         scores, ends = (each[:, : self.n_best] for each in finished)  # (B, N), (B, N, 3)
-        exists = scores > _NOTHING
-        last_steps, last_parents, last_tokens = tf.unstack(ends, axis=2)
+        exists = scores > _NOTHING  # (B, N)
+        last_steps, last_parents, last_tokens = tf.unstack(ends, axis=2)  # (B, N) each
         steps = tf.shape(tokens)[0]
 
         # From the last step to the first: `beams` (B, N) is the open hypothesis of each path after a step.
@@ -260,7 +287,7 @@ class _Search:
             beams = tf.where(last, last_parents, tf.gather(parents[position], beams, batch_dims=1))
             ids = ids.write(position, token)
             if weights is not None:
-                of_token = tf.gather(weights[position], beams, batch_dims=1)
+                of_token = tf.gather(weights[position], beams, batch_dims=1)  # (B, N, S)
                 attention = attention.write(position, tf.where((last & exists | inside)[:, :, None], of_token, 0.0))
             return position - 1, beams, ids, attention
 
@@ -278,6 +305,6 @@ class _Search:
         )
 
 
-def _penalty(length, powers):
+def _penalty(length: tf.Tensor, powers: tf.Tensor) -> tf.Tensor:
     """The divisor of a log-probability of this many tokens, in the shape of both arguments."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** powers

@@ -96,12 +96,12 @@ class TextGenerator(TextContinuation, SavedTask):
         self.add_start = add_start
         self.stride = self._checked_stride(context_length // 2 if stride is None else stride)
 
-    def _checked_stride(self, stride):
+    def _checked_stride(self, stride: Any) -> int:
         if isinstance(stride, bool) or not isinstance(stride, int) or not 1 <= stride <= self.context_length:
             raise ValueError(f"`stride` must be from 1 to the context's {self.context_length}. Received: {stride!r}")
         return stride
 
-    def _check_room(self, texts):
+    def _check_room(self, texts: list[str]) -> None:
         room = self.context_length - int(self.add_start)
         for rows in rows_of_batches(texts, 256):
             lengths = np.count_nonzero(self.tokenizer.tokenize(strings([texts[row] for row in rows])), axis=1)
@@ -113,7 +113,17 @@ class TextGenerator(TextContinuation, SavedTask):
                     )
 
     @tf.function(input_signature=list(_SIGNATURE.values()), autograph=False)
-    def _generate(self, text, max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop):
+    def _generate(
+        self,
+        text: tf.Tensor,
+        max_new_tokens: tf.Tensor,
+        temperature: tf.Tensor,
+        top_k: tf.Tensor,
+        top_p: tf.Tensor,
+        repetition_penalty: tf.Tensor,
+        seed: tf.Tensor,
+        stop: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
         settings = dict(max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p)
         settings |= dict(repetition_penalty=repetition_penalty, seed=seed)
         prompts = self._prompts(check_one_for_each_text(text, **settings, stop=stop))
@@ -132,7 +142,7 @@ class TextGenerator(TextContinuation, SavedTask):
             "tokens": tf.math.count_nonzero(found.ids, axis=1, dtype=tf.int32),
         }
 
-    def _prompts(self, text):
+    def _prompts(self, text: tf.Tensor) -> tf.Tensor:
         """Ids `(B, P)`, each row with at least one: the start token, where nothing else is."""
         tokens = self.tokenizer.tokenize(text, add_start=self.add_start)
         if self.add_start:
@@ -147,7 +157,7 @@ class TextGenerator(TextContinuation, SavedTask):
         sampling = Sampling(**{name: tf.constant(columns[name], SETTINGS[name].dtype) for name in Sampling._fields})
         return whole_text(self._written(strings(texts), sampling, int(columns["max_new_tokens"][0])), stop)
 
-    def _written(self, text, sampling, limit):
+    def _written(self, text: tf.Tensor, sampling: Sampling, limit: int) -> Iterator[bytes]:
         """What each token writes, one after another. The loop of `zoo.decoding.generate`, with its steps in Python."""
         history, streams, room = self._prompts(text), random_streams(sampling.seed), 0
         for number in range(limit):
@@ -163,29 +173,39 @@ class TextGenerator(TextContinuation, SavedTask):
             yield written.numpy()[0]
 
     @tf.function(input_signature=[tf.TensorSpec([1, None], tf.int32)], autograph=False)
-    def _stream_begin(self, history):
+    def _stream_begin(self, history: tf.Tensor) -> Any:
         source, first, room = last_window(history, self.context_length)
         with forward_only(self.context_length):
             return *self.model.begin(source), first, room[0]
 
     # The cache grows by a token a step; a trace for every length would take longer than the step.
     @tf.function(autograph=False, reduce_retracing=True)
-    def _stream_step(self, token, position, number, sampling, streams, memory, cache, history):
+    def _stream_step(
+        self,
+        token: tf.Tensor,
+        position: tf.Tensor,
+        number: tf.Tensor,
+        sampling: Sampling,
+        streams: tf.Tensor,
+        memory: Any,
+        cache: Any,
+        history: tf.Tensor,
+    ) -> Any:
         with forward_only(self.context_length):
             logits, cache, _ = self.model.step(token[:, None], position, memory, cache)
         token = draw(logits[:, 0], counted_uniform(streams, number), sampling, history)
         return token, cache, tf.concat([history, token[:, None]], axis=1), self.tokenizer.written(token)
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
-    def _generate_by_default(self, text):
+    def _generate_by_default(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._generate(text=text, **_filled(tf.shape(text), {**DEFAULTS, "seed": 0}))
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
-    def _score(self, text):
+    def _score(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._score_by_stride(text, tf.constant(self.stride))
 
     @tf.function(input_signature=[_SIGNATURE["text"], tf.TensorSpec([], tf.int32)], autograph=False)
-    def _score_by_stride(self, text, stride):
+    def _score_by_stride(self, text: tf.Tensor, stride: Any) -> dict[str, tf.Tensor]:
         tokens = self.tokenizer.tokenize(text)  # (B, T)
         if self.add_start:
             read = previous(tokens)
@@ -194,26 +214,26 @@ class TextGenerator(TextContinuation, SavedTask):
         with forward_only(self.context_length):
             return score_in_windows(self.model, read, tokens, self.context_length, stride)
 
-    def _scoring(self, stride):
+    def _scoring(self, stride: Any) -> Any:
         if stride is None:
             return self._score
         stride = tf.constant(self._checked_stride(stride))
         return lambda text: self._score_by_stride(text, stride)
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
-    def _attend(self, text):
+    def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         tokens, maps = self._maps(text)
         weights = tf.reduce_mean(maps[:, -1], axis=1)  # (B, T, T)
         return {"tokens": self.tokenizer.tokens(tokens), "weights": weights}
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
-    def _attend_by_head(self, text):
+    def _attend_by_head(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         tokens, maps = self._maps(text)
         return {"tokens": self.tokenizer.tokens(tokens), "weights": maps}
 
     # A separate function, so that the two signatures of an export share one copy.
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
-    def _maps(self, text):
+    def _maps(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Ids `(B, T)` of the texts, and the weights `(B, N, H, T, T)`, zero where a token is padding."""
         if not hasattr(self.model, "attention_maps"):
             raise ValueError("The attention of a language model needs one with `attention_maps`; this one has none.")
@@ -246,7 +266,7 @@ class TextGenerator(TextContinuation, SavedTask):
         return requests
 
 
-def _filled(shape, settings):
+def _filled(shape: Any, settings: dict[str, Any]) -> dict[str, tf.Tensor]:
     """The same settings for all texts, without stop strings, as the signature `generate` takes them."""
     columns = {name: tf.fill(shape, tf.constant(value, SETTINGS[name].dtype)) for name, value in settings.items()}
     return {**columns, "stop": tf.fill(shape, "")}

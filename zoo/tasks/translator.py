@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -101,14 +104,14 @@ class Translator(TextToText, SavedTask):
         return hasattr(self.model, "attention_maps")
 
     @tf.function(input_signature=[_TEXT], autograph=False)
-    def _translate(self, text):
+    def _translate(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """`text` `(B,)` and `score` `(B,)`, by the translator's own beam."""
         source = self._source_ids(text)
         ids, scores = self._decode_in_halves(source, *self._settings(source), self.beam_size, 1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
     @tf.function(input_signature=[_TEXT, *_SETTINGS.values()], autograph=False)
-    def _generate(self, text, max_target_length, length_penalty):
+    def _generate(self, text: tf.Tensor, max_target_length: tf.Tensor, length_penalty: Any) -> dict[str, tf.Tensor]:
         """As `_translate`, with settings of each row `(B,)`."""
         text = check_one_for_each_text(text, max_target_length=max_target_length, length_penalty=length_penalty)
         with tf.control_dependencies([text]):  # not before the sizes are known to fit
@@ -120,7 +123,7 @@ class Translator(TextToText, SavedTask):
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
     @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
-    def _score(self, text, target):
+    def _score(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """The log-probability `(B,)` of each target as the translation of the text, and how many tokens it has."""
         # A longer target is cut off as a search cuts it off, without an end token.
         tokens = self.target_tokenizer.tokenize(target, add_end=True, max_length=self.max_target_length + 1)  # (B, T)
@@ -129,7 +132,7 @@ class Translator(TextToText, SavedTask):
             return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)
 
     @tf.function(input_signature=[_TEXT], autograph=False)
-    def _attend(self, text):
+    def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         self._check_attention()
         source = self._source_ids(text)
         if self.has_heads:
@@ -141,7 +144,7 @@ class Translator(TextToText, SavedTask):
         return {**self._tokens(source, ids), "weights": weights}
 
     @tf.function(input_signature=[_TEXT], autograph=False)
-    def _attend_by_head(self, text):
+    def _attend_by_head(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         self._check_attention()
         if not self.has_heads:
             raise ValueError("This model has one attention, without layers and heads to choose from.")
@@ -149,20 +152,20 @@ class Translator(TextToText, SavedTask):
         ids, maps, source_maps = self._maps(source)
         return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
 
-    def _forward_only(self):
+    def _forward_only(self) -> AbstractContextManager[None]:
         return forward_only(max(self.max_source_length, self.max_target_length))
 
-    def _check_attention(self):
+    def _check_attention(self) -> None:
         if not self.has_attention:
             raise ValueError("This model has no attention to show: it was built with attention=None.")
 
-    def _tokens(self, source, ids):
+    def _tokens(self, source: tf.Tensor, ids: tf.Tensor) -> dict[str, tf.Tensor]:
         return {
             "source_tokens": self.source_tokenizer.tokens(source),
             "target_tokens": self.target_tokenizer.tokens(ids),
         }
 
-    def _search(self, beam_size, length_penalty, n_best):
+    def _search(self, beam_size: int | None, length_penalty: Any, n_best: int) -> Any:
         beam_size = self.beam_size if beam_size is None else beam_size
         length_penalty = self.length_penalty if length_penalty is None else length_penalty
         check_beam(beam_size, n_best)
@@ -170,7 +173,7 @@ class Translator(TextToText, SavedTask):
         penalty = tf.constant(length_penalty, tf.float32)
         return lambda text: self._n_best(text, penalty, beam_size, n_best)
 
-    def _n_best(self, text, length_penalty, beam_size, n_best):
+    def _n_best(self, text: tf.Tensor, length_penalty: Any, beam_size: int, n_best: int) -> dict[str, tf.Tensor]:
         # Traced once for any number of texts, and again only for another beam_size or n_best.
         function = self._n_best_function.get_concrete_function(
             _TEXT, tf.TensorSpec([], tf.float32), beam_size=beam_size, n_best=n_best
@@ -178,7 +181,9 @@ class Translator(TextToText, SavedTask):
         return function(text, length_penalty)
 
     @tf.function(autograph=False)
-    def _n_best_function(self, text, length_penalty, beam_size, n_best):
+    def _n_best_function(
+        self, text: tf.Tensor, length_penalty: Any, beam_size: int, n_best: int
+    ) -> dict[str, tf.Tensor]:
         source = self._source_ids(text)
         ids, scores = self._decode_in_halves(source, *self._settings(source, length_penalty), beam_size, n_best)
         shape = tf.shape(ids)
@@ -187,24 +192,34 @@ class Translator(TextToText, SavedTask):
 
     # This, the loop and the maps are separate functions, so that the signatures of an export share one copy of each.
     @tf.function(input_signature=[_TEXT], autograph=False)
-    def _source_ids(self, text):
+    def _source_ids(self, text: tf.Tensor) -> tf.Tensor:
         return self.source_tokenizer.tokenize(strip(text), add_end=True, max_length=self.max_source_length)
 
-    def _settings(self, source, length_penalty=None):
+    def _settings(self, source: tf.Tensor, length_penalty: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
         """The translator's own limit and penalty for each row, unless another penalty is given."""
         length_penalty = self.length_penalty if length_penalty is None else length_penalty
         rows = tf.shape(source)[:1]
         return tf.fill(rows, self.max_target_length), tf.fill(rows, length_penalty)
 
     @tf.function(autograph=False)
-    def _decode_in_halves(self, source, limits, length_penalties, beam_size, n_best):
+    def _decode_in_halves(
+        self, source: tf.Tensor, limits: tf.Tensor, length_penalties: tf.Tensor, beam_size: int, n_best: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Ids `(B, N, T)` and log-probabilities `(B, N)`, of many texts at once."""
         results = tf.TensorSpec([None, n_best, None], tf.int32), tf.TensorSpec([None, n_best], tf.float32)
         rows = source, limits, length_penalties
         return in_halves(lambda *half: self._decode(*half, beam_size, n_best), results, rows, beam_size)
 
     @tf.function(autograph=False)
-    def _decode(self, source, limits, length_penalties, beam_size, n_best, return_weights=False):
+    def _decode(
+        self,
+        source: tf.Tensor,
+        limits: tf.Tensor,
+        length_penalties: tf.Tensor,
+        beam_size: int,
+        n_best: int,
+        return_weights: bool = False,
+    ) -> Any:
         """The same in one loop; if asked for, also the weights `(B, N, T, S)`."""
         # An empty text consists of its end token. Its translation is empty.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
@@ -213,7 +228,7 @@ class Translator(TextToText, SavedTask):
             if beam_size == 1:
                 found = greedy(self.model, source, limits, return_weights)
                 ids, scores = found.ids[:, None], found.log_probabilities[:, None]
-                weights = found.weights[:, None] if return_weights else None
+                weights = None if found.weights is None else found.weights[:, None]
             else:
                 ids, _, scores, weights = beam_search(
                     self.model, source, limits, beam_size, length_penalties, n_best, return_weights
@@ -223,7 +238,7 @@ class Translator(TextToText, SavedTask):
         return (ids, scores, weights) if return_weights else (ids, scores)
 
     @tf.function(autograph=False)
-    def _maps(self, source):
+    def _maps(self, source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
         ids, _ = self._decode(source, *self._settings(source), self.beam_size, 1)
         ids = ids[:, 0]
@@ -259,7 +274,7 @@ class Translator(TextToText, SavedTask):
         return {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
 
 
-def _check_penalty(length_penalty):
+def _check_penalty(length_penalty: Any) -> None:
     if isinstance(length_penalty, bool) or not isinstance(length_penalty, (int, float)):
         raise ValueError(f"`length_penalty` must be a number. Received: length_penalty={length_penalty!r}")
     if not 0 <= length_penalty <= _LARGEST_PENALTY:

@@ -8,6 +8,7 @@ a key, e width of a value.
 """
 
 import math
+from typing import Any
 
 from keras import ops
 
@@ -47,7 +48,9 @@ def attention_in_blocks(
     return attend(query, key, value)
 
 
-def forward(query, key, value, mask, dropout_mask=None):
+def forward(
+    query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, dropout_mask: DropoutMask | None = None
+) -> tuple[Tensor, Tensor]:
     """Context `(B, H, T, e)`, and the logarithm of each softmax's sum `(B, H, T, 1)`, which `backward` needs.
 
     For a block of queries it goes through the blocks of keys with a running maximum m and sum l: a new block with
@@ -61,7 +64,16 @@ def forward(query, key, value, mask, dropout_mask=None):
     return ops.cast(context, value.dtype), log_sum
 
 
-def backward(query, key, value, mask, dropout_mask, context, log_sum, grad_output):
+def backward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: AttentionMask,
+    dropout_mask: DropoutMask | None,
+    context: Tensor,
+    log_sum: Tensor,
+    grad_output: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value; computes each block of scores again."""
     blocks = _Blocks(query, key, mask, dropout_mask)
     grad_output = at_least_float32(grad_output)  # (B, H, T, e)
@@ -79,7 +91,7 @@ def backward(query, key, value, mask, dropout_mask, context, log_sum, grad_outpu
     )
 
 
-def once_differentiable(gradient, *sources):
+def once_differentiable(gradient: Tensor, *sources: Tensor) -> Tensor:
     """The gradient, which refuses to be differentiated again.
 
     `backward` uses what `forward` has saved. To a second differentiation this would look like constants, and the
@@ -100,7 +112,7 @@ def once_differentiable(gradient, *sources):
     return identity(gradient, *sources)
 
 
-def _over_members(gradient, like):
+def _over_members(gradient: Tensor, like: Tensor) -> Tensor:
     """Summed over the heads that share a group: `(B, H, S, d)` -> `(B, G, S, d)`."""
     batch, heads, length, width = ops.shape(gradient)
     groups = like.shape[1]
@@ -112,7 +124,7 @@ def _over_members(gradient, like):
 class _Blocks:
     """How the matrix of scores is cut, and what is forbidden and dropped in each block."""
 
-    def __init__(self, query, key, mask, dropout_mask):
+    def __init__(self, query: Tensor, key: Tensor, mask: AttentionMask, dropout_mask: DropoutMask | None):
         self.dropout_mask = dropout_mask
         self.members = query.shape[1] // key.shape[1]
         self.length, self.memory_length = ops.shape(query)[2], ops.shape(key)[2]
@@ -123,14 +135,14 @@ class _Blocks:
         self.query_count = (self.length + extra_queries) // self.queries
         self.key_count = (self.memory_length + extra_keys) // self.keys
 
-    def prepared(self, query, key, value):
+    def prepared(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scaled inputs, in float32 at least, with one head of keys and values for each query head, in whole blocks."""
         query, key, value = (at_least_float32(each) for each in (query, key, value))
         query = query * query.shape[-1] ** -0.5
         key, value = (ops.repeat(each, self.members, axis=1) if self.members > 1 else each for each in (key, value))
         return self.padded(query, 0), self.padded(key, 1), self.padded(value, 1)
 
-    def padded(self, tensor, side):
+    def padded(self, tensor: Tensor, side: int) -> Tensor:
         """Zeros at the end of the third axis, for queries (side 0) or keys (side 1)."""
         extra = self.extra[side]
         if isinstance(extra, int) and extra == 0:
@@ -138,30 +150,30 @@ class _Blocks:
         batch, heads, _, width = ops.shape(tensor)
         return ops.concatenate([tensor, ops.zeros((batch, heads, extra, width), tensor.dtype)], axis=2)
 
-    def scores(self, query, key, i, j):
+    def scores(self, query: Tensor, key: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """Scores of one block of queries and keys, LOWEST where forbidden."""
-        scores = ops.matmul(query, ops.swapaxes(key, 2, 3))
+        scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, H, queries, keys)
         allowed = self.mask.block(i * self.queries, self.queries, j * self.keys, self.keys)
         return scores if allowed is None else ops.where(allowed, scores, LOWEST)
 
-    def dropped(self, pairs, i, j):
+    def dropped(self, pairs: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """The block of weights, or of their gradient, after dropout: the same one each time."""
         if self.dropout_mask is None:
             return pairs
         return pairs * ops.cast(self.dropout_mask(ops.shape(pairs), i * self.key_count + j), pairs.dtype)
 
-    def key_blocks(self, i):
+    def key_blocks(self, i: Tensor) -> tuple[Tensor, Tensor]:
         """The blocks of keys that block i of queries has to look at, as a range."""
         first, end = self.mask.key_range(i * self.queries, (i + 1) * self.queries - 1, self.key_count * self.keys)
         return first // self.keys, _ceil(end, self.keys)
 
-    def query_blocks(self, j):
+    def query_blocks(self, j: Tensor) -> tuple[Tensor, Tensor]:
         """The blocks of queries that look at block j of keys, as a range."""
         first, end = self.mask.query_range(j * self.keys, (j + 1) * self.keys - 1, self.query_count * self.queries)
         return first // self.queries, _ceil(end, self.queries)
 
 
-def _forward(blocks, query, key, value):
+def _forward(blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """The context `(B, H, T, e)` and the logarithm of the softmax's sum `(B, H, T, 1)`."""
     # With a column of ones next to the values, the product also sums the weights, without a separate pass.
     value_and_one = _with_column(value, ops.ones_like(value[..., :1]))
@@ -196,7 +208,7 @@ def _forward(blocks, query, key, value):
     return _loop(0, blocks.query_count, over_queries, start)
 
 
-def _summed(blocks, weights, value_and_one, i, j):
+def _summed(blocks: _Blocks, weights: Tensor, value_and_one: Tensor, i: Tensor, j: Tensor) -> Any:
     """Weighted values, and as a last column the sum of the weights, which dropout does not change."""
     if blocks.dropout_mask is None:
         return ops.matmul(weights, value_and_one)
@@ -204,7 +216,9 @@ def _summed(blocks, weights, value_and_one, i, j):
     return _with_column(values, ops.sum(weights, axis=-1, keepdims=True))
 
 
-def _backward(blocks, query, key, value, grad_output, common, log_sum):
+def _backward(
+    blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor, grad_output: Tensor, common: Tensor, log_sum: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value: Dao et al. 2022, appendix B.2."""
     # A column more makes the product subtract as well: [q, -lse] [k, 1]^T = q k^T - lse.
     query_less = _with_column(query, -log_sum)
@@ -235,7 +249,7 @@ def _backward(blocks, query, key, value, grad_output, common, log_sum):
     return _loop(0, blocks.key_count, over_keys, (ops.zeros_like(query), ops.zeros_like(key), ops.zeros_like(value)))
 
 
-def _loop(first, end, body, state):
+def _loop(first: Tensor, end: Tensor, body: Any, state: Any) -> Any:
     """`for i in range(first, end): state = body(i, state)`, strictly one after the other."""
 
     def step(i, *state):
@@ -250,26 +264,26 @@ def _loop(first, end, body, state):
     return ops.while_loop(lambda i, *state: i < end, step, (first, *state))[1:]
 
 
-def _take(tensor, number, size):
+def _take(tensor: Tensor, number: Tensor, size: int) -> Tensor:
     """Block `number` along the third axis: `(B, H, T, d)` -> `(B, H, size, d)`."""
     shape = ops.shape(tensor)
     return ops.slice(tensor, [0, 0, number * size, 0], [shape[0], shape[1], size, shape[3]])
 
 
-def _put(tensor, number, size, block):
+def _put(tensor: Tensor, number: Tensor, size: int, block: Tensor) -> Tensor:
     return ops.slice_update(tensor, [0, 0, number * size, 0], block)
 
 
-def _with_column(tensor, column):
+def _with_column(tensor: Tensor, column: Tensor) -> Tensor:
     return ops.concatenate([tensor, column], axis=-1)
 
 
-def _transposed_product(left, right):
+def _transposed_product(left: Tensor, right: Tensor) -> Tensor:
     """`right^T @ left`, by way of the short side's transposes."""
     return ops.swapaxes(ops.matmul(ops.swapaxes(left, 2, 3), right), 2, 3)
 
 
-def _divide(static_length, length):
+def _divide(static_length: int | None, length: int | Tensor) -> Any:
     """The size of the blocks, and how much is missing from the length to a multiple of it."""
     if static_length is None:
         return BLOCK, -length % BLOCK
@@ -278,5 +292,5 @@ def _divide(static_length, length):
     return size, -static_length % size
 
 
-def _ceil(number, size):
+def _ceil(number: int | Tensor, size: int) -> Any:
     return (number + size - 1) // size

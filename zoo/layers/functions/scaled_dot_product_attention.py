@@ -10,6 +10,7 @@ value. Heads come before positions, `(B, H, T, d)`, except in the public `scaled
 import contextlib
 import contextvars
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras import ops
@@ -24,7 +25,9 @@ from zoo.layers.functions.tensors import Tensor, at_least_float32, heads_first, 
 LARGE = 2**26
 
 
-def _forward(query, key, value, mask: AttentionMask, dropout_mask: DropoutMask | None):
+def _forward(
+    query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, dropout_mask: DropoutMask | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """`softmax(Q K^T / sqrt(d)) V`, with the whole matrix of scores, which are in float32 at least."""
     length, memory_length = ops.shape(query)[2], ops.shape(key)[2]
     # Scaled in float32: a narrower type would round.
@@ -94,7 +97,14 @@ def attention(
     return _either(large, *inputs)
 
 
-def _whole(query, key, value, mask, dropout_mask, hand_gradient):
+def _whole(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: AttentionMask,
+    dropout_mask: DropoutMask | None,
+    hand_gradient: bool,
+) -> Tensor:
     """The context, by the whole matrix of scores."""
     # PyTorch does not see how saved tensors depend on the inputs, so second gradients would be silently wrong there.
     if not hand_gradient or keras.backend.backend() == "torch":
@@ -113,7 +123,9 @@ def _whole(query, key, value, mask, dropout_mask, hand_gradient):
     return attend(query, key, value)
 
 
-def _either(large, query, key, value, mask, dropout_mask):
+def _either(
+    large: Any, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, dropout_mask: DropoutMask | None
+) -> Tensor:
     """The context, where only the sizes at run time say whether to work in blocks: both ways are in the graph.
 
     One custom gradient is around both, since XLA cannot compile one inside a branch. So both must save the same: the
@@ -145,7 +157,16 @@ def _either(large, query, key, value, mask, dropout_mask):
     return attend(query, key, value)
 
 
-def _backward(query, key, value, context, weights, drawn, any_allowed, grad_output):
+def _backward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context: Tensor,
+    weights: Tensor,
+    drawn: Tensor,
+    any_allowed: Tensor,
+    grad_output: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value.
 
     The gradient that a backend derives reads and writes the T x S matrix twice as often. It consists of plain
@@ -165,7 +186,7 @@ def _backward(query, key, value, context, weights, drawn, any_allowed, grad_outp
     return ops.cast(grad_query, query.dtype), ops.cast(grad_key, key.dtype), grad_value
 
 
-def _product(left, right):
+def _product(left: Tensor, right: Tensor) -> Tensor:
     """`left @ right` with one right side for every group of heads: `(B, H, T, X)`, `(B, G, X, Y)` -> `(B, H, T, Y)`."""
     heads, groups = left.shape[1], right.shape[1]
     if heads == groups:
@@ -175,7 +196,7 @@ def _product(left, right):
     return ops.reshape(ops.matmul(folded, right), (batch, heads, length, ops.shape(right)[3]))  # (B, H, T, Y)
 
 
-def _over_queries(pairs, of_queries, groups):
+def _over_queries(pairs: Tensor, of_queries: Tensor, groups: int) -> Tensor:
     """`pairs^T @ of_queries`, summed over each group: `(B, H, T, S)`, `(B, H, T, X)` -> `(B, G, S, X)`."""
     batch, heads, length, memory_length = ops.shape(pairs)
     width = of_queries.shape[-1]
@@ -191,7 +212,7 @@ def _over_queries(pairs, of_queries, groups):
     return ops.reshape(product, (batch, groups, memory_length, width))  # (B, G, S, X)
 
 
-def _zero_unless(condition, tensor):
+def _zero_unless(condition: Tensor | None, tensor: Tensor) -> Tensor:
     return tensor if condition is None else ops.where(condition, tensor, ops.zeros((), tensor.dtype))
 
 
@@ -219,7 +240,7 @@ def forward_only(max_length: int | None = None) -> Iterator[None]:
         _MAX_LENGTH.reset(tokens[1])
 
 
-def _is_large(query, key, blockwise):
+def _is_large(query: Tensor, key: Tensor, blockwise: bool | None) -> Any:
     """Whether to work in blocks: True or False where that is known, else a boolean scalar tensor."""
     (batch, heads, length, _), memory_length = query.shape, key.shape[2]
     sizes = batch, length, memory_length
@@ -231,8 +252,8 @@ def _is_large(query, key, blockwise):
     if None not in sizes:
         return batch * heads * length * memory_length > LARGE
     # As floats: the product may exceed 2**31.
-    sizes = (ops.shape(query)[0], heads, ops.shape(query)[2], ops.shape(key)[2])
-    return ops.prod([ops.cast(size, "float32") for size in sizes]) > LARGE
+    dynamic = ops.shape(query)[0], heads, ops.shape(query)[2], ops.shape(key)[2]
+    return ops.prod([ops.cast(size, "float32") for size in dynamic]) > LARGE
 
 
 def scaled_dot_product_attention(
@@ -244,7 +265,7 @@ def scaled_dot_product_attention(
     return_weights: bool = False,
     blockwise: bool | None = None,
     hand_gradient: bool = True,
-):
+) -> Any:
     """`softmax(q k^T / sqrt(d)) v`: Vaswani et al. 2017, equation 1.
 
     Axes: B batch, T queries, S keys, H heads, G heads of keys and values (a divisor of H: each serves H / G heads that

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -54,7 +57,7 @@ class PackedGPT(tf.Module):
         """All variables, for an export to track."""
         return list(self.variables)
 
-    def begin(self, tokens: tf.Tensor):
+    def begin(self, tokens: tf.Tensor) -> tuple[Any, Any]:
         """As `zoo.models.GPT.begin`, but memory and cache have another form.
 
         Args:
@@ -71,7 +74,7 @@ class PackedGPT(tf.Module):
         allowed = tf.zeros_like(lengths, tf.float32)[:, None, None, None, None]  # (B, 1, 1, 1, 1)
         return {"lengths": lengths, "allowed": allowed}, (bias, cache)
 
-    def step(self, tokens: tf.Tensor, position: tf.Tensor, memory, cache):
+    def step(self, tokens: tf.Tensor, position: tf.Tensor, memory: Any, cache: Any) -> tuple[tf.Tensor, Any, None]:
         """As `zoo.models.GPT.step`."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
         positions, allowed = (memory["lengths"] + position)[:, None], memory["allowed"]
@@ -91,7 +94,7 @@ class PackedGPT(tf.Module):
         logits = self._output.logits(normalized(rows))  # (B K, V)
         return tf.reshape(logits, [-1, hypotheses, self.vocabulary_size]), (bias, tuple(new)), None
 
-    def without_logits(self):
+    def without_logits(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """As `zoo.models.GPT.without_logits`: a function from ids `(B, T)` to rows for `output_weights`."""
 
         def rows_of(tokens):
@@ -101,7 +104,7 @@ class PackedGPT(tf.Module):
 
         return rows_of
 
-    def output_weights(self):
+    def output_weights(self) -> Any:
         """The last product's weights and bias, see `PackedOutput.weights`."""
         return self._output.weights()
 
@@ -111,7 +114,13 @@ class PackedGPT(tf.Module):
         self._prefill(tokens, _from_the_start(tokens), maps=maps)
         return tf.stack(maps, axis=1)  # (B, N, H, T, T)
 
-    def _prefill(self, tokens, positions, mask=None, maps=None):
+    def _prefill(
+        self,
+        tokens: tf.Tensor,
+        positions: tf.Tensor,
+        mask: tf.Tensor | None = None,
+        maps: list[tf.Tensor] | None = None,
+    ) -> tuple[tf.Tensor, Any]:
         """All tokens `(B, T)` at once: rows `(B T, D + 1)` before the last norm, and each layer's keys and values.
 
         Each layer's weights `(B, H, T, T)` are appended to `maps`, if it is a list.
@@ -125,7 +134,7 @@ class PackedGPT(tf.Module):
                 maps.append(weights)
         return rows, tuple(cache)
 
-    def _embedded(self, tokens, positions):
+    def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Tokens `(R,)` at positions `(B, T)`, R together -> rows `(R, D + 1)` and the rotations of their heads."""
         rows = tf.gather(self._embeddings, tokens)  # (R, D + 1)
         if self._positions is not None:
@@ -135,6 +144,6 @@ class PackedGPT(tf.Module):
         return rows, self._layers[0].self_attention.rotations(positions)
 
 
-def _from_the_start(tokens):
+def _from_the_start(tokens: tf.Tensor) -> tf.Tensor:
     """Positions `(B, T)` of tokens that have padding behind them, if at all."""
     return tf.broadcast_to(tf.range(tf.shape(tokens)[1]), tf.shape(tokens))

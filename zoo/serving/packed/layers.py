@@ -17,13 +17,17 @@ D width, H heads, G key and value heads, d width of a head.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from zoo.layers import FeedForward, MultiHeadAttention, TransformerDecoderLayer
 from zoo.layers.feed_forward import GATED
 from zoo.layers.functions import AttentionMask, scaled_dot_product_attention
 from zoo.layers.functions.positions import frequencies
+from zoo.layers.projection import Projection
 from zoo.serving.packed.products import (
     Norm,
     Unnormalized,
@@ -34,6 +38,8 @@ from zoo.serving.packed.products import (
     side_by_side,
     softmax,
 )
+
+Cache = tuple[tf.Tensor, tf.Tensor]  # keys and values `(B, K, G, S, d)`
 
 
 class PackedSelfAttention(tf.Module):
@@ -47,7 +53,7 @@ class PackedSelfAttention(tf.Module):
         after: the `Norm` of the rows that its output is added to.
     """
 
-    def __init__(self, attention, before: Norm | Unnormalized, after: Norm):
+    def __init__(self, attention: MultiHeadAttention, before: Norm | Unnormalized, after: Norm):
         super().__init__()
         self.heads, self.width, self._rotary = attention.num_heads, attention.key_dim, attention.rotary_embedding
         self.groups = attention.key_dense.kernel.shape[1]
@@ -58,7 +64,14 @@ class PackedSelfAttention(tf.Module):
         self.inputs = before.reading(*side_by_side(query, key, value))  # (R, D + 1) -> (R, (H + 2 G) d)
         self.outputs = after.writing(*matrix(attention.output_dense, contracted=2))  # (R, H d) -> (R, D + 1)
 
-    def prefill(self, rows, shape, rotations, mask=None, return_weights=False):
+    def prefill(
+        self,
+        rows: tf.Tensor,
+        shape: Sequence[Any],
+        rotations: tf.Tensor | None,
+        mask: tf.Tensor | None = None,
+        return_weights: bool = False,
+    ) -> tuple[tf.Tensor, Cache, tf.Tensor | None]:
         """All tokens of sequences at once.
 
         Args:
@@ -81,7 +94,14 @@ class PackedSelfAttention(tf.Module):
         cache = tuple(tf.transpose(each, [0, 2, 1, 3])[:, None] for each in (key, value))  # (B, 1, G, T, d)
         return self._project_out(context), cache, weights
 
-    def decode_step(self, rows, hypotheses, rotations, cache, bias=None):
+    def decode_step(
+        self,
+        rows: tf.Tensor,
+        hypotheses: int | tf.Tensor,
+        rotations: tf.Tensor | None,
+        cache: Cache,
+        bias: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, Cache]:
         """One more token of each hypothesis.
 
         Args:
@@ -105,7 +125,7 @@ class PackedSelfAttention(tf.Module):
         weights = softmax(scores if bias is None else scores + bias)
         return self._project_out(product(weights, values)), (keys, values)  # of (B, K, G, H / G, d)
 
-    def rotations(self, positions):
+    def rotations(self, positions: tf.Tensor) -> tf.Tensor | None:
         """The complex numbers that rotate pairs of features by their positions.
 
         Rotary positions as in `zoo.layers.RotaryEmbedding`, with a pair (x1, x2) as x1 + i x2: one complex product in
@@ -124,14 +144,14 @@ class PackedSelfAttention(tf.Module):
         kinds = [0] * (self.heads + self.groups) + [1] * self.groups  # which heads have which angles (B, T, 2, d / 2)
         return tf.gather(tf.complex(tf.cos(angles), tf.sin(angles)), kinds, axis=2)  # (B, T, H + 2 G, d / 2)
 
-    def _rotated(self, heads, shape, rotations):
+    def _rotated(self, heads: tf.Tensor, shape: Sequence[Any], rotations: tf.Tensor | None) -> tf.Tensor:
         """Queries, keys and values `(R, (H + 2 G) d)`, rotated."""
         if rotations is None:
             return heads
         pairs = tf.reshape(heads, [*shape, self.heads + 2 * self.groups, self.width // 2, 2])
         return tf.bitcast(tf.bitcast(pairs, tf.complex64) * rotations, tf.float32)  # (B, ., H + 2 G, d / 2, 2)
 
-    def _project_out(self, context):
+    def _project_out(self, context: tf.Tensor) -> tf.Tensor:
         return self.outputs(tf.reshape(context, [-1, self.heads * self.width]))  # (R, D + 1)
 
 
@@ -146,7 +166,7 @@ class PackedCrossAttention(tf.Module):
         after: the `Norm` of the rows that its output is added to.
     """
 
-    def __init__(self, attention, before: Norm | Unnormalized, after: Norm):
+    def __init__(self, attention: MultiHeadAttention, before: Norm | Unnormalized, after: Norm):
         super().__init__()
         self.heads, self.width = attention.num_heads, attention.key_dim
         kernel, bias = matrix(attention.query_dense)
@@ -154,7 +174,9 @@ class PackedCrossAttention(tf.Module):
         self.query = before.reading(scale * kernel, None if bias is None else scale * bias)  # (R, D + 1) -> (R, H d)
         self.outputs = after.writing(*matrix(attention.output_dense, contracted=2))  # (R, H d) -> (R, D + 1)
 
-    def prefill(self, rows, length, memory, bias):
+    def prefill(
+        self, rows: tf.Tensor, length: int | tf.Tensor, memory: Any, bias: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Attends from all tokens of sequences at once.
 
         Args:
@@ -172,7 +194,9 @@ class PackedCrossAttention(tf.Module):
         context = tf.transpose(product(weights, values), [0, 2, 1, 3])  # (B, T, H, d)
         return self._project_out(context), weights
 
-    def decode_step(self, rows, hypotheses, memory, bias):
+    def decode_step(
+        self, rows: tf.Tensor, hypotheses: int | tf.Tensor, memory: Any, bias: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Attends from one token of each hypothesis.
 
         Args:
@@ -190,7 +214,7 @@ class PackedCrossAttention(tf.Module):
         weights = softmax(product(heads, keys, transposed=True) + bias)  # (B, K, H, 1, S)
         return self._project_out(product(weights, values)), weights  # of (B, K, H, 1, d)
 
-    def _project_out(self, context):
+    def _project_out(self, context: tf.Tensor) -> tf.Tensor:
         return self.outputs(tf.reshape(context, [-1, self.heads * self.width]))  # (R, D + 1)
 
 
@@ -205,14 +229,14 @@ class PackedFeedForward(tf.Module):
         after: the `Norm` of the rows that its output is added to.
     """
 
-    def __init__(self, network, before: Norm | Unnormalized, after: Norm):
+    def __init__(self, network: FeedForward, before: Norm | Unnormalized, after: Norm):
         super().__init__()
         self.activation, self.gated = ACTIVATIONS[network.activation], network.activation in GATED
         inner = [network.input_projection, *([network.gate_projection] if self.gated else ())]
         self.inner = before.reading(*side_by_side(*map(matrix, inner)))
         self.outer = after.writing(*matrix(network.output_projection))
 
-    def __call__(self, rows):
+    def __call__(self, rows: tf.Tensor) -> tf.Tensor:
         """`(R, D + 1)` -> `(R, D + 1)`."""
         hidden = self.inner(rows)  # (R, units), or (R, 2 units) with a gate
         if not self.gated:
@@ -221,22 +245,22 @@ class PackedFeedForward(tf.Module):
         return self.outer(self.activation(hidden) * gate)  # (R, D + 1)
 
 
-def _gelu(x):
+def _gelu(x: tf.Tensor) -> tf.Tensor:
     return x * (0.5 + 0.5 * tf.math.erf(x * 0.5**0.5))
 
 
-def _gelu_tanh(x):
+def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
     # (1 + tanh z) / 2 = sigmoid(2 z)
     slope = 2 * (2 / math.pi) ** 0.5
     return x * tf.sigmoid(x * (slope + slope * 0.044715 * tf.square(x)))
 
 
-def _silu(x):
+def _silu(x: tf.Tensor) -> tf.Tensor:
     return x * tf.sigmoid(x)
 
 
 # In as few operations as possible. Keras' take up to twice as many, and some carry gradients that no server needs.
-ACTIVATIONS = {
+ACTIVATIONS: dict[Any, Callable[[tf.Tensor], tf.Tensor]] = {
     "relu": tf.nn.relu,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
@@ -260,7 +284,7 @@ class PackedDecoderLayer(tf.Module):
         before: the last `Norm` of the layer before, or what takes its place; None if norms come first.
     """
 
-    def __init__(self, layer, before: Norm | Unnormalized | None = None):
+    def __init__(self, layer: TransformerDecoderLayer, before: Norm | Unnormalized | None = None):
         super().__init__()
         self.norm_first = layer.norm_first
         norms = [layer.self_attention_norm]
@@ -268,14 +292,23 @@ class PackedDecoderLayer(tf.Module):
         norms = [Norm(each) for each in (*norms, layer.feed_forward_norm)]
         self.last = norms[-1]
         reads = norms if layer.norm_first else [before, *norms[:-1]]
-        self.residuals = None if layer.norm_first else [each.residual() for each in reads]
+        self.residuals: Any = None if layer.norm_first else [each.residual() for each in reads]
         self.self_attention = PackedSelfAttention(layer.self_attention, reads[0], norms[0])
         self.cross_attention = None
         if layer.cross_attention:
             self.cross_attention = PackedCrossAttention(layer.memory_attention, reads[1], norms[1])
         self.feed_forward = PackedFeedForward(layer.feed_forward, reads[-1], norms[-1])
 
-    def prefill(self, rows, shape, rotations, mask=None, memory=None, memory_bias=None, return_weights=False):
+    def prefill(
+        self,
+        rows: tf.Tensor,
+        shape: Sequence[Any],
+        rotations: tf.Tensor | None,
+        mask: tf.Tensor | None = None,
+        memory: Any = None,
+        memory_bias: tf.Tensor | None = None,
+        return_weights: bool = False,
+    ) -> tuple[tf.Tensor, Cache, tf.Tensor | None]:
         """All tokens of sequences at once.
 
         Args:
@@ -298,7 +331,16 @@ class PackedDecoderLayer(tf.Module):
             rows = self._sum(1, rows, added)
         return self._sum(-1, rows, self.feed_forward(self._input(rows))), cache, weights
 
-    def decode_step(self, rows, hypotheses, rotations, cache, bias=None, memory=None, memory_bias=None):
+    def decode_step(
+        self,
+        rows: tf.Tensor,
+        hypotheses: int | tf.Tensor,
+        rotations: tf.Tensor | None,
+        cache: Cache,
+        bias: tf.Tensor | None = None,
+        memory: Any = None,
+        memory_bias: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, Cache, tf.Tensor | None]:
         """One more token of each hypothesis.
 
         Args:
@@ -321,20 +363,20 @@ class PackedDecoderLayer(tf.Module):
             rows = self._sum(1, rows, added)
         return self._sum(-1, rows, self.feed_forward(self._input(rows))), cache, weights
 
-    def _input(self, rows):
+    def _input(self, rows: tf.Tensor) -> tf.Tensor:
         return normalized(rows) if self.norm_first else rows
 
-    def _sum(self, part, rows, added):
+    def _sum(self, part: int, rows: tf.Tensor, added: tf.Tensor) -> tf.Tensor:
         return rows + added if self.norm_first else normalized(self.residuals[part](rows) + added)
 
 
-def _heads(projection):
+def _heads(projection: Projection) -> list[np.ndarray]:
     """Kernel `(D, H, d)` and bias `(H, d)`, zero if there is none."""
     kernel = as_array(projection.kernel)
     return [kernel, np.zeros(kernel.shape[1:]) if projection.bias is None else as_array(projection.bias)]
 
 
-def _pairs_together(weight, pairs):
+def _pairs_together(weight: np.ndarray, pairs: str) -> np.ndarray:
     """`(..., d)` with the two features of each rotated pair side by side."""
     if pairs != "halves":
         return weight

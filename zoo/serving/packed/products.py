@@ -22,9 +22,13 @@ Axes: R rows, D width, N and M any width, V vocabulary.
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
+
+from zoo.layers.projection import Projection
 
 FORBIDDEN = -1e9  # added to the score of a key that may not be attended to
 
@@ -52,19 +56,19 @@ def variable(value: np.ndarray) -> tf.Variable:
     return tf.Variable(value, trainable=False, dtype=tf.float32)
 
 
-def as_array(weight) -> np.ndarray:
+def as_array(weight: Any) -> np.ndarray:
     """A weight in float64, so that combinations of several are rounded once."""
     return np.asarray(weight, "float64")
 
 
-def matrix(projection, contracted: int = 1) -> tuple[np.ndarray, np.ndarray | None]:
+def matrix(projection: Projection, contracted: int = 1) -> tuple[np.ndarray, np.ndarray | None]:
     """Kernel `(N, M)` and bias `(M,)` or None of a `zoo.layers.projection.Projection` of any axes."""
     kernel = as_array(projection.kernel)
     kernel = kernel.reshape(int(np.prod(kernel.shape[:contracted])), -1)  # (N, M)
     return kernel, None if projection.bias is None else as_array(projection.bias).reshape(-1)
 
 
-def side_by_side(*parts) -> tuple[np.ndarray, np.ndarray | None]:
+def side_by_side(*parts: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """One kernel `(D, M)` and bias `(M,)` or None of several kernels `(D, ...)`, each with its bias or None."""
     kernels, biases = zip(*parts, strict=True)
     kernel = np.concatenate([each.reshape(len(each), -1) for each in kernels], axis=1)  # (D, M)
@@ -176,7 +180,7 @@ class PackedOutput(tf.Module):
         bias: `(V,)` or None.
     """
 
-    def __init__(self, norm: Norm, embeddings: tf.Variable, kernel=None, bias=None):
+    def __init__(self, norm: Norm, embeddings: tf.Variable, kernel: Any = None, bias: Any = None):
         super().__init__()
         self.kernel = None
         if kernel is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -98,7 +100,7 @@ class PackedTransformer(tf.Module):
         """All variables, the encoder's included, for an export to track."""
         return list(self.variables)
 
-    def begin(self, source: tf.Tensor):
+    def begin(self, source: tf.Tensor) -> tuple[Any, Any]:
         """As `zoo.models.Transformer.begin`, but the memory has another form.
 
         Args:
@@ -114,7 +116,7 @@ class PackedTransformer(tf.Module):
         empty = tf.zeros([tf.shape(source)[0], 1, attention.groups, 0, attention.width])  # (B, 1, H, 0, d)
         return memory, tuple((empty, empty) for _ in self._layers)
 
-    def step(self, tokens: tf.Tensor, position: tf.Tensor, memory, cache):
+    def step(self, tokens: tf.Tensor, position: tf.Tensor, memory: Any, cache: Any) -> tuple[tf.Tensor, Any, tf.Tensor]:
         """As `zoo.models.Transformer.step`."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
         rows, rotations = self._embedded(tf.reshape(tokens, [-1]), tf.reshape(position, [1]))
@@ -127,7 +129,7 @@ class PackedTransformer(tf.Module):
         weights = tf.reduce_mean(weights, axis=2)[:, :, 0]  # (B, K, H, 1, S) -> (B, K, S)
         return logits, tuple(new), _where_allowed(weights, memory["mask"][:, None])
 
-    def without_logits(self):
+    def without_logits(self) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
         """As `zoo.models.Transformer.without_logits`: a function from ids to rows for `output_weights`."""
 
         def rows_of(inputs):
@@ -137,7 +139,7 @@ class PackedTransformer(tf.Module):
 
         return rows_of
 
-    def output_weights(self):
+    def output_weights(self) -> Any:
         """The last product's weights and bias, see `PackedOutput.weights`."""
         return self._output.weights()
 
@@ -149,7 +151,7 @@ class PackedTransformer(tf.Module):
         maps = [_where_allowed(weights, memory["mask"][:, None, None]) for weights in maps]
         return tf.stack(maps, axis=1), tf.stack(encoder_maps, axis=1)  # (B, M, H, T, S), (B, N, H, S, S)
 
-    def _prefill(self, memory, target):
+    def _prefill(self, memory: Any, target: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
         """All tokens `(B, T)` at once: rows `(B T, D + 1)`, B and T, and each layer's weights `(B, H, T, S)`."""
         shape = tf.unstack(tf.shape(target))
         positions = tf.tile(tf.range(shape[1]), [shape[0]])  # (B T,)
@@ -162,7 +164,7 @@ class PackedTransformer(tf.Module):
             maps.append(weights)
         return rows, shape, maps
 
-    def _memory(self, source, maps=None):
+    def _memory(self, source: tf.Tensor, maps: list[tf.Tensor] | None = None) -> dict[str, Any]:
         encoded, mask = self._encoder.encode(source, maps)
         # In a source of padding alone the bias forbids all keys alike, so the softmax is uniform; zero values then give
         # the zero context that the model's own attention gives.
@@ -173,7 +175,7 @@ class PackedTransformer(tf.Module):
             prepared.append((keys[:, None], (values * shown)[:, None]))  # (B, 1, H, S, d)
         return {"mask": mask, "bias": tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None], "layers": tuple(prepared)}
 
-    def _embedded(self, tokens, positions):
+    def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Tokens `(R,)` at positions `(R,)` or `(1,)` -> rows `(R, D + 1)`, and rotations `(., 1, 3 H, d / 2)`."""
         rows = tf.gather(self._embeddings, tokens)  # (R, D + 1)
         rows = rows if self._scale == 1 else rows * self._scale
@@ -182,7 +184,7 @@ class PackedTransformer(tf.Module):
             rows += tf.gather(self._positions, positions)
         return rows, self._layers[0].self_attention.rotations(positions[:, None])
 
-    def _part(self, values, first):
+    def _part(self, values: np.ndarray, first: Norm) -> np.ndarray:
         """A summand of the first row: `(..., D)` -> `(..., D + 1)`, without its mean if norms come first."""
         return first.part(values) if self.norm_first else np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, 1)])
 
@@ -194,7 +196,7 @@ class _Encoder:
         embeddings: variable `(V, D)` or wider.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: Transformer):
         self.embeddings = None
         if model.tied_embeddings != "all":
             self.embeddings = model.get_layer("source_embedding").embeddings.value
@@ -204,12 +206,12 @@ class _Encoder:
         self.norm = model.get_layer("encoder_norm") if model.norm_first else None
 
     @property
-    def weights(self):
+    def weights(self) -> list[tf.Variable]:
         """Variables: those of its layers, and the embeddings."""
         layers = [each for each in (self.positions, *self.layers, self.norm) if each is not None]
         return [self.embeddings, *(weight.value for layer in layers for weight in layer.weights)]
 
-    def encode(self, source, maps=None):
+    def encode(self, source: tf.Tensor, maps: list[tf.Tensor] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """As the model does it: ids `(B, S)` -> `(B, S, D)` and the mask `(B, S)`."""
         mask = source != 0
         hidden = tf.gather(self.embeddings, source)[..., : self.units] * self.units**0.5  # (B, S, D)
@@ -223,12 +225,12 @@ class _Encoder:
         return hidden if self.norm is None else self.norm(hidden), mask
 
 
-def _waves(length, width, max_wavelength):
+def _waves(length: int, width: int, max_wavelength: float) -> np.ndarray:
     """The table `(T, D)` of `zoo.layers.SinusoidalPositionalEncoding`."""
     angles = np.repeat(frequencies(width, max_wavelength), 2)[:width]
     phases = np.where(np.arange(width) % 2, math.pi / 2, 0)  # a cosine is a sine that is a quarter ahead
     return np.sin(np.arange(length)[:, None] * angles + phases)
 
 
-def _where_allowed(weights, mask):
+def _where_allowed(weights: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.where(mask, weights, 0.0)

@@ -190,7 +190,7 @@ def test_refuses(arguments, message):
 
 
 def test_refuses_widths():
-    odd = r"The width D must be even, to turn all features\. Received: D=7"
+    odd = r"The width D must be even, to rotate all features\. Received: D=7"
     narrow = r"The width D must be at least `rotary_dim`\. Received: D=7, rotary_dim=8"
     for layer, message in ((RotaryEmbedding(), odd), (RotaryEmbedding(rotary_dim=8), narrow)):
         with pytest.raises(ValueError, match=f"^{message}$"):

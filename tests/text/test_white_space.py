@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from zoo.text.normalization import strip
+from zoo.text.tokenizer import strip
 
 WHITE = [chr(number) for number in range(0x110000) if chr(number).isspace()]
 

@@ -82,7 +82,7 @@ Rows = Iterator[tuple[str | None, dict]]  # for each text the line to print, or 
 
 def _kind(signatures: dict, name: str | None):
     """The function that calls a signature."""
-    from zoo.serving.clients.client import TRANSLATION_SETTINGS
+    from zoo.tasks.protocol import TRANSLATION_SETTINGS
 
     if name is None:
         generates = "tokens" in getattr(signatures.get("generate"), "outputs", ())
@@ -97,7 +97,7 @@ def _kind(signatures: dict, name: str | None):
 
 
 def _translated(client, name, texts, batch_size, settings) -> Rows:
-    from zoo.serving.clients.client import TRANSLATION_SETTINGS
+    from zoo.tasks.protocol import TRANSLATION_SETTINGS
 
     if settings and name == "serving_default":
         raise ValueError(f"serving_default takes no settings; leave out --signature. Received: {', '.join(settings)}")

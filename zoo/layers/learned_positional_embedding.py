@@ -19,15 +19,15 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
     Axes: B batch, T length, D width.
 
     Args:
-        max_length: how many positions there are vectors for; longer inputs are refused.
-        embeddings_initializer: initializer of P; by default that of `keras.layers.Embedding`.
+        max_length: the number of positions; longer inputs are refused.
+        embeddings_initializer: initializer of P; the default is that of `keras.layers.Embedding`.
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
         inputs: `(B, T, D)`.
         positions: integers below `max_length`, `(T,)`, or `(B, T)` for rows that differ, as with padding on the left;
-            None counts from 0. Negative ones count from the end of P, and what others beyond it give depends on the
-            backend.
+            None counts from 0. Negative positions count from the end of P. The result for positions beyond P depends
+            on the backend.
 
     Returns: `(B, T, D)`.
 
@@ -69,10 +69,12 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         """Add the vector of each position."""
         if positions is None:
             self._check_length(inputs.shape)
-            # Unlike an index, it refuses a length that is too large and not known until run time.
-            rows = ops.slice(self.embeddings, (0, 0), (ops.shape(inputs)[1], inputs.shape[-1]))
+            # A slice, and not a lookup: it also refuses a length that is too large but known only at run time.
+            rows = ops.slice(self.embeddings, (0, 0), (ops.shape(inputs)[1], inputs.shape[-1]))  # (T, D)
         else:
-            rows = ops.take(self.embeddings, ops.cast(check_positions(positions, inputs), "int32"), axis=0)
+            rows = ops.take(
+                self.embeddings, ops.cast(check_positions(positions, inputs), "int32"), axis=0
+            )  # (T, D) or (B, T, D)
         return inputs + ops.cast(rows, self.compute_dtype)
 
     def _check_length(self, inputs_shape: Shape) -> None:
@@ -84,7 +86,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
             )
 
     def compute_output_shape(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> Shape:
-        """The inputs'."""
+        """The shape of the inputs."""
         if positions_shape is None:
             self._check_length(inputs_shape)
         return inputs_shape

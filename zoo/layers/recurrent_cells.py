@@ -1,10 +1,10 @@
-"""Keras' recurrent cells with their step taken apart: what can leave the loop, and what cannot.
+"""Keras' recurrent cells with their step in two parts: what can run before the loop, and what cannot.
 
 A recurrent step is `gates = inputs kernel + state recurrent_kernel + biases`, then element-wise work. The first product
-needs no state, so all steps' inputs go through one large product before the loop (`project`), and the loop keeps the
-second (`step`). Weights, their layout and their names are those of Keras' cells, so weights can be copied over.
-A decoding loop calls these parts on their own. Keras casts weights to the compute dtype inside `__call__` only, so they
-cast for themselves.
+needs no state, so one large product before the loop projects the inputs of all steps (`project`), and the loop
+computes only the second (`step`). Weights have the names and shapes of Keras' cells, so they can be copied from one to
+the other. A decoding loop calls both parts directly. Keras casts weights to the compute dtype only inside `__call__`,
+so `project` and `step` cast them themselves.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ class GRUCell(keras.layers.GRUCell):
     def __init__(self, units: int, **kwargs: Any):
         super().__init__(units, **kwargs)
         if not self.reset_after:
-            raise ValueError("`reset_after` must be True: the loop has one product a step. Received: False")
+            raise ValueError("`reset_after` must be True: a step computes only one product. Received: False")
 
     def project(self, inputs: Tensor, columns: slice = slice(None)) -> Tensor:
         """Inputs `(..., D)` times the kernel's rows for those columns of the cell's input: `(..., G)`, no bias."""
@@ -50,9 +50,9 @@ class GRUCell(keras.layers.GRUCell):
     def step(self, projected: Tensor, states: Any) -> tuple[Tensor, ...]:
         """One step: projected inputs with bias `(N, G)` and states `((N, units),)` -> new states."""
         (state,) = states
-        x_z, x_r, x_n = ops.split(projected, 3, axis=-1)
+        x_z, x_r, x_n = ops.split(projected, 3, axis=-1)  # (N, units) each
         kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.recurrent_kernel, self.bias[1]))
-        s_z, s_r, s_n = ops.split(ops.matmul(state, kernel) + bias, 3, axis=-1)
+        s_z, s_r, s_n = ops.split(ops.matmul(state, kernel) + bias, 3, axis=-1)  # (N, units) each
         update = ops.sigmoid(x_z + s_z)
         candidate = ops.tanh(x_n + ops.sigmoid(x_r + s_r) * s_n)
         return (candidate + update * (state - candidate),)
@@ -86,8 +86,8 @@ class LSTMCell(keras.layers.LSTMCell):
     def step(self, projected: Tensor, states: Any) -> tuple[Tensor, ...]:
         """One step: projected inputs with bias `(N, G)` and states, twice `(N, units)` -> new states."""
         hidden, carry = states
-        gates = projected + ops.matmul(hidden, ops.cast(self.recurrent_kernel, self.compute_dtype))
-        write, forget, candidate, read = ops.split(gates, 4, axis=-1)
+        gates = projected + ops.matmul(hidden, ops.cast(self.recurrent_kernel, self.compute_dtype))  # (N, G)
+        write, forget, candidate, read = ops.split(gates, 4, axis=-1)  # (N, units) each
         carry = ops.sigmoid(forget) * carry + ops.sigmoid(write) * ops.tanh(candidate)
         return (ops.sigmoid(read) * ops.tanh(carry), carry)
 

@@ -14,22 +14,23 @@ _PAIRS = ("halves", "adjacent")
 
 @keras.saving.register_keras_serializable(package="zoo")
 class RotaryEmbedding(keras.layers.Layer):
-    """Turns pairs of features by angles that grow with the position, so that products depend on distances.
+    """Rotates pairs of features by angles that grow with the position, so that products depend on distances.
 
         a_i = position * max_wavelength^(-2i/D)                 for the i-th pair of features (x, y)
         (x, y) -> (x cos a_i - y sin a_i, y cos a_i + x sin a_i)               (equation 34 of Su et al.)
 
-    It is for queries and keys: the product of a query turned for position m and a key turned for n depends on m - n
-    alone. It has no weights and serves any length and any even width. Angles are float32 under lower precisions, with
-    an error below `position * 2^-23`, and so are the products with their sines; only the sum is rounded.
+    It is for queries and keys: the product of a query rotated for position m and a key rotated for position n depends
+    only on m - n. It has no weights and works for any length and any even width. Under a lower precision, angles and
+    their products with the features are float32, and only the sum is rounded; the error of an angle is below
+    `position * 2^-23`.
 
     Axes: B batch, T length, H heads, D width.
 
     Args:
         max_wavelength: 10,000 in the paper; models for long texts take more.
-        pairs: which features make a pair. "adjacent": (2i, 2i + 1), as in the paper and in GPT-J. "halves":
+        pairs: which two features are a pair. "adjacent": (2i, 2i + 1), as in the paper and in GPT-J. "halves":
             (i, i + D/2), as in GPT-NeoX and Llama; cheaper, and the same up to the order of the features.
-        rotary_dim: how many features are turned, counted from the first; the others stay as they are, as in GPT-J and
+        rotary_dim: how many features are rotated, counted from the first; the others stay as they are, as in GPT-J and
             GPT-NeoX. None for all.
         **kwargs: the arguments of every Keras layer.
 
@@ -45,8 +46,8 @@ class RotaryEmbedding(keras.layers.Layer):
 
     Example:
         >>> import numpy as np
-        >>> turned = RotaryEmbedding()(np.array([[[1.0, 0.0], [1.0, 0.0]]]))  # the same at positions 0 and 1
-        >>> np.array(turned, "float64").round(2).tolist()
+        >>> rotated = RotaryEmbedding()(np.array([[[1.0, 0.0], [1.0, 0.0]]]))  # the same at positions 0 and 1
+        >>> np.array(rotated, "float64").round(2).tolist()
         [[[1.0, 0.0], [0.54, 0.84]]]
 
     Reference: https://arxiv.org/abs/2104.09864
@@ -66,14 +67,14 @@ class RotaryEmbedding(keras.layers.Layer):
 
     def build(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> None:
         """Checks the width."""
-        self._turned_width(inputs_shape)
+        self._rotated_width(inputs_shape)
 
-    def _turned_width(self, inputs_shape: Shape) -> int:
-        """How many features turn."""
+    def _rotated_width(self, inputs_shape: Shape) -> int:
+        """How many features are rotated."""
         width = inputs_shape[-1]
         if self.rotary_dim is None:
             if width is None or width % 2:
-                raise ValueError(f"The width D must be even, to turn all features. Received: D={width}")
+                raise ValueError(f"The width D must be even, to rotate all features. Received: D={width}")
             return width
         if width is None or width < self.rotary_dim:
             raise ValueError(
@@ -82,32 +83,34 @@ class RotaryEmbedding(keras.layers.Layer):
         return self.rotary_dim
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Turn each pair of features."""
-        width = self._turned_width(inputs.shape)
-        turned, rest = (inputs, None) if width == inputs.shape[-1] else ops.split(inputs, [width], axis=-1)
-        # One angle a feature: -a for the first of a pair, a for the second, for cos -a = cos a and sin -a = -sin a.
-        turns = frequencies(width, self.max_wavelength)
+        """Rotate each pair of features."""
+        width = self._rotated_width(inputs.shape)
+        rotated, rest = (inputs, None) if width == inputs.shape[-1] else ops.split(inputs, [width], axis=-1)
+        # One angle a feature, -a for the first of a pair and a for the second: since cos -a = cos a and
+        # sin -a = -sin a, one expression then serves both lines of the equation.
+        steps = frequencies(width, self.max_wavelength)  # width / 2 numbers
         if self.pairs == "halves":
-            turns = [*(-turn for turn in turns), *turns]
+            steps = [*(-step for step in steps), *steps]  # width numbers
         else:
-            turns = [signed for turn in turns for signed in (-turn, turn)]
-        angles = position_angles(positions, inputs, turns)
-        turned = ops.cast(turned, angles.dtype)
-        turned = turned * ops.cos(angles) + self._partners(turned) * ops.sin(angles)
-        turned = ops.cast(turned, self.compute_dtype)
-        return turned if rest is None else ops.concatenate([turned, rest], axis=-1)
+            steps = [signed for step in steps for signed in (-step, step)]
+        angles = position_angles(positions, inputs, steps)  # (T, 1, ..., width) or (B, T, 1, ..., width)
+        rotated = ops.cast(rotated, angles.dtype)  # (B, T, ..., width)
+        rotated = rotated * ops.cos(angles) + self._partners(rotated) * ops.sin(angles)
+        rotated = ops.cast(rotated, self.compute_dtype)
+        return rotated if rest is None else ops.concatenate([rotated, rest], axis=-1)  # (B, T, ..., D)
 
     def _partners(self, features: Tensor) -> Tensor:
-        """In the place of each feature, the other one of its pair."""
+        """The other feature of each pair, in the place of the first: the same shape as `features`."""
         if self.pairs == "halves":
-            first, second = ops.split(features, 2, axis=-1)
+            first, second = ops.split(features, 2, axis=-1)  # (..., width / 2)
             return ops.concatenate([second, first], axis=-1)
         shape = ops.shape(features)
-        return ops.reshape(ops.flip(ops.reshape(features, (*shape[:-1], shape[-1] // 2, 2)), axis=-1), shape)
+        pairs = ops.reshape(features, (*shape[:-1], shape[-1] // 2, 2))  # (..., width / 2, 2)
+        return ops.reshape(ops.flip(pairs, axis=-1), shape)
 
     def compute_output_shape(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> Shape:
-        """The inputs'."""
-        self._turned_width(inputs_shape)
+        """The shape of the inputs."""
+        self._rotated_width(inputs_shape)
         return inputs_shape
 
     def get_config(self) -> dict[str, Any]:

@@ -18,9 +18,9 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
         PE(pos, 2i + 1) = cos(pos / max_wavelength^(2i/D))
         output = inputs + PE
 
-    It has no weights and serves any length; the last feature of an odd width is a sine. The paper multiplies its
-    embeddings by the root of D before, which is theirs to do. Angles are float32 under lower precisions: their error,
-    and with it the encoding's, stays below `position * 2^-23`, so 0.012 at position 100,000.
+    It has no weights and works for any length; the last feature of an odd width is a sine. The paper multiplies the
+    embeddings by the root of D first; this layer does not. Under a lower precision, angles are float32: their error,
+    and so the error of the encoding, is below `position * 2^-23`, for example 0.012 at position 100,000.
 
     Axes: B batch, T length, D width.
 
@@ -67,7 +67,7 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
         return inputs + ops.cast(encoding[..., :width], self.compute_dtype)
 
     def compute_output_shape(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> Shape:
-        """The inputs'."""
+        """The shape of the inputs."""
         return inputs_shape
 
     def get_config(self) -> dict[str, Any]:

@@ -51,8 +51,9 @@ def export(
     The signatures all take `text`, a `[None]` string tensor. Those of a `Translator`, which all decode with its beam:
 
     - `serving_default` gives `text` `[None]`, valid UTF-8, and `score` `[None]`, the log-probability of that text;
-    - `generate` also takes, `[None]` each, int32 `max_target_length`, the most tokens a translation may have, at most
-      the translator's own limit, and float32 `length_penalty`, from 0 to 10. It gives the same outputs;
+    - `generate` also takes, `[None]` each, int32 `max_target_length`, the most tokens a translation may have, and
+      float32 `length_penalty`, from 0 to 10; a larger length or a penalty out of range means the translator's own. It
+      gives the same outputs;
     - `score` also takes `target`, a translation of each text. It gives `log_probability` and `tokens` of the target,
       which is cut off at the translator's `max_target_length`;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and

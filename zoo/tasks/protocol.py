@@ -144,6 +144,12 @@ SETTINGS = {
     "repetition_penalty": Setting("float32", 1.0, 1e-6, 1e6),
     "seed": Setting("int64", None, -(2**62), 2**62),  # leaves room for the sum `seed + i` of each text
 }
+# Of a translator. A value out of range means the translator's own setting. So does the default, which a client sends
+# for a setting that was not given.
+TRANSLATION_SETTINGS = {
+    "max_target_length": Setting("int32", 2**31 - 1, 0, 2**31 - 1),
+    "length_penalty": Setting("float32", -1.0),
+}
 DEFAULTS = {name: setting.default for name, setting in SETTINGS.items() if setting.default is not None}
 LONGEST_STOP = 64  # bytes
 MOST_STOPS = 16  # a row's text is compared with all of them at each step

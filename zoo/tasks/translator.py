@@ -12,18 +12,15 @@ from zoo.decoding import beam_search, greedy, score
 from zoo.decoding.loop import in_halves
 from zoo.decoding.search import check_beam
 from zoo.layers.functions import forward_only
+from zoo.tasks.protocol import TRANSLATION_SETTINGS
 from zoo.tasks.task import SavedTask, check_one_for_each_text, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import Tokenizer, previous
-from zoo.text.normalization import strip
-from zoo.text.tokenizer import example_texts
+from zoo.text.tokenizer import example_texts, strip
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _LARGEST_PENALTY = 10.0  # more than is useful, and far from an overflow
-_SETTINGS = {
-    "max_target_length": tf.TensorSpec([None], tf.int32, name="max_target_length"),
-    "length_penalty": tf.TensorSpec([None], tf.float32, name="length_penalty"),
-}
+_SETTINGS = {name: tf.TensorSpec([None], setting.dtype, name=name) for name, setting in TRANSLATION_SETTINGS.items()}
 
 
 class Translator(TextToText, SavedTask):

@@ -1,4 +1,4 @@
-"""Unicode normalisation in the graph: NFC, lower case, and white space around texts.
+"""Unicode normalisation in the graph: NFC and lower case.
 
 The same letter can be written with one code point or several: `é` is U+00E9, or `e` and U+0301. NFC is the form with
 the fewest, and the form of our corpora. TensorFlow has no operation for it, nor for the lower case of all scripts, so
@@ -18,15 +18,8 @@ import tensorflow as tf
 from zoo.text.canonical import canonical_characters, canonical_tables, lowercase_of
 
 _CODE_POINT_BITS = 21  # enough for U+10FFFF, the last one
-_SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters that `str.isspace` is true of
-_AROUND = rf"\A{_SPACE}+|{_SPACE}+\z"
 # Any sequence of these characters is its own NFC.
 _PLAIN = r"[\x00-\x{2ff}]*"
-
-
-def strip(texts: tf.Tensor) -> tf.Tensor:
-    """Texts `(B,)` without the white space around them, as `str.strip`; `tf.strings.strip` knows only ASCII's."""
-    return tf.strings.regex_replace(texts, _AROUND, "")
 
 
 class Lowercase(tf.Module):

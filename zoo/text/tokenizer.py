@@ -15,11 +15,18 @@ START = 2
 END = 3  # the first of the ids that a model may write
 SPECIAL_PIECES = ("", "<unk>", "<s>", "</s>")
 REPLACEMENT = "\ufffd"
+_SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters that `str.isspace` is true of
+_AROUND = rf"\A{_SPACE}+|{_SPACE}+\z"
 
 
 def previous(ids: tf.Tensor) -> tf.Tensor:
     """The decoder's inputs for target ids `(B, T)`: the ids shifted right by one, START first, `(B, T)`."""
     return tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=START)
+
+
+def strip(texts: tf.Tensor) -> tf.Tensor:
+    """Texts `(B,)` without the white space around them, as `str.strip`; `tf.strings.strip` knows only ASCII's."""
+    return tf.strings.regex_replace(texts, _AROUND, "")
 
 
 # The classes that `tokenizer_from_config` knows: all that were defined.

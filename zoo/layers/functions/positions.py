@@ -16,8 +16,8 @@ def check_positions(positions: Tensor, inputs: Tensor) -> Tensor:
         inputs: `(B, T, ...)`.
 
     Raises:
-        ValueError: they do not fit, or are not integers: other numbers would reach a layer in its compute dtype, and
-            bfloat16 has no 257.
+        ValueError: they do not fit, or are not integers. (A layer casts floats to its compute dtype, and bfloat16
+            cannot hold 257.)
     """
     positions = ops.convert_to_tensor(positions)
     shape, inputs_shape = tuple(positions.shape), tuple(inputs.shape)
@@ -36,9 +36,9 @@ def check_positions(positions: Tensor, inputs: Tensor) -> Tensor:
 
 
 def frequencies(width: int, max_wavelength: float) -> Any:
-    """How far each pair of features turns from one position to the next, in radians: `max_wavelength^(-2i/width)`.
+    """By how many radians each pair of features rotates from one position to the next: `max_wavelength^(-2i/width)`.
 
-    With an odd width, the last feature forms a pair alone.
+    With an odd width, the last feature is a pair of one.
     """
     return [max_wavelength ** (-2 * i / width) for i in range((width + 1) // 2)]
 

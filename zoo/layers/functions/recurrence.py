@@ -24,10 +24,10 @@ class _Step:
 def recur(
     function: Any, inputs: Tensor, initial_states: Any, output_size: int, compute_dtype: str, mask: Tensor | None = None
 ) -> Any:
-    """Steps a function through time and returns its outputs, stacked.
+    """Calls a function once for each time step and returns the stacked outputs.
 
-    Keras has a public loop that stacks, differentiates and compiles on every backend, the RNN layer; this borrows
-    it for a function that may also look at tensors from outside the loop, which a cell's signature has no room for.
+    The loop is `keras.layers.RNN`, the only public loop of Keras that stacks outputs, has gradients and compiles on
+    every backend. Unlike a cell, the function may also read tensors from outside the loop.
 
     Args:
         function: `(inputs (B, D), states) -> (output (B, output_size), states)`.

@@ -11,14 +11,8 @@ import numpy as np
 
 from zoo.serving.clients.messages import ServingError, Signature, TensorSpec, VersionStatus
 from zoo.serving.clients.rest import RestTransport
-from zoo.tasks.protocol import Generates, Score, Setting, Translation, check_texts, column, in_batches
+from zoo.tasks.protocol import TRANSLATION_SETTINGS, Generates, Score, Translation, check_texts, column, in_batches
 
-# For a length above its limit or a penalty out of range, a translator uses its own setting. So these values are sent
-# for settings that were not given.
-TRANSLATION_SETTINGS = {
-    "max_target_length": Setting("int32", 2**31 - 1, 0, 2**31 - 1),
-    "length_penalty": Setting("float32", -1.0),
-}
 _RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")  # the server did not begin the request, or the connection broke
 _FIRST_PAUSE = 0.1  # seconds
 _FITTING = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # the kinds of NumPy that become each kind without loss

@@ -20,7 +20,8 @@ import time
 
 import numpy as np
 from results import Recording, Table, options
-from zoo_training.corpora.pairs import Dates, Pairs
+from zoo_training.corpora.dates import Dates
+from zoo_training.corpora.pairs import Pairs
 from zoo_training.fitting.fit import fit
 from zoo_training.schema.translator_tables import TranslatorRecipe
 from zoo_training.scoring.evaluation import Evaluation, Tally, evaluate

@@ -1,1 +1,1 @@
-"""Where text comes from: `pairs` for translators, `texts` for language models."""
+"""Where text comes from: pairs of texts (`pairs`) for translators, running text (`texts`) for language models."""

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pydantic
 
-from .corpus import PairCorpus
+from .pairs import PairCorpus
 
 _FIRST_DAY = datetime.date(1900, 1, 1)
 _LAST_DAY = datetime.date(2099, 12, 31)

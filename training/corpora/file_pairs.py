@@ -19,8 +19,9 @@ from pydantic import Field
 
 from zoo.extras import needs
 
-from .corpus import CorpusError, PairCorpus, Pairs, UserPath, expanded
+from .corpus import CorpusError, UserPath, expanded
 from .files import lines_of
+from .pairs import PairCorpus, Pairs
 
 logger = logging.getLogger(__name__)
 

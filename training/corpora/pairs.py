@@ -1,94 +1,124 @@
-"""Text pairs for translators: the image captions of Multi30k, and every corpus that a recipe may name."""
+"""What corpora of text pairs share: how the texts are cleaned, and by what a split is scored."""
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterator
-from typing import Literal, Self
+import abc
+import dataclasses
+import logging
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Literal
 
 import pydantic
 from pydantic import Field
 
-from .corpus import PairCorpus, Pairs, UserPath
-from .dates import Dates
-from .file_pairs import FilePairs
-from .files import PublicFiles
-from .tfds import TfdsPairs
+from .corpus import Corpus, CorpusError
 
-__all__ = ["CORPORA", "Dates", "FilePairs", "Multi30k", "PairCorpus", "Pairs", "TfdsPairs"]
+logger = logging.getLogger(__name__)
 
-_FILES = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
-_PUBLIC = PublicFiles(
-    name="multi30k",
-    # A commit, not a branch: the files at these addresses never change.
-    address="https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw",
-    checksums={
-        "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
-        "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
-        "val.en.gz": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
-        "val.de.gz": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
-        "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
-        "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
-    },
-    licence="for research and education only",
-)
+UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my"})
+"""Languages that are written without spaces between words."""
 
-Language = Literal["en", "de"]
+_SENTENCE = 4  # words: BLEU counts sequences of one to four words
 
 
-class Multi30k(PairCorpus):
-    """Captions of photographs, English and German: 29,000 pairs to train on, 1,014 to validate with, 1,000 as the test.
+def base_language(language: str) -> str:
+    """The language without its region: `pt` for `pt_BR`."""
+    return re.split("[-_]", language)[0].lower()
 
-    The test is `test_2016_flickr`. The texts are **for research and education only**.
 
-    The public files are read from `folder`, each checked by its SHA-256. One that is missing there is downloaded from
-    the public repository, https://github.com/multi30k/dataset, and put there; a folder that holds all files is never
-    written to, and a file that is there is never replaced.
+def are_sentences(texts: Sequence[str], language: str | None = None) -> bool:
+    """Whether at least half of the texts have the four words or more that BLEU needs."""
+    spaced = language is None or base_language(language) not in UNSPACED
+    long = sum(len(text.split() if spaced else text) >= _SENTENCE for text in texts)
+    return 2 * long >= len(texts)
 
-    Raises:
-        CorpusError: from `read`, where a file is missing and cannot be downloaded, or is not the public one.
+
+@dataclasses.dataclass
+class Pairs:
+    """The pairs of one split, in a fixed order.
+
+    Attributes:
+        sources: source texts, NFC-normalised, never empty.
+        targets: target texts, one for each source, NFC-normalised, never empty.
+        groups: the group of each pair in a table of scores (the locale of a date), or None for a corpus without groups.
+        empty: how many pairs were dropped because one side was empty or only white space.
+        too_long: how many pairs were dropped because one side was longer than `max_characters`.
     """
 
-    kind: Literal["multi30k"] = "multi30k"
-    source: Language = Field(default="en", description="the language to translate from")
-    target: Language = Field(default="de", description="the language to translate into")
-    folder: UserPath | None = Field(
-        default=None,
-        description="folder of the public files, such as train.en.gz; missing ones are downloaded into it; `~` is the "
-        "home folder; default: attention-zoo/multi30k in XDG_CACHE_HOME or ~/.cache",
-    )
+    sources: list[str] = dataclasses.field(default_factory=list)
+    targets: list[str] = dataclasses.field(default_factory=list)
+    groups: list[str] | None = None
+    empty: int = 0
+    too_long: int = 0
 
-    @pydantic.model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.source == self.target:
-            raise ValueError(f"`source` and `target` must be different languages. Received: {self.source!r} for both")
-        return self
+    def __len__(self) -> int:
+        return len(self.sources)
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits: 'train', 'validation' and 'test'."""
-        return tuple(_FILES)
 
-    @property
-    def language(self) -> str:
-        """The language of the targets."""
-        return self.target
+class PairCorpus(Corpus):
+    """Text pairs by split.
 
-    def metric(self, split: str) -> Literal["bleu"]:
-        """The score of a split: captions are sentences."""
-        return "bleu"
+    A subclass defines `kind`, `splits` and `_read`; it may define `language` and `metric`. Texts are normalised and
+    unusable pairs are dropped here.
+    """
+
+    max_characters: pydantic.PositiveInt = Field(default=1000, description="a pair with a longer side is dropped")
 
     @property
-    def licence(self) -> str:
-        """How the texts may be used."""
-        return "The texts of Multi30k are for research and education only."
+    def language(self) -> str | None:
+        """The language of the targets, such as 'de', where it is known."""
+        return None
 
-    def _read(self, split: str) -> Iterator[tuple[str, str]]:
-        # The checksums are right, so nothing else can be wrong with the files.
-        files = (_PUBLIC.content(f"{_FILES[split]}.{side}.gz", self.folder) for side in (self.source, self.target))
-        sides = (gzip.decompress(content).decode().removesuffix("\n").split("\n") for content in files)
-        return zip(*sides, strict=True)
+    def metric(self, split: str) -> Literal["bleu", "exact_match"]:
+        """The score of a split: 'bleu' if most of its targets are sentences, else 'exact_match'."""
+        return "bleu" if are_sentences(self.read(split).targets, self.language) else "exact_match"
 
+    @abc.abstractmethod
+    def _read(self, split: str) -> Iterable[tuple[str, str] | tuple[str, str, str]]:
+        """The raw (source, target) or (source, target, group) of a split, in a fixed order."""
 
-# Every corpus that a translator's recipe may name, told apart by `kind`.
-CORPORA = Dates | Multi30k | FilePairs | TfdsPairs
+    @cached_property
+    def _cache(self) -> dict[str, Pairs]:
+        return {}
+
+    def read(self, split: str) -> Pairs:
+        """All pairs of a split, normalised; read once and kept.
+
+        Raises:
+            CorpusError: the split does not exist, holds no usable pair, or its text cannot be read.
+        """
+        self._expect(split)
+        if split not in self._cache:
+            pairs = self._gather(self._read(split))
+            dropped = [f"{n} {why}" for n, why in ((pairs.empty, "empty"), (pairs.too_long, "too long")) if n]
+            if dropped:
+                logger.warning(
+                    "%s: split %r keeps %d pairs; dropped %s", self.kind, split, len(pairs), ", ".join(dropped)
+                )
+            if not len(pairs):
+                raise CorpusError(f"Split {split!r} of corpus {self.kind!r} holds no usable pair.")
+            self._cache[split] = pairs
+        return self._cache[split]
+
+    def check(self, split: str) -> None:
+        """Reads a split, to see whether it can be read."""
+        self.read(split)
+
+    def _gather(self, rows: Iterable[tuple[str, ...]]) -> Pairs:
+        pairs = Pairs()
+        for source, target, *group in rows:
+            source, target = (unicodedata.normalize("NFC", side).strip() for side in (source, target))
+            if not source or not target:
+                pairs.empty += 1
+            elif max(len(source), len(target)) > self.max_characters:
+                pairs.too_long += 1
+            else:
+                pairs.sources.append(source)
+                pairs.targets.append(target)
+                if group:
+                    pairs.groups = pairs.groups or []
+                    pairs.groups.append(group[0])
+        return pairs

@@ -1,24 +1,170 @@
-"""Running text for language models: the user's own files, Python's documentation, Shakespeare."""
+"""Running text for language models: its splits; then the user's own files, Python's documentation, Shakespeare."""
 
 from __future__ import annotations
 
+import abc
 import itertools
 import logging
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from pydantic import Field
 
-from .corpus import CorpusError, Document, TextCorpus, UserPath, expanded, in_pieces
+from .corpus import Corpus, CorpusError, UserPath, expanded
 from .files import PublicFiles, lines_of
-from .tfds import TfdsTexts
-
-__all__ = ["CORPORA", "Document", "FileTexts", "PydocTopics", "TextCorpus", "TfdsTexts", "TinyShakespeare"]
 
 logger = logging.getLogger(__name__)
+
+# A document in pieces: it may be larger than memory. A piece ends before white space that follows another character,
+# because no token of the zoo's tokenizers spans that place.
+Document = Iterator[str]
+
+PIECE = 1 << 20  # characters; a piece ends at the next white space after this many
+_BREAK = re.compile(r"(?<=\S)\s")
+
+
+class TextCorpus(Corpus):
+    """Documents by split.
+
+    A subclass defines `kind`, `_given` and `_read`. A split that is not given is cut off the end of the training text:
+    first comes the text to train on, then `validation_share` of all characters, then `test_share`. Cuts may fall inside
+    documents.
+    """
+
+    validation_share: float | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="share of the training text to hold out for validation, if no validation text is given; 0: no such "
+        "split; default: 0.1",
+    )
+    test_share: float | None = Field(
+        default=None, ge=0, lt=1, description="share to hold out for a test; default: nothing"
+    )
+
+    @property
+    @abc.abstractmethod
+    def _given(self) -> tuple[str, ...]:
+        """The splits that can be read without holding anything out, 'train' among them."""
+
+    @abc.abstractmethod
+    def _read(self, split: str) -> Iterator[Document]:
+        """The documents of a given split, in a fixed order; each must be read to its end before the next."""
+
+    @pydantic.model_validator(mode="after")
+    def _some_to_train_on(self) -> Self:
+        if (self.validation_share or 0) + (self.test_share or 0) >= 1:
+            raise ValueError("validation_share and test_share together leave nothing to train on")
+        return self
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits that can be read, 'train' first.
+
+        Raises:
+            CorpusError: a share was to be held out for a split that is given.
+        """
+        given = self._given
+        for split in ("validation", "test"):
+            if split in given and getattr(self, f"{split}_share") is not None:
+                raise CorpusError(
+                    f"Corpus {self.kind!r} already has a split {split!r}; remove {split}_share, which would hold a "
+                    "second one out of train."
+                )
+        return tuple(split for split in ("train", "validation", "test") if split in given or self._shares.get(split))
+
+    @property
+    def _shares(self) -> dict[str, float]:
+        """The share of `train` that is held out for each split that is not given."""
+        shares = {"validation": 0.1 if self.validation_share is None else self.validation_share}
+        shares["test"] = self.test_share or 0.0
+        return {split: share for split, share in shares.items() if split not in self._given}
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """The documents of a split, each an iterator over its pieces, which must be read to its end before the next.
+
+        Nothing that was read is kept in memory.
+
+        Raises:
+            CorpusError: the split does not exist or is empty, or its text cannot be read.
+        """
+        self._expect(split)
+        if split in self._given and not (split == "train" and any(self._shares.values())):
+            return _not_empty(self._read(split), f"Split {split!r} of corpus {self.kind!r} holds no text.")
+        begin, end = self._bounds[split]
+        total = self._bounds["test"][1]
+        what = f"Split {split!r} of corpus {self.kind!r} is empty: there are {total:,} characters in all."
+        return _not_empty(_between(self._read("train"), begin, end), what)
+
+    def check(self, split: str) -> None:
+        """Reads a split, to see whether it can be read."""
+        for document in self.documents(split):
+            for _ in document:
+                pass
+
+    @cached_property
+    def _bounds(self) -> dict[str, tuple[int, int]]:
+        """Where each split that is cut out of `train` begins and ends, in characters."""
+        total = sum(len(piece) for document in self._read("train") for piece in document)
+        left = 1.0
+        ends = [total]
+        for split in ("test", "validation"):
+            left -= self._shares.get(split, 0.0)
+            ends.append(int(total * left) if self._shares.get(split) else ends[-1])
+        (test, validation, train) = ends
+        return {"train": (0, train), "validation": (train, validation), "test": (validation, test)}
+
+
+def in_pieces(texts: Iterable[str]) -> Document:
+    """Joins consecutive texts, such as lines with their ends, and cuts the result into pieces."""
+    held: list[str] = []
+    size = 0
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size > PIECE:
+            together, begin = "".join(held), 0
+            while len(together) - begin > PIECE and (cut := _BREAK.search(together, begin + PIECE)):
+                yield together[begin : cut.start()]
+                begin = cut.start()
+            held, size = [together[begin:]], len(together) - begin
+    if size:
+        yield "".join(held)
+
+
+def _between(documents: Iterator[Document], begin: int, end: int) -> Iterator[Document]:
+    """The text from character number `begin` up to `end` of all documents together."""
+    position = 0
+
+    def part(document: Document) -> Document:
+        nonlocal position
+        for piece in document:
+            first, last = max(begin - position, 0), end - position
+            position += len(piece)
+            if first < min(last, len(piece)):
+                yield piece[first:last]
+
+    for document in documents:
+        if position >= end:
+            return
+        yield part(document)
+
+
+def _not_empty(documents: Iterator[Document], what: str) -> Iterator[Document]:
+    """The documents that hold text; an error if none does."""
+    empty = True
+    for document in documents:
+        first = next((piece for piece in document if piece), None)
+        if first is not None:
+            empty = False
+            yield itertools.chain([first], document)
+    if empty:
+        raise CorpusError(what)
 
 
 class FileTexts(TextCorpus):
@@ -143,7 +289,3 @@ class TinyShakespeare(TextCorpus):
     def _read(self, split: str) -> Iterator[Document]:
         text = _PUBLIC.content("input.txt", self.folder).decode()
         yield in_pieces(text.splitlines(keepends=True))
-
-
-# Every corpus that a language model's recipe may name, told apart by `kind`.
-CORPORA = PydocTopics | FileTexts | TfdsTexts | TinyShakespeare

@@ -20,7 +20,9 @@ from pydantic import Field
 from zoo.extras import needs
 
 from ..progress import console
-from .corpus import CorpusError, Document, PairCorpus, TextCorpus, in_pieces
+from .corpus import CorpusError
+from .pairs import PairCorpus
+from .texts import Document, TextCorpus, in_pieces
 
 logger = logging.getLogger(__name__)
 

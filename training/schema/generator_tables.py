@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Self, get_args
 import pydantic
 from pydantic import Field, PositiveInt
 
-from ..corpora.texts import CORPORA
+from ..corpora.texts import FileTexts, PydocTopics, TinyShakespeare
+from ..corpora.tfds import TfdsTexts
 from .recipe_tables import (
     ACTIVATION,
     MODEL_ARGUMENTS,
@@ -19,6 +20,9 @@ from .recipe_tables import (
     TrainingConfig,
 )
 from .signatures import table_of
+
+# Every corpus that a language model's recipe may name, told apart by `kind`.
+CORPORA = PydocTopics | FileTexts | TfdsTexts | TinyShakespeare
 
 _GPTArguments: Any = table_of(
     ModelTable,

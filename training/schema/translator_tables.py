@@ -7,7 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 import pydantic
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from ..corpora.pairs import CORPORA
+from ..corpora.dates import Dates
+from ..corpora.file_pairs import FilePairs
+from ..corpora.multi30k import Multi30k
+from ..corpora.tfds import TfdsPairs
 from .recipe_tables import (
     ACTIVATION,
     MODEL_ARGUMENTS,
@@ -22,6 +25,9 @@ from .recipe_tables import (
     one_of,
 )
 from .signatures import table_of
+
+# Every corpus that a translator's recipe may name, told apart by `kind`.
+CORPORA = Dates | Multi30k | FilePairs | TfdsPairs
 
 
 class TokenizersConfig(Table):

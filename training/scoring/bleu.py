@@ -8,7 +8,7 @@ from typing import Any
 
 from zoo.extras import needs
 
-from ..corpora.corpus import UNSPACED, base_language
+from ..corpora.pairs import UNSPACED, base_language
 
 _BUCKET = 5  # words
 # An interval is estimated from 1,000 resamples; from fewer if these would hold too many pairs, since sacrebleu has all

@@ -1,7 +1,7 @@
 """What corpora know of texts in general."""
 
 import pytest
-from zoo_training.corpora.corpus import are_sentences
+from zoo_training.corpora.pairs import are_sentences
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from pathlib import Path
 import pydantic
 import pytest
 from zoo_training.corpora import files as public_files
-from zoo_training.corpora import pairs as multi30k
+from zoo_training.corpora import multi30k
 from zoo_training.corpora.corpus import CorpusError
-from zoo_training.corpora.pairs import Multi30k
+from zoo_training.corpora.multi30k import Multi30k
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "multi30k"
 NAMES = {"train": "train", "validation": "val", "test": "test_2016_flickr"}

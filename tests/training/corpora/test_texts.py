@@ -11,9 +11,9 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zoo_training.corpora import corpus
-from zoo_training.corpora.corpus import CorpusError, in_pieces
-from zoo_training.corpora.texts import FileTexts, PydocTopics, TinyShakespeare
+from zoo_training.corpora import texts as texts_module
+from zoo_training.corpora.corpus import CorpusError
+from zoo_training.corpora.texts import FileTexts, PydocTopics, TinyShakespeare, in_pieces
 
 from zoo.text import BytePairTokenizer
 
@@ -50,14 +50,14 @@ class TestPieces:
         ],
     )
     def test_they_end_before_white_space(self, monkeypatch, texts, pieces):
-        monkeypatch.setattr(corpus, "PIECE", 4)
+        monkeypatch.setattr(texts_module, "PIECE", 4)
         assert list(in_pieces(texts)) == pieces
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.text("a \n", min_size=1)), st.integers(1, 9))
     def test_nothing_is_lost_and_no_piece_grows(self, lines, size):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(corpus, "PIECE", size)
+            patch.setattr(texts_module, "PIECE", size)
             pieces = list(in_pieces(lines))
         assert "".join(pieces) == "".join(lines)
         for piece, following in itertools.pairwise(pieces):
@@ -68,7 +68,7 @@ class TestPieces:
     @given(st.text("ab1'. \n\t", max_size=60), st.integers(1, 9))
     def test_tokens_are_those_of_the_whole(self, text, size):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(corpus, "PIECE", size)
+            patch.setattr(texts_module, "PIECE", size)
             pieces = list(in_pieces([text]))
         ids = [i for piece in pieces for i in PIECES.tokenize([piece]).numpy()[0] if i]
         assert ids == [i for i in PIECES.tokenize([text]).numpy()[0] if i]

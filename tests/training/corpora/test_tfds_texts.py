@@ -2,7 +2,7 @@
 
 import pytest
 from zoo_training.corpora.corpus import CorpusError
-from zoo_training.corpora.texts import TfdsTexts
+from zoo_training.corpora.tfds import TfdsTexts
 
 
 def corpus(data_dir, config="plain", **fields):

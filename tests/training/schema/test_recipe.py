@@ -9,9 +9,8 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zoo_training.corpora.pairs import CORPORA
 from zoo_training.schema.recipe import RecipeError, name_of, read_recipe, recipe_names
-from zoo_training.schema.translator_tables import TranslatorRecipe
+from zoo_training.schema.translator_tables import CORPORA, TranslatorRecipe
 
 # The fewest lines of a recipe of each kind of corpus.
 CORPUS_OF = {

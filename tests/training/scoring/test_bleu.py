@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 from sacrebleu.significance import _bootstrap_resample
-from zoo_training.corpora.pairs import Multi30k
+from zoo_training.corpora.multi30k import Multi30k
 from zoo_training.scoring import bleu
 from zoo_training.scoring.bleu import corpus_bleu, has_published_style, published_style, scores
 

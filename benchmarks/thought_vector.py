@@ -25,7 +25,7 @@ from zoo_training.corpora.pairs import Pairs
 from zoo_training.fitting.fit import fit
 from zoo_training.schema.translator_tables import TranslatorRecipe
 from zoo_training.scoring.evaluation import Evaluation, Tally, evaluate
-from zoo_training.translation import prepare_pairs
+from zoo_training.translation import prepare
 
 ATTENTIONS = ("none", "additive", "concat", "general", "dot", "scaled")
 LOCALES = ("en", "fr", "de", "es", "pt", "it", "nl", "sv")
@@ -70,7 +70,7 @@ def train(attention: str, pairs: Pairs, validation: Pairs, epochs: int, units: i
     )
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        translator = fit(recipe, prepare_pairs(recipe, pairs, validation), pathlib.Path(folder)).trained
+        translator = fit(recipe, prepare(recipe, (pairs, validation)), pathlib.Path(folder)).task
     return translator, time.monotonic() - begin
 
 

@@ -54,13 +54,13 @@ class Run:
     Attributes:
         name: the recipe's name.
         recipe: what was run.
-        trained: what was trained.
+        task: the trained model with its tokenizers.
         metrics: what `metrics.json` holds.
     """
 
     name: str
     recipe: Recipe
-    trained: Translator | TextGenerator
+    task: Translator | TextGenerator
     metrics: dict[str, Any]
 
     @classmethod
@@ -76,14 +76,14 @@ class Run:
                 raise FileNotFoundError(f"{folder} is not the folder of a finished training run: it has no {file}")
         metrics = read_metrics(folder)
         recipe = read_back(folder)
-        trained: Any = load(folder / _PROCEDURES[type(recipe)].SAVED_IN)
-        return cls(metrics["name"], recipe, trained, metrics)
+        task: Any = load(folder / _PROCEDURES[type(recipe)].SAVED_IN)
+        return cls(metrics["name"], recipe, task, metrics)
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes what `load` reads; the metrics last, because they say that the model is there."""
         write_whole(folder / RECIPE_FILE, _recipe_text(self.recipe).encode())
         try:
-            self.trained.save(folder / _PROCEDURES[type(self.recipe)].SAVED_IN)
+            self.task.save(folder / _PROCEDURES[type(self.recipe)].SAVED_IN)
         except (OSError, RuntimeError) as error:  # h5py raises both where the disk is full
             raise not_written(folder / _PROCEDURES[type(self.recipe)].SAVED_IN, error) from error
         self.save_metrics(folder)
@@ -100,18 +100,18 @@ class Run:
         """
 
         def files(folder: pathlib.Path) -> dict[str, str]:
-            start_up = dataclasses.asdict(measure_start_up(folder, self.trained))
+            start_up = dataclasses.asdict(measure_start_up(folder, self.task))
             metrics = {**self.metrics, "start_up": start_up}
-            if reason := unsupported(self.trained.model):
+            if reason := unsupported(self.task.model):
                 metrics["unpacked"] = reason
             metrics.pop("unfinished", None)
             return {
-                CARD_FILE: _PROCEDURES[type(self.recipe)].card(self.name, self.recipe, self.trained, metrics),
+                CARD_FILE: _PROCEDURES[type(self.recipe)].card(self.name, self.recipe, self.task, metrics),
                 METRICS_FILE: to_json(metrics),
                 RECIPE_FILE: _recipe_text(self.recipe),
             }
 
-        return export(self.trained, path, files)
+        return export(self.task, path, files)
 
 
 def train(
@@ -190,7 +190,7 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> R
         "name": name,
         "split": default_split(recipe),
         "not_scored": "the scoring has not ended",
-        "parameters": fitted.trained.model.count_params(),
+        "parameters": fitted.task.model.count_params(),
         **prepared.sizes,
         "digests": dict(prepared.digests),
         "training_seconds": round(fitted.seconds, 1),
@@ -199,7 +199,7 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> R
         "keras": keras.__version__,
         "unfinished": _SCORING,
     }
-    run = Run(name, recipe, fitted.trained, metrics)
+    run = Run(name, recipe, fitted.task, metrics)
     run.save(folder)
     (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     return run
@@ -209,7 +209,7 @@ def _add_scores(run: Run, folder: pathlib.Path) -> None:
     """Scores a run; if that fails, the metrics say why."""
     split = run.metrics["split"]
     try:
-        scores = score(run.trained, run.recipe, split)
+        scores = score(run.task, run.recipe, split)
     except Exception as error:
         # Any error is caught: hours of training must not be lost because their scoring failed.
         reason = " ".join(f"{type(error).__name__}: {error}".split())

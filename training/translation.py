@@ -25,27 +25,22 @@ from .schema.translator_tables import TranslatorRecipe
 from .scoring.bleu import corpus_bleu
 from .scoring.evaluation import evaluate
 
-__all__ = ["SAVED_IN", "card", "prepare", "prepare_pairs", "score"]
+__all__ = ["SAVED_IN", "card", "prepare", "score"]
 
 
-def prepare(recipe: TranslatorRecipe) -> Prepared:
+def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) -> Prepared:
     """Reads the corpus, learns the tokenizers, builds the model and makes batches.
+
+    Args:
+        recipe: what to train.
+        pairs: pairs to train on and pairs to choose the best epoch by, in place of those of the recipe's corpus.
 
     Raises:
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the pairs, for example if all are longer than its lengths.
     """
-    train, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
+    train, validation = pairs or (recipe.corpus.read("train"), recipe.corpus.read("validation"))
     say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
-    return prepare_pairs(recipe, train, validation)
-
-
-def prepare_pairs(recipe: TranslatorRecipe, train: Pairs, validation: Pairs) -> Prepared:
-    """As `prepare`, with given pairs instead of the recipe's corpus: some to train on, some to choose the best epoch.
-
-    Raises:
-        RecipeError: the recipe does not fit the pairs.
-    """
     with blamed_on("tokenizer"):
         tokenizers = learn_tokenizers(recipe, train)
     with blamed_on("model"):

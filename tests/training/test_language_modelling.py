@@ -113,7 +113,7 @@ class TestTraining:
         }
         loaded = Run.load(run)
         assert loaded.metrics["training_tokens"] == TRAINED_ON + 2
-        assert loaded.metrics["parameters"] == loaded.trained.model.count_params()
+        assert loaded.metrics["parameters"] == loaded.task.model.count_params()
         version = trained / "saved_models" / "adam" / "1"
         metrics = json.loads((version / "metrics.json").read_text())
         assert metrics.pop("start_up")["size"] > 0
@@ -124,7 +124,7 @@ class TestTraining:
         (sample,) = zoo.load("saved_models/adam")([""], max_new_tokens=300, temperature=0.8, seed=0)
         assert f"    {sample}".rstrip() in card
         assert " --model_name=adam " in card and "curl localhost:8501/v1/models/adam:predict -d" in card
-        signatures = Run.load(trained / "runs" / "adam").trained.signatures()
+        signatures = Run.load(trained / "runs" / "adam").task.signatures()
         assert all(f"\n| `{name}` | `text`" in card for name in signatures)
         program = re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]
         program = program.replace("PATH/OF/THIS/FOLDER", "saved_models/adam/1").replace('"..."', '"aA"')
@@ -148,21 +148,21 @@ class TestTraining:
             fit(short, language_modelling.prepare(short), tmp_path / "stopped", [Stop()])
         resumed = fit(short, language_modelling.prepare(short), tmp_path / "stopped")
         assert resumed.history == alone.history
-        for ours, theirs in zip(resumed.trained.model.get_weights(), alone.trained.model.get_weights(), strict=True):
+        for ours, theirs in zip(resumed.task.model.get_weights(), alone.task.model.get_weights(), strict=True):
             assert (ours == theirs).all()
 
 
 class TestScore:
     def test_it_is_the_mean_of_what_the_model_says_of_each_window(self, trained):
         run = Run.load(trained / "runs" / "adam")
-        scores = language_modelling.score(run.trained, run.recipe.corpus, "validation")
+        scores = language_modelling.score(run.task, run.recipe.corpus, "validation")
         assert scores.pop("digests").items() <= run.metrics["digests"].items()
         assert {name: run.metrics[name] for name in scores} == scores
-        ids = np.concatenate([[2], run.trained.tokenizer.tokenize([TEXT[TRAINED_ON:]]).numpy()[0], [3]])
+        ids = np.concatenate([[2], run.task.tokenizer.tokenize([TEXT[TRAINED_ON:]]).numpy()[0], [3]])
         total = 0.0
         for begin in range(0, len(ids) - 1, 16):
             window = ids[begin : begin + 17]
-            logits = np.array(run.trained.model(window[None, :-1])[0], "float64")
+            logits = np.array(run.task.model(window[None, :-1])[0], "float64")
             logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
             total -= logits[np.arange(len(window) - 1), window[1:]].sum()
         assert scores["total"] == len(ids) - 1 == HELD_OUT + 1

@@ -16,7 +16,7 @@ import zoo_training.fitting.fit
 from zoo_training.corpora.pairs import Pairs
 from zoo_training.fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
 from zoo_training.schema.recipe import read_recipe
-from zoo_training.translation import prepare_pairs
+from zoo_training.translation import prepare
 
 
 def numbers(amount, seed):
@@ -42,7 +42,7 @@ FLOAT16, BFLOAT16 = "training.precision=mixed_float16", "training.precision=mixe
 
 
 def fit(recipe, train, validation, folder, callbacks=()):
-    return zoo_training.fitting.fit.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
+    return zoo_training.fitting.fit.fit(recipe, prepare(recipe, (train, validation)), folder, callbacks)
 
 
 def short(*overrides):
@@ -115,7 +115,7 @@ class TestStops:
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
         again = fit(recipe, TRAIN, CHECK, tmp_path / "stopped", [StopAt(0)])
         assert (again.history, again.seconds) == (resumed.history, resumed.seconds)
-        for weights in zip(*(each.trained.model.get_weights() for each in (alone, resumed, again)), strict=True):
+        for weights in zip(*(each.task.model.get_weights() for each in (alone, resumed, again)), strict=True):
             assert all(np.array_equal(weights[0], other) for other in weights)
 
     @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ class TestStops:
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
         assert resumed.history == alone.history
         assert len(alone.history) == 5
-        for ours, theirs in zip(*(each.trained.model.get_weights() for each in (alone, resumed)), strict=True):
+        for ours, theirs in zip(*(each.task.model.get_weights() for each in (alone, resumed)), strict=True):
             assert np.array_equal(ours, theirs)
 
     @pytest.mark.long

@@ -93,7 +93,7 @@ class TestFolders:
             "split": "test",
             "total": 110,
             "by_group": {},
-            "parameters": run.trained.model.count_params(),
+            "parameters": run.task.model.count_params(),
             "training_pairs": 1980,
             "command": "zoo train backwards.toml",
             "tensorflow": tf.__version__,
@@ -134,7 +134,7 @@ class TestLoadingARun:
         one, other = ([line for line in card if "| to serve |" not in line] for card in cards)
         assert one == other
         assert "| weights | as in training, not packed for a server: RNNSeq2Seq has no packed form |" in one
-        assert zoo.load(version)(WORDS) == run.trained(WORDS)
+        assert zoo.load(version)(WORDS) == run.task(WORDS)
 
     @pytest.mark.parametrize("file", ["recipe.json", "metrics.json"])
     def test_that_has_not_finished(self, trained, tmp_path, file):
@@ -226,7 +226,7 @@ class TestStages:
         reason = "TypeError: unsupported operand type(s) for +: 'int' and 'str'"
         assert exported[0]["not_scored"] == self.metrics(folder)["not_scored"] == reason
         assert "unfinished" not in self.metrics(folder)
-        card = translation.card("backwards", finished.recipe, finished.trained, finished.metrics)
+        card = translation.card("backwards", finished.recipe, finished.task, finished.metrics)
         assert "| scores | none: the scoring failed, see `metrics.json` |" in card
         scores = json.loads(succeeds("evaluate", folder, "--json"))
         assert {key: wanted[key] for key in scores} == scores

@@ -54,12 +54,12 @@ class Fitted:
     """The result of a training.
 
     Attributes:
-        trained: the model with its best weights, and its tokenizers.
+        task: the model with its best weights, and its tokenizers.
         history: the logs of all epochs.
         seconds: the time that fitting took, without the time between a stop and the next start.
     """
 
-    trained: Translator | TextGenerator
+    task: Translator | TextGenerator
     history: list[dict[str, float]]
     seconds: float
 

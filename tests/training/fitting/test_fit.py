@@ -13,7 +13,7 @@ import zoo_training.fitting.fit
 from zoo_training.corpora.pairs import Pairs
 from zoo_training.fitting.callbacks import TrainingProgress
 from zoo_training.schema.recipe import RecipeError, read_recipe
-from zoo_training.translation import build_model, learn_tokenizers, prepare_pairs
+from zoo_training.translation import build_model, learn_tokenizers, prepare
 
 TRAIN = Pairs(
     ["abc", "ab", "ba", "cab", "aa", "bb", "b", "c"] * 4, ["zyx", "zy", "yz", "xzy", "zz", "yy", "y", "x"] * 4
@@ -27,7 +27,7 @@ TINY = ("model.units=6", "training.batch_size=8", "training.epochs=2", "training
 
 
 def fit(recipe, train, validation, folder, callbacks=()):
-    return zoo_training.fitting.fit.fit(recipe, prepare_pairs(recipe, train, validation), folder, callbacks)
+    return zoo_training.fitting.fit.fit(recipe, prepare(recipe, (train, validation)), folder, callbacks)
 
 
 def tiny(*overrides):
@@ -35,7 +35,7 @@ def tiny(*overrides):
 
 
 def weights_of(result):
-    return [weight.copy() for weight in result.trained.model.get_weights()]
+    return [weight.copy() for weight in result.task.model.get_weights()]
 
 
 def equal(ours, theirs):
@@ -121,7 +121,7 @@ class TestFit:
         assert result.seconds > 0
 
     def test_limits_are_the_recipes(self, fitted):
-        translator = fitted[0].trained
+        translator = fitted[0].task
         assert (translator.max_source_length, translator.max_target_length) == (100, 11)
 
     def test_the_weights_of_the_best_epoch_are_kept(self, tmp_path, monkeypatch):
@@ -196,7 +196,7 @@ class TestFit:
 class TestTrouble:
     def test_pairs_left_out_are_counted(self, capfd):
         """Of the eight texts that TRAIN repeats four times, two have three letters, so four tokens with the end."""
-        prepare_pairs(tiny("lengths.max_source=3"), TRAIN, CHECK)
+        prepare(tiny("lengths.max_source=3"), (TRAIN, CHECK))
         told = (
             "train: 8 of 32 pairs have more than lengths.max_source=3 or lengths.max_target=11 tokens and are left out"
         )
@@ -204,7 +204,7 @@ class TestTrouble:
 
     def test_hashes_follow_from_texts_and_vocabulary(self):
         def digests(train, check, *overrides):
-            return prepare_pairs(tiny(*overrides), train, check).digests
+            return prepare(tiny(*overrides), (train, check)).digests
 
         alone = digests(TRAIN, CHECK)
         assert alone.keys() == {"train", "validation", "vocabulary"}
@@ -276,5 +276,5 @@ def test_it_learns_to_turn_numbers_round(tmp_path, monitor, average):
     )
     result = fit(recipe, train, check, tmp_path)
     unseen = numbers(200, 2, train.sources + check.sources)
-    right = sum(ours == theirs for ours, theirs in zip(result.trained(unseen.sources), unseen.targets, strict=True))
+    right = sum(ours == theirs for ours, theirs in zip(result.task(unseen.sources), unseen.targets, strict=True))
     assert right >= 190, result.history

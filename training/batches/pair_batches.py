@@ -274,6 +274,7 @@ class Batches:
         """(inputs, labels, weights); only the first `counted` pairs have a weight."""
         present = tf.range(tf.shape(labels)[0]) < counted
         weights = tf.cast((labels != PADDING) & present[:, None], tf.float32)
+        # The decoder reads the start token and the labels but the last, and so predicts each label from those before.
         return {"source": source, "target": previous(labels)}, labels, weights
 
 

@@ -39,6 +39,7 @@ def train(
     with user_errors():
         from ..schema.recipe import RecipeError, name_of, read_recipe
 
+        # A TranslatorRecipe, or a GeneratorRecipe where the model's family is a language model.
         name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
         if parsed.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
             raise RecipeError("training.tensorboard=true needs `pip install 'attention-zoo[tensorboard]'`")

@@ -21,7 +21,8 @@ from ..schema.recipe_tables import TrainingConfig
 
 # A guess among V words has a loss of ln V, about 10. Above this limit, in nats a token, nothing is learnt any more.
 _HIGHEST_LOSS = 1e4
-_REFRESH_SECONDS = 0.5
+_REFRESH_SECONDS = 0.5  # of the bar
+_LINE_SECONDS = 10  # from one line to the next, where there is no bar
 _COLUMNS = ("description", "fields[loss]", "fields[speed]", "fields[left]")
 
 
@@ -175,7 +176,9 @@ class Validation(keras.callbacks.Callback):
 
 
 class TrainingProgress(keras.callbacks.Callback):
-    """A bar on a terminal, and a line an epoch: loss, tokens a second, time left. `close` it, also after an error.
+    """Loss, tokens a second and time left: a line an epoch, and within epochs a bar. `close` it, also after an error.
+
+    Where stderr is no terminal, as on a build server, a line every ten seconds takes the place of the bar.
 
     Args:
         epochs: how many epochs the training has.
@@ -213,25 +216,25 @@ class TrainingProgress(keras.callbacks.Callback):
         self._epoch_begin = self._step_begin = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
-        """Updates the bar, but not more often than eyes can see: reading the loss waits for the step."""
+        """Updates the bar or prints a line, but not more often than is read: the loss is there only after the step."""
         now = time.monotonic()
         self._step = batch + 1
         self._durations.append(now - self._step_begin)
         self._step_begin = now
-        if self._bar.disable or now - self._shown < _REFRESH_SECONDS:
+        if now - self._shown < (_LINE_SECONDS if self._bar.disable else _REFRESH_SECONDS):
             return
         self._shown = now
-        self._bar.update(
-            self._task,
-            completed=self._step,
-            loss=f"loss {float(logs['loss']):.3f}",
-            speed=self._speed(),
-            left=self._left(now) if len(self._durations) > 1 else "compiling",
-        )
+        loss, speed = f"loss {float(logs['loss']):.3f}", self._speed()
+        left = self._left(now) if len(self._durations) > 1 else "compiling"
+        if self._bar.disable:
+            place = f"epoch {self._epoch + 1}/{self.epochs}", f"step {self._step:,}/{self.steps:,}"
+            say("  ".join([*place, loss, speed, left]))
+        else:
+            self._bar.update(self._task, completed=self._step, loss=loss, speed=speed, left=left)
 
     def on_epoch_end(self, epoch, logs=None):
         """A line of scores, training / validation, that fits 80 columns."""
-        now = time.monotonic()
+        now = self._shown = time.monotonic()
         scores = dict(logs or {})
         if "val_bleu" in scores:  # the more telling of the two
             scores.pop("token_accuracy", None), scores.pop("val_token_accuracy", None)

@@ -89,7 +89,7 @@ def fit(
     config = recipe.training
     steps = config.steps_per_epoch or prepared.steps
 
-    # The model, with its loss and optimizer.
+    # The model, with its loss, which is `TokenPrediction`'s own, and its optimizer.
     model = TokenPrediction(prepared.model, config.label_smoothing)
     model.compile(
         make_optimizer(config, max(1, config.epochs * steps // config.accumulate)), jit_compile=config.jit_compile

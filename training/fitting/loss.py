@@ -46,7 +46,7 @@ class TokenPrediction(keras.Model):
         return self._body(inputs, training=training)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The mean loss of a token."""
+        """The mean loss of a token; `y_pred`, as Keras calls it, is what `call` gives, no predictions yet."""
         smoothing = self.label_smoothing if training else 0.0
         tokens = projected_cross_entropy(y_pred, *self.model.output_weights(), y, sample_weight, smoothing)
         weight = keras.ops.maximum(tokens.weight, 1e-7)  # a batch of padding only has the loss 0

@@ -303,7 +303,7 @@ class TestProgress:
         shown.on_epoch_begin(3)
         self.steps(shown, clock, *[0.01] * 10)
         shown.on_epoch_end(3, {})
-        ends = [line.partition("  ")[2] for line in capsys.readouterr().err.splitlines()]
+        ends = [line.partition("  ")[2] for line in capsys.readouterr().err.splitlines() if "step" not in line]
         assert ends == ["50 tok/s  20 s left", "17 tok/s  20 s left", "5,000 tok/s  0 s left"]
 
     @pytest.mark.parametrize(("seconds", "left"), [(2, "80 s left"), (60, "40 min left"), (600, "6:40 h left")])
@@ -345,11 +345,22 @@ class TestProgress:
         self.begun(clock).on_epoch_end(0, None)
         assert "epoch 1/4" in capsys.readouterr().err
 
-    def test_off_a_terminal_there_is_no_bar(self, clock, capsys):
+    def test_off_a_terminal_there_is_a_line_every_ten_seconds_and_no_bar(self, clock, capsys):
         shown = self.begun(clock)
-        self.steps(shown, clock, *[1] * 10)
+        self.steps(shown, clock, 12, 4, 4, 4, 4, 4, 0.4, 0.4, 0.4, 0.4)
+        shown.on_epoch_end(0, {"loss": 2.5})
+        shown.on_epoch_begin(1)
+        self.steps(shown, clock, *[0.9] * 10)
         shown.close()
-        assert capsys.readouterr() == ("", "")
+        out, err = capsys.readouterr()
+        assert (out, err.splitlines()) == (
+            "",
+            [
+                "epoch 1/4  step 1/10  loss 2.500  4 tok/s  compiling",
+                "epoch 1/4  step 4/10  loss 2.500  8 tok/s  4 min left",
+                "epoch 1/4  loss 2.500  15 tok/s  2 min left",
+            ],
+        )
 
     def test_colours_that_are_forced_make_no_terminal_of_a_file(self):
         program = (

@@ -13,7 +13,6 @@ import babel.dates
 import pydantic
 import pytest
 from babel import localedata
-from zoo_training.corpora.corpus import CorpusError
 from zoo_training.corpora.date_formats import (
     CASED_SCRIPTS,
     CASINGS,
@@ -51,18 +50,12 @@ def digits_of(text):
         ("fr", "d MMM y", None, "21 nov. 2026"),
         ("en", None, None, "Saturday, November 21, 2026"),
         ("sv", "y-MM-dd", None, "2026-11-21"),
-        ("hu", "y. MM. dd.", None, "2026. 11. 21."),
         ("ru", "d MMMM y 'г'.", None, "21 ноября 2026 г."),
         ("pl", "d MMMM y", None, "21 listopada 2026"),
-        ("hr", "d. MMMM y.", None, "21. studenoga 2026."),
-        ("ja", None, None, "2026年11月21日土曜日"),
         ("ja", "y年M月d日", "jpan", "二〇二六年十一月二十一日"),
         ("zh", None, None, "2026年11月21日星期六"),
-        ("ko", None, None, "2026년 11월 21일 토요일"),
         ("hi", "d MMMM y", None, "21 नवंबर 2026"),
         ("hi", "d MMMM y", "deva", "२१ नवंबर २०२६"),
-        ("bn", "d MMMM, y", None, "২১ নভেম্বর, ২০২৬"),
-        ("mr", "d MMMM, y", None, "२१ नोव्हेंबर, २०२६"),
         ("ar_EG", "d MMMM y", None, "٢١ نوفمبر ٢٠٢٦"),
         ("ar_SY", "d MMMM y", "latn", "21 تشرين الثاني 2026"),
         ("fa", "y/M/d", None, "۲۰۲۶/۱۱/۲۱"),
@@ -96,7 +89,9 @@ def test_every_text_has_its_year_in_full():
 
 def test_no_text_means_two_days():
     leap_year = [datetime.date(2024, 1, 1) + datetime.timedelta(days=n) for n in range(366)]
-    far = [datetime.date(year, month, day) for year in range(1900, 2100) for month, day in ((1, 2), (2, 1), (11, 10))]
+    far = [
+        datetime.date(year, month, day) for year in range(1900, 2100, 9) for month, day in ((1, 2), (2, 1), (11, 10))
+    ]
     meaning = {}
     for name, pattern, system in FORMS:
         for casing in (None, *CASINGS) if date_locale(name).script in CASED_SCRIPTS else (None,):
@@ -113,7 +108,7 @@ def test_locales_and_scripts(corpus):
     assert all(len(date_locale(name).patterns) >= 2 for name in corpus.locales)
 
 
-@pytest.mark.parametrize(("locale", "share"), [("fr", 0), ("hi", 0.25), ("zh", 0.25), ("ar_EG", 0.75), ("fa", 0.75)])
+@pytest.mark.parametrize(("locale", "share"), [("fr", 0), ("zh", 0.25), ("ar_EG", 0.75)])
 def test_both_kinds_of_digits_occur(locale, share):
     sources = Dates(locales=(locale,), train_examples=4000).read("train").sources
     native = [source for source in sources if not re.search("[0-9]", source)]
@@ -148,11 +143,11 @@ def test_no_day_is_in_two_splits(corpus):
     assert {target[:3] for target in test} == {"190", *(f"19{n}" for n in range(1, 10)), *(f"20{n}" for n in range(10))}
 
 
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_locales_are_dealt_evenly(corpus, split):
-    counts = collections.Counter(corpus.read(split).groups)
-    assert set(counts) == set(corpus.locales)
-    assert max(counts.values()) - min(counts.values()) <= 1
+def test_locales_are_dealt_evenly(corpus):
+    for split in corpus.splits:
+        counts = collections.Counter(corpus.read(split).groups)
+        assert set(counts) == set(corpus.locales)
+        assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_sources_are_normalised_and_targets_iso(corpus):
@@ -162,42 +157,24 @@ def test_sources_are_normalised_and_targets_iso(corpus):
     assert all(datetime.date.fromisoformat(target).isoformat() == target for target in pairs.targets)
 
 
-PRINT_DIGESTS = """
-import datetime, hashlib, sys
+OF_ANOTHER_PROCESS = """
+import datetime
 import babel.dates
 from zoo_training.corpora.dates import Dates
-if sys.argv[1] == "after Babel":  # babel#1234: whoever asks Babel first leaves names to those who come later
-    for locale in ("he", "ar", "sw"):
-        babel.dates.format_date(datetime.date(2026, 11, 21), "EEEE E cccc ccc MMMM MMM LLLL LLL", locale)
+for locale in ("he", "ar", "sw"):  # babel#1234: whoever asks Babel first leaves names to those who come later
+    babel.dates.format_date(datetime.date(2026, 11, 21), "EEEE E cccc ccc MMMM MMM LLLL LLL", locale)
 corpus = Dates(locales=("ar_SY", "fi", "hi"), train_examples=3000, test_days=500, validation_days=200)
-for split in sys.argv[2:]:
-    pairs = corpus.read(split)
-    print(split, hashlib.sha256(repr((pairs.sources, pairs.targets, pairs.groups)).encode()).hexdigest())
+print([(split, corpus.read(split)) for split in ("test", "validation", "train")])
 """
 
 
-def digests(hash_seed, *arguments):
-    paths = os.pathsep.join(sys.path)
-    process = subprocess.run(
-        [sys.executable, "-c", PRINT_DIGESTS, *arguments],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths, "PYTHONUTF8": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return sorted(process.stdout.splitlines())
-
-
 def test_contents_do_not_depend_on_the_process_or_what_was_read_before():
-    in_order = digests("1", "before Babel", "train", "validation", "test")
-    assert len(in_order) == 3
-    assert in_order == digests("2", "after Babel", "test", "validation", "train")
-
-
-def test_equal_fields_give_equal_contents():
-    fields = {"train_examples": 500, "test_days": 100, "seed": 3}
-    assert Dates(**fields).read("train") == Dates(**fields).read("train")
-    assert Dates(**fields).read("train") != Dates(**fields | {"seed": 4}).read("train")
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "1"}
+    command = [sys.executable, "-c", OF_ANOTHER_PROCESS]
+    other = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=True).stdout
+    corpus = Dates(locales=("ar_SY", "fi", "hi"), train_examples=3000, test_days=500, validation_days=200)
+    ours = {split: corpus.read(split) for split in ("train", "validation", "test")}
+    assert other == f"{[(split, ours[split]) for split in ('test', 'validation', 'train')]}\n"
 
 
 def test_the_days_follow_from_the_seed_alone():
@@ -215,12 +192,8 @@ def test_the_days_follow_from_the_seed_alone():
     [
         ({"locales": ("fr", "pt-BR")}, "the nearest known ones are pt_BR.* Received: 'pt-BR'"),
         ({"locales": ("kkj",)}, "date pattern that can be read one way only. Received: 'kkj'"),
-        ({"locales": ()}, "at least 1 item"),
         ({"locales": ("fr", "de", "fr")}, "`locales` must name each locale once. Received: fr more than once"),
         ({"test_days": 73048, "validation_days": 1}, "must be below 73049 together, .* Received: 73049"),
-        ({"test_days": 0}, "greater than 0"),
-        ({"seed": -1}, "greater than or equal to 0"),
-        ({"train_exmaples": 10}, "Extra inputs"),
     ],
 )
 def test_bad_fields(fields, message):
@@ -246,8 +219,3 @@ def test_bad_fields(fields, message):
 def test_bad_calls_of_format_date(arguments, message):
     with pytest.raises(ValueError, match=message):
         format_date(*arguments)
-
-
-def test_an_unknown_split_is_an_error(corpus):
-    with pytest.raises(CorpusError, match="has no split 'dev'; it has train, validation, test"):
-        corpus.read("dev")

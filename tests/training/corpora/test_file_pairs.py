@@ -41,43 +41,24 @@ def numbered(count: int) -> str:
     return "".join(f"source {n}\ttarget {n}\n" for n in range(count))
 
 
-class TestScoring:
-    @pytest.mark.parametrize(
-        ("targets", "fields", "metric"),
-        [
-            (["one word or four", "and another four words", "one"], {}, "bleu"),
-            (["one word or four", "2026-11-21", "Ada Lovelace"], {}, "exact_match"),
-            (["我今天去学校", "他也去学校"], {}, "exact_match"),
-            (["我今天去学校", "他也去学校"], {"target_language": "zh"}, "bleu"),
-        ],
-    )
-    def test_the_targets_say_what_they_are_judged_by(self, write, targets, fields, metric):
-        path = write("p.tsv", "".join(f"a source of many words {n}\t{text}\n" for n, text in enumerate(targets)))
-        assert FilePairs(train=path, **NO_HOLD_OUT, **fields).metric("train") == metric
-
-    def test_each_split_by_its_own(self, write):
-        path, test = write("p.tsv", "a\tone two three four\n"), write("t.tsv", "a\tone\n")
-        corpus = FilePairs(train=path, test=test, validation_pairs=0)
-        assert (corpus.metric("train"), corpus.metric("test")) == ("bleu", "exact_match")
-
-    @pytest.mark.parametrize("language", [None, "de", "pt_BR", "zh-Hant-TW", "hin"])
-    def test_the_language_is_what_was_given(self, language):
-        corpus = FilePairs(train="a", target_language=language)
-        assert (corpus.language, corpus.licence) == (language, None)
+def test_the_targets_of_a_split_say_what_it_is_judged_by(write):
+    path, test = write("p.tsv", "a\tone two three four\n"), write("t.tsv", "a\t我今天去学校\n")
+    corpus = FilePairs(train=path, test=test, validation_pairs=0)
+    assert (corpus.metric("train"), corpus.metric("test")) == ("bleu", "exact_match")
+    assert (corpus.language, corpus.licence) == (None, None)
+    chinese = FilePairs(train=path, test=test, validation_pairs=0, target_language="zh-Hant-TW")
+    assert (chinese.language, chinese.metric("test")) == ("zh-Hant-TW", "bleu")
 
 
 class TestTable:
-    def test_more_columns_than_two_are_ignored(self, write):
+    def test_more_columns_than_two_are_ignored(self, write, caplog):
         assert read(write("p.tsv", "a\tb\tCC-BY\nc\td\n")) == [("a", "b"), ("c", "d")]
+        assert not caplog.messages
 
     def test_a_tab_inside_a_text_is_told(self, write, caplog):
         path = write("p.tsv", "a\tb\nc\tc\td\ne\tf\n\ng\tg\tg\th\n")
         assert read(path) == [("a", "b"), ("c", "c"), ("e", "f"), ("g", "g")]
         assert f"{path}:2: 3 columns, where most lines have 2 (2 such lines); a tab" in caplog.messages[0]
-
-    def test_columns_that_all_lines_have_are_not_told(self, write, caplog):
-        read(write("p.tsv", "a\tb\tCC-BY\nc\td\n"))
-        assert not caplog.messages
 
     def test_columns_by_number(self, write):
         path = write("p.tsv", "1\tone\tun\n2\ttwo\tdeux\n")
@@ -91,9 +72,7 @@ class TestTable:
         assert read(write("p.tsv", 'Eng\tHin\n"a\t"b\n'), header=True) == [('"a', '"b')]  # quotes are text
         assert not caplog.messages
 
-    @pytest.mark.parametrize(
-        "first", ["Eng\tHin", "source\ttarget", "English\tHindi", "en\tde", "source_text\tTarget Text", " src\tTGT "]
-    )
+    @pytest.mark.parametrize("first", ["Eng\tHin", "English\tHindi", "source_text\tTarget Text", " src\tTGT "])
     def test_what_looks_like_a_header_and_is_read_as_a_pair_is_told_once(self, write, first, caplog):
         path = write("p.tsv", f"{first}\n{numbered(40)}")
         corpus = FilePairs(train=path)
@@ -112,21 +91,16 @@ class TestTable:
         assert read("p", "test", test=test, source_column=2, target_column=3, validation_pairs=0) == [("de", "en")]
         assert "t.tsv:1: 'de' and 'en' look like" in caplog.text
 
-    @pytest.mark.parametrize(
-        "first", ["the source\tdie Quelle", "English\tdas Englische", "input\tEingabe", "go!\tgeh!", "\t", "2\t3"]
-    )
+    @pytest.mark.parametrize("first", ["English\tdas Englische", "go!\tgeh!", "\t"])
     def test_a_pair_is_no_header(self, write, first, caplog):
         read(write("p.tsv", f"{first}\n{numbered(2)}"))
         assert "names of columns" not in caplog.text
 
-    def test_empty_pairs_are_dropped_and_counted(self, write):
-        pairs = FilePairs(train=write("p.tsv", "a\tb\n\n \nc\t\n\td\ne\tf\n"), **NO_HOLD_OUT).read("train")
-        assert (pairs.sources, pairs.targets, pairs.empty) == (["a", "e"], ["b", "f"], 4)
-
-    def test_too_long_pairs_are_dropped_and_counted(self, write):
-        path = write("p.tsv", f"a\tb\nc\t{'d' * 6}\n")
+    def test_empty_and_too_long_pairs_are_dropped_and_counted(self, write):
+        path = write("p.tsv", f"a\tb\n\n \nc\t\n\td\ne\tf\ng\t{'h' * 6}\n{'i' * 5}\tj\n")
         pairs = FilePairs(train=path, max_characters=5, **NO_HOLD_OUT).read("train")
-        assert (pairs.sources, pairs.too_long) == (["a"], 1)
+        assert (pairs.sources, pairs.targets) == (["a", "e", "iiiii"], ["b", "f", "j"])
+        assert (pairs.empty, pairs.too_long) == (4, 1)
 
     def test_too_few_columns(self, write):
         path = write("p.tsv", "a\tb\nc d\n")
@@ -166,30 +140,28 @@ class TestParallel:
 
 
 class TestLines:
-    @pytest.mark.parametrize("end", ["\n", "\r\n"])
-    @pytest.mark.parametrize("last", [True, False])
-    @pytest.mark.parametrize("name", ["p.tsv", "p.tsv.gz"])
-    def test_line_ends(self, write, end, last, name):
-        assert read(write(name, f"a\tb{end}c\td{end * last}")) == [("a", "b"), ("c", "d")]
+    @pytest.mark.parametrize(
+        ("name", "end", "last"), [("p.tsv", "\n", ""), ("p.tsv", "\r\n", "\r\n"), ("p.gz", "\n", "\n")]
+    )
+    def test_line_ends_and_a_byte_order_mark(self, write, name, end, last):
+        found = read(write(name, f"\ufeffa\tb{end}\ufeffc\td{last}"))
+        assert found == [("a", "b"), ("\ufeffc", "d")]
 
-    @pytest.mark.parametrize("char", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r"])
-    def test_nothing_else_ends_a_line(self, write, char):
-        assert read(write("p.tsv", f"a{char}b\tc{char}d\ne\tf\n")) == [(f"a{char}b", f"c{char}d"), ("e", "f")]
-        files = [write("p.en", f"a{char}b\nc\n"), write("p.de", f"A\nB{char}C\n")]
-        assert read(files) == [(f"a{char}b", "A"), ("c", f"B{char}C")]
+    def test_nothing_else_ends_a_line(self, write):
+        inner = "a\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\rb"
+        assert read(write("p.tsv", f"{inner}\tc{inner}d\ne\tf\n")) == [(inner, f"c{inner}d"), ("e", "f")]
+        assert read([write("p.en", f"{inner}\nc\n"), write("p.de", f"A\nB{inner}C\n")])[1] == ("c", f"B{inner}C")
 
-    def test_byte_order_mark_is_dropped_at_the_start_only(self, write):
-        assert read(write("p.tsv", "\ufeffa\tb\n\ufeffc\td\n")) == [("a", "b"), ("\ufeffc", "d")]
-
-    @pytest.mark.parametrize("name", ["p.tsv", "p.tsv.gz"])
-    def test_not_utf8(self, write, name):
-        path = write(name, "é\tb\n".encode() + b"caf\xe9\tx\n")
-        with pytest.raises(CorpusError, match=rf"{re.escape(name)}:2: not UTF-8: byte 0xe9 at offset 8 of the text"):
-            read(path)
-
-    def test_not_utf8_behind_a_byte_order_mark(self, write):
-        with pytest.raises(CorpusError, match=r"p\.tsv:1: not UTF-8: byte 0xff at offset 4"):
-            read(write("p.tsv", b"\xef\xbb\xbfa\xff\tb\n"))
+    @pytest.mark.parametrize(
+        ("name", "content", "told"),
+        [
+            ("p.tsv.gz", "é\tb\n".encode() + b"caf\xe9\tx\n", "2: not UTF-8: byte 0xe9 at offset 8 of the text"),
+            ("p.tsv", b"\xef\xbb\xbfa\xff\tb\n", "1: not UTF-8: byte 0xff at offset 4 of the text"),
+        ],
+    )
+    def test_not_utf8(self, write, name, content, told):
+        with pytest.raises(CorpusError, match=f"{re.escape(name)}:{told}"):
+            read(write(name, content))
 
     def test_half_a_gzip_file(self, write):
         path = write("p.tsv.gz", numbered(5000))
@@ -210,8 +182,7 @@ class TestLines:
         with pytest.raises(CorpusError, match=r"p\.tsv\.gz:1: broken gzip file .* drop the \.gz"):
             read(path)
 
-    @pytest.mark.parametrize("name", ["p.tsv", "p.tsv.gz"])
-    @pytest.mark.parametrize("header", [True, False])
+    @pytest.mark.parametrize(("name", "header"), [("p.tsv", True), ("p.tsv.gz", False)])
     def test_empty_file(self, write, name, header):
         with pytest.raises(CorpusError, match=rf"{re.escape(name)}: the file is empty"):
             read(write(name, ""), header=header)
@@ -242,8 +213,6 @@ class TestLines:
         monkeypatch.setenv("HOME", str(home))
         monkeypatch.chdir(home)
         assert read("~/p.tsv") == read("p.tsv") == [("a", "b")]
-
-    def test_unknown_home(self):
         with pytest.raises(CorpusError, match=r"^~nobody-of-that-name/p\.tsv: there is no such file"):
             read("~nobody-of-that-name/p.tsv")
 
@@ -282,16 +251,21 @@ class TestHeldOut:
         assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 20_000, "validation": 1_000}
 
     def test_as_many_as_asked_and_in_the_order_of_the_file(self, write):
-        splits = self.splits(write("p.tsv", numbered(50)), validation_pairs=7, test_pairs=4)
+        path = write("p.tsv", numbered(50))
+        splits = self.splits(path, validation_pairs=7, test_pairs=4)
         assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 39, "validation": 7, "test": 4}
         for pairs in splits.values():
             assert pairs == sorted(pairs, key=lambda pair: int(pair[0].split()[1]))
+        for number in (0, 40):  # of validation pairs; the test does not depend on them
+            assert self.splits(path, validation_pairs=number, test_pairs=4)["test"] == splits["test"]
+        other = self.splits(path, validation_pairs=7, test_pairs=4, seed=1)
+        assert other["test"] != splits["test"] and other["validation"] != splits["validation"]
 
     def test_no_text_is_in_two_splits(self, write):
         # Sources with several translations, targets with several sources, chains of both, and a large family.
         lines = [f"s{n % 60}\tt{n % 75}" for n in range(0, 300, 7)] + [f"x{n}\ty{n // 3}" for n in range(90)]
         lines += [f"big {n}\tone translation" for n in range(40)]
-        for seed in range(20):
+        for seed in range(10):
             splits = self.splits(write("p.tsv", "\n".join(lines)), validation_pairs=20, test_pairs=20, seed=seed)
             assert [len(splits[split]) for split in ("validation", "test")] == [20, 20]
             for side in (0, 1):
@@ -312,20 +286,11 @@ class TestHeldOut:
         backwards = self.splits(write("q.tsv", "\n".join(lines[::-1])))
         assert {split: pairs[::-1] for split, pairs in backwards.items()} == forwards
 
-    def test_seed(self, write):
-        path = write("p.tsv", numbered(100))
-        assert self.splits(path) == self.splits(path, seed=0) != self.splits(path, seed=1)
-
     def test_the_same_pairs_on_every_machine(self, write):
         """Guards against the choice changing with Python's hash seed or with a rewrite."""
         splits = self.splits(write("p.tsv", numbered(40)), validation_pairs=2, test_pairs=2)
         held = {split: [int(source.split()[1]) for source, _ in pairs] for split, pairs in splits.items()}
         assert (held["validation"], held["test"]) == ([17, 21], [24, 29])
-
-    def test_test_pairs_do_not_depend_on_validation_pairs(self, write):
-        path = write("p.tsv", numbered(100))
-        tests = [self.splits(path, validation_pairs=n, test_pairs=9)["test"] for n in (0, 5, 50)]
-        assert tests[0] == tests[1] == tests[2]
 
     def test_large_families_are_as_likely_as_small_ones(self, write):
         lines = [f"pair {n}\tp{n}{i}" for n in range(100) for i in "ab"] + [f"alone {n}\tq{n}" for n in range(100)]
@@ -341,24 +306,11 @@ class TestHeldOut:
         counts = [(len(p), p.empty, p.too_long) for p in map(corpus.read, corpus.splits)]
         assert counts == [(8, 10, 1), (6, 0, 0), (6, 0, 0)]
 
-    def test_out_of_parallel_files(self, write):
-        files = [
-            write("p.en", "".join(f"s{n}\n" for n in range(30))),
-            write("p.de", "".join(f"t{n}\n" for n in range(30))),
-        ]
-        splits = self.splits(files)
-        assert {split: len(pairs) for split, pairs in splits.items()} == {"train": 28, "validation": 1, "test": 1}
-        assert all(source[1:] == target[1:] for pairs in splits.values() for source, target in pairs)
-
-    def test_only_the_split_without_a_file_is_held_out(self, write):
+    def test_only_the_split_without_a_file_is_held_out(self, write, caplog):
         path, given = write("p.tsv", numbered(40)), write("v.tsv", "a\tb\n")
         splits = self.splits(path, validation=given, test_pairs=3)
         assert (splits["validation"], len(splits["test"]), len(splits["train"])) == ([("a", "b")], 3, 37)
-
-    def test_files_given_are_read_as_they_are(self, write):
-        path, given = write("p.tsv", numbered(4)), write("v.tsv", numbered(4))
-        splits = self.splits(path, validation=given, test=given)
-        assert splits["train"] == splits["validation"] == splits["test"]
+        assert not caplog.messages
 
     def test_pairs_of_two_files_that_are_given_are_told(self, write, caplog):
         given = write("v.tsv", "source 1\ttarget 1\nsource 2\tanother\nnew\tnew\n")
@@ -366,24 +318,14 @@ class TestHeldOut:
         (message,) = caplog.messages
         assert "of the 3 pairs of 'validation', 1 are also in 'train', and 2 share their source" in message
 
-    @pytest.mark.parametrize("order", [("train", "test"), ("test", "train")])
+    @pytest.mark.parametrize("order", [("train", "validation", "test"), ("test", "validation", "train")])
     def test_the_very_same_file_is_told(self, write, caplog, order):
-        path = write("p.tsv", numbered(50))
-        corpus = FilePairs(train=path, test=path, validation_pairs=0)
+        path, other = write("p.tsv", numbered(50)), write("q.tsv", "a\tb\nc\td\n")
+        corpus = FilePairs(train=other, validation=path, test=path)
         for split in order * 2:
             corpus.read(split)
         (message,) = caplog.messages
-        assert "of the 50 pairs of 'test', 50 are also in 'train'" in message
-
-    def test_two_files_beside_train_are_compared_too(self, write, caplog):
-        validation, test = write("v.tsv", "a\tb\nc\td\n"), write("t.tsv", "a\tb\n")
-        self.splits(write("p.tsv", numbered(4)), validation=validation, test=test)
-        (message,) = caplog.messages
-        assert "of the 1 pairs of 'test', 1 are also in 'validation'" in message
-
-    def test_nothing_is_told_of_new_pairs(self, write, caplog):
-        self.splits(write("p.tsv", numbered(40)), test=write("q.tsv", "a\tb\n"))
-        assert not caplog.messages
+        assert "of the 50 pairs of 'test', 50 are also in 'validation'" in message
 
     @pytest.mark.parametrize("fields", [{"validation_pairs": 5, "test_pairs": 5}, {"validation_pairs": 99}])
     def test_too_few_pairs(self, write, fields):
@@ -411,21 +353,13 @@ class TestFields:
         with pytest.raises(CorpusError, match="no split 'test'; it has train, validation"):
             FilePairs(train="p", test_pairs=0).read("test")
 
-    def test_fields_survive_json(self):
-        corpus = FilePairs(train=["a", "b"], validation="c", source_column="x", header=True)
-        assert FilePairs(**corpus.model_dump(exclude_unset=True)) == corpus
-        assert FilePairs.model_validate_json(corpus.model_dump_json(exclude_unset=True)) == corpus
-
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
-            ({}, r"train\n.*[Rr]equired"),
             (
                 {"train": ["a", "b", "c"]},
                 r"`train` must be one path \(a TSV file\) or a list of two.*Received: train=\['a', 'b', 'c'\]",
             ),
-            ({"train": ["a"]}, "`train` must be one path"),
-            ({"train": 3}, "`train` must be one path"),
             ({"train": "a", "validation": ["b", 3]}, "`validation` must be one path"),
             (
                 {"train": "a", "source_column": 0},
@@ -438,7 +372,6 @@ class TestFields:
                 "`source_column` must be a number from 1, or `header` true .*='Eng'",
             ),
             ({"train": "a", "target_language": "german"}, "String should match pattern"),
-            ({"train": "a", "target_language": ""}, "String should match pattern"),
             (
                 {"train": "a", "source_column": 2},
                 "`source_column` and `target_column` must differ. Received: 2 for both",
@@ -451,8 +384,6 @@ class TestFields:
                 {"train": "a", "test": "b", "test_pairs": 3},
                 "Give `test` .a file. or `test_pairs` .* not both. Received: test=b, test_pairs=3",
             ),
-            ({"train": "a", "validation_pairs": -1}, "greater than or equal to 0"),
-            ({"train": "a", "validaton": "b"}, "validaton"),
         ],
     )
     def test_mistakes(self, fields, message):
@@ -471,14 +402,3 @@ class TestRealCorpora:
             texts = [set(getattr(pairs, side)) for pairs in splits.values()]
             assert sum(map(len, texts)) == len(set.union(*texts))
         assert all(any("\u0900" <= char <= "\u097f" for char in target) for target in splits["test"].targets)
-
-    @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
-    def test_multi30k(self):
-        names = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
-        files = {s: [DATA / "multi30k" / f"{n}.{side}.gz" for side in ("en", "de")] for s, n in names.items()}
-        corpus = FilePairs(**files)
-        counts = {split: len(corpus.read(split)) for split in corpus.splits}
-        assert counts == {"train": 29_000, "validation": 1_014, "test": 1_000}
-        test = corpus.read("test")
-        assert test.sources[0] == "A man in an orange hat starring at something."
-        assert test.targets[0] == "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt."

@@ -11,13 +11,11 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 from zoo_training.corpora import texts as texts_module
 from zoo_training.corpora.corpus import CorpusError
 from zoo_training.corpora.texts import FileTexts, PydocTopics, TinyShakespeare, in_pieces
 
-from zoo.text import BytePairTokenizer
-
-PIECES = BytePairTokenizer.learn(["ab ba\n\nab\n ab 11 'a. .. \t a"] * 9, 300)
 DATA = Path(__file__).parents[4] / "shared" / "data" / "tinyshakespeare"
 
 
@@ -36,6 +34,11 @@ def write(tmp_path):
         return path
 
     return write
+
+
+def words_of(text):
+    """What GPT-2's pattern makes of a text: merges of byte pairs happen inside."""
+    return [word for word, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)]
 
 
 class TestPieces:
@@ -64,14 +67,13 @@ class TestPieces:
             assert following[0].isspace() and not piece[-1].isspace()
             assert not re.search(r"\S\s", piece[size:])
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(st.text("ab1'. \n\t", max_size=60), st.integers(1, 9))
-    def test_tokens_are_those_of_the_whole(self, text, size):
+    def test_words_are_those_of_the_whole_and_so_are_tokens(self, text, size):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(texts_module, "PIECE", size)
             pieces = list(in_pieces([text]))
-        ids = [i for piece in pieces for i in PIECES.tokenize([piece]).numpy()[0] if i]
-        assert ids == [i for i in PIECES.tokenize([text]).numpy()[0] if i]
+        assert [word for piece in pieces for word in words_of(piece)] == words_of(text)
 
 
 class TestSplits:
@@ -105,11 +107,6 @@ class TestSplits:
                 found += texts(read, split)
         assert "".join(found) == ("abcdefg" * sum(sizes))[: sum(sizes)]
 
-    def test_given_files_are_read_whole(self, write):
-        train, other = write("a.txt", "a" * 50), write("b.txt", "bbb")
-        read = FileTexts(train=train, validation=other)
-        assert (texts(read, "train"), texts(read, "validation")) == (["a" * 50], ["bbb"])
-
     @pytest.mark.parametrize("share", ["validation_share", "test_share"])
     def test_a_split_is_given_or_held_out(self, write, share):
         file = write("a.txt", "text")
@@ -127,10 +124,6 @@ class TestSplits:
             read.check("validation")
         with pytest.raises(CorpusError, match="Split 'train' of corpus 'text' is empty: there are 1 characters"):
             FileTexts(train=write("b.txt", "x"), validation_share=0.01).check("train")
-
-    def test_nothing_is_kept_so_it_can_be_read_again(self, write):
-        read = FileTexts(train=write("a.txt", "one\ntwo\n" * 9))
-        assert texts(read, "train") == texts(read, "train")
 
 
 class TestFiles:
@@ -150,10 +143,6 @@ class TestFiles:
     def test_line_ends_and_byte_order_marks(self, write):
         read = FileTexts(train=write("a.txt", "\ufeffone\r\ntwo\n\nthree\u2028four\rfive".encode()), validation_share=0)
         assert texts(read, "train") == ["one\ntwo\n\nthree\u2028four\rfive"]
-
-    def test_a_recipes_json_reads_back(self, write):
-        read = FileTexts(train=[write("a.txt", "some text")], test_share=0.2)
-        assert FileTexts.model_validate_json(read.model_dump_json()) == read
 
 
 class TestPydoc:

@@ -3,14 +3,13 @@
 import json
 import pathlib
 import re
-from typing import get_args
 
 import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zoo_training.schema.recipe import RecipeError, name_of, read_recipe, recipe_names
-from zoo_training.schema.translator_tables import CORPORA, TranslatorRecipe
+from zoo_training.schema.translator_tables import TranslatorRecipe
 
 # The fewest lines of a recipe of each kind of corpus.
 CORPUS_OF = {
@@ -35,32 +34,12 @@ def recipe_of(kind, more=""):
     return f"[corpus]\n{CORPUS_OF[kind]}\n{more}"
 
 
-def tables_of(model, path=()):
-    """(path, keys) of every table of a recipe but the corpus."""
-    yield path, list(model.model_fields)
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, pydantic.BaseModel):
-            yield from tables_of(field.annotation, (*path, name))
-
-
-def recipe_keys():
-    """Every key that a recipe may hold, with a kind of corpus under which it is valid."""
-    for path, keys in tables_of(TranslatorRecipe):
-        yield from (("dates", ".".join((*path, key))) for key in keys)
-    for corpus in get_args(CORPORA):
-        yield from ((corpus.model_fields["kind"].default, f"corpus.{key}") for key in corpus.model_fields)
-
-
 class TestReading:
     @pytest.mark.parametrize("name", recipe_names())
     def test_every_recipe_of_the_zoo_is_valid_and_described(self, name):
         recipe = read_recipe(name)
         assert 10 < len(recipe.description) < 120
         assert not recipe.description.endswith(".")
-
-    def test_dates_is_among_them(self):
-        recipe = read_recipe("dates")
-        assert (recipe.corpus.kind, recipe.model.attention, recipe.model.units) == ("dates", "additive", 128)
 
     @pytest.mark.parametrize("kind", CORPUS_OF)
     def test_all_but_the_corpus_has_a_default(self, write, kind):
@@ -101,10 +80,6 @@ class TestFilesThatAreNone:
             RecipeError, match=r"^no recipe 'dtes' \(did you mean 'dates'\?\); there are dates.*TOML file"
         ):
             read_recipe("dtes")
-
-    def test_an_unknown_name_like_no_other(self):
-        with pytest.raises(RecipeError, match=r"^no recipe 'zzz'; there are dates"):
-            read_recipe("zzz")
 
     def test_a_folder(self, tmp_path):
         with pytest.raises(RecipeError, match=rf"^recipe '{tmp_path}': is a folder, and a recipe is a file; "):
@@ -147,7 +122,14 @@ class TestFilesThatAreNone:
 
 
 class TestFaults:
-    @pytest.mark.parametrize(("kind", "key"), recipe_keys())
+    @pytest.mark.parametrize(
+        ("kind", "key"),
+        [
+            *(("dates", key) for key in ("seed", "corpus.locales", "model.units", "training.epochs")),
+            *(("dates", key) for key in ("tokenizer.joint", "tokenizer.source.minimum_count", "lengths.max_source")),
+            *(("text", "corpus.header"), ("tfds", "corpus.data_dir"), ("multi30k", "corpus.folder")),
+        ],
+    )
     def test_a_misspelt_key_is_answered_with_the_right_one(self, write, kind, key):
         *path, last = key.split(".")
         typo = ".".join([*path, last[:-1] + "q" + last[-1]])
@@ -203,10 +185,6 @@ class TestFaults:
         ("override", "fault"),
         [
             ("model.units=0", "'model.units': input should be greater than 0 (received 0)"),
-            (
-                "model.units=many",
-                "'model.units': input should be a valid integer (received 'many')",
-            ),
             ("model.units=1.5", "'model.units': input should be a valid integer (received 1.5)"),
             ("model=5", "'model.family' must be one of rnn_seq2seq, transformer, received None"),
             (
@@ -217,19 +195,11 @@ class TestFaults:
                 "model.family=gtp",
                 "'model.family' must be one of rnn_seq2seq, transformer, gpt (did you mean 'gpt'?), received 'gtp'",
             ),
-            ("model.dropout=1", "'model.dropout': input should be less than 1 (received 1)"),
-            ("training.learning_rate=0", "'training.learning_rate': input should be greater than 0 (received 0)"),
-            ("training.warmup_steps=-1", "'training.warmup_steps': input should be greater than or equal to 0"),
-            ("training.jit_compile=perhaps", "'training.jit_compile': input should be a valid boolean"),
-            ("lengths.max_source=0", "'lengths.max_source': input should be greater than 0 (received 0)"),
             ("tokenizer.source.minimum_count=0", "'tokenizer.source.minimum_count': input should be greater than 0"),
-            ('training.epochs="3"', "'training.epochs': input should be a valid integer (received '3')"),
             ("training.epochs=true", "'training.epochs': input should be a valid integer (received True)"),
             ("training.learning_rate=inf", "'training.learning_rate': input should be a finite number (received inf)"),
-            ("training.learning_rate=1e6", "'training.learning_rate': input should be less than or equal to 1 (rec"),
             ("training.jit_compile=1", "'training.jit_compile': input should be a valid boolean (received 1)"),
             ('corpus.test_days="9"', "'corpus.test_days': input should be a valid integer (received '9')"),
-            ("seed=-1", "'seed': input should be greater than or equal to 0 (received -1)"),
             ("seed=4294967296", "'seed': input should be less than 4294967296 (received 4294967296)"),
         ],
     )
@@ -246,10 +216,6 @@ class TestFaults:
                 "lengths.max_target, received 199",
             ),
             (
-                'family="transformer",positions="learned"',
-                "model.positions='learned' needs model.max_length=200 or more",
-            ),
-            (
                 'family="transformer",positions="rotary",units=12,num_heads=4',
                 "'model': positions='rotary' needs an even width of each head, units / num_heads, received units=12, "
                 "num_heads=4",
@@ -260,20 +226,19 @@ class TestFaults:
             ),
             ('attention="dot",units=7', "'model': attention='dot' needs an even number of units, received units=7"),
             ('attention="none",conditional=true', "'model': conditional=true needs attention"),
+            (
+                'family="gpt",units=8,num_heads=4,num_key_value_heads=3',
+                "'model': num_heads must be a multiple of num_key_value_heads, received num_heads=4",
+            ),
         ],
     )
     def test_models_that_cannot_be_built(self, write, model, fault):
         """The constructors refuse the same, but only after TensorFlow has started and the corpus was read."""
+        recipe = write('[corpus]\nkind = "pydoc"' if "gpt" in model else recipe_of("multi30k"))
         with pytest.raises(RecipeError, match=re.escape(fault)):
-            read_recipe(write(recipe_of("multi30k")), [f"model={{{model}}}"])
-
-    def test_learned_positions_for_all_lengths(self, write):
-        model = 'model={family="transformer",positions="learned",max_length=200}'
-        assert read_recipe(write(recipe_of("dates")), [model]).model.max_length == 200
-
-    def test_key_and_value_heads(self):
-        with pytest.raises(RecipeError, match="num_heads must be a multiple of num_key_value_heads, received"):
-            read_recipe("shakespeare-tiny", ["model.num_key_value_heads=3"])
+            read_recipe(recipe, [f"model={{{model}}}"])
+        long_enough = ['model={family="transformer",positions="learned",max_length=200}']
+        assert read_recipe("dates", long_enough).model.max_length == 200
 
     @pytest.mark.parametrize(
         ("override", "fault"),
@@ -288,7 +253,7 @@ class TestFaults:
         with pytest.raises(RecipeError, match=rf" is a key of [\w.]+ = {re.escape(fault)}$"):
             read_recipe("dates", [override])
 
-    @pytest.mark.parametrize("override", ["tokenizer.joint", "tokenizer.source", "tokenizer.target"])
+    @pytest.mark.parametrize("override", ["tokenizer.joint", "tokenizer.target"])
     def test_pieces_that_vary_are_not_for_xla(self, override):
         pieces = f'{override}={{kind="byte_pair",dropout=0.1}}'
         fault = r"^recipe 'dates': the tokenizer's dropout makes batches of many .* set training.jit_compile=false$"
@@ -302,12 +267,9 @@ class TestOverrides:
         ("override", "value"),
         [
             ("training.epochs=7", lambda recipe: recipe.training.epochs == 7),
-            ("training.learning_rate=1e-4", lambda recipe: recipe.training.learning_rate == 1e-4),
-            ("training.jit_compile=true", lambda recipe: recipe.training.jit_compile is True),
             ("model.attention=general", lambda recipe: recipe.model.attention == "general"),
             ('model.attention="general"', lambda recipe: recipe.model.attention == "general"),
             ('corpus.locales=["fr", "de"]', lambda recipe: recipe.corpus.locales == ("fr", "de")),
-            ("tokenizer.target.maximum_size=9", lambda recipe: recipe.tokenizer.target.maximum_size == 9),
             ("description=words, = signs", lambda recipe: recipe.description == "words, = signs"),
             (" model.units = 64", lambda recipe: recipe.model.units == 64),
         ],
@@ -320,34 +282,27 @@ class TestOverrides:
         plain, changed = read_recipe("dates"), read_recipe("dates", ["model.units=64", "lengths.max_target=12"])
         assert changed.model_copy(update={"model": plain.model, "lengths": plain.lengths}) == plain
 
-    def test_the_last_one_counts(self):
-        assert read_recipe("dates", ["seed=1", "seed=2"]).seed == 2
-
-    @pytest.mark.parametrize("override", ["model.units", "", "=3", " =3"])
-    def test_without_key_or_value(self, override):
-        with pytest.raises(RecipeError, match=rf"^--set '{override}': expected KEY=VALUE, such as model\.units=128$"):
+    @pytest.mark.parametrize(
+        ("override", "fault"),
+        [
+            *((override, "expected KEY=VALUE, such as model.units=128") for override in ("model.units", " =3")),
+            ("model.units.x=4", "'units' is a value, not a table"),
+        ],
+    )
+    def test_what_is_no_override(self, override, fault):
+        with pytest.raises(RecipeError, match=rf"^--set '{re.escape(override)}': {re.escape(fault)}$"):
             read_recipe("dates", [override])
-
-    def test_below_a_value(self):
-        with pytest.raises(RecipeError, match=r"^--set 'model\.units\.x=4': 'units' is a value, not a table$"):
-            read_recipe("dates", ["model.units.x=4"])
-
-    @pytest.mark.parametrize("key", [".", "model.", ".model", "a..b"])
-    def test_keys_with_empty_parts(self, key):
-        with pytest.raises(RecipeError, match="unknown key"):
-            read_recipe("dates", [f"{key}=1"])
+        with pytest.raises(RecipeError, match="unknown key"):  # a key with an empty part
+            read_recipe("dates", ["model.=1"])
 
 
 VALUES = {
     "seed": st.integers(0, 2**32 - 1),
-    "corpus.train_examples": st.integers(1, 10**9),
     "corpus.seed": st.integers(0, 2**64 - 1).filter(lambda seed: seed < 2**63),  # the integers of TOML
     "model.units": st.integers(1, 10**6).map(lambda half: 2 * half),  # as "dot" and "scaled" need
     "model.dropout": st.floats(0, 1, exclude_max=True),
     "model.attention": st.sampled_from(["additive", "dot", "scaled", "general", "concat", "none"]),
     "training.learning_rate": st.floats(1e-300, 1),
-    "training.clip_norm": st.floats(1e-300, 1e300),
-    "training.schedule": st.sampled_from(["constant", "cosine"]),
     "lengths.max_source": st.integers(1, 10**6),
 }
 
@@ -359,7 +314,7 @@ def at(recipe, key):
 
 
 class TestRoundTrip:
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=20)
     @given(st.fixed_dictionaries({}, optional=VALUES))
     def test_any_valid_values_survive_override_and_json(self, tmp_path_factory, values):
         recipe = read_recipe("dates", [f"{key}={value}" for key, value in values.items()])
@@ -373,10 +328,7 @@ class TestRoundTrip:
         [
             CORPUS_OF["dates"],
             CORPUS_OF["tfds"],
-            CORPUS_OF["text"],
-            CORPUS_OF["multi30k"],
             'kind = "multi30k"\nsource = "de"\ntarget = "en"\nfolder = "~/captions"',
-            'kind = "text"\ntrain = ["a.en", "a.de"]',
             'kind = "text"\ntrain = ["a.en", "a.de"]\ntest = ["b.en", "b.de"]\nvalidation_pairs = 3',
             'kind = "text"\ntrain = "a.tsv"\nheader = true\nsource_column = "en"\ntarget_column = "de"\ntest_pairs = 0',
         ],

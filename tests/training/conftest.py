@@ -1,11 +1,15 @@
 """A real training of a few seconds, by the command `zoo`, that the tests of training share."""
 
+import contextlib
+import fcntl
+import os
 import pathlib
 import random
 import subprocess
 import sys
 
 import pytest
+from command_line import run
 from zoo_training.schema.recipe import read_recipe
 
 # Words and a digit -> the same backwards, in capitals. To be right on a word not seen before takes attention that
@@ -62,12 +66,24 @@ def zoo_command():
     return run
 
 
+@contextlib.contextmanager
+def once(file):
+    """Whether to make a file, for the one worker of xdist that comes first; the others wait until it is made."""
+    with file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield not file.exists()
+
+
 @pytest.fixture(scope="session")
 def workplace(tmp_path_factory):
-    """A folder with a corpus and a recipe."""
-    folder = tmp_path_factory.mktemp("workplace")
-    write_words(folder / "words.tsv")
-    (folder / "backwards.toml").write_text(RECIPE, encoding="utf-8")
+    """A folder with a corpus and a recipe, which all workers of xdist share."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "workplace"
+    folder.mkdir(exist_ok=True)
+    with once(folder / "backwards.toml") as first:
+        if first:
+            write_words(folder / "words.tsv")
+            (folder / "backwards.toml").write_text(RECIPE, encoding="utf-8")
     return folder
 
 
@@ -77,11 +93,17 @@ def recipe(workplace):
 
 
 @pytest.fixture(scope="session")
-def training(workplace, zoo_command):
-    """The finished process of `zoo train backwards.toml`, which leaves a run and a model in the workplace."""
-    finished = zoo_command("train", "backwards.toml", cwd=workplace)
-    assert finished.returncode == 0, finished.stderr
-    return finished
+def training(workplace):
+    """What `zoo train backwards.toml` prints on stderr; it leaves a run and a model in the workplace."""
+    told = workplace / "told"
+    with once(told) as first, pytest.MonkeyPatch.context() as patch:
+        if first:
+            patch.chdir(workplace)
+            patch.setattr(sys, "argv", ["zoo", "train", "backwards.toml"])
+            finished = run("train", "backwards.toml")
+            assert (finished.exit_code, finished.stdout) == (0, ""), finished.output
+            told.write_text(finished.stderr, encoding="utf-8")
+    return told.read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -36,18 +36,17 @@ class TestGenerate:
 
     def test_every_setting_is_passed_on(self, saved):
         settings = dict(temperature=2.0, top_k=3, top_p=0.9, repetition_penalty=1.5, stop=["ca", "b\n"])
-        for seed in range(2):
-            expected = zoo.load(saved)(["a"], seed=seed, **settings)[0]
-            options = [
-                *("--seed", seed, "--temperature", 2, "--top-k", 3, "--top-p", 0.9, "--repetition-penalty", 1.5),
-                *("--stop", "ca", "--stop", "b\n"),
-            ]
-            assert succeeds("generate", saved, "a", *options) == f"a{expected}\n"
+        expected = zoo.load(saved)(["a"], seed=1, **settings)[0]
+        options = [
+            *("--seed", 1, "--temperature", 2, "--top-k", 3, "--top-p", 0.9, "--repetition-penalty", 1.5),
+            *("--stop", "ca", "--stop", "b\n"),
+        ]
+        assert succeeds("generate", saved, "a", *options) == f"a{expected}\n"
 
-    @pytest.mark.long
-    def test_without_a_prompt_it_begins_at_the_start(self, saved):
+    def test_without_a_prompt_it_begins_at_the_start_and_without_a_seed_anywhere(self, saved):
         expected = zoo.load(saved)([""], seed=1)[0]
         assert succeeds("generate", saved, "--seed", 1) == f"{expected}\n"
+        assert len({succeeds("generate", saved) for _ in range(3)}) > 1
 
     def test_several_prompts_and_samples(self, saved):
         generator = zoo.load(saved)
@@ -62,9 +61,6 @@ class TestGenerate:
         (tmp_path / "prompt.txt").write_text("ab\nc\n")
         expected = zoo.load(saved)(["ab\nc\n"], seed=0)[0]
         assert succeeds("generate", saved, "--file", tmp_path / "prompt.txt", "--seed", 0) == f"ab\nc\n{expected}\n"
-
-    def test_any_seed(self, saved):
-        assert len({succeeds("generate", saved) for _ in range(3)}) > 1
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

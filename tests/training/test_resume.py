@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,8 +37,9 @@ TRANSFORMER = (
     "dropout=0.2,attention_dropout=0.1,feed_forward_dropout=0.1}"
 )
 RNN = "model={units=8,dropout=0.2,annotation_dropout=0.1}"
+SIMPLE = 'model={units=8,dropout=0.2,attention="none"}'
 PIECES = 'tokenizer.joint={kind="byte_pair",size=270,dropout=0.3}'
-DECAY = "training.weight_decay=0.1"
+DECAY, EVERY_SECOND = "training.weight_decay=0.1", "training.validate_every=2"
 FLOAT16, BFLOAT16 = "training.precision=mixed_float16", "training.precision=mixed_bfloat16"
 
 
@@ -82,7 +84,7 @@ def assert_the_same(folder, other):
     (ours, our_state), (theirs, their_state) = left_behind(folder), left_behind(other)
     assert our_state == their_state
     assert set(ours) == set(theirs)
-    assert len(ours) > 40
+    assert len(ours) > 30
     different = [name for name in ours if not np.array_equal(ours[name], theirs[name])]
     assert not different
 
@@ -98,50 +100,45 @@ def interrupted(recipe, folder, moments):
 @pytest.mark.slow
 class TestStops:
     def test_it_ends_as_if_it_had_not_been_stopped(self, tmp_path, capfd):
-        """Stopped in the third epoch; in between somebody tries it with other texts."""
-        keys = "training.epochs=3", "training.average_decay=0.9", "training.warmup_steps=7"
-        recipe = short(RNN, *keys)
-        with pytest.raises(Stop):
-            fit(recipe, TRAIN, CHECK, tmp_path / "stopped", [StopAt(30)])
+        """From what a kill in the second epoch leaves behind; in between somebody tries it with other texts."""
+        keys = "training.epochs=2", "training.average_decay=0.9", "training.warmup_steps=7"
+        recipe, stopped = short(SIMPLE, *keys), tmp_path / "stopped"
+
+        class Copy(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                if self.model.optimizer.iterations == 18:
+                    shutil.copytree(tmp_path / "alone", stopped)
+
+        alone = fit(recipe, TRAIN, CHECK, tmp_path / "alone", [Copy()])
         same_letters = Pairs([text[::-1] for text in TRAIN.sources], TRAIN.targets)
         with pytest.raises(CheckpointError, match=r"unfinished training of other texts \(train changed\); --restart"):
-            fit(recipe, same_letters, CHECK, tmp_path / "stopped")
-        harmless = short(RNN, *keys, "description=another", "decoding.beam_size=3")
+            fit(recipe, same_letters, CHECK, stopped)
+        harmless = short(SIMPLE, *keys, "description=another", "decoding.beam_size=3")
         capfd.readouterr()
-        resumed = fit(harmless, TRAIN, CHECK, tmp_path / "stopped")
+        resumed = fit(recipe, TRAIN, CHECK, stopped)
         told = capfd.readouterr()
-        assert ("going on after epoch 2 of 3" in told.err.splitlines(), told.out) == (True, "")
-        alone = fit(harmless, TRAIN, CHECK, tmp_path / "alone")
-        assert_the_same(tmp_path / "alone", tmp_path / "stopped")
-        again = fit(recipe, TRAIN, CHECK, tmp_path / "stopped", [StopAt(0)])
-        assert (again.history, again.seconds) == (resumed.history, resumed.seconds)
-        for weights in zip(*(each.task.model.get_weights() for each in (alone, resumed, again)), strict=True):
-            assert all(np.array_equal(weights[0], other) for other in weights)
+        assert ("going on after epoch 1 of 2" in told.err.splitlines(), told.out) == (True, "")
+        assert fit(harmless, TRAIN, CHECK, tmp_path / "alone", [StopAt(0)]).history == alone.history  # nothing is left
+        assert_the_same(tmp_path / "alone", stopped)
+        for ours, theirs in zip(*(each.task.model.get_weights() for each in (alone, resumed)), strict=True):
+            assert np.array_equal(ours, theirs)
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
-        "overrides",
+        ("overrides", "moments"),
         [
-            pytest.param((TRANSFORMER, "training.average_last=3", "training.monitor=bleu"), marks=pytest.mark.long),
-            pytest.param(
-                (TRANSFORMER, FLOAT16, "training.accumulate=5", "training.average_decay=0.9", DECAY),
-                marks=pytest.mark.long,
-            ),
-            pytest.param(
-                (RNN, "training.steps_per_epoch=5", "training.average_decay=0.9", "training.warmup_steps=7", PIECES),
-                marks=pytest.mark.long,
-            ),
-            pytest.param(
-                (RNN, BFLOAT16, "training.batch_tokens=160", "training.average_last=2", "training.validate_every=2"),
-                marks=pytest.mark.long,
-            ),
+            ((TRANSFORMER, "training.average_last=3", "training.monitor=bleu"), [3, 17, 1]),
+            ((TRANSFORMER, FLOAT16, "training.accumulate=5", "training.average_decay=0.9", DECAY), [17]),
+            ((RNN, "training.steps_per_epoch=5", "training.average_decay=0.9", PIECES), [17]),
+            ((RNN, BFLOAT16, "training.batch_tokens=160", "training.average_last=2", EVERY_SECOND), [17]),
         ],
         ids=["transformer", "float16", "rnn", "bfloat16"],
     )
-    def test_in_the_middle_of_epochs(self, tmp_path, overrides):
-        """Before the first checkpoint, and twice within one epoch."""
+    def test_in_the_middle_of_epochs(self, tmp_path, overrides, moments):
+        """Also before the first checkpoint, and twice within one epoch."""
         recipe = short(*overrides)
         alone = fit(recipe, TRAIN, CHECK, tmp_path / "alone")
-        resumed = interrupted(recipe, tmp_path / "stopped", [3, 17, 1])
+        resumed = interrupted(recipe, tmp_path / "stopped", moments)
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
         assert resumed.history == alone.history
         assert len(alone.history) == 5
@@ -184,21 +181,6 @@ class TestStops:
         assert len(first.history) == 3, "one best epoch, and two that were no better"
         assert fit(recipe, TRAIN, CHECK, tmp_path, [StopAt(0)]).history == first.history
 
-    @pytest.mark.long
-    def test_patience_goes_on_counting(self, tmp_path):
-        recipe = short(RNN, "training.epochs=50", "training.learning_rate=1e-9", "training.monitor=bleu")
-        recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"patience": 3})})
-        assert len(interrupted(recipe, tmp_path, [12 * 2 + 3]).history) == 4
-
-    @pytest.mark.long
-    def test_time_adds_up(self, tmp_path):
-        recipe = short(RNN, "training.epochs=2")
-        with pytest.raises(Stop):
-            fit(recipe, TRAIN, CHECK, tmp_path, [StopAt(12)])
-        with np.load(tmp_path / CHECKPOINT_FILE) as arrays:
-            before = json.loads(str(arrays["state"]))["seconds"]
-        assert 0 < before < fit(recipe, TRAIN, CHECK, tmp_path).seconds
-
 
 PROGRAM = """
 import pathlib, sys
@@ -209,17 +191,16 @@ fit(short(*sys.argv[2:]), TRAIN, CHECK, pathlib.Path(sys.argv[1]))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", [TRANSFORMER, RNN], ids=["transformer", "rnn"])
-def test_killed_three_times_at_random_moments(tmp_path, model):
+def test_killed_three_times_at_random_moments(tmp_path):
     """By the signal that no process can answer, in processes of their own."""
-    overrides = (model, "training.epochs=30", "training.average_last=3")
+    overrides = (TRANSFORMER, "training.epochs=30", "training.average_last=3")
     program = PROGRAM.format(tests=os.path.dirname(__file__))
     command = [sys.executable, "-c", program, str(tmp_path / "stopped"), *overrides]
     chance = random.Random()
     for epoch in (1, 8, 15):
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for line in process.stderr:
-            if line.startswith(f"epoch {epoch}/"):
+            if line.startswith(f"epoch {epoch}/") and "  step " not in line:
                 break
         time.sleep(chance.uniform(0, 0.2))
         os.kill(process.pid, signal.SIGKILL)

@@ -259,7 +259,10 @@ def test_their_configuration_makes_our_layer(arrays):
         **config,
         "attention_axes": (-2,),
     }
-    assert ours.get_config().keys() - config.keys() == {"num_key_value_heads", "rotary_embedding", "flash_attention"}
+    added = (
+        "num_key_value_heads rotary_embedding flash_attention use_qkv_bias use_query_key_norm norm_epsilon score_scale"
+    )
+    assert ours.get_config().keys() - config.keys() == set(added.split())
     # A built layer's as well, in a model that is cloned.
     (model,) = models([Theirs(**SIZES, use_gate=True)])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Self, get_args
 
 import pydantic
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from ..corpora.texts import FileTexts, PydocTopics, TinyShakespeare
 from ..corpora.tfds import TfdsTexts
@@ -29,7 +29,15 @@ _GPTArguments: Any = table_of(
     "zoo/models/gpt.py:GPT.__init__",
     ("family", "gpt"),
     but=(*MODEL_ARGUMENTS, "vocabulary_size", "unused_ids"),
-    types={"activation": ACTIVATION, "context_length": Annotated[int, Field(ge=2)]},
+    types={
+        "activation": ACTIVATION,
+        "context_length": Annotated[int, Field(ge=2)],
+        "score_scale": PositiveFloat | list[PositiveFloat] | None,
+        "sliding_window": PositiveInt | list[PositiveInt] | None,
+        "max_wavelength": PositiveFloat,
+        "rotary_scaling": dict[str, str | float] | None,
+        "epsilon": PositiveFloat,
+    },
     # A model that a processor trains in minutes; the constructor's is the smallest GPT-2.
     defaults={"units": 128, "num_heads": 4, "num_layers": 4, "context_length": 256},
 )

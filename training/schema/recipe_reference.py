@@ -121,7 +121,8 @@ def _values(schema: dict[str, Any]) -> str:
         return f"list of {len(schema['prefixItems'])} strings"
     if schema.get("type") == "array":
         return f"list of {_values(schema.get('items', {}))}"
-    kind = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "string"}
+    kind = {"integer": "whole number", "number": "number", "boolean": "true or false"}
+    kind |= {"string": "string", "object": "table"}
     words = kind.get(schema.get("type", ""), "")
     bounds = {"minimum": "from {}", "exclusiveMinimum": "above {}", "maximum": "to {}", "exclusiveMaximum": "below {}"}
     limits = [text.format(_number(schema[key])) for key, text in bounds.items() if key in schema]

@@ -24,6 +24,7 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 # What annotations of the library mean in a recipe. Sizes are positive, and all floats are rates of dropout.
 _TYPES: dict[str, Any] = {
     "bool": bool,
+    "bool | None": bool | None,
     "int": PositiveInt,
     "int | None": PositiveInt | None,
     "float": Rate,

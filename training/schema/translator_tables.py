@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import pydantic
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ..corpora.dates import Dates
 from ..corpora.file_pairs import FilePairs
@@ -72,8 +72,8 @@ _TransformerArguments: Any = table_of(
     ModelTable,
     "zoo/models/transformer.py:Transformer.__init__",
     ("family", "transformer"),
-    but=(*MODEL_ARGUMENTS, *_VOCABULARIES),
-    types={"activation": ACTIVATION},
+    but=(*MODEL_ARGUMENTS, *_VOCABULARIES, "unused_ids"),
+    types={"activation": ACTIVATION, "epsilon": PositiveFloat},
 )
 
 

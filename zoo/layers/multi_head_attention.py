@@ -6,7 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_inputs, check_positive, check_rate
+from zoo.layers.checks import check_inputs, check_positive, check_positive_number, check_rate
 from zoo.layers.functions.axes import AttentionAxes
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
@@ -33,7 +33,7 @@ class MultiHeadAttention(keras.layers.Layer):
     - Masks given as `query_mask`, `value_mask` or `key_mask` are preferred to those that Keras attaches to tensors.
     - `flash_attention` works on every backend, with masks and dropout.
 
-    It adds grouped key and value heads, rotary positions, and steps with a cache.
+    It adds grouped key and value heads, rotary positions, normalised queries and keys, and steps with a cache.
 
     Axes: B batch, T queries, S keys, H heads, D width of the query, and any further axes of an input in the place of
     T or S.
@@ -64,6 +64,12 @@ class MultiHeadAttention(keras.layers.Layer):
             (https://arxiv.org/abs/2305.13245), 1 multi-query attention (https://arxiv.org/abs/1911.02150). None for H.
         rotary_embedding: a `RotaryEmbedding` that rotates queries and keys by their position, in the precision of its
             own dtype policy; None for none.
+        use_qkv_bias: whether the projections of query, key and value have biases, as in Qwen2, or not, as in GPT-Neo;
+            None for `use_bias`, which otherwise concerns the output alone.
+        use_query_key_norm: whether every head of queries and keys is normalised by its root mean square before it is
+            rotated, with a learned scale, as in Qwen3 (https://arxiv.org/abs/2010.04245).
+        norm_epsilon: of that normalisation.
+        score_scale: the factor of the scores; None for 1 / sqrt(key_dim).
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
@@ -120,6 +126,10 @@ class MultiHeadAttention(keras.layers.Layer):
         seed: int | None = None,
         num_key_value_heads: int | None = None,
         rotary_embedding: keras.layers.Layer | None = None,
+        use_qkv_bias: bool | None = None,
+        use_query_key_norm: bool = False,
+        norm_epsilon: float = 1e-6,
+        score_scale: float | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -161,6 +171,10 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"Received: rotary_embedding={rotary_embedding!r}"
             )
         self.rotary_embedding = rotary_embedding
+        self.use_qkv_bias = use_qkv_bias
+        self.use_query_key_norm = use_query_key_norm
+        self.norm_epsilon = check_positive_number("norm_epsilon", norm_epsilon)
+        self.score_scale = None if score_scale is None else check_positive_number("score_scale", score_scale)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Creates the projections.
@@ -193,12 +207,17 @@ class MultiHeadAttention(keras.layers.Layer):
         self._key_dense.build(key_shape)
         self._value_dense.build(value_shape)
         self._output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
+        if self.use_query_key_norm:
+            self._query_norm, self._key_norm = (self._norm(name) for name in ("query_norm", "key_norm"))
 
     def _projection(self, name: str, contracted: int, output_shape: Shape, activation: Any = None) -> Projection:
+        use_bias = self.use_bias
+        if name != "attention_output" and self.use_qkv_bias is not None:
+            use_bias = self.use_qkv_bias
         return Projection(
             contracted,
             output_shape,
-            self.use_bias,
+            use_bias,
             activation=activation,
             kernel_initializer=self.kernel_initializer,
             bias_initializer=self.bias_initializer,
@@ -210,6 +229,11 @@ class MultiHeadAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
+
+    def _norm(self, name: str) -> keras.layers.Layer:
+        norm = keras.layers.RMSNormalization(epsilon=self.norm_epsilon, dtype=self.dtype_policy, name=name)
+        norm.build((None, None, None, self.key_dim))
+        return norm
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `call`; refuses arguments in the form that other attention layers take."""
@@ -254,8 +278,8 @@ class MultiHeadAttention(keras.layers.Layer):
             dropout_mask = DropoutMask(self.dropout, self._dropout_layer.seed_generator)
 
         # Further axes are folded into B, T and S after the projections: their activity regularisation divides by B.
-        queries = heads_first(self._rotated(axes.fold(self._query_dense(query))))  # (B, H, T, key_dim)
-        keys = heads_first(self._rotated(axes.fold(self._key_dense(key))))  # (B, G, S, key_dim)
+        queries = heads_first(self._queries(axes.fold(self._query_dense(query))))  # (B, H, T, key_dim)
+        keys = heads_first(self._keys(axes.fold(self._key_dense(key))))  # (B, G, S, key_dim)
         values = heads_first(axes.fold(self._value_dense(value)))  # (B, G, S, value_dim)
         # softmax(queries keys^T / sqrt(key_dim) + mask) values: `_forward` of functions/scaled_dot_product_attention.py
         weights = None
@@ -284,7 +308,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         if not self.built:
             raise ValueError(f"{self.name} has no weights yet; call it once, or `build` it, before its parts.")
-        keys = self._rotated(self._key_dense(value if key is None else key), positions)
+        keys = self._keys(self._key_dense(value if key is None else key), positions)  # (B, S, G, key_dim)
         return heads_first(keys), heads_first(self._value_dense(value))
 
     def attend(
@@ -351,7 +375,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """The output `(B, T, ...)`, and the weights `(B, H, T, S)` or None."""
-        queries = heads_first(self._rotated(self._query_dense(query), positions))  # (B, H, T, key_dim)
+        queries = heads_first(self._queries(self._query_dense(query), positions))  # (B, H, T, key_dim)
         if return_attention_scores:
             context, weights = attention_with_weights(queries, *memory, mask)  # (B, H, T, value_dim), (B, H, T, S)
         else:
@@ -359,6 +383,16 @@ class MultiHeadAttention(keras.layers.Layer):
             blockwise = False if query.shape[1] == 1 else self._blockwise(False)
             context, weights = attention(queries, *memory, mask, None, blockwise, hand_gradient=False), None
         return self._project_out(positions_first(context), query), weights
+
+    def _queries(self, heads: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Projected queries `(B, T, H, key_dim)`, normalised, rotated and scaled as the arguments say."""
+        heads = self._rotated(self._query_norm(heads) if self.use_query_key_norm else heads, positions)
+        # The attention divides by sqrt(key_dim), so the scale of its own is the query's.
+        return heads if self.score_scale is None else heads * (self.score_scale * self.key_dim**0.5)
+
+    def _keys(self, heads: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Projected keys `(B, S, G, key_dim)`, normalised and rotated as the arguments say."""
+        return self._rotated(self._key_norm(heads) if self.use_query_key_norm else heads, positions)
 
     def _rotated(self, heads: Tensor, positions: Tensor | None = None) -> Tensor:
         """Queries or keys `(B, T, H, key_dim)`, rotated by their positions."""
@@ -430,6 +464,16 @@ class MultiHeadAttention(keras.layers.Layer):
         """The projection of the heads' contexts to the output."""
         return self._output_dense
 
+    @property
+    def query_norm(self) -> keras.layers.Layer:
+        """The normalisation of the heads of queries, where there is one."""
+        return self._query_norm
+
+    @property
+    def key_norm(self) -> keras.layers.Layer:
+        """The normalisation of the heads of keys, where there is one."""
+        return self._key_norm
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
@@ -454,6 +498,10 @@ class MultiHeadAttention(keras.layers.Layer):
             "seed": self.seed,
             "num_key_value_heads": self.num_key_value_heads,
             "rotary_embedding": keras.saving.serialize_keras_object(self.rotary_embedding),
+            "use_qkv_bias": self.use_qkv_bias,
+            "use_query_key_norm": self.use_query_key_norm,
+            "norm_epsilon": self.norm_epsilon,
+            "score_scale": self.score_scale,
         }
 
     @classmethod

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_choice, check_positive, check_positive_number
-from zoo.layers.functions.positions import frequencies, position_angles
+from zoo.layers.functions.positions import check_scaling, frequencies, position_angles, scaled_frequencies
 from zoo.layers.functions.tensors import Shape, Tensor
 
 _PAIRS = ("halves", "adjacent")
@@ -32,6 +32,9 @@ class RotaryEmbedding(keras.layers.Layer):
             (i, i + D/2), as in GPT-NeoX and Llama; cheaper, and the same up to the order of the features.
         rotary_dim: how many features are rotated, counted from the first; the others stay as they are, as in GPT-J and
             GPT-NeoX. None for all.
+        scaling: how the angles are made smaller for texts longer than those of the first training, in the words of
+            Hugging Face: `{"rope_type": "linear", "factor": 4.0}`, or "llama3" with `factor`, `low_freq_factor`,
+            `high_freq_factor` and `original_max_position_embeddings`. None changes nothing.
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
@@ -54,7 +57,12 @@ class RotaryEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, max_wavelength: float = 10_000.0, pairs: str = "halves", rotary_dim: int | None = None, **kwargs: Any
+        self,
+        max_wavelength: float = 10_000.0,
+        pairs: str = "halves",
+        rotary_dim: int | None = None,
+        scaling: dict[str, Any] | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.max_wavelength = check_positive_number("max_wavelength", max_wavelength)
@@ -62,6 +70,7 @@ class RotaryEmbedding(keras.layers.Layer):
         self.rotary_dim = rotary_dim
         if rotary_dim is not None and check_positive("rotary_dim", rotary_dim) % 2:
             raise ValueError(f"`rotary_dim` must be even. Received: rotary_dim={rotary_dim}")
+        self.scaling = check_scaling(scaling)
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(min_ndim=3)
 
@@ -82,13 +91,17 @@ class RotaryEmbedding(keras.layers.Layer):
             )
         return self.rotary_dim
 
+    def frequencies(self, width: int) -> list[float]:
+        """By how many radians each pair of `width` features rotates from one position to the next: `width / 2`."""
+        return scaled_frequencies(frequencies(width, self.max_wavelength), self.scaling)
+
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         """Rotate each pair of features."""
         width = self._rotated_width(inputs.shape)
         rotated, rest = (inputs, None) if width == inputs.shape[-1] else ops.split(inputs, [width], axis=-1)
         # One angle a feature, -a for the first of a pair and a for the second: since cos -a = cos a and
         # sin -a = -sin a, one expression then serves both lines of the equation.
-        steps = frequencies(width, self.max_wavelength)  # width / 2 numbers
+        steps = self.frequencies(width)  # width / 2 numbers
         if self.pairs == "halves":
             steps = [*(-step for step in steps), *steps]  # width numbers
         else:
@@ -120,4 +133,5 @@ class RotaryEmbedding(keras.layers.Layer):
             "max_wavelength": self.max_wavelength,
             "pairs": self.pairs,
             "rotary_dim": self.rotary_dim,
+            "scaling": self.scaling,
         }

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_positive_number
+from zoo.layers.checks import check_choice, check_positive_number
 from zoo.layers.functions.positions import frequencies, position_angles
 from zoo.layers.functions.tensors import Shape, Tensor
 
@@ -26,6 +26,8 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
 
     Args:
         max_wavelength: 10,000 in the paper.
+        pairs: where the sine and the cosine of a frequency stand. "adjacent": at 2i and 2i + 1, as in the paper.
+            "halves": all sines in the first half, all cosines in the second, as in Tensor2Tensor and Marian.
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
@@ -35,7 +37,7 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
     Returns: `(B, T, D)`.
 
     Raises:
-        ValueError: a wavelength that is not positive, inputs of another rank or unknown width, positions that do not
+        ValueError: an argument out of its range, inputs of another rank or unknown width, positions that do not
             fit.
 
     Example:
@@ -47,9 +49,10 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
     Reference: https://arxiv.org/abs/1706.03762
     """
 
-    def __init__(self, max_wavelength: float = 10_000.0, **kwargs: Any):
+    def __init__(self, max_wavelength: float = 10_000.0, pairs: str = "adjacent", **kwargs: Any):
         super().__init__(**kwargs)
         self.max_wavelength = check_positive_number("max_wavelength", max_wavelength)
+        self.pairs = check_choice("pairs", pairs, ("adjacent", "halves"))
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
@@ -62,8 +65,11 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
         """Add the encoding of each position."""
         width = inputs.shape[-1]
         angles = position_angles(positions, inputs, frequencies(width, self.max_wavelength))  # (T or B, T, D / 2)
-        waves = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
-        encoding = ops.reshape(waves, (*ops.shape(angles)[:-1], 2 * angles.shape[-1]))
+        if self.pairs == "halves":
+            encoding = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)  # (T or B, T, D or D + 1)
+        else:
+            waves = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (T or B, T, D / 2, 2)
+            encoding = ops.reshape(waves, (*ops.shape(angles)[:-1], 2 * angles.shape[-1]))  # (T or B, T, D or D + 1)
         return inputs + ops.cast(encoding[..., :width], self.compute_dtype)
 
     def compute_output_shape(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> Shape:
@@ -72,4 +78,4 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "max_wavelength": self.max_wavelength}
+        return {**super().get_config(), "max_wavelength": self.max_wavelength, "pairs": self.pairs}

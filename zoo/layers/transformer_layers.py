@@ -47,6 +47,10 @@ class TransformerLayer(keras.layers.Layer):
         epsilon: float = 1e-5,
         kernel_initializer: Any = "glorot_uniform",
         seed: int | None = None,
+        use_qkv_bias: bool | None = None,
+        use_query_key_norm: bool = False,
+        score_scale: float | None = None,
+        parallel_residual: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -69,6 +73,12 @@ class TransformerLayer(keras.layers.Layer):
         self.epsilon = epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
+        self.use_qkv_bias = use_qkv_bias
+        self.use_query_key_norm = use_query_key_norm
+        self.score_scale = score_scale
+        self.parallel_residual = parallel_residual
+        if parallel_residual and not norm_first:
+            raise ValueError("`parallel_residual` needs `norm_first=True`. Received: norm_first=False")
         self.feed_forward = FeedForward(
             feed_forward_units,
             activation,
@@ -88,6 +98,8 @@ class TransformerLayer(keras.layers.Layer):
             seed=self._seed(2),
             rotary_embedding=self.rotary_embedding,
             sliding_window=self.sliding_window,
+            use_query_key_norm=self.use_query_key_norm,
+            norm_epsilon=self.epsilon,
         )
         self.self_attention.build(inputs_shape, inputs_shape)
         self.self_attention_norm = self._norm("self_attention_norm", inputs_shape)
@@ -113,6 +125,8 @@ class TransformerLayer(keras.layers.Layer):
             flash_attention=self.flash_attention,
             kernel_initializer=self.kernel_initializer,
             num_key_value_heads=self.num_key_value_heads,
+            use_qkv_bias=self.use_qkv_bias,
+            score_scale=self.score_scale,
             dtype=self.dtype_policy,
             name=name,
             **options,
@@ -152,11 +166,16 @@ class TransformerLayer(keras.layers.Layer):
         total = inputs + self._dropout_layer(output, training=training)
         return (total if self.norm_first else norm(total)), tuple(rest)
 
-    def _feed_forward(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+    def _feed_forward(self, inputs: Tensor, attended: Tensor, training: bool | None = None) -> Tensor:
+        """The last part: of the layer's inputs and of these after attention, both `(B, T, D)`."""
+        if self.parallel_residual:
+            output = self.feed_forward(self.feed_forward_norm(inputs), training=training)
+            return attended + self._dropout_layer(output, training=training)  # (B, T, D)
+
         def part(x):
             return (self.feed_forward(x, training=training),)
 
-        return self._residual(part, self.feed_forward_norm, inputs, training)[0]
+        return self._residual(part, self.feed_forward_norm, attended, training)[0]
 
     def compute_output_shape(self, inputs_shape: Shape, *others: Shape) -> Shape:
         """The inputs' shape."""
@@ -170,7 +189,8 @@ class TransformerLayer(keras.layers.Layer):
         """The constructor's arguments."""
         names = (
             "num_heads feed_forward_units dropout attention_dropout feed_forward_dropout normalization "
-            "norm_first use_bias key_dim num_key_value_heads sliding_window flash_attention epsilon seed"
+            "norm_first use_bias key_dim num_key_value_heads sliding_window flash_attention epsilon seed "
+            "use_qkv_bias use_query_key_norm score_scale parallel_residual"
         )
         return {
             **super().get_config(),
@@ -194,7 +214,7 @@ class TransformerEncoderLayer(TransformerLayer):
         x = norm(x + dropout(self_attention(x)))
         y = norm(x + dropout(feed_forward(x)))
 
-    Or, with `norm_first`, `x + dropout(f(norm(x)))` in both places.
+    Or, with `norm_first`, `x + dropout(f(norm(x)))` in both places. See `parallel_residual` for a third form.
 
     Axes: B batch, T length, D width, H heads.
 
@@ -219,6 +239,11 @@ class TransformerEncoderLayer(TransformerLayer):
         epsilon: of the normalisation.
         kernel_initializer: of projections and feed-forward network.
         seed: of all dropout.
+        use_qkv_bias: see `MultiHeadAttention`, as the next two.
+        use_query_key_norm: of the self-attention.
+        score_scale: of every attention.
+        parallel_residual: whether both parts read the layer's inputs, each through its own norm, as in GPT-NeoX:
+            `x + self_attention(norm_1(x)) + feed_forward(norm_2(x))`. Needs `norm_first`.
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
@@ -261,7 +286,7 @@ class TransformerEncoderLayer(TransformerLayer):
             return output if return_attention_scores else (output,)
 
         attended, weights = self._residual(attend, self.self_attention_norm, inputs, training)
-        outputs = self._feed_forward(attended, training)
+        outputs = self._feed_forward(inputs, attended, training)
         return (outputs, *weights) if return_attention_scores else outputs
 
     def compute_output_spec(
@@ -327,6 +352,8 @@ class TransformerDecoderLayer(TransformerLayer):
     def __init__(self, *args: Any, cross_attention: bool = True, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.cross_attention = cross_attention
+        if cross_attention and self.parallel_residual:
+            raise ValueError("`parallel_residual` needs `cross_attention=False`. Received: cross_attention=True")
 
     def build(self, inputs_shape: Shape, memory_shape: Any = None) -> None:
         """Creates the attentions, the feed-forward network and their normalisations."""
@@ -369,7 +396,7 @@ class TransformerDecoderLayer(TransformerLayer):
         if self.cross_attention:
             outputs, more = self._residual(attend_to_memory, self.memory_attention_norm, outputs, training)
             weights += more
-        outputs = self._feed_forward(outputs, training)
+        outputs = self._feed_forward(inputs, outputs, training)
         return (outputs, *weights) if return_attention_scores else outputs
 
     def prepare(self, memory: Tensor) -> Any:
@@ -434,7 +461,7 @@ class TransformerDecoderLayer(TransformerLayer):
         if self.cross_attention:
             outputs, more = self._residual(attend_to_memory, self.memory_attention_norm, outputs)
             weights += more
-        outputs = self._feed_forward(outputs)
+        outputs = self._feed_forward(inputs, outputs)
         return (outputs, cache, *weights) if return_attention_scores else (outputs, cache)
 
     def compute_output_spec(

@@ -1,12 +1,16 @@
 """What all families of models share."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
 from keras import KerasTensor, ops
 
 from zoo.layers.checks import check_choice
+from zoo.layers.functions.tensors import Shape
+
+_NEVER = -1e9  # a logit
 
 
 class Family(keras.Model):
@@ -125,6 +129,39 @@ def check_ties(ties: str, source_vocabulary_size: int, target_vocabulary_size: i
             f"source_vocabulary_size={source_vocabulary_size}, target_vocabulary_size={target_vocabulary_size}"
         )
     return ties
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class OutputBias(keras.layers.Layer):
+    """A learned bias of the logits, for a product with tied embeddings, which has none.
+
+    Call arguments:
+        logits: `(..., V)`.
+
+    Returns: `(..., V)`.
+    """
+
+    def build(self, logits_shape: Shape) -> None:
+        """Creates the bias `(V,)`, zero at first."""
+        self.bias = self.add_weight(name="bias", shape=(logits_shape[-1],), initializer="zeros")
+
+    def call(self, logits: Any) -> Any:
+        """Adds the bias."""
+        return logits + self.bias
+
+
+def bias_against(ids: Sequence[int], vocabulary_size: int) -> Any:
+    """A bias `(V,)` of the logits, as a tuple, that keeps these ids from being predicted; None for no ids.
+
+    Raises:
+        ValueError: an id that does not exist.
+    """
+    if not all(isinstance(token, int) and 0 <= token < vocabulary_size for token in ids):
+        raise ValueError(
+            f"`unused_ids` must be integers from 0 to {vocabulary_size - 1}. Received: unused_ids={tuple(ids)}"
+        )
+    unused = set(ids)
+    return tuple(_NEVER if token in unused else 0.0 for token in range(vocabulary_size)) if unused else None
 
 
 def to_logits(hidden: Any, output: keras.layers.Layer | None, embedding: keras.layers.Layer) -> Any:

@@ -13,12 +13,10 @@ from zoo.layers import (
     RotaryEmbedding,
     TransformerDecoderLayer,
 )
-from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import Family, to_logits, weights_and_bias
-
-_NEVER = -1e9  # a logit
+from zoo.models.family import Family, bias_against, to_logits, weights_and_bias
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -58,6 +56,19 @@ class GPT(Family):
         use_bias: whether projections and feed-forward networks have biases.
         unused_ids: ids that are never predicted, such as the padding of a checkpoint's vocabulary: their logits are
             -1e9.
+        key_dim: width of a head; D / H if None.
+        use_qkv_bias: whether the projections of query, key and value have biases: True in Qwen2, False in GPT-Neo. As
+            `use_bias` if None.
+        use_query_key_norm: whether the heads of queries and keys are normalised, as in Qwen3.
+        score_scale: the factor of the attention's scores, or one for each layer; 1 / sqrt(width of a head) if None.
+            GPT-Neo has 1, and some GPT-2 divide by the number of the layer as well.
+        sliding_window: the most positions that a token attends to, its own included, or a number or None for each
+            layer, as in GPT-Neo; shorter lists are repeated. No limit if None.
+        max_wavelength: of rotary positions, see `RotaryEmbedding`, as the next two.
+        rotary_dim: how many features of a head are rotated, as in GPT-NeoX; all if None.
+        rotary_scaling: how rotary positions are scaled for longer texts, such as Llama 3's; not at all if None.
+        parallel_residual: whether attention and feed-forward network of a layer read the same inputs, as in GPT-NeoX.
+        epsilon: of the normalisations.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.
         trainable: whether training changes the weights.
@@ -99,6 +110,16 @@ class GPT(Family):
         tied_embeddings: bool = True,
         use_bias: bool = True,
         unused_ids: Sequence[int] = (),
+        key_dim: int | None = None,
+        use_qkv_bias: bool | None = None,
+        use_query_key_norm: bool = False,
+        score_scale: float | Sequence[float] | None = None,
+        sliding_window: int | Sequence[int | None] | None = None,
+        max_wavelength: float = 10_000.0,
+        rotary_dim: int | None = None,
+        rotary_scaling: dict[str, Any] | None = None,
+        parallel_residual: bool = False,
+        epsilon: float = 1e-5,
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,
@@ -109,7 +130,10 @@ class GPT(Family):
         check_positive("context_length", context_length)
         check_choice("positions", positions, ("learned", "rotary"))
         check_rate("dropout", dropout)
+        check_positive_number("epsilon", epsilon)
         dtype = keras.dtype_policies.get(dtype)
+        scales = _for_each_layer("score_scale", score_scale, num_layers)
+        windows = _for_each_layer("sliding_window", sliding_window, num_layers)
         initializer = keras.initializers.RandomNormal(stddev=0.02)
 
         # Layers.
@@ -122,6 +146,11 @@ class GPT(Family):
             self.position_embedding = LearnedPositionalEmbedding(
                 context_length, initializer, dtype=dtype, name="positions"
             )
+
+        def make_rotary():
+            options = dict(max_wavelength=max_wavelength, rotary_dim=rotary_dim, scaling=rotary_scaling)
+            return RotaryEmbedding(**options, dtype=dtype) if positions == "rotary" else None
+
         self.embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
         self.decoder = [
             TransformerDecoderLayer(
@@ -135,21 +164,28 @@ class GPT(Family):
                 norm_first=True,
                 use_bias=use_bias,
                 num_key_value_heads=num_key_value_heads,
-                rotary_embedding=RotaryEmbedding(dtype=dtype) if positions == "rotary" else None,
+                rotary_embedding=make_rotary(),
                 kernel_initializer=initializer,
+                key_dim=key_dim,
+                use_qkv_bias=use_qkv_bias,
+                use_query_key_norm=use_query_key_norm,
+                score_scale=scales[index],
+                sliding_window=windows[index],
+                parallel_residual=parallel_residual,
+                epsilon=epsilon,
                 cross_attention=False,
                 dtype=dtype,
                 name=f"layer_{index + 1}",
             )
             for index in range(num_layers)
         ]
-        self.norm = make_normalization(normalization, 1e-5, dtype=dtype, name="norm")
+        self.norm = make_normalization(normalization, epsilon, dtype=dtype, name="norm")
         self.output_layer = None
         if not tied_embeddings:
             self.output_layer = keras.layers.Dense(
                 vocabulary_size, use_bias=False, kernel_initializer=initializer, dtype=dtype, name="logits"
             )
-        self._output_bias = _bias_against(unused_ids, vocabulary_size)
+        self._output_bias = bias_against(unused_ids, vocabulary_size)
 
         # Graph.
         tokens = keras.Input((None,), dtype="int32", name="tokens")  # (B, T)
@@ -176,6 +212,16 @@ class GPT(Family):
         self.tied_embeddings = tied_embeddings
         self.use_bias = use_bias
         self.unused_ids = tuple(unused_ids)
+        self.key_dim = key_dim
+        self.use_qkv_bias = use_qkv_bias
+        self.use_query_key_norm = use_query_key_norm
+        self.score_scale = score_scale
+        self.sliding_window = sliding_window
+        self.max_wavelength = max_wavelength
+        self.rotary_dim = rotary_dim
+        self.rotary_scaling = rotary_scaling
+        self.parallel_residual = parallel_residual
+        self.epsilon = epsilon
 
         # Each layer adds to the residual stream twice. Kernels that start smaller by the root of this number keep the
         # variance of the sum independent of the depth (Radford et al. 2019, section 2.3).
@@ -294,11 +340,10 @@ def align_right(tokens: Any) -> tuple[Any, Any, Any, Any]:
     return tokens, mask, lengths, ops.maximum(places - (length - lengths[:, None]), 0)
 
 
-def _bias_against(ids: Sequence[int], vocabulary_size: int) -> Any:
-    """A bias `(V,)` of the logits that keeps these ids from being predicted; None for no ids."""
-    if not all(isinstance(token, int) and 0 <= token < vocabulary_size for token in ids):
-        raise ValueError(
-            f"`unused_ids` must be integers from 0 to {vocabulary_size - 1}. Received: unused_ids={tuple(ids)}"
-        )
-    unused = set(ids)
-    return tuple(_NEVER if token in unused else 0.0 for token in range(vocabulary_size)) if unused else None
+def _for_each_layer(name: str, values: Any, layers: int) -> list[Any]:
+    """One value for each layer: the same for all, or a list that is repeated."""
+    if not isinstance(values, Sequence):
+        return [values] * layers
+    if not values or len(values) > layers:
+        raise ValueError(f"`{name}` must hold 1 to {layers} values, one a layer. Received: {name}={values!r}")
+    return [values[index % len(values)] for index in range(layers)]

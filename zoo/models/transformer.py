@@ -1,6 +1,6 @@
 """The transformer, an encoder-decoder of attention alone: Vaswani et al. 2017."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,10 +15,10 @@ from zoo.layers import (
     TransformerDecoderLayer,
     TransformerEncoderLayer,
 )
-from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import Family, check_ties, to_logits, weights_and_bias
+from zoo.models.family import Family, OutputBias, bias_against, check_ties, to_logits, weights_and_bias
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -59,6 +59,12 @@ class Transformer(Family):
         tied_embeddings: shared matrices: "none"; "target", where E_y is W_o too (Press and Wolf 2017); or "all", where
             E_x is the same too, as in the paper, which needs one vocabulary for both sides.
         use_bias: whether projections and feed-forward networks have biases.
+        use_output_bias: whether the logits have a learned bias; only without tied embeddings if None.
+        unused_ids: target ids that are never predicted: their logits are -1e9.
+        scale_embeddings: whether embeddings are multiplied by sqrt(D).
+        position_pairs: of sinusoidal positions, where sine and cosine of a frequency stand: "adjacent" as in the paper,
+            or "halves" as in Marian, see `SinusoidalPositionalEncoding`.
+        epsilon: of the normalisations.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.
         trainable: whether training changes the weights.
@@ -102,6 +108,11 @@ class Transformer(Family):
         max_length: int | None = None,
         tied_embeddings: str = "target",
         use_bias: bool = True,
+        use_output_bias: bool | None = None,
+        unused_ids: Sequence[int] = (),
+        scale_embeddings: bool = True,
+        position_pairs: str = "adjacent",
+        epsilon: float = 1e-5,
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,
@@ -118,6 +129,8 @@ class Transformer(Family):
             check_positive("max_length", max_length)
         elif positions == "learned":
             raise ValueError("`positions='learned'` needs `max_length`. Received: max_length=None")
+        check_choice("position_pairs", position_pairs, ("adjacent", "halves"))
+        check_positive_number("epsilon", epsilon)
         dtype = keras.dtype_policies.get(dtype)
 
         # Layers.
@@ -129,7 +142,7 @@ class Transformer(Family):
 
         def make_positions(name):
             if positions == "sinusoidal":
-                return SinusoidalPositionalEncoding(dtype=dtype, name=name)
+                return SinusoidalPositionalEncoding(pairs=position_pairs, dtype=dtype, name=name)
             return LearnedPositionalEmbedding(max_length, dtype=dtype, name=name) if positions == "learned" else None
 
         def make_stack(layer, number, name):
@@ -143,13 +156,14 @@ class Transformer(Family):
                 normalization=normalization,
                 norm_first=norm_first,
                 use_bias=use_bias,
+                epsilon=epsilon,
                 rotary_embedding=RotaryEmbedding(dtype=dtype) if positions == "rotary" else None,
                 dtype=dtype,
             )
             return [layer(**options, name=f"{name}_{index + 1}") for index in range(number)]
 
         def make_norm(name):
-            return make_normalization(normalization, 1e-5, dtype=dtype, name=name) if norm_first else None
+            return make_normalization(normalization, epsilon, dtype=dtype, name=name) if norm_first else None
 
         self.target_embedding = make_embedding(target_vocabulary_size, "target_embedding", tied_embeddings != "none")
         self.source_embedding = self.target_embedding
@@ -162,21 +176,26 @@ class Transformer(Family):
         self.encoder_norm = make_norm("encoder_norm")
         self.decoder = make_stack(TransformerDecoderLayer, decoder_layers, "decoder_layer")
         self.decoder_norm = make_norm("decoder_norm")
-        self.output_layer = None
+        self.output_layer = self.output_bias = None
         if tied_embeddings == "none":
-            self.output_layer = keras.layers.Dense(target_vocabulary_size, dtype=dtype, name="logits")
+            self.output_layer = keras.layers.Dense(
+                target_vocabulary_size, use_bias=use_output_bias is not False, dtype=dtype, name="logits"
+            )
+        elif use_output_bias:
+            self.output_bias = OutputBias(dtype="float32", name="output_bias")
+        self._unused_bias = bias_against(unused_ids, target_vocabulary_size)
 
         # Graph.
         source = keras.Input((None,), dtype="int32", name="source")  # (B, S)
         target = keras.Input((None,), dtype="int32", name="target")  # (B, T)
-        self._scale = units**0.5
+        self._scale = units**0.5 if scale_embeddings else 1.0
         memory, mask = self._encode(source)  # (B, S, D), (B, S)
         hidden = self._embed_target(target)  # (B, T, D)
         for layer in self.decoder:
             # Padding of the target stands at the end, where causality hides it from every token.
             hidden = layer(hidden, memory, memory_mask=mask)  # (B, T, D)
         hidden = self._normalized(hidden)
-        logits = to_logits(hidden, self.output_layer, self.target_embedding)  # (B, T, V)
+        logits = self._logits(hidden)  # (B, T, V)
         super().__init__({"source": source, "target": target}, logits, hidden, dtype, name, trainable)
 
         # Config.
@@ -197,6 +216,11 @@ class Transformer(Family):
         self.max_length = max_length
         self.tied_embeddings = tied_embeddings
         self.use_bias = use_bias
+        self.use_output_bias = use_output_bias
+        self.unused_ids = tuple(unused_ids)
+        self.scale_embeddings = scale_embeddings
+        self.position_pairs = position_pairs
+        self.epsilon = epsilon
 
     def _embed(
         self,
@@ -232,6 +256,12 @@ class Transformer(Family):
     def _normalized(self, hidden: Tensor) -> Tensor:
         return hidden if self.decoder_norm is None else self.decoder_norm(hidden)
 
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
+        logits = to_logits(hidden, self.output_layer, self.target_embedding)
+        logits = logits if self.output_bias is None else self.output_bias(logits)
+        return logits if self._unused_bias is None else logits + ops.convert_to_tensor(self._unused_bias, "float32")
+
     @property
     def has_attention(self) -> bool:
         """Whether `step` returns attention weights: always."""
@@ -239,7 +269,12 @@ class Transformer(Family):
 
     def output_weights(self) -> tuple[Any, Any]:
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
-        return weights_and_bias(self.output_layer, self.target_embedding)
+        weights, bias = weights_and_bias(self.output_layer, self.target_embedding)
+        bias = bias if self.output_bias is None else self.output_bias.bias
+        if self._unused_bias is None:
+            return weights, bias
+        unused = ops.convert_to_tensor(self._unused_bias, "float32")
+        return weights, unused if bias is None else bias + unused
 
     def begin(self, source: Any) -> tuple[dict[str, Any], tuple]:
         """Reads the source once.
@@ -284,7 +319,7 @@ class Transformer(Family):
                 hidden, flat, prepared, memory_mask=memory["mask"], positions=positions, return_attention_scores=True
             )
             new_cache.append(tuple(ops.reshape(array, (batch, hypotheses, *ops.shape(array)[1:])) for array in flat))
-        logits = to_logits(self._normalized(hidden), self.output_layer, self.target_embedding)  # (B K, 1, V)
+        logits = self._logits(self._normalized(hidden))  # (B K, 1, V)
         logits = ops.reshape(logits, (batch, hypotheses, self.target_vocabulary_size))
         weights = ops.mean(weights[:, :, 0], axis=1)  # (B K, H, 1, S) -> (B K, S)
         return logits, tuple(new_cache), ops.reshape(weights, (batch, hypotheses, ops.shape(weights)[1]))

@@ -36,7 +36,12 @@ OF_BOTH_LAYERS = {
     "sliding_window": [2],
     "flash_attention": [True],
     "epsilon": [0.3],
+    "use_qkv_bias": [False],
+    "use_query_key_norm": [True],
+    "score_scale": [0.7],
+    "parallel_residual": [True],
 }
+SCALING = {"rope_type": "linear", "factor": 3.0}
 OF_A_FAMILY = {
     "units": [24],
     "num_heads": [6],
@@ -44,6 +49,8 @@ OF_A_FAMILY = {
     "activation": ["swiglu"],
     "normalization": ["rms"],
     "use_bias": [False],
+    "epsilon": [0.3],
+    "unused_ids": [(0, 4)],
 }
 OPTIONS = {
     layers.TransformerDecoderLayer: {**OF_BOTH_LAYERS, "cross_attention": [False]},
@@ -60,8 +67,12 @@ OPTIONS = {
         "use_gate": [True],
         "num_key_value_heads": [1],
         "rotary_embedding": [layers.RotaryEmbedding(pairs="adjacent", max_wavelength=50.0)],
+        "use_qkv_bias": [False],
+        "use_query_key_norm": [True],
+        "norm_epsilon": [0.3],
+        "score_scale": [0.7],
     },
-    layers.RotaryEmbedding: {"max_wavelength": [20.0], "pairs": ["adjacent"], "rotary_dim": [2]},
+    layers.RotaryEmbedding: {"max_wavelength": [20.0], "pairs": ["adjacent"], "rotary_dim": [2], "scaling": [SCALING]},
     layers.FeedForward: {"units": [5], "activation": [*ACTIVATIONS, "tanh", keras.ops.relu6], "use_bias": [False]},
     GPT: {
         **OF_A_FAMILY,
@@ -71,7 +82,15 @@ OPTIONS = {
         "num_key_value_heads": [1],
         "positions": ["rotary"],
         "tied_embeddings": [False],
-        "unused_ids": [(0, 4)],
+        "key_dim": [6],
+        "use_qkv_bias": [False],
+        "use_query_key_norm": [True],
+        "score_scale": [0.7],
+        "sliding_window": [2],
+        "max_wavelength": [20.0],
+        "rotary_dim": [2],
+        "rotary_scaling": [SCALING],
+        "parallel_residual": [True],
     },
     Transformer: {
         **OF_A_FAMILY,
@@ -83,10 +102,16 @@ OPTIONS = {
         "positions": ["learned", "rotary"],
         "max_length": [17],
         "tied_embeddings": ["none", "all"],
+        "use_output_bias": [True],
+        "scale_embeddings": [False],
+        "position_pairs": ["halves"],
     },
 }
-REFUSED = {"value_dim", "output_shape", "attention_axes", "sliding_window", "use_gate", "rotary_dim"}
-ALSO_ALONE = {"num_key_value_heads", "rotary_embedding"}  # those that attention to a source does not know
+# Options that others need.
+WITH = {"parallel_residual": {"norm_first": True, "cross_attention": False}}
+REFUSED = {"value_dim", "output_shape", "attention_axes", "use_gate"}
+# Those that attention to a source does not know.
+ALSO_ALONE = {"num_key_value_heads", "rotary_embedding", "sliding_window", "use_query_key_norm"}
 FAMILIES = {
     GPT: dict(vocabulary_size=13, units=12, num_heads=3, num_layers=1, context_length=16),
     Transformer: dict(
@@ -119,7 +144,8 @@ def cases(*classes):
         for name, values in OPTIONS[kind].items():
             for value in values:
                 shown = getattr(value, "__name__", value)  # a function's address differs from process to process
-                yield pytest.param(kind, {name: value}, id=f"{kind.__name__} {name} {shown}")
+                needed = {} if kind in FAMILIES else WITH.get(name, {})
+                yield pytest.param(kind, {name: value, **needed}, id=f"{kind.__name__} {name} {shown}")
         if training := {name: TRAINING[name] for name in arguments(kind) if name in TRAINING}:
             yield pytest.param(kind, training, id=f"{kind.__name__} training")
 
@@ -195,10 +221,8 @@ def test_a_decoder_layer(kind, option, to_a_source, changed, randomize, arrays):
     reason, name = unsupported(layer), next(iter(option))
     source = layer.memory_attention if layer.cross_attention else None
     unknown_activation = layer.feed_forward.activation not in ACTIVATIONS
-    refused = (
-        name in REFUSED or unknown_activation or (source and (source.rotary_embedding or source.num_key_value_heads))
-    )
-    assert bool(reason) == bool(refused), reason
+    unknown_to_source = source and any(getattr(source, each) for each in ALSO_ALONE)
+    assert bool(reason) == bool(name in REFUSED or unknown_activation or unknown_to_source), reason
     if reason:
         assert name in reason
         return
@@ -242,8 +266,7 @@ def test_an_encoder_layer_is_called_as_it_is(changed, randomize):
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
-        (layers.MultiHeadAttention, "sliding_window", 2),
-        (layers.RotaryEmbedding, "rotary_dim", 2),
+        (layers.MultiHeadAttention, "use_gate", True),
         (layers.ReversibleEmbedding, "logit_soft_cap", 3.0),
         (keras.layers.LayerNormalization, "center", False),
         (keras.layers.LayerNormalization, "rms_scaling", True),
@@ -254,8 +277,7 @@ def test_an_encoder_layer_is_called_as_it_is(changed, randomize):
 def test_a_family_with_an_unknown_option_stays_as_it_is(kind, name, value, family, changed):
     changed(kind, {name: value})
     tied = {GPT: (True, False), Transformer: ("target", "none")}[family][kind is keras.layers.Dense]
-    positions = "rotary" if kind is layers.RotaryEmbedding else "learned"
-    model = family(**FAMILIES[family], positions=positions, tied_embeddings=tied)
+    model = family(**FAMILIES[family], positions="learned", tied_embeddings=tied)
     assert pack(model, 16) is model
     assert unsupported(model) == f"the packed {kind.__name__} does not know {name}={value!r}"
 

@@ -17,6 +17,7 @@ CHOICES = {
     ("rnn_seq2seq", "tied_embeddings"): {"none", "target", "all"},
     ("transformer", "tied_embeddings"): {"none", "target", "all"},
     ("transformer", "positions"): {"sinusoidal", "learned", "rotary"},
+    ("transformer", "position_pairs"): {"adjacent", "halves"},
     ("transformer", "normalization"): {"layer", "rms"},
     ("transformer", "activation"): {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"},
     ("gpt", "positions"): {"learned", "rotary"},

@@ -1,5 +1,7 @@
 """Functions for layers of positions: checks of positions, and their angles."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -41,6 +43,66 @@ def frequencies(width: int, max_wavelength: float) -> Any:
     With an odd width, the last feature is a pair of one.
     """
     return [max_wavelength ** (-2 * i / width) for i in range((width + 1) // 2)]
+
+
+_SCALING = {
+    "linear": {"factor"},
+    "llama3": {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
+}
+
+
+def check_scaling(scaling: Any) -> dict[str, Any] | None:
+    """The scaling of rotary positions as a dict, if `scaled_frequencies` knows it; None for None.
+
+    Raises:
+        ValueError: an unknown kind, a key that is missing or too many, or a number that is not positive.
+    """
+    if scaling is None:
+        return None
+    if not isinstance(scaling, Mapping) or scaling.get("rope_type") not in _SCALING:
+        raise ValueError(
+            f"`scaling` must be None or a dict with the `rope_type` {' or '.join(map(repr, _SCALING))}. "
+            f"Received: scaling={scaling!r}"
+        )
+    names = _SCALING[scaling["rope_type"]]
+    numbers = {name: value for name, value in scaling.items() if name != "rope_type"}
+    if numbers.keys() != names:
+        raise ValueError(
+            f"`scaling` of the `rope_type` {scaling['rope_type']!r} has the keys {', '.join(sorted(names))}. "
+            f"Received: scaling={scaling!r}"
+        )
+    if not all(isinstance(value, int | float) and 0 < value < math.inf for value in numbers.values()):
+        raise ValueError(f"`scaling` must hold positive numbers. Received: scaling={scaling!r}")
+    if numbers.get("low_freq_factor", 0) >= numbers.get("high_freq_factor", 1):
+        raise ValueError(f"`low_freq_factor` must be below `high_freq_factor`. Received: scaling={scaling!r}")
+    return dict(scaling)
+
+
+def scaled_frequencies(frequencies: list[float], scaling: Mapping[str, Any] | None) -> list[float]:
+    """The frequencies of rotary positions of a model that was trained further on longer texts.
+
+    "linear" divides all by `factor` (Chen et al. 2023). "llama3" divides only the slow ones: those that rotate fewer
+    than `low_freq_factor` times over `original_max_position_embeddings` positions. The fast ones, above
+    `high_freq_factor` times, stay, and between the two limits the divisor changes linearly.
+
+    Args:
+        frequencies: radians a position.
+        scaling: checked by `check_scaling`; None changes nothing.
+
+    References: https://arxiv.org/abs/2306.15595 (linear), https://arxiv.org/abs/2407.21783 (llama3)
+    """
+    if scaling is None:
+        return frequencies
+    factor = scaling["factor"]
+    if scaling["rope_type"] == "linear":
+        return [frequency / factor for frequency in frequencies]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    scaled = []
+    for frequency in frequencies:
+        rotations = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
+        kept = min(max((rotations - low) / (high - low), 0.0), 1.0)  # 0 for slow ones, 1 for fast ones
+        scaled.append((1 - kept) * frequency / factor + kept * frequency)
+    return scaled
 
 
 def position_angles(positions: Tensor, inputs: Tensor, frequencies: Any) -> Tensor:

@@ -5,7 +5,7 @@ generation.py and serving.py):
 
 - All axes but the features are one axis of rows, so that every projection is one product of two matrices.
 - Queries, keys and values of all heads are one product; so are a gated network's inner layer and its gate.
-- The query's kernel holds the factor 1 / sqrt(d).
+- The query's kernel holds the factor of the scores, 1 / sqrt(d).
 - Normalisations are in the weights, see `products`.
 
 Together a layer takes 35 operations a step, before some 130, and a token of the small GPT half the time.
@@ -26,7 +26,6 @@ import tensorflow as tf
 from zoo.layers import FeedForward, MultiHeadAttention, TransformerDecoderLayer
 from zoo.layers.feed_forward import GATED
 from zoo.layers.functions import AttentionMask, scaled_dot_product_attention
-from zoo.layers.functions.positions import frequencies
 from zoo.layers.projection import Projection
 from zoo.serving.packed.products import (
     Norm,
@@ -37,6 +36,7 @@ from zoo.serving.packed.products import (
     product,
     side_by_side,
     softmax,
+    variable,
 )
 
 Cache = tuple[tf.Tensor, tf.Tensor]  # keys and values `(B, K, G, S, d)`
@@ -57,10 +57,19 @@ class PackedSelfAttention(tf.Module):
         super().__init__()
         self.heads, self.width, self._rotary = attention.num_heads, attention.key_dim, attention.rotary_embedding
         self.groups = attention.key_dense.kernel.shape[1]
+        self._window = attention.sliding_window
+        scale = self.width**-0.5 if attention.score_scale is None else attention.score_scale
         query, key, value = map(_heads, (attention.query_dense, attention.key_dense, attention.value_dense))
-        query = [each * self.width**-0.5 for each in query]
-        if self._rotary is not None:
-            query, key = ([_pairs_together(each, self._rotary.pairs) for each in part] for part in (query, key))
+        if attention.use_query_key_norm:
+            # These norms would undo a factor in the kernel, so it goes into their scales.
+            norms = [as_array(norm.scale) for norm in (attention.query_norm, attention.key_norm)]  # (d,) each
+            scales = np.repeat([scale * norms[0], norms[1]], [self.heads, self.groups], axis=0)  # (H + G, d)
+            self._head_scales = variable(self._in_pairs(scales))
+            self._head_epsilon = attention.norm_epsilon
+        else:
+            self._head_scales = None
+            query = [scale * each for each in query]
+        query, key = ([self._in_pairs(each) for each in part] for part in (query, key))
         self.inputs = before.reading(*side_by_side(query, key, value))  # (R, D + 1) -> (R, (H + 2 G) d)
         self.outputs = after.writing(*matrix(attention.output_dense, contracted=2))  # (R, H d) -> (R, D + 1)
 
@@ -84,11 +93,11 @@ class PackedSelfAttention(tf.Module):
         Returns:
             The output `(B T, D + 1)`; keys and values `(B, 1, G, T, d)`; and the weights `(B, H, T, T)` or None.
         """
-        heads = self._rotated(self.inputs(rows), shape, rotations)
+        heads = self._rotated(self._normalized(self.inputs(rows)), shape, rotations)
         heads = tf.reshape(heads, [*shape, self.heads + 2 * self.groups, self.width])  # (B, T, H + 2 G, d)
         query, key, value = tf.split(heads, [self.heads, self.groups, self.groups], axis=2)  # (B, T, ., d)
         # The kernel has scaled the query for the decoding steps already; this function scales it again.
-        mask = AttentionMask(keys=mask, causal=True)
+        mask = AttentionMask(keys=mask, causal=True, window=self._window)
         results = scaled_dot_product_attention(query * self.width**0.5, key, value, mask, None, return_weights)
         context, weights = results if return_weights else (results, None)  # (B, T, H, d), (B, H, T, T)
         cache = tuple(tf.transpose(each, [0, 2, 1, 3])[:, None] for each in (key, value))  # (B, 1, G, T, d)
@@ -114,11 +123,14 @@ class PackedSelfAttention(tf.Module):
         Returns:
             The output `(B K, D + 1)`, and the cache with the token.
         """
-        heads = self._rotated(self.inputs(rows), [-1, hypotheses], rotations)
+        heads = self._rotated(self._normalized(self.inputs(rows)), [-1, hypotheses], rotations)
         # One token needs no transpose: its heads may take the place of queries' length.
         heads = tf.reshape(heads, [-1, hypotheses, self.heads + 2 * self.groups, 1, self.width])
         query, key, value = tf.split(heads, [self.heads, self.groups, self.groups], axis=2)  # (B, K, ., 1, d)
         keys, values = (tf.concat(each, 3) for each in zip(cache, (key, value), strict=True))  # (B, K, G, S + 1, d)
+        if self._window is not None:  # no later token attends to what leaves the cache here
+            keys, values = (each[:, :, :, -self._window :] for each in (keys, values))
+            bias = None if bias is None else bias[..., -self._window :]
         if self.groups != self.heads:
             query = tf.reshape(query, [-1, hypotheses, self.groups, self.heads // self.groups, self.width])
         scores = product(query, keys, transposed=True)  # (B, K, G, H / G, S + 1)
@@ -139,10 +151,30 @@ class PackedSelfAttention(tf.Module):
         """
         if self._rotary is None:
             return None
-        angles = frequencies(self.width, self._rotary.max_wavelength)
+        angles = self._rotary.frequencies(self._rotary.rotary_dim or self.width)
+        angles += [0.0] * (self.width // 2 - len(angles))  # of the features that are not rotated
         angles = tf.constant([angles, [0.0] * len(angles)]) * tf.cast(positions, tf.float32)[..., None, None]
         kinds = [0] * (self.heads + self.groups) + [1] * self.groups  # which heads have which angles (B, T, 2, d / 2)
         return tf.gather(tf.complex(tf.cos(angles), tf.sin(angles)), kinds, axis=2)  # (B, T, H + 2 G, d / 2)
+
+    def _in_pairs(self, weight: np.ndarray) -> np.ndarray:
+        """`(..., d)` with the two features of each rotated pair side by side."""
+        if self._rotary is None or self._rotary.pairs != "halves":
+            return weight
+        size = self._rotary.rotary_dim or self.width
+        first, second, rest = np.split(weight, [size // 2, size], axis=-1)
+        pairs = np.stack([first, second], axis=-1).reshape(*weight.shape[:-1], size)
+        return np.concatenate([pairs, rest], axis=-1)  # (..., d)
+
+    def _normalized(self, heads: tf.Tensor) -> tf.Tensor:
+        """Queries, keys and values `(R, (H + 2 G) d)`, with the norms of queries and keys if there are any."""
+        if self._head_scales is None:
+            return heads
+        heads = tf.reshape(heads, [-1, self.heads + 2 * self.groups, self.width])  # (R, H + 2 G, d)
+        scaled, values = tf.split(heads, [self.heads + self.groups, self.groups], axis=1)
+        squares = tf.reduce_mean(tf.square(scaled), axis=-1, keepdims=True)  # (R, H + G, 1)
+        scaled *= tf.math.rsqrt(squares + self._head_epsilon) * self._head_scales  # (R, H + G, d)
+        return tf.concat([scaled, values], axis=1)  # (R, H + 2 G, d)
 
     def _rotated(self, heads: tf.Tensor, shape: Sequence[Any], rotations: tf.Tensor | None) -> tf.Tensor:
         """Queries, keys and values `(R, (H + 2 G) d)`, rotated."""
@@ -170,7 +202,7 @@ class PackedCrossAttention(tf.Module):
         super().__init__()
         self.heads, self.width = attention.num_heads, attention.key_dim
         kernel, bias = matrix(attention.query_dense)
-        scale = self.width**-0.5
+        scale = self.width**-0.5 if attention.score_scale is None else attention.score_scale
         self.query = before.reading(scale * kernel, None if bias is None else scale * bias)  # (R, D + 1) -> (R, H d)
         self.outputs = after.writing(*matrix(attention.output_dense, contracted=2))  # (R, H d) -> (R, D + 1)
 
@@ -286,7 +318,7 @@ class PackedDecoderLayer(tf.Module):
 
     def __init__(self, layer: TransformerDecoderLayer, before: Norm | Unnormalized | None = None):
         super().__init__()
-        self.norm_first = layer.norm_first
+        self.norm_first, self.parallel_residual = layer.norm_first, layer.parallel_residual
         norms = [layer.self_attention_norm]
         norms += [layer.memory_attention_norm] if layer.cross_attention else []
         norms = [Norm(each) for each in (*norms, layer.feed_forward_norm)]
@@ -324,12 +356,13 @@ class PackedDecoderLayer(tf.Module):
             The rows after the layer; the cache; and the weights `(B, H, T, S)` of the attention to the source, or
             `(B, H, T, T)` to the past, or None.
         """
-        added, cache, weights = self.self_attention.prefill(self._input(rows), shape, rotations, mask, return_weights)
+        inputs = self._input(rows)
+        added, cache, weights = self.self_attention.prefill(inputs, shape, rotations, mask, return_weights)
         rows = self._sum(0, rows, added)
         if self.cross_attention is not None:
             added, weights = self.cross_attention.prefill(self._input(rows), shape[1], memory, memory_bias)
             rows = self._sum(1, rows, added)
-        return self._sum(-1, rows, self.feed_forward(self._input(rows))), cache, weights
+        return self._fed_forward(inputs, rows), cache, weights
 
     def decode_step(
         self,
@@ -356,12 +389,20 @@ class PackedDecoderLayer(tf.Module):
             The rows after the layer; the cache; and the weights `(B, K, H, 1, S)` of the attention to the source, or
             None.
         """
-        added, cache = self.self_attention.decode_step(self._input(rows), hypotheses, rotations, cache, bias)
+        inputs = self._input(rows)
+        added, cache = self.self_attention.decode_step(inputs, hypotheses, rotations, cache, bias)
         rows, weights = self._sum(0, rows, added), None
         if self.cross_attention is not None:
             added, weights = self.cross_attention.decode_step(self._input(rows), hypotheses, memory, memory_bias)
             rows = self._sum(1, rows, added)
-        return self._sum(-1, rows, self.feed_forward(self._input(rows))), cache, weights
+        return self._fed_forward(inputs, rows), cache, weights
+
+    def _fed_forward(self, inputs: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """The layer's output, of its normalised inputs and of the rows after attention, `(R, D + 1)` each."""
+        # Two norms of the same row differ only in scale and shift, which are in the weights. So a parallel residual
+        # normalises once for both parts.
+        inputs = inputs if self.parallel_residual else self._input(rows)
+        return self._sum(-1, rows, self.feed_forward(inputs))  # (R, D + 1)
 
     def _input(self, rows: tf.Tensor) -> tf.Tensor:
         return normalized(rows) if self.norm_first else rows
@@ -374,11 +415,3 @@ def _heads(projection: Projection) -> list[np.ndarray]:
     """Kernel `(D, H, d)` and bias `(H, d)`, zero if there is none."""
     kernel = as_array(projection.kernel)
     return [kernel, np.zeros(kernel.shape[1:]) if projection.bias is None else as_array(projection.bias)]
-
-
-def _pairs_together(weight: np.ndarray, pairs: str) -> np.ndarray:
-    """`(..., d)` with the two features of each rotated pair side by side."""
-    if pairs != "halves":
-        return weight
-    first, second = np.split(weight, 2, axis=-1)  # (..., d / 2)
-    return np.stack([first, second], axis=-1).reshape(weight.shape)  # (..., d)

@@ -25,6 +25,7 @@ from zoo.layers import (
 )
 from zoo.layers.projection import Projection
 from zoo.models import GPT, Transformer
+from zoo.models.family import OutputBias
 from zoo.serving.packed.layers import ACTIVATIONS
 
 # Without effect once the model is trained.
@@ -36,22 +37,27 @@ _TRAINING = (
 )
 _LAYER = (
     "num_heads feed_forward_units activation normalization norm_first use_bias key_dim num_key_value_heads "
-    "rotary_embedding flash_attention epsilon cross_attention"
+    "rotary_embedding flash_attention epsilon cross_attention sliding_window use_qkv_bias use_query_key_norm "
+    "score_scale parallel_residual"
 )
 # Of each type the arguments that may have any value. All others must have their defaults.
 _REPRODUCED = {
     GPT: "vocabulary_size units num_heads num_layers context_length feed_forward_units num_key_value_heads positions "
-    "normalization activation tied_embeddings use_bias unused_ids",
+    "normalization activation tied_embeddings use_bias unused_ids key_dim use_qkv_bias use_query_key_norm score_scale "
+    "sliding_window max_wavelength rotary_dim rotary_scaling parallel_residual epsilon",
     Transformer: "source_vocabulary_size target_vocabulary_size units num_heads feed_forward_units encoder_layers "
-    "decoder_layers activation normalization norm_first positions max_length tied_embeddings use_bias",
+    "decoder_layers activation normalization norm_first positions max_length tied_embeddings use_bias "
+    "use_output_bias unused_ids scale_embeddings position_pairs epsilon",
     TransformerDecoderLayer: _LAYER,
-    MultiHeadAttention: "num_heads key_dim use_bias flash_attention num_key_value_heads rotary_embedding",
+    MultiHeadAttention: "num_heads key_dim use_bias flash_attention num_key_value_heads rotary_embedding "
+    "sliding_window use_qkv_bias use_query_key_norm norm_epsilon score_scale",
     FeedForward: "units activation use_bias",
     Projection: "contracted equation output_shape bias_axes use_bias lora_rank lora_alpha",
-    RotaryEmbedding: "max_wavelength pairs",
+    RotaryEmbedding: "max_wavelength pairs rotary_dim scaling",
     LearnedPositionalEmbedding: "max_length",
-    SinusoidalPositionalEncoding: "max_wavelength",
+    SinusoidalPositionalEncoding: "max_wavelength pairs",
     Dropout: "",
+    OutputBias: "autocast",
     keras.layers.Dropout: "",
     keras.layers.Dense: "units use_bias lora_rank lora_alpha",
     keras.layers.Embedding: "input_dim output_dim",
@@ -84,6 +90,10 @@ def unsupported(layer: keras.layers.Layer) -> str | None:
         memory = layer.memory_attention
         if memory.rotary_embedding is not None or memory.num_key_value_heads not in (None, memory.num_heads):
             return "the packed attention to a source knows neither rotary_embedding nor num_key_value_heads"
+        if memory.sliding_window is not None or memory.use_query_key_norm:
+            return "the packed attention to a source knows neither sliding_window nor use_query_key_norm"
+    if isinstance(layer, MultiHeadAttention) and layer.rotary_embedding is not None and layer.key_dim % 2:
+        return f"the packed MultiHeadAttention rotates an even key_dim, not key_dim={layer.key_dim}"
     if isinstance(layer, FeedForward) and layer.activation not in ACTIVATIONS:
         return f"the packed FeedForward does not know activation={layer.activation!r}"
     reasons = (unsupported(part) for part in _parts(layer) if type(part) not in _AS_THEY_ARE)

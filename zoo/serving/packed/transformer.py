@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from zoo.layers import SinusoidalPositionalEncoding
 from zoo.layers.functions.positions import frequencies
 from zoo.models.transformer import Transformer
 from zoo.serving.packed.layers import PackedDecoderLayer
@@ -62,10 +62,11 @@ class PackedTransformer(tf.Module):
         # both are operations at every step; the constant is divided by the factor, to be right after it.
         table, constant = as_array(model.get_layer("target_embedding").embeddings), first.constant
         self._scale, self._centering = 1.0, None
+        scale = model.units**0.5 if model.scale_embeddings else 1.0
         if model.tied_embeddings == "none":
-            table = self._part(model.units**0.5 * table, first)[:, :-1]
+            table = self._part(scale * table, first)[:, :-1]
         else:
-            self._scale = model.units**0.5
+            self._scale = scale
             constant /= self._scale
             self._centering = Unnormalized(first).residual() if first.centered and self.norm_first else None
         self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=constant))  # (V, D + 1)
@@ -82,13 +83,11 @@ class PackedTransformer(tf.Module):
                 )
             self._positions = variable(self._part(table[:max_length], first))  # (max_length, D + 1)
         elif model.positions == "sinusoidal":
-            table = _waves(max_length, model.units, model.get_layer("target_positions").max_wavelength)
+            table = _waves(max_length, model.units, model.get_layer("target_positions"))
             self._positions = variable(self._part(table, first))  # (max_length, D + 1)
-        kernel = bias = None
-        if model.tied_embeddings == "none":
-            output = model.get_layer("logits")
-            kernel, bias = as_array(output.kernel), as_array(output.bias)
-        self._output = PackedOutput(last, self._embeddings, kernel, bias)
+        bias = model.output_weights()[1]
+        kernel = as_array(model.get_layer("logits").kernel) if model.tied_embeddings == "none" else None
+        self._output = PackedOutput(last, self._embeddings, kernel, None if bias is None else as_array(bias))
 
         memory = [layer.memory_attention for layer in layers]
         memory = [weight for each in memory for part in (each.key_dense, each.value_dense) for weight in part.weights]
@@ -200,7 +199,7 @@ class _Encoder:
         self.embeddings = None
         if model.tied_embeddings != "all":
             self.embeddings = model.get_layer("source_embedding").embeddings.value
-        self.units = model.units
+        self.units, self.scale = model.units, model.units**0.5 if model.scale_embeddings else 1.0
         self.positions = model.get_layer("source_positions") if model.positions in ("sinusoidal", "learned") else None
         self.layers = [model.get_layer(f"encoder_layer_{i + 1}") for i in range(model.encoder_layers)]
         self.norm = model.get_layer("encoder_norm") if model.norm_first else None
@@ -214,7 +213,7 @@ class _Encoder:
     def encode(self, source: tf.Tensor, maps: list[tf.Tensor] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """As the model does it: ids `(B, S)` -> `(B, S, D)` and the mask `(B, S)`."""
         mask = source != 0
-        hidden = tf.gather(self.embeddings, source)[..., : self.units] * self.units**0.5  # (B, S, D)
+        hidden = tf.gather(self.embeddings, source)[..., : self.units] * self.scale  # (B, S, D)
         hidden = hidden if self.positions is None else self.positions(hidden)
         for layer in self.layers:
             if maps is None:
@@ -225,11 +224,11 @@ class _Encoder:
         return hidden if self.norm is None else self.norm(hidden), mask
 
 
-def _waves(length: int, width: int, max_wavelength: float) -> np.ndarray:
-    """The table `(T, D)` of `zoo.layers.SinusoidalPositionalEncoding`."""
-    angles = np.repeat(frequencies(width, max_wavelength), 2)[:width]
-    phases = np.where(np.arange(width) % 2, math.pi / 2, 0)  # a cosine is a sine that is a quarter ahead
-    return np.sin(np.arange(length)[:, None] * angles + phases)
+def _waves(length: int, width: int, layer: SinusoidalPositionalEncoding) -> np.ndarray:
+    """The table `(T, D)` of the layer."""
+    angles = np.arange(length)[:, None] * frequencies(width, layer.max_wavelength)  # (T, D / 2)
+    waves = np.stack([np.sin(angles), np.cos(angles)], axis=1 if layer.pairs == "halves" else 2)
+    return waves.reshape(length, -1)[:, :width]  # (T, D)
 
 
 def _where_allowed(weights: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -168,6 +168,14 @@ def test_as_transformers_saves_it_today(as_today, loaded):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_a_padding_token_that_was_added_later(folder, loaded):
+    """No text gives it, and the model has no row for it."""
+    pieces = len(json.loads((folder / "vocab.json").read_text()))
+    (folder / "added_tokens.json").write_text(json.dumps({"[PAD]": pieces}))
+    (folder / "tokenizer_config.json").write_text('{"pad_token": "[PAD]"}')
+    assert zoo.load(folder).tokenizer.get_config() == loaded.tokenizer.get_config()
+
+
 class TestFaults:
     @pytest.mark.parametrize("name", ["model.safetensors", "vocab.json", "merges.txt"])
     def test_a_missing_file(self, folder, name):
@@ -226,22 +234,17 @@ class TestFaults:
         with pytest.raises(ValueError, match=r"gpt2: h\.1\.mlp\.c_fc\.bias holds NaN or infinity; the "):
             zoo.load(folder)
 
-    @pytest.mark.parametrize("file", ["added_tokens.json", "tokenizer_config.json", "tokenizer.json"])
-    def test_added_tokens(self, folder, file):
-        """A text that has one would silently get other ids, and the model could never write it."""
-        tokens = [{"id": 300, "content": "<|user|>"}, {"id": 301, "content": "[PAD]"}]
-        content = {
-            "added_tokens.json": {"<|user|>": 300, "[PAD]": 301},
-            "tokenizer_config.json": {"added_tokens_decoder": {each["id"]: each for each in tokens}},
-            "tokenizer.json": {"added_tokens": tokens},
-        }
-        settings = {"pad_token": {"content": "[PAD]"}, **content["tokenizer_config.json"]}
-        (folder / "tokenizer_config.json").write_text(
-            json.dumps(settings if file == "tokenizer_config.json" else {"pad_token": "[PAD]"})
-        )
-        if file != "tokenizer_config.json":
-            (folder / file).write_text(json.dumps(content[file]))
-        with pytest.raises(ValueError, match=r"gpt2: the tokenizer has the added tokens '<\|user\|>', which can"):
+    def test_an_added_token_that_the_model_never_saw(self, folder):
+        pieces = len(json.loads((folder / "vocab.json").read_text()))
+        token = {"content": "<|user|>", "special": False}
+        settings = {"added_tokens_decoder": {str(pieces): token}}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        message = rf"gpt2: the tokenizer has {pieces + 1} pieces, and config\.json a vocab_size of {pieces}\.$"
+        with pytest.raises(ValueError, match=message):
+            zoo.load(folder)
+        (folder / "tokenizer_config.json").unlink()
+        (folder / "added_tokens.json").write_text(json.dumps({"<|user|>": pieces}))
+        with pytest.raises(ValueError, match=r"added_tokens\.json adds '<\|user\|>', and tokenizer_config"):
             zoo.load(folder)
 
     @pytest.mark.parametrize("file", ["tokenizer.json", "model.safetensors", "pytorch_model.bin"])
@@ -266,13 +269,13 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"normalizer": {"type": "NFC"}}, "it has a normalizer, which cannot be read"),
-            ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "its pre_tokenizer is not GPT-2's"),
+            ({"normalizer": {"type": "NFKC"}}, r"the normalizer 'NFKC' cannot be read"),
+            ({"pre_tokenizer": {"type": "Whitespace"}}, r"the pre-tokenizer 'Whitespace' cannot be read"),
             ({"model": {"type": "Unigram"}}, "its model is 'Unigram'; only 'BPE' can be read"),
         ],
     )
     def test_a_tokenizer_that_cuts_texts_otherwise(self, as_today, changes, message):
         content = json.loads((as_today / "tokenizer.json").read_text())
         (as_today / "tokenizer.json").write_text(json.dumps(content | changes))
-        with pytest.raises(ValueError, match=f"the vocabulary cannot be read: {message}"):
+        with pytest.raises(ValueError, match=rf"tokenizer\.json cannot be read: {message}$"):
             zoo.load(as_today)

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import models
 
-from zoo.text.byte_pair_graph import Merging
+from zoo.text.byte_pair_graph import Bytes, Merging
 
 IDS = np.random.default_rng(0).permutation(256)  # of the bytes, so that they cannot be mistaken for them
 
@@ -29,7 +29,8 @@ class Pieces:
 
     def module(self):
         triples = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.ranks]
-        return Merging(IDS.tolist(), triples, len(self.ids))
+        symbols, merging = Bytes(IDS.tolist()), Merging(triples, len(self.ids))
+        return lambda words, *dropout: merging(symbols(words), *dropout)
 
     def by_definition(self, word):
         """One pair at a time: that of the lowest rank, of these the first."""

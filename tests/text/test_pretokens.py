@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
-from zoo.text.byte_pair_graph import split_into_words
 from zoo.text.normalization import Lowercase
+from zoo.text.words import PATTERNS, QWEN_2, split_into_words
 
 LIBRARY = pre_tokenizers.ByteLevel(add_prefix_space=False)
 LIBRARY_LOWERCASE = normalizers.Lowercase().normalize_str
@@ -21,20 +21,20 @@ PLANES += [chr(c) for c in range(0x20000, 0x110000, 0x100)] + [chr(c - 1) for c 
 STRETCH = 128
 # What the pattern tells apart, and what it might.
 SPACES = [*" \t\n\0\x0b\x1c\x1f\x85\xa0\u180e\u2003\u200b\u2028\u3000\ufeff", "  ", "\r\n"]  # some only look like it
-LETTERS = [*"aÉ中한אßsdmt", "e\u0301", "ब\u093f", "ll", "re", "ve", "r", "S"]
+LETTERS = [*"aÉ中한אßsdmt", "e\u0301", "ब\u093f", "ll", "re", "ve", "r", "S", "'S", "'LL", "'ſ"]
 OTHERS = [*"'’7٣Ⅷ²½!_-…€😀\u0301\u200d\ufffd\u0378\U0010ffff\U000e0001", "?!", "👩\u200d👧", "🇩🇪"]
 FRAGMENTS = st.sampled_from(SPACES + LETTERS + OTHERS)
 TEXTS = st.lists(st.one_of(st.lists(FRAGMENTS).map("".join), st.text(st.characters(codec="utf-8"))), max_size=4)
 
 
-def library_words(text):
+def library_words(text, library=LIBRARY):
     """The words of a text as the library cuts it, which it gives by their places."""
-    return [text[begin:end] for _, (begin, end) in LIBRARY.pre_tokenize_str(text)]
+    return [text[begin:end] for _, (begin, end) in library.pre_tokenize_str(text)]
 
 
-def words_of(texts):
+def words_of(texts, **options):
     """The words of each text as we cut it."""
-    words, rows = split_into_words(tf.constant(texts, tf.string, [len(texts)]))
+    words, rows = split_into_words(tf.constant(texts, tf.string, [len(texts)]), **options)
     assert rows.dtype == tf.int64
     lists = [[] for _ in texts]
     for word, row in zip(words.numpy(), rows.numpy(), strict=True):
@@ -82,6 +82,41 @@ def test_every_character_is_of_the_librarys_class(after):
     texts = ["".join(character + after for character in stretch) for stretch in stretches]
     for text, words in zip(texts, words_of(texts), strict=True):
         assert words == library_words(text)
+
+
+# Each pattern, the two kinds of digits, and several of them one after another.
+CUTS = {pattern: ((pattern,), None) for pattern in PATTERNS}
+CUTS |= {"individual digits": ((), True), "runs of digits": ((), False)}
+CUTS |= {"digits, then a pattern": ((QWEN_2,), True), "two patterns": ((r"\p{N}{1,3}", PATTERNS[0]), None)}
+
+
+def library_of(patterns, individual_digits):
+    steps = [] if individual_digits is None else [pre_tokenizers.Digits(individual_digits)]
+    steps += [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    return pre_tokenizers.Sequence(steps)
+
+
+@pytest.mark.parametrize(("patterns", "individual_digits"), CUTS.values(), ids=CUTS)
+class TestPatterns:
+    def test_words_are_the_librarys(self, patterns, individual_digits):
+        library = library_of(patterns, individual_digits)
+
+        @settings(deadline=None, max_examples=60)
+        @given(TEXTS)
+        @example([" \t a\n\n's  ", ".\n\n a", "\r\n  \n 1234", "a \n", "12345 ²Ⅷ", "'LL'ſ'K", " \n\n\t\tb\u3000\n"])
+        def check(texts):
+            found = words_of(texts, patterns=patterns, individual_digits=individual_digits)
+            assert found == [library_words(text, library) for text in texts]
+
+        check()
+
+    @pytest.mark.parametrize(("before", "after"), [("", "!\n"), ("'", "1"), ("  ", " a")])
+    def test_every_character_is_cut_as_the_library_does(self, patterns, individual_digits, before, after):
+        library = library_of(patterns, individual_digits)
+        stretches = [PLANES[i : i + STRETCH] for i in range(0, len(PLANES), STRETCH)]
+        texts = ["".join(before + character + after for character in stretch) for stretch in stretches]
+        found = words_of(texts, patterns=patterns, individual_digits=individual_digits)
+        assert found == [library_words(text, library) for text in texts]
 
 
 def test_every_character_has_the_librarys_lower_case():

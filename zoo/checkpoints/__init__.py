@@ -1,7 +1,7 @@
 """Other people's models, read from the folders in which they are published: one family a file.
 
-What all families share is in `hugging_face`: the configuration, the weights in one file or in several, and the
-byte-pair vocabulary with its added tokens.
+What all families share is in `hugging_face`: the configuration, and the weights in one file or in several. The
+tokenizer, of whatever family, is read by `tokenizer_json`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face import CONFIG_FILE, assign, read_byte_pairs, read_config, read_weights
+from zoo.checkpoints.hugging_face import CONFIG_FILE, assign, read_config, read_weights
+from zoo.checkpoints.tokenizer_json import read_tokenizer
 from zoo.models import GPT
 from zoo.tasks.text_generator import TextGenerator
 from zoo.text import END, START
@@ -41,11 +42,11 @@ def load_gpt2(path: str | pathlib.Path) -> TextGenerator:
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: a file cannot be read, is of another kind of model, or does not fit the others; the tokenizer has
-            added tokens; or a weight is not finite.
+            more pieces than the model; or a weight is not finite.
     """
     path = pathlib.Path(path)
     config = read_config(path, _ONLY, _NEEDED)  # first, because it names the checkpoint's family
-    tokenizer = read_byte_pairs(path, {_END_PIECE})
+    tokenizer = read_tokenizer(path, {_END_PIECE}, config["vocab_size"])
     weights = read_weights(path)
     vocabulary = tokenizer.get_config()["vocabulary"]
     if len(vocabulary) > config["vocab_size"]:

@@ -11,10 +11,10 @@ import keras
 import numpy as np
 
 from zoo.checkpoints import CONFIG_FILE
-from zoo.text import BytePairTokenizer
 
 _WEIGHTS_FILE, _INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-_TOKENIZER_FILE, _VOCABULARY_FILE, _MERGES_FILE = "tokenizer.json", "vocab.json", "merges.txt"
+# Of the published ones Gemma's tokenizer.json is among the largest, with 35 MB.
+_LARGEST_JSON = 2**27
 
 
 def read_json(file: pathlib.Path) -> Any:
@@ -26,10 +26,15 @@ def read_json(file: pathlib.Path) -> Any:
     """
     if not file.is_file():
         raise FileNotFoundError(f"{file.parent} is not a whole checkpoint: it has no {file.name}.")
+    size = file.stat().st_size
+    if size > _LARGEST_JSON:
+        raise ValueError(f"{file} cannot be read: it has {size:,} bytes, and more than {_LARGEST_JSON:,} are refused")
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{file} cannot be read: its brackets are nested too deeply") from None
 
 
 def read_config(path: pathlib.Path, only: Mapping[str, Any], needed: Iterable[str]) -> dict[str, Any]:
@@ -86,65 +91,6 @@ def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(f"{path}: {name} holds NaN or infinity; the checkpoint is broken.")
     return weights
-
-
-def read_byte_pairs(path: pathlib.Path, known: Iterable[str]) -> BytePairTokenizer:
-    """The byte-level vocabulary in `vocab.json` and `merges.txt`, or in `tokenizer.json`.
-
-    An added token is cut out of a text before all else, which the graph does not do. So a checkpoint that has one
-    besides those that are `known`, and the one for padding, is refused: its texts would silently get other ids.
-
-    Args:
-        path: the checkpoint's folder.
-        known: added tokens that the importer handles.
-
-    Raises:
-        FileNotFoundError: there is neither.
-        ValueError: a file cannot be read, it is not a byte-level vocabulary, or tokens were added.
-    """
-    content = read_json(path / _TOKENIZER_FILE) if (path / _TOKENIZER_FILE).is_file() else None
-    added = set() if content is None else {token["content"] for token in content.get("added_tokens", ())}
-    if (path / "added_tokens.json").is_file():
-        added |= read_json(path / "added_tokens.json").keys()
-    settings = read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").is_file() else {}
-    added |= {token["content"] for token in settings.get("added_tokens_decoder", {}).values()}
-    padding = settings.get("pad_token")
-    unknown = sorted(added - {*known, padding["content"] if isinstance(padding, dict) else padding})
-    if unknown:
-        raise ValueError(
-            f"{path}: the tokenizer has the added tokens {', '.join(map(repr, unknown))}, which cannot be read. "
-            "If the model never saw them, remove them from the tokenizer's files."
-        )
-    try:
-        if content is not None:
-            _check_pipeline(content)
-        if content is None or (path / _VOCABULARY_FILE).is_file():
-            for name in (_VOCABULARY_FILE, _MERGES_FILE):
-                if not (path / name).is_file():
-                    instead = f" (and no {_TOKENIZER_FILE})" if content is None else ""
-                    raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {name}{instead}.")
-            return BytePairTokenizer.from_files(path / _VOCABULARY_FILE, path / _MERGES_FILE)
-        ids = content["model"]["vocab"] | {
-            token["content"]: token["id"] for token in content.get("added_tokens", ()) if token["content"] in known
-        }
-        vocabulary = sorted(ids, key=ids.get)
-        if [ids[piece] for piece in vocabulary] != list(range(len(ids))):
-            raise ValueError(f"its ids must be 0 to {len(ids) - 1}, each once")
-        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]]
-        return BytePairTokenizer(vocabulary, merges)
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"{path}: the vocabulary cannot be read: {error}") from None
-
-
-def _check_pipeline(content: dict[str, Any]) -> None:
-    """Refuses a `tokenizer.json` that cuts texts in another way than GPT-2."""
-    if content["model"].get("type") != "BPE":
-        raise ValueError(f"its model is {content['model'].get('type')!r}; only 'BPE' can be read")
-    if content.get("normalizer") is not None:
-        raise ValueError("it has a normalizer, which cannot be read")
-    cut = content.get("pre_tokenizer") or {}
-    if (cut.get("type"), cut.get("add_prefix_space"), cut.get("use_regex", True)) != ("ByteLevel", False, True):
-        raise ValueError("its pre_tokenizer is not GPT-2's: ByteLevel without a space before the text")
 
 
 def assign(model: keras.Model, arrays: Mapping[str, np.ndarray], path: pathlib.Path) -> None:

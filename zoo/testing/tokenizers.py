@@ -38,9 +38,11 @@ class TokenizerTests:
 
     Attributes:
         texts: texts of different lengths that come back as they are, one of them empty. The first has several ids.
+        before: what the ids of a text write before it, and `detokenize` leaves out: a space, for some.
     """
 
     texts: tuple[str, ...] = ("ab ba", "", "b", "a a")
+    before = ""
 
     def make_tokenizer(self) -> Tokenizer:
         """The tokenizer under test."""
@@ -146,7 +148,9 @@ class TokenizerTests:
     def test_what_ids_write_adds_up_to_the_text(self):
         """The bytes that ids write make up the text."""
         written = self.tokenizer.written(self.tokenizer.tokenize(self.texts, add_start=True, add_end=True)).numpy()
-        assert [b"".join(row).decode() for row in written] == [*self.texts]
+        assert [b"".join(row).decode() for row in written] == [
+            self.before + text if text else "" for text in self.texts
+        ]
         assert max(map(len, written.ravel())) <= self.tokenizer.longest_written
         everything = self.tokenizer.written(np.arange(self.tokenizer.size)).numpy()
         assert max(map(len, everything)) == self.tokenizer.longest_written

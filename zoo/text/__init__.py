@@ -1,6 +1,7 @@
 """Tokenizers that run in the graph: strings in, ids out, and back."""
 
 from zoo.text.byte_pair import BytePairTokenizer
+from zoo.text.character_pair import CharacterPairTokenizer
 from zoo.text.characters import CharacterTokenizer
 from zoo.text.normalization import Composition
 from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder, encode_corpus, previous
@@ -11,6 +12,7 @@ __all__ = [
     "START",
     "UNKNOWN",
     "BytePairTokenizer",
+    "CharacterPairTokenizer",
     "CharacterTokenizer",
     "Composition",
     "Tokenizer",

@@ -1,20 +1,31 @@
 """A tokenizer whose tokens are pieces of words, down to single bytes."""
 
-import collections
+import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import tensorflow as tf
 import tokenizers
 
-from zoo.text.byte_pair_graph import Merging, split_into_words
+from zoo.text.added_tokens import AddedToken, AddedTokens
+from zoo.text.byte_pair_graph import Bytes, Merging, WordPieces
 from zoo.text.normalization import Lowercase, Nfc
-from zoo.text.tokenizer import SPECIAL_PIECES, Tokenizer, checked_texts
+from zoo.text.pair_tokenizer import (
+    FIRST,
+    PairTokenizer,
+    check_pieces,
+    check_unk_token,
+    checked_added_tokens,
+    checked_pairs,
+    merges_of,
+    visible,
+    whole_words,
+)
+from zoo.text.words import GPT_2, check_patterns, split_into_words
 
-_FIRST = len(SPECIAL_PIECES)
 _BYTES = 256
 
 
@@ -29,18 +40,21 @@ _ALPHABET = _byte_alphabet()
 _BYTE_OF = {character: byte for byte, character in enumerate(_ALPHABET)}
 
 
-class BytePairTokenizer(Tokenizer):
+class BytePairTokenizer(PairTokenizer):
     r"""Splits texts into pieces of words by byte-level byte-pair encoding, as GPT-2 does (Sennrich et al. 2016).
 
     A text is cut into words, a word into its bytes, and pairs of neighbours are merged as learnt: a frequent word is
     one piece, and every text has pieces. The vocabulary is learnt with the `tokenizers` library, and the graph gives
     the same ids as the library for every text (`byte_pair_graph` explains how). `detokenize` is the exact inverse of
-    `tokenize`, except for what `lowercase` and `nfc` change.
+    `tokenize`, except for what the arguments change: `lowercase`, `nfc`, `add_prefix_space`, bytes that are missing.
 
     Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`, also in an imported
     vocabulary: id i of GPT-2 is id `i + 4` here, and row i of its embedding belongs into row `i + 4`. GPT-2 has one
     special token, `<|endoftext|>`, for start and end. No text is tokenised to it, so its row may serve as the row of
     our start and end. No text gives the unknown id.
+
+    The arguments from `patterns` on are what later models do differently: GPT-NeoX, SmolLM, Qwen2, Llama 3. They have
+    the names of `tokenizer.json`, which `zoo.checkpoints.tokenizer_json.read_tokenizer` reads.
 
     A broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`. `detokenize` writes U+FFFD
     in the same way where a piece ends inside a character.
@@ -59,40 +73,89 @@ class BytePairTokenizer(Tokenizer):
         ['low', 'e', 'r', '▁', 's', 'low']
 
     Args:
-        vocabulary: the pieces in the order of their ids, all single bytes among them.
+        vocabulary: the pieces in the order of their ids, all single bytes among them, and the added tokens.
         merges: pairs of pieces with a space between, in the order in which they are merged: the lines of GPT-2's
             `merges.txt`. Both pieces and what they make are in the vocabulary.
         lowercase: whether texts are turned into lower case, character by character.
         nfc: whether texts are brought into NFC first. A letter then has the same ids whether it is written as one code
             point or as several.
+        patterns: the regular expressions that cut a text into words, each the words of the one before it: some of
+            `zoo.text.words.PATTERNS`.
+        individual_digits: what happens to digits before that: True cuts each one off, False each run, None none.
+        add_prefix_space: whether a text that begins with no space gets one, and so does the text behind an added token.
+        ignore_merges: whether a word that is in the vocabulary is one piece, whatever merging would make of it.
+        unk_token: the piece of a byte that the vocabulary lacks. None leaves such a byte out.
+        fuse_unk: whether several such bytes side by side are one unknown piece.
+        allow_missing_bytes: whether the vocabulary may lack bytes without an `unk_token`. SmolLM2 lacks 21.
+        added_tokens: the fields of `zoo.text.added_tokens.AddedToken`, a dictionary for each token: pieces that are
+            matched in a text as they are. Special ones are matched only if `tokenize` is asked to.
 
     Raises:
-        ValueError: a piece is empty, repeated or not in the alphabet; a byte is missing; or a merge is malformed or
-            repeated.
+        ValueError: a piece is empty, repeated or not in the alphabet; a byte is missing; a merge is malformed or
+            repeated; a pattern is unknown; or a token is not in the vocabulary.
     """
 
-    def __init__(self, vocabulary: Iterable[str], merges: Iterable[str], lowercase: bool = False, nfc: bool = False):
-        vocabulary, merges = list(vocabulary), list(merges)
-        _check_vocabulary(vocabulary)
-        pairs = _checked_pairs(merges, vocabulary)
+    def __init__(
+        self,
+        vocabulary: Iterable[str],
+        merges: Iterable[str],
+        lowercase: bool = False,
+        nfc: bool = False,
+        patterns: Iterable[str] = (GPT_2,),
+        individual_digits: bool | None = None,
+        add_prefix_space: bool = False,
+        ignore_merges: bool = False,
+        unk_token: str | None = None,
+        fuse_unk: bool = False,
+        allow_missing_bytes: bool = False,
+        added_tokens: Iterable[Mapping[str, Any]] = (),
+    ):
+        vocabulary, merges, patterns = list(vocabulary), list(merges), list(patterns)
+        added = checked_added_tokens(added_tokens, vocabulary)
+        _check_vocabulary(vocabulary, added, allow_missing_bytes or unk_token is not None)
+        check_unk_token(unk_token, vocabulary)
+        check_patterns(patterns)
+        pairs = checked_pairs(merges, vocabulary)
         contents = [_content(piece) for piece in vocabulary]
-        super().__init__([_visible(content) for content in contents], contents)
-        # As JSON: tf.Module would wrap lists and dictionaries and search them for variables.
-        arguments = {"vocabulary": vocabulary, "merges": merges, "lowercase": lowercase, "nfc": nfc}
-        self._arguments = json.dumps(arguments)
+        shown = [
+            piece if piece in added else _visible(content) for piece, content in zip(vocabulary, contents, strict=True)
+        ]
+        written = [
+            b"" if piece in added and added[piece].special else content
+            for piece, content in zip(vocabulary, contents, strict=True)
+        ]
+        super().__init__(shown, written)
+        self._keep(
+            {
+                "vocabulary": vocabulary,
+                "merges": merges,
+                "lowercase": lowercase,
+                "nfc": nfc,
+                "patterns": patterns,
+                "individual_digits": individual_digits,
+                "add_prefix_space": add_prefix_space,
+                "ignore_merges": ignore_merges,
+                "unk_token": unk_token,
+                "fuse_unk": fuse_unk,
+                "allow_missing_bytes": allow_missing_bytes,
+                "added_tokens": [dataclasses.asdict(token) for token in added.values()],
+            }
+        )
         self.lowercase, self.nfc = lowercase, nfc
+        self._patterns, self._individual_digits = tuple(patterns), individual_digits
+        self._add_prefix_space = add_prefix_space
         self._lowercase = Lowercase() if lowercase else None
         self._nfc = Nfc() if nfc else None
-        ids = {piece: i for i, piece in enumerate(vocabulary, start=_FIRST)}
-        triples = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
-        self._merging = Merging([ids[character] for character in _ALPHABET], triples, self.size)
-        # Most words of a text are one piece, and a table finds it in one lookup. The few other words, which need rounds
-        # of merging, still take about half of the time (benchmarks/notes.md, tokenizing.py).
-        whole = _whole_words(vocabulary, pairs)
-        words = tf.lookup.KeyValueTensorInitializer(
-            tf.constant([_content(piece) for piece in whole]), tf.constant([ids[piece] for piece in whole], tf.int32)
+        ids = {piece: i for i, piece in enumerate(vocabulary, start=FIRST)}
+        unknown = None if unk_token is None else ids[unk_token]
+        symbols = Bytes([ids.get(character, unknown) for character in _ALPHABET], unknown if fuse_unk else None)
+        whole = vocabulary if ignore_merges else whole_words(vocabulary, pairs)
+        self._words = WordPieces(
+            {_content(piece): ids[piece] for piece in whole if piece not in added},
+            symbols,
+            Merging(merges_of(pairs, ids), self.size),
         )
-        self._words = tf.lookup.StaticHashTable(words, default_value=-1)
+        self._added = AddedTokens({token: ids[piece] for piece, token in added.items()}, self._normalized)
 
     @classmethod
     def learn(
@@ -123,9 +186,9 @@ class BytePairTokenizer(Tokenizer):
             ValueError: `size` leaves no room for the bytes, `minimum_frequency` is below 1, or `texts` is not an
                 iterable of strings.
         """
-        if size < _FIRST + _BYTES:
+        if size < FIRST + _BYTES:
             raise ValueError(
-                f"`size` must be at least {_FIRST + _BYTES}, for {_FIRST} special ids and {_BYTES} bytes. "
+                f"`size` must be at least {FIRST + _BYTES}, for {FIRST} special ids and {_BYTES} bytes. "
                 f"Received: size={size}"
             )
         if minimum_frequency < 1:
@@ -138,7 +201,7 @@ class BytePairTokenizer(Tokenizer):
         if any(kinds.values()):
             learner.normalizer = tokenizers.normalizers.Sequence([kind() for kind, wanted in kinds.items() if wanted])
         trainer = tokenizers.trainers.BpeTrainer(
-            vocab_size=size - _FIRST,
+            vocab_size=size - FIRST,
             min_frequency=minimum_frequency,
             initial_alphabet=_ALPHABET,
             show_progress=False,
@@ -169,79 +232,14 @@ class BytePairTokenizer(Tokenizer):
         lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").splitlines()
         return cls(vocabulary, [line for line in lines if not line.startswith("#version")])
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, fit for JSON."""
-        return json.loads(self._arguments)
+    def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
+        texts = texts if self._nfc is None else self._nfc(texts)
+        return texts if self._lowercase is None else self._lowercase(texts)
 
-    def sample(
-        self,
-        texts: Any,
-        dropout: float,
-        seed: Any,
-        add_start: bool = False,
-        add_end: bool = False,
-        max_length: int | None = None,
-    ) -> tf.Tensor:
-        """Turns strings into ids as `tokenize` does, but draws the pieces at random.
-
-        This is BPE-dropout (Provilkov et al. 2020): while a word is merged, each of its pairs is passed over with the
-        probability `dropout`, drawn anew in each round. A model trained on such ids sees a word in several
-        segmentations and learns more from few texts. `detokenize` still gives the texts back.
-
-        Args:
-            texts: strings in UTF-8, `(B,)`.
-            dropout: the probability: 0 gives the ids of `tokenize`, 1 gives single bytes.
-            seed: what the random numbers follow from, integers `(2,)`.
-            add_start: whether each row begins with the start id.
-            add_end: whether the last id of each row is followed by the end id.
-            max_length: the most ids a row may have, start and end included.
-
-        Returns:
-            Ids, int32 `(B, T)`.
-
-        Raises:
-            ValueError: `dropout` is not from 0 to 1, or `tokenize` refuses the rest.
-        """
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"`dropout` must be from 0 to 1. Received: dropout={dropout}")
-        texts = checked_texts(texts)
-        words, rows = self._words_of(texts)  # (W,), (W,)
-        pieces = tf.cond(  # (W, ragged); the rounds of merging need at least one word
-            tf.size(words) > 0,
-            lambda: self._merging(words, dropout, tf.cast(seed, tf.int64)),
-            lambda: tf.RaggedTensor.from_row_splits(tf.constant([], tf.int32), tf.constant([0], tf.int64)),
-        )
-        rows = tf.repeat(rows, pieces.row_lengths())  # the text of each piece
-        ids = tf.RaggedTensor.from_value_rowids(pieces.values, rows, tf.size(texts, tf.int64), validate=False)
-        return self._padded(ids, texts.shape[0], add_start, add_end, max_length)
-
-    def _words_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The words of all texts `(W,)`, and the number of the text of each `(W,)`."""
-        readable = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        readable = readable if self._nfc is None else self._nfc(readable)
-        readable = readable if self._lowercase is None else self._lowercase(readable)
-        return split_into_words(readable)
-
-    def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        words, rows = self._words_of(texts)
-        ids = self._words.lookup(words)  # (W,): -1 for a word of several pieces
-        ids, rows = tf.cond(
-            tf.reduce_all(ids >= 0), lambda: (ids, rows), lambda: self._with_rare_words(words, ids, rows)
-        )
-        return tf.RaggedTensor.from_value_rowids(ids, rows, tf.size(texts, tf.int64), validate=False)
-
-    def _with_rare_words(self, words: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Puts the pieces of the words whose id is -1, of which there are some, into their places."""
-        is_rare = ids < 0
-        rare = tf.unique(tf.boolean_mask(words, is_rare), tf.int64)  # a repeated word is merged once
-        pieces = self._merging(rare.y)  # (rare words, ragged)
-        # One ragged tensor to choose rows from: W rows of one id, and below them the pieces of rare words.
-        count = tf.size(words, tf.int64)
-        splits = tf.concat([tf.range(count), count + pieces.row_splits], axis=0)
-        choices = tf.RaggedTensor.from_row_splits(tf.concat([ids, pieces.values], axis=0), splits, validate=False)
-        which = tf.maximum(tf.cumsum(tf.cast(is_rare, tf.int32)) - 1, 0)
-        chosen = tf.gather(choices, tf.where(is_rare, count + tf.gather(rare.idx, which), tf.range(count)))
-        return chosen.values, tf.repeat(rows, chosen.row_lengths())
+    def _cut(self, texts: tf.Tensor, rows: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        if self._add_prefix_space:
+            texts = tf.strings.regex_replace(texts, r"\A([^ ])", r" \1")
+        return split_into_words(texts, self._patterns, self._individual_digits)
 
     def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
         contents = tf.gather(tf.constant(self._contents, tf.string), ids.values)
@@ -250,28 +248,15 @@ class BytePairTokenizer(Tokenizer):
 
 
 def _content(piece: str) -> bytes:
-    """The bytes that a piece stands for."""
-    return bytes(_BYTE_OF[character] for character in piece)
+    """The bytes that a piece stands for: an added token that is not of the alphabet stands for itself."""
+    if _BYTE_OF.keys() >= set(piece):
+        return bytes(_BYTE_OF[character] for character in piece)
+    return piece.encode()
 
 
 def _visible(content: bytes) -> str:
     """Bytes as `tokens` shows them."""
-    return "".join(map(_visible_character, content.decode("utf-8", "backslashreplace")))
-
-
-def _visible_character(character: str) -> str:
-    if character == " ":
-        return "▁"
-    if character.isprintable():
-        return character
-    # Beyond ASCII with four digits or more, since "\x85" would look like a byte.
-    return ascii(character)[1:-1] if character.isascii() else f"\\u{ord(character):04x}"
-
-
-def _whole_words(vocabulary: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """The pieces that merging really gives for a word of the same bytes; others are merged differently."""
-    model = tokenizers.models.BPE({piece: i for i, piece in enumerate(vocabulary)}, list(pairs))
-    return [piece for i, piece in enumerate(vocabulary) if [token.id for token in model.tokenize(piece)] == [i]]
+    return visible(content.decode("utf-8", "backslashreplace"))
 
 
 def _readable(texts: Iterable[str]) -> Iterator[str]:
@@ -282,36 +267,16 @@ def _readable(texts: Iterable[str]) -> Iterator[str]:
         yield text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def _check_vocabulary(vocabulary: list[Any]) -> None:
+def _check_vocabulary(vocabulary: list[Any], added: Mapping[str, AddedToken], allow_missing_bytes: bool) -> None:
     """Refuses pieces that cannot be a vocabulary."""
     alphabet = frozenset(_ALPHABET)
     for piece in vocabulary:
-        if not isinstance(piece, str) or not piece or not alphabet.issuperset(piece):
+        if not isinstance(piece, str) or not piece or not (alphabet.issuperset(piece) or piece in added):
             raise ValueError(
                 "`vocabulary` must hold strings of the characters that GPT-2 writes for bytes, such as Ġ for a space. "
                 f"Received: {piece!a}"
             )
-    repeated = [piece for piece, count in collections.Counter(vocabulary).items() if count > 1]
-    if repeated:
-        raise ValueError(f"`vocabulary` must hold each piece once. Received: {repeated} more than once")
+    check_pieces(vocabulary)
     missing = alphabet.difference(vocabulary)
-    if missing:
+    if missing and not allow_missing_bytes:
         raise ValueError(f"`vocabulary` must hold all single bytes. Received: none for {sorted(missing)}")
-
-
-def _checked_pairs(merges: list[Any], vocabulary: list[str]) -> list[tuple[str, str]]:
-    """The left and the right piece of each merge."""
-    pieces = frozenset(vocabulary)
-    pairs = []
-    for merge in merges:
-        pair = tuple(merge.split(" ")) if isinstance(merge, str) else ()
-        if len(pair) != 2 or not pieces.issuperset((*pair, "".join(pair))):
-            raise ValueError(
-                "`merges` must each be two pieces with a space between, which are in the vocabulary as is what they "
-                f"make. Received: {merge!a}"
-            )
-        pairs.append(pair)
-    repeated = [merge for merge, count in collections.Counter(merges).items() if count > 1]
-    if repeated:
-        raise ValueError(f"`merges` must hold each pair once. Received: {repeated} more than once")
-    return pairs

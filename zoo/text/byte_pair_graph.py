@@ -5,9 +5,10 @@ Why it is written in core operations: a model server and other loaders of SavedM
 
 How it works, on `["low lower"]` with the merges `l o`, `lo w`:
 
-1. `split_into_words` cuts each text by GPT-2's regular expression: `low`, ` lower`. Merges never leave a word.
-2. `Merging` writes the words of a whole batch as one flat vector of symbols, one for each byte, and a second vector
-   with the number of the word that each symbol belongs to. Nothing is padded: a long word costs its own length.
+1. `words.split_into_words` cuts each text by GPT-2's regular expression: `low`, ` lower`. Merges never leave a word.
+2. `Bytes` (or `Characters`) writes the words of a whole batch as one flat vector of symbols, one for each byte, and a
+   second vector with the number of the word that each symbol belongs to. Nothing is padded: a long word costs its own
+   length.
 3. A round of `Merging` looks up the rank of every symbol with its right neighbour, finds the lowest rank of each word,
    and merges that pair at all its places in the word. Round 1 merges `l o` in both words, round 2 `lo w`.
 4. Rounds go on in a `while_loop` until no word has a pair left. The number of rounds is that of the word with the most
@@ -19,82 +20,188 @@ before any merge that uses its product; `_everywhere` finds the exceptions that 
 Axes: B batch, W words of all texts, N symbols of all words.
 """
 
-import functools
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tokenizers import Regex, normalizers
 
-from zoo.text.canonical import every_character
-
-# No UTF-8 contains this byte, so it is in no text and no pattern matches it.
-_SEPARATOR = b"\xff"
+_NONE = -1  # no id: a word of several pieces, or a byte that the vocabulary lacks
 
 
-def split_into_words(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Cuts texts as the regular expression of GPT-2 does, without leaving anything out.
+class WordPieces(tf.Module):
+    """The pieces of words: one look-up for words that are one piece, rounds of merging for the others.
 
-    It is `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: English endings; letters,
-    numbers or other characters, with the space before them; white space, whose last character goes to the
-    next word. The classes of characters are those of the `tokenizers` library, which may know a newer Unicode than
-    TensorFlow.
+    Most words of a text are one piece. The few others still take about half of the time (benchmarks/notes.md,
+    tokenizing.py).
 
     Args:
-        texts: valid UTF-8, `(B,)`.
+        whole: the words that are one piece, and its id.
+        symbols: turns words `(W,)` into the ids that merging begins with, ragged `(W, None)`.
+        merging: what merges them.
+    """
+
+    def __init__(self, whole: Mapping[bytes, int], symbols: Callable[[tf.Tensor], tf.RaggedTensor], merging: "Merging"):
+        super().__init__()
+        pairs = tf.lookup.KeyValueTensorInitializer(
+            tf.constant([*whole], tf.string), tf.constant([*whole.values()], tf.int32)
+        )
+        self._whole = tf.lookup.StaticHashTable(pairs, default_value=_NONE)
+        self._symbols = symbols
+        self._merging = merging
+
+    def __call__(self, words: tf.Tensor, rows: tf.Tensor, known: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Splits words into pieces.
+
+        Args:
+            words: strings, none of them empty, `(W,)`.
+            rows: the text of each, int64 `(W,)`.
+            known: the ids of words that are looked up nowhere, and -1 for all others, int32 `(W,)`; None for no ids.
+
+        Returns:
+            The ids of the pieces in their order, and the text of each: both as long as the result.
+        """
+        ids = self._whole.lookup(words)  # (W,)
+        ids = ids if known is None else tf.where(known < 0, ids, known)
+
+        def merged() -> tuple[tf.Tensor, tf.Tensor]:
+            rare = tf.unique(tf.boolean_mask(words, ids < 0), tf.int64)  # a repeated word is merged once
+            return _in_places(ids, rows, self._merging(self._symbols(rare.y)), rare.idx)
+
+        return tf.cond(tf.reduce_all(ids >= 0), lambda: (ids, rows), merged)
+
+    def sample(
+        self, words: tf.Tensor, rows: tf.Tensor, known: tf.Tensor | None, dropout: float, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Splits words into pieces drawn at random; see `Merging` for `dropout` and `seed`."""
+        ids = tf.fill(tf.shape(words), _NONE) if known is None else known  # (W,)
+
+        def merged() -> tuple[tf.Tensor, tf.Tensor]:
+            pieces = self._merging(self._symbols(tf.boolean_mask(words, ids < 0)), dropout, seed)
+            return _in_places(ids, rows, pieces, tf.range(pieces.nrows()))
+
+        return tf.cond(tf.reduce_all(ids >= 0), lambda: (ids, rows), merged)
+
+
+def _in_places(
+    ids: tf.Tensor, rows: tf.Tensor, pieces: tf.RaggedTensor, choices: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Puts pieces in the places of words without an id, of which there are some.
+
+    Args:
+        ids: an id for each word or -1, `(W,)`.
+        rows: the text of each word, `(W,)`.
+        pieces: ids of pieces, ragged `(M, None)`.
+        choices: for each word without an id which row of `pieces` takes its place, int64 `(words without an id,)`.
 
     Returns:
-        All words of all texts in their order, none of them empty, `(W,)`, and the index of the text of each word, int64
-        `(W,)`.
+        The ids of all pieces in their order, and the text of each.
     """
-    before_last_space, word = _patterns()
-    # RE2, TensorFlow's engine, has no look-ahead `(?!\S)`. So the first replacement cuts the last of several spaces off
-    # the others. The second ends every word with a separator; no expression matches across one.
-    texts = tf.strings.regex_replace(texts, before_last_space, rb"\1" + _SEPARATOR + rb"\2")  # (B,)
-    texts = tf.strings.regex_replace(texts, word, rb"\0" + _SEPARATOR)  # (B,)
-    split = tf.raw_ops.StringSplitV2(input=texts, sep=_SEPARATOR)  # values (W + empty ones,), indices (.., 2)
-    kept = tf.where(split.values != b"")[:, 0]  # (W,)
-    return tf.gather(split.values, kept), tf.gather(split.indices[:, 0], kept)  # (W,), (W,)
+    # One ragged tensor to choose rows from: W rows of one id, and below them the pieces.
+    count, is_rare = tf.size(ids, tf.int64), ids < 0
+    splits = tf.concat([tf.range(count), count + pieces.row_splits], axis=0)
+    rows_to_choose = tf.RaggedTensor.from_row_splits(tf.concat([ids, pieces.values], axis=0), splits, validate=False)
+    which = tf.maximum(tf.cumsum(tf.cast(is_rare, tf.int32)) - 1, 0)
+    chosen = tf.gather(rows_to_choose, tf.where(is_rare, count + tf.gather(choices, which), tf.range(count)))
+    return chosen.values, tf.repeat(rows, chosen.row_lengths())
 
 
-@functools.cache
-def _patterns() -> tuple[str, str]:
-    """The expressions for the end of white space before a word, in two groups, and for a word."""
-    letter, number, space = (_character_class(name) for name in (r"\p{L}", r"\p{N}", r"\s"))
-    words = rf"'s|'t|'re|'ve|'m|'ll|'d| ?[{letter}]+| ?[{number}]+| ?[^{space}{letter}{number}]+|[{space}]+"
-    return rf"([{space}])([{space}][^{space}])", words
+class Bytes(tf.Module):
+    """The symbols of words for byte-level merging: one for each byte.
+
+    Args:
+        ids: the id of each of the 256 bytes; None for a byte that is left out.
+        fused: an id of which several side by side become one; None for no id.
+    """
+
+    def __init__(self, ids: Sequence[int | None], fused: int | None = None):
+        super().__init__()
+        self._ids = np.array([_NONE if each is None else each for each in ids], np.int32)
+        self._fused = fused
+
+    def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """The symbols of strings of any bytes `(W,)`, W at least 1: ids, int32 ragged `(W, None)`."""
+        count = tf.size(words, tf.int64)
+        rows = tf.repeat(tf.range(count), tf.strings.length(words))  # (N,)
+        values = tf.cast(tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8), tf.int32)  # (N,)
+        symbols = tf.gather(tf.constant(self._ids), values)  # (N,)
+        if (self._ids == _NONE).any():
+            kept = tf.where(symbols != _NONE)[:, 0]  # (N,): a smaller N
+            symbols, rows = tf.gather(symbols, kept), tf.gather(rows, kept)
+        if self._fused is not None:
+            symbols, rows = _fused(symbols, rows, self._fused)
+        return tf.RaggedTensor.from_value_rowids(symbols, rows, count, validate=False)
 
 
-def _character_class(name: str) -> str:
-    """The code points that a class of the library's regular expressions has, as ranges for RE2."""
-    members = normalizers.Replace(Regex(f"[^{name}]+"), "").normalize_str(every_character())
-    return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in _ranges(map(ord, members)))
+class Characters(tf.Module):
+    """The symbols of words for merging characters: one for each, or one for each byte of a character without an id.
+
+    Args:
+        ids: the ids of single characters, at least one.
+        byte_ids: the id of each of the 256 bytes; empty for a vocabulary without bytes.
+        unknown: the id of characters without any; None leaves them out.
+        fused: whether several unknown characters side by side become one.
+    """
+
+    def __init__(self, ids: Mapping[str, int], byte_ids: Sequence[int], unknown: int | None, fused: bool):
+        super().__init__()
+        pairs = tf.lookup.KeyValueTensorInitializer(
+            tf.constant([ord(character) for character in ids]), tf.constant([*ids.values()], tf.int32)
+        )
+        self._ids = tf.lookup.StaticHashTable(pairs, default_value=_NONE)
+        self._byte_ids = np.array(byte_ids, np.int32)
+        self._unknown, self._fused = unknown, fused
+
+    def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """The symbols of strings in UTF-8 `(W,)`: ids, int32 ragged `(W, None)`."""
+        code_points = tf.strings.unicode_decode(words, "UTF-8")  # (W, ragged)
+        values, rows = code_points.values, code_points.value_rowids()  # (N,), (N,)
+        symbols = self._ids.lookup(values)  # (N,)
+        if self._byte_ids.size:
+            symbols, rows = tf.cond(  # a larger N
+                tf.reduce_all(symbols != _NONE), lambda: (symbols, rows), lambda: self._in_bytes(values, symbols, rows)
+            )
+        elif self._unknown is not None:
+            symbols = tf.where(symbols == _NONE, self._unknown, symbols)
+            if self._fused:
+                symbols, rows = _fused(symbols, rows, self._unknown)
+        else:
+            kept = tf.where(symbols != _NONE)[:, 0]  # (N,): a smaller N
+            symbols, rows = tf.gather(symbols, kept), tf.gather(rows, kept)
+        return tf.RaggedTensor.from_value_rowids(symbols, rows, code_points.nrows(), validate=False)
+
+    def _in_bytes(self, values: tf.Tensor, symbols: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Puts ids of bytes in the places of characters without an id, of which there are some."""
+        missing = tf.boolean_mask(values, symbols == _NONE)[:, tf.newaxis]  # (M, 1)
+        encoded = tf.strings.unicode_encode(missing, "UTF-8")  # (M,)
+        numbers = tf.cast(tf.io.decode_raw(tf.strings.reduce_join(encoded), tf.uint8), tf.int32)
+        pieces = tf.RaggedTensor.from_row_lengths(
+            tf.gather(tf.constant(self._byte_ids), numbers), tf.strings.length(encoded), validate=False
+        )  # (M, ragged)
+        pieces = pieces.with_row_splits_dtype(tf.int64)
+        return _in_places(symbols, rows, pieces, tf.range(pieces.nrows()))
 
 
-def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The first and the last of each run of consecutive numbers."""
-    # Within a run, the number minus its index stays the same.
-    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in run]
-        yield members[0], members[-1]
+def _fused(symbols: tf.Tensor, rows: tf.Tensor, unknown: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Leaves one of several unknown symbols side by side; all arguments and results are `(N,)`, N shrinks."""
+    # The row of each unknown symbol and another negative number for each known one: equal neighbours are fused.
+    runs = tf.where(symbols == unknown, rows, -1 - tf.range(tf.size(rows, tf.int64)))
+    kept = tf.where(tf.concat([[True], runs[1:] != runs[:-1]], axis=0)[: tf.size(rows)])[:, 0]
+    return tf.gather(symbols, kept), tf.gather(rows, kept)
 
 
 class Merging(tf.Module):
     """Merges pairs of symbols inside words, the pair of the lowest rank first, until no pair is left.
 
-    All words of a batch go forward together, as the module's docstring explains. The memory is a few numbers a byte.
+    All words of a batch go forward together, as the module's docstring explains. The memory is a few numbers a symbol.
 
     Args:
-        byte_ids: the id of each of the 256 bytes.
         merges: left id, right id and the id of both together, in the order of the ranks.
         size: a number above all ids.
     """
 
-    def __init__(self, byte_ids: Sequence[int], merges: Sequence[tuple[int, int, int]], size: int):
+    def __init__(self, merges: Sequence[tuple[int, int, int]], size: int):
         super().__init__()
         self._size = size
-        self._byte_ids = np.array(byte_ids, np.int32)
         left, right, products = np.array(merges, np.int64).reshape(-1, 3).T
         # One rank more than there are merges means "no pair"; its product is never used.
         self._none = len(merges)
@@ -106,11 +213,11 @@ class Merging(tf.Module):
         pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.range(len(merges) + 1, dtype=tf.int32))
         self._ranks = tf.lookup.StaticHashTable(pairs, default_value=self._none)
 
-    def __call__(self, words: tf.Tensor, dropout: float = 0.0, seed: tf.Tensor | None = None) -> tf.RaggedTensor:
-        """Splits words into the ids of their symbols.
+    def __call__(self, words: tf.RaggedTensor, dropout: float = 0.0, seed: tf.Tensor | None = None) -> tf.RaggedTensor:
+        """Merges the symbols of words.
 
         Args:
-            words: strings of any bytes, none of them empty, `(W,)`, W at least 1.
+            words: ids of symbols, int32 ragged `(W, None)`.
             dropout: the probability that a pair is passed over, drawn anew in each round. A word is done when a round
                 leaves it no pair (Provilkov et al. 2020, algorithm 1, but equal pairs are merged in one round).
             seed: what the random numbers follow from, int64 `(2,)`. Needed if `dropout` is not 0.
@@ -118,10 +225,7 @@ class Merging(tf.Module):
         Returns:
             Ids, int32 ragged `(W, None)`.
         """
-        count = tf.size(words, tf.int64)
-        rows = tf.repeat(tf.range(count), tf.strings.length(words))  # (N,)
-        values = tf.cast(tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8), tf.int32)  # (N,)
-        symbols = tf.gather(tf.constant(self._byte_ids), values)  # (N,)
+        symbols, rows = words.values, words.value_rowids()  # (N,), (N,)
 
         def passed_over(ranks: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
             if not dropout:
@@ -139,7 +243,7 @@ class Merging(tf.Module):
             (symbols, rows, passed_over(self._pair_ranks(symbols, rows), 0), tf.constant(1, tf.int64)),
             shape_invariants=(*(tf.TensorShape([None]),) * 3, tf.TensorShape([])),
         )
-        return tf.RaggedTensor.from_value_rowids(symbols, rows, count, validate=False)  # (W, ragged)
+        return tf.RaggedTensor.from_value_rowids(symbols, rows, words.nrows(), validate=False)  # (W, ragged)
 
     def _round(self, symbols: tf.Tensor, rows: tf.Tensor, ranks: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Merges one kind of pair in each word that has any; all arguments and results are `(N,)`, N shrinks."""

@@ -1,0 +1,370 @@
+"""The tokenizer of a Hugging Face checkpoint, read so that it runs in the graph.
+
+`tokenizer.json` describes a tokenizer as a chain of components: a normalizer, a pre-tokenizer, a model and a decoder.
+`read_tokenizer` knows the chains of two families: byte-level pairs (GPT-2, GPT-NeoX, SmolLM, Qwen2, Llama 3), which
+become a `BytePairTokenizer`, and pairs of characters (Llama 1 and 2, TinyLlama), which become a
+`CharacterPairTokenizer`. A component, an option or a value that it does not know changes the ids in some way, and is
+refused by its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zoo.checkpoints.hugging_face import read_json
+from zoo.text import BytePairTokenizer, CharacterPairTokenizer
+from zoo.text.added_tokens import AddedToken
+from zoo.text.words import GPT_2
+
+TOKENIZER_FILE = "tokenizer.json"
+_VOCABULARY_FILE, _MERGES_FILE, _ADDED_FILE = "vocab.json", "merges.txt", "added_tokens.json"
+_SETTINGS_FILE, _SPECIAL_FILE = "tokenizer_config.json", "special_tokens_map.json"
+_SPACE = "▁"
+# For messages: whatever stands in a file, they stay short.
+_SHORT = reprlib.Repr()
+_SHORT.maxdict = _SHORT.maxstring = _SHORT.maxother = 80
+_FLAGS = [field.name for field in dataclasses.fields(AddedToken) if field.name != "content"]
+
+
+def read_tokenizer(
+    path: str | pathlib.Path, special_tokens: Iterable[str] = (), size: int | None = None
+) -> BytePairTokenizer | CharacterPairTokenizer:
+    """Reads the tokenizer of a checkpoint.
+
+    The ids are the checkpoint's plus 4. `truncation` and `padding` in the file are left to the caller, and so is what
+    the post-processor puts around a text: see `read_special_tokens`.
+
+    Args:
+        path: the folder, with `tokenizer.json` or with `vocab.json` and `merges.txt`. Tokens that
+            `tokenizer_config.json` adds are read too; as in `transformers`, it has the last word on them.
+        special_tokens: pieces that are special tokens even if no file says so.
+        size: the number of ids that the model has. Special tokens beyond it, such as a padding token that was added
+            later, are left out; no text gives them.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file cannot be read, or is of another kind of tokenizer; the message names what is not known.
+    """
+    path = pathlib.Path(path)
+    file = path / TOKENIZER_FILE
+    if not file.is_file():
+        for name in (_VOCABULARY_FILE, _MERGES_FILE):
+            if not (path / name).is_file():
+                raise FileNotFoundError(
+                    f"{path} is not a whole checkpoint: it has no {name} (and no {TOKENIZER_FILE})."
+                )
+        file = path / _VOCABULARY_FILE
+    content = read_json(file)
+    try:
+        if file.name == _VOCABULARY_FILE:
+            content = _of_gpt_2(content, path / _MERGES_FILE)
+        return _tokenizer(_object(content, "it"), _settings(path), frozenset(special_tokens), size)
+    except ValueError as error:
+        raise ValueError(f"{file} cannot be read: {error}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+    """The special tokens of a checkpoint by what they are for.
+
+    Attributes:
+        names: the token of each purpose that the files name: `bos_token`, `eos_token`, `pad_token`, `unk_token`.
+        before: the tokens that the library puts before a text.
+        after: the tokens that it puts behind a text.
+    """
+
+    names: dict[str, str]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
+    """Reads what a checkpoint's special tokens are for; `tokenizer.id_of` gives their ids.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        ValueError: a file cannot be read, or the post-processor of `tokenizer.json` is not known.
+    """
+    path = pathlib.Path(path)
+    before: list[str] = []
+    after: list[str] = []
+    if (path / TOKENIZER_FILE).is_file():
+        content = _object(read_json(path / TOKENIZER_FILE), "it")
+        try:
+            for component in _chain(content.get("post_processor"), "processors"):
+                if component["type"] == "TemplateProcessing":
+                    before, after = _around(component)
+                elif component["type"] != "ByteLevel":
+                    raise _unknown("the post-processor", component)
+        except ValueError as error:
+            raise ValueError(f"{path / TOKENIZER_FILE} cannot be read: {error}") from None
+    return SpecialTokens(_names(path), tuple(before), tuple(after))
+
+
+def _around(component: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The tokens before and after the text in a template."""
+    parts = [_object(part, "a part of `single`") for part in _list(component.get("single"), "`single`")]
+    places = [i for i, part in enumerate(parts) if "Sequence" in part]
+    if len(places) != 1:
+        raise ValueError("TemplateProcessing must have one text in `single`")
+
+    def tokens(parts: list[dict[str, Any]]) -> list[str]:
+        return [_string(_object(part.get("SpecialToken"), "a part").get("id"), "an id") for part in parts]
+
+    return tokens(parts[: places[0]]), tokens(parts[places[0] + 1 :])
+
+
+def _names(path: pathlib.Path) -> dict[str, str]:
+    """The special tokens that the files beside the tokenizer name, by their purposes."""
+    names = {}
+    for file in (path / _SPECIAL_FILE, path / _SETTINGS_FILE):
+        content = _object(read_json(file), file.name) if file.is_file() else {}
+        for purpose in ("bos_token", "eos_token", "pad_token", "unk_token"):
+            value = content.get(purpose)
+            value = value.get("content") if isinstance(value, dict) else value
+            if isinstance(value, str):
+                names[purpose] = value
+    return names
+
+
+def _settings(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The added tokens of the files beside the tokenizer, with their ids."""
+    entries = []
+    if (path / _SETTINGS_FILE).is_file():
+        settings = _object(read_json(path / _SETTINGS_FILE), _SETTINGS_FILE)
+        decoder = _object(settings.get("added_tokens_decoder") or {}, "`added_tokens_decoder`")
+        for number, entry in decoder.items():
+            if not number.isdecimal():
+                raise ValueError(f"{_SETTINGS_FILE} has an added token with the id {number!r}")
+            entries.append({**_object(entry, "an added token"), "id": int(number)})
+    if (path / _ADDED_FILE).is_file() and not (path / TOKENIZER_FILE).is_file():
+        described, special = {entry.get("content") for entry in entries}, _names(path).values()
+        for content, number in _object(read_json(path / _ADDED_FILE), _ADDED_FILE).items():
+            if content in special:
+                entries.append({"content": content, "id": number, "special": True})
+            elif content not in described:
+                raise ValueError(f"{_ADDED_FILE} adds {content!r}, and {_SETTINGS_FILE} does not describe it")
+    return entries
+
+
+def _of_gpt_2(vocabulary: Any, merges: pathlib.Path) -> dict[str, Any]:
+    """What `tokenizer.json` would say of the two files of GPT-2."""
+    lines = merges.read_text(encoding="utf-8").splitlines()
+    return {
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": [line for line in lines if line]},
+    }
+
+
+def _tokenizer(
+    content: dict[str, Any], settings: list[dict[str, Any]], special_tokens: frozenset[str], size: int | None
+) -> BytePairTokenizer | CharacterPairTokenizer:
+    """The tokenizer of the content of `tokenizer.json`."""
+    model = _object(content.get("model"), "`model`")
+    if model.get("type", "BPE") != "BPE":
+        raise ValueError(f"its model is {model['type']!r}; only 'BPE' can be read")
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(option):
+            raise ValueError(f"its model has the option {option} = {model[option]!r}, which cannot be read")
+    vocabulary, added = _vocabulary(content, model, settings, special_tokens, size)
+    arguments: dict[str, Any] = {
+        "vocabulary": vocabulary,
+        "merges": _merges(model),
+        "ignore_merges": _flag(model, "ignore_merges", False),
+        "unk_token": None if model.get("unk_token") is None else _string(model["unk_token"], "`unk_token`"),
+        "fuse_unk": _flag(model, "fuse_unk", False),
+        "added_tokens": added,
+    }
+    byte_fallback = _flag(model, "byte_fallback", False)
+    cuts = _chain(content.get("pre_tokenizer"), "pretokenizers")
+    changes = _chain(content.get("normalizer"), "normalizers")
+    decoders = _chain(content.get("decoder"), "decoders")
+    if any(component["type"] == "ByteLevel" for component in (*cuts, *decoders)):
+        if byte_fallback:
+            raise ValueError("its model has the option byte_fallback = True beside ByteLevel, which cannot be read")
+        arguments |= {**_byte_level_cuts(cuts), **_byte_level_changes(changes), "allow_missing_bytes": True}
+        if [component["type"] for component in decoders] != ["ByteLevel"]:
+            raise _unknown("the decoder", *decoders)
+        return BytePairTokenizer(**arguments)
+    arguments |= {**_metaspace(changes, cuts), "byte_fallback": byte_fallback}
+    return CharacterPairTokenizer(**arguments, strip_space=_strips_space(decoders, byte_fallback))
+
+
+def _vocabulary(
+    content: dict[str, Any],
+    model: dict[str, Any],
+    settings: list[dict[str, Any]],
+    special_tokens: frozenset[str],
+    size: int | None,
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """The pieces in the order of their ids, and the arguments of the added tokens."""
+    ids = _object(model.get("vocab"), "`vocab`")
+    for piece, number in ids.items():
+        if type(number) is not int:
+            raise ValueError(f"the id of {piece!r} must be a number. It is {_SHORT.repr(number)}")
+    added: dict[str, dict[str, Any]] = {}
+    ids = dict(ids)
+    for entry in (*_list(content.get("added_tokens") or [], "`added_tokens`"), *settings):
+        entry = _object(entry, "an added token")
+        piece, number = _string(entry.get("content"), "the content of an added token"), entry.get("id")
+        if type(number) is not int or ids.setdefault(piece, number) != number:
+            raise ValueError(
+                f"the added token {piece!r} has the id {_SHORT.repr(number)}, and elsewhere {ids.get(piece)}"
+            )
+        if _flag(entry, "single_word", False):
+            raise ValueError(f"the added token {piece!r} has single_word = True, which cannot be read")
+        flags = {name: _flag(entry, name, name == "normalized" and not entry.get("special")) for name in _FLAGS}
+        added[piece] = {"content": piece, **flags}
+    for piece in special_tokens & ids.keys():
+        added.setdefault(piece, {"content": piece, "special": True})
+    vocabulary = sorted(ids, key=ids.__getitem__)
+    while size is not None and len(vocabulary) > size and added.get(vocabulary[-1], {}).get("special"):
+        del added[vocabulary.pop()]
+    wrong = next((piece for i, piece in enumerate(vocabulary) if ids[piece] != i), None)
+    if wrong is not None:
+        raise ValueError(f"its ids must be 0 to {len(vocabulary) - 1}, each once. {wrong!r} has the id {ids[wrong]}")
+    return vocabulary, [added[piece] for piece in sorted(added, key=ids.__getitem__)]
+
+
+def _merges(model: dict[str, Any]) -> list[str]:
+    """The merges, each as two pieces with a space between."""
+    merges = []
+    for merge in _list(model.get("merges"), "`merges`"):
+        if isinstance(merge, list):
+            if len(merge) != 2 or any(" " in _string(piece, "a piece of a merge") for piece in merge):
+                raise ValueError(f"a merge must be two pieces without a space. It is {_SHORT.repr(merge)}")
+            merge = " ".join(merge)
+        if not _string(merge, "a merge").startswith("#version"):
+            merges.append(merge)
+    return merges
+
+
+def _byte_level_cuts(cuts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The arguments for pre-tokenizers that end in ByteLevel: it, with Digits or Split before it."""
+    patterns: list[str] = []
+    digits = None
+    for component in cuts[:-1]:
+        kind = component["type"]
+        if kind == "Digits" and digits is None and not patterns:
+            _only(component, {"individual_digits"})
+            digits = _flag(component, "individual_digits", False)
+        elif kind == "Split":
+            _only(component, {"pattern", "behavior", "invert"})
+            if (component.get("behavior"), component.get("invert")) != ("Isolated", False):
+                raise _unknown("the pre-tokenizer", component)
+            pattern = _object(component.get("pattern"), "a `pattern`")
+            patterns.append(_string(pattern.get("Regex"), "the `Regex` of a `pattern`"))
+        else:
+            raise _unknown("the pre-tokenizer", component)
+    last = cuts[-1] if cuts else {"type": None}
+    if last["type"] != "ByteLevel":
+        raise _unknown("the pre-tokenizer", *cuts)
+    _only(last, {"add_prefix_space", "trim_offsets", "use_regex"})
+    add_prefix_space = _flag(last, "add_prefix_space", True)
+    if add_prefix_space and len(cuts) > 1:
+        raise ValueError("its ByteLevel has the option add_prefix_space = True behind another pre-tokenizer")
+    if _flag(last, "use_regex", True):
+        patterns.append(GPT_2)
+    return {"patterns": patterns, "individual_digits": digits, "add_prefix_space": add_prefix_space}
+
+
+def _byte_level_changes(changes: list[dict[str, Any]]) -> dict[str, Any]:
+    """The arguments for the normalizers NFC and Lowercase, in this order."""
+    kinds = [component["type"] for component in changes]
+    if kinds not in ([], ["NFC"], ["Lowercase"], ["NFC", "Lowercase"]):
+        raise _unknown("the normalizer", *changes)
+    for component in changes:
+        _only(component, set())
+    return {"nfc": "NFC" in kinds, "lowercase": "Lowercase" in kinds}
+
+
+def _metaspace(changes: list[dict[str, Any]], cuts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The arguments for the normalizers Prepend and Replace, or for the pre-tokenizer Metaspace."""
+    if changes and not cuts:
+        prepend = changes[0] == {"type": "Prepend", "prepend": _SPACE}
+        if changes[prepend:] == [{"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}]:
+            return {"prepend": prepend}
+    if not changes and [component["type"] for component in cuts] == ["Metaspace"]:
+        (component,) = cuts
+        _only(component, {"replacement", "prepend_scheme", "split", "add_prefix_space"})
+        scheme = component.get("prepend_scheme", "always")
+        if component.get("replacement") == _SPACE and component.get("add_prefix_space") in (None, scheme != "never"):
+            return {"prepend_scheme": scheme, "split": _flag(component, "split", True)}
+    if cuts or not changes:
+        raise _unknown("the pre-tokenizer", *cuts)
+    raise _unknown("the normalizer", *changes)
+
+
+def _strips_space(decoders: list[dict[str, Any]], byte_fallback: bool) -> bool:
+    """Whether the decoder takes a space off the beginning of a text."""
+    wanted: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}]
+    wanted += [{"type": "ByteFallback"}] * byte_fallback
+    wanted.append({"type": "Fuse"})
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    if decoders not in (wanted, [*wanted, strip]):
+        raise _unknown("the decoder", *decoders)
+    return decoders[-1] == strip
+
+
+def _chain(component: Any, name: str) -> list[dict[str, Any]]:
+    """A component of `tokenizer.json` as a list of components that are no sequences; `name` is a sequence's list."""
+    if component is None:
+        return []
+    chain, rest = [], [component]
+    while rest:  # no recursion, which a file could make too deep
+        component = _object(rest.pop(0), "a component")
+        if _string(component.get("type"), "the `type` of a component") == "Sequence":
+            rest[:0] = _list(component.get(name), f"`{name}`")
+        else:
+            chain.append(component)
+    return chain
+
+
+def _unknown(what: str, *components: dict[str, Any]) -> ValueError:
+    """The error for components that are not known."""
+    names = []
+    for component in components:
+        options = {name: value for name, value in component.items() if name != "type"}
+        names.append(repr(component["type"]) + (f" with {_SHORT.repr(options)}" if options else ""))
+    return ValueError(f"{what} {', '.join(names) or None} cannot be read")
+
+
+def _only(component: dict[str, Any], options: set[str]) -> None:
+    """Refuses a component with other options than these."""
+    for option in component.keys() - options - {"type"}:
+        raise ValueError(f"its {component['type']} has the option {option} = {_SHORT.repr(component[option])}")
+
+
+def _flag(mapping: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = mapping.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be true or false. It is {_SHORT.repr(value)}")
+    return default if value is None else value
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    return _checked(value, dict, f"{what} must be an object")
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    return _checked(value, list, f"{what} must be a list")
+
+
+def _string(value: Any, what: str) -> str:
+    return _checked(value, str, f"{what} must be a string")
+
+
+def _checked(value: Any, kind: type, message: str) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{message}. It is {_SHORT.repr(value)}")
+    return value

@@ -1,0 +1,142 @@
+"""Tokens that were added to a vocabulary, such as `<|im_start|>`: found in texts before anything else is done."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.text.words import SEPARATOR, character_class, separated
+
+# Stands before what may be a token, and for a span that is one. No UTF-8 contains this byte.
+_MARK = b"\xfe"
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedToken:
+    """A token that is matched in a text as it is, by the names of `tokenizer.json`.
+
+    Attributes:
+        content: the text that it matches.
+        special: whether it means something that no text may say, such as the beginning of a turn. It is matched only
+            where the caller allows it, and writes nothing.
+        normalized: whether it is matched in the normalised text, and in its normalised form.
+        lstrip: whether white space before it belongs to it.
+        rstrip: whether white space behind it belongs to it.
+    """
+
+    content: str
+    special: bool = False
+    normalized: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+
+
+class AddedTokens(tf.Module):
+    """Cuts texts into spans, which are added tokens or the text between them, as the `tokenizers` library does.
+
+    The library looks for the tokens that are not normalised; normalises what lies between them; and looks there for the
+    others. At the first place that has a token it takes the longest one.
+
+    Axes: B batch, P spans of all texts.
+
+    Args:
+        tokens: the tokens, and the id of each.
+        normalize: the function that normalises texts `(B,)`.
+
+    Raises:
+        ValueError: two tokens match the same text.
+    """
+
+    def __init__(self, tokens: Mapping[AddedToken, int], normalize: Callable[[tf.Tensor], tf.Tensor]):
+        super().__init__()
+        self._normalize = normalize
+        self._without_special = self._finders({token: tokens[token] for token in tokens if not token.special})
+        self._with_special = self._finders(tokens)
+
+    def _finders(self, tokens: Mapping[AddedToken, int]) -> list["_Finder | None"]:
+        """What finds the tokens before the texts are normalised, and after."""
+        found: list[_Finder | None] = []
+        for normalized in (False, True):
+            chosen = [token for token in tokens if token.normalized == normalized]
+            texts = [token.content for token in chosen]
+            if normalized and texts:
+                texts = [text.decode() for text in self._normalize(tf.constant(texts)).numpy()]
+            if len(set(texts)) < len(texts):
+                raise ValueError(f"`added_tokens` must each match another text. Received: {sorted(texts)}")
+            found.append(_Finder(chosen, texts, [tokens[token] for token in chosen]) if chosen else None)
+        return found
+
+    def may_be_in_texts(self, special_tokens: bool) -> bool:
+        """Whether there are any tokens to find; if not, texts need only be normalised."""
+        return any(self._with_special if special_tokens else self._without_special)
+
+    def __call__(self, texts: tf.Tensor, special_tokens: bool) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Normalises texts and cuts them.
+
+        Args:
+            texts: valid UTF-8, `(B,)`.
+            special_tokens: whether special tokens are found too.
+
+        Returns:
+            The spans in their order, none of them empty; a token is the byte FE, which is in no text, `(P,)`. The text
+            of each span, int64 `(P,)`. The id of each token and -1 for text, int32 `(P,)`.
+        """
+        before, after = self._with_special if special_tokens else self._without_special
+        rows = tf.range(tf.size(texts, tf.int64))
+        ids = tf.fill(tf.shape(texts), -1)
+        if before is not None:
+            texts, rows, ids = before(texts, rows, ids)
+        texts = tf.where(ids < 0, self._normalize(tf.where(ids < 0, texts, "")), _MARK)  # (P,)
+        if after is not None:
+            texts, rows, ids = after(texts, rows, ids)
+        return texts, rows, ids
+
+
+class _Finder(tf.Module):
+    """Finds some tokens in spans of text.
+
+    Args:
+        tokens: the tokens.
+        texts: the text that each of them matches.
+        ids: the id of each.
+    """
+
+    def __init__(self, tokens: list[AddedToken], texts: list[str], ids: list[int]):
+        super().__init__()
+        # RE2 takes the first of its alternatives, and so the longest one.
+        longest_first = sorted(texts, key=len, reverse=True)
+        self._pattern = "|".join("".join(f"\\x{{{ord(c):x}}}" for c in text) for text in longest_first)
+        space = character_class(r"\s")
+        self._space_before, self._space_after = rf"[{space}]+\z", rf"\A[{space}]+"
+        # The index after the last token stands for text.
+        keys = tf.constant([_MARK + text.encode() for text in texts])
+        pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.range(len(texts)))
+        self._indices = tf.lookup.StaticHashTable(pairs, default_value=len(texts))
+        self._ids = np.array([*ids, -1], np.int32)
+        self._lstrip = np.array([*(token.lstrip for token in tokens), False])
+        self._rstrip = np.array([*(token.rstrip for token in tokens), False])
+
+    def __call__(self, texts: tf.Tensor, rows: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Cuts spans with their rows and ids, all `(P,)`, into more of them."""
+        spans = tf.strings.regex_replace(texts, self._pattern, SEPARATOR + _MARK + rb"\0" + SEPARATOR)
+        spans, origins = separated(spans)  # (P,), (P,): a larger P
+        indices = self._indices.lookup(spans)  # (P,)
+        if self._lstrip.any() or self._rstrip.any():
+            spans = self._stripped(spans, indices, origins)
+            kept = tf.where(spans != b"")[:, 0]  # (P,): without spans that were only white space
+            spans, origins, indices = (tf.gather(each, kept) for each in (spans, origins, indices))
+        found = tf.gather(tf.constant(self._ids), indices)  # (P,)
+        spans = tf.where(found < 0, spans, _MARK)
+        return spans, tf.gather(rows, origins), tf.maximum(found, tf.gather(ids, origins))
+
+    def _stripped(self, spans: tf.Tensor, indices: tf.Tensor, origins: tf.Tensor) -> tf.Tensor:
+        """Takes white space that belongs to tokens off the spans beside them, `(P,)`."""
+        size, together = tf.size(spans), origins[1:] == origins[:-1]  # (P - 1,)
+        before = tf.gather(tf.constant(self._lstrip), indices)[1:] & together
+        after = tf.gather(tf.constant(self._rstrip), indices)[:-1] & together
+        # Cut to the size, since no spans have no neighbours either.
+        before = tf.concat([before, [False]], axis=0)[:size]  # (P,)
+        after = tf.concat([[False], after], axis=0)[:size]  # (P,)
+        spans = tf.where(before, tf.strings.regex_replace(spans, self._space_before, ""), spans)
+        return tf.where(after, tf.strings.regex_replace(spans, self._space_after, ""), spans)

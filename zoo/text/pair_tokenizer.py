@@ -1,0 +1,223 @@
+"""What tokenizers share that merge pairs inside words: of bytes (GPT-2, Qwen2) or of characters (Llama)."""
+
+import collections
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tokenizers
+
+from zoo.text.added_tokens import AddedToken, AddedTokens
+from zoo.text.byte_pair_graph import WordPieces
+from zoo.text.tokenizer import SPECIAL_PIECES, Tokenizer, checked_texts
+
+FIRST = len(SPECIAL_PIECES)
+
+
+class PairTokenizer(Tokenizer):
+    """Base of tokenizers that cut texts into words and merge the symbols of each word.
+
+    The piece `vocabulary[i]` has the id `i + 4`, so an imported vocabulary has its own ids plus 4.
+
+    A subclass sets `_added` and `_words`, gives its arguments to `_keep`, and gives `_normalized`, `_cut` and `_join`.
+    """
+
+    _added: AddedTokens
+    _words: WordPieces
+
+    def tokenize(
+        self,
+        texts: Any,
+        add_start: bool = False,
+        add_end: bool = False,
+        max_length: int | None = None,
+        special_tokens: bool = False,
+    ) -> tf.Tensor:
+        """Turns strings into rows of ids, padded with 0 to the longest row, as `Tokenizer.tokenize` does.
+
+        Args:
+            texts: strings in UTF-8, `(B,)`.
+            add_start: whether each row begins with the start id.
+            add_end: whether the last id of each row is followed by the end id.
+            max_length: the largest number of ids in a row, start and end included; None means no limit.
+            special_tokens: whether a special token that stands in a text, such as `<|im_start|>`, becomes its id. If
+                not, it is read as any other text. So whoever writes a prompt cannot begin a turn of someone else: build
+                the frame of a conversation with True, and read what a user wrote with False.
+
+        Returns:
+            Ids, int32 `(B, T)`.
+
+        Raises:
+            ValueError: `texts` are not strings with one axis, or `max_length` leaves no room for an id of the text.
+        """
+        texts = checked_texts(texts)
+        return self._padded(self._split(texts, special_tokens), texts.shape[0], add_start, add_end, max_length)
+
+    def sample(
+        self,
+        texts: Any,
+        dropout: float,
+        seed: Any,
+        add_start: bool = False,
+        add_end: bool = False,
+        max_length: int | None = None,
+    ) -> tf.Tensor:
+        """Turns strings into ids as `tokenize` does, but draws the pieces at random.
+
+        This is BPE-dropout (Provilkov et al. 2020): while a word is merged, each of its pairs is passed over with the
+        probability `dropout`, drawn anew in each round. A model trained on such ids sees a word in several
+        segmentations and learns more from few texts. `detokenize` still gives the texts back.
+
+        Args:
+            texts: strings in UTF-8, `(B,)`.
+            dropout: the probability: 0 gives the ids of `tokenize`, 1 gives single bytes.
+            seed: what the random numbers follow from, integers `(2,)`.
+            add_start: whether each row begins with the start id.
+            add_end: whether the last id of each row is followed by the end id.
+            max_length: the most ids a row may have, start and end included.
+
+        Returns:
+            Ids, int32 `(B, T)`.
+
+        Raises:
+            ValueError: `dropout` is not from 0 to 1, or `tokenize` refuses the rest.
+        """
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"`dropout` must be from 0 to 1. Received: dropout={dropout}")
+        texts = checked_texts(texts)
+        ids, rows = self._words.sample(*self._words_of(texts), dropout, tf.cast(seed, tf.int64))
+        ids = tf.RaggedTensor.from_value_rowids(ids, rows, tf.size(texts, tf.int64), validate=False)
+        return self._padded(ids, texts.shape[0], add_start, add_end, max_length)
+
+    def id_of(self, piece: str) -> int:
+        """The id of a piece of the vocabulary, such as `<|im_end|>`.
+
+        Raises:
+            ValueError: the vocabulary lacks it.
+        """
+        vocabulary = self.get_config()["vocabulary"]
+        if piece not in vocabulary:
+            raise ValueError(f"The vocabulary has no piece {piece!r}.")
+        return FIRST + vocabulary.index(piece)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, fit for JSON."""
+        return json.loads(self._arguments)
+
+    def _keep(self, arguments: dict[str, Any]) -> None:
+        """Keeps the constructor's arguments for `get_config`."""
+        # As JSON: tf.Module would wrap lists and dictionaries and search them for variables.
+        self._arguments = json.dumps(arguments)
+
+    def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
+        """Normalises valid UTF-8 `(B,)`; an empty text stays empty."""
+        raise NotImplementedError
+
+    def _cut(self, texts: tf.Tensor, rows: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Cuts normalised texts into words.
+
+        Args:
+            texts: whole texts, or the spans of `AddedTokens`, `(P,)`. The byte FE, a token, is a word.
+            rows: the text of each span, `(P,)`; None if they are whole texts.
+
+        Returns:
+            The words in their order, none of them empty, `(W,)`, and the index in `texts` of each, int64 `(W,)`.
+        """
+        raise NotImplementedError
+
+    def _words_of(
+        self, texts: tf.Tensor, special_tokens: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """The words of all texts, the text of each, and the ids of added tokens among them, as `WordPieces` has it."""
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")  # (B,)
+        if not self._added.may_be_in_texts(special_tokens):
+            return *self._cut(self._normalized(texts), None), None
+        spans, rows, ids = self._added(texts, special_tokens)  # (P,), (P,), (P,)
+        words, origins = self._cut(spans, rows)  # (W,), (W,)
+        return words, tf.gather(rows, origins), tf.gather(ids, origins)
+
+    def _split(self, texts: tf.Tensor, special_tokens: bool = False) -> tf.RaggedTensor:
+        ids, rows = self._words(*self._words_of(texts, special_tokens))
+        return tf.RaggedTensor.from_value_rowids(ids, rows, tf.size(texts, tf.int64), validate=False)
+
+
+def visible(piece: str) -> str:
+    """A piece as `tokens` shows it: a space as `▁`, what cannot be printed by its escape."""
+    return "".join(map(_visible_character, piece))
+
+
+def _visible_character(character: str) -> str:
+    if character == " ":
+        return "▁"
+    if character.isprintable():
+        return character
+    # Beyond ASCII with four digits or more, since "\x85" would look like a byte.
+    return ascii(character)[1:-1] if character.isascii() else f"\\u{ord(character):04x}"
+
+
+def whole_words(vocabulary: Sequence[str], pairs: Sequence[tuple[str, str]], **options: Any) -> list[str]:
+    """The pieces that merging really gives for a word of the same symbols; others are merged differently."""
+    model = tokenizers.models.BPE({piece: i for i, piece in enumerate(vocabulary)}, list(pairs), **options)
+    return [piece for i, piece in enumerate(vocabulary) if [token.id for token in model.tokenize(piece)] == [i]]
+
+
+def merges_of(pairs: Iterable[tuple[str, str]], ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    """The merges for `Merging`."""
+    return [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
+
+
+def check_pieces(vocabulary: Sequence[Any]) -> None:
+    """Refuses a piece that is empty, no string, or comes twice."""
+    for piece in vocabulary:
+        if not isinstance(piece, str) or not piece:
+            raise ValueError(f"`vocabulary` must hold strings that are not empty. Received: {piece!a}")
+    repeated = [piece for piece, count in collections.Counter(vocabulary).items() if count > 1]
+    if repeated:
+        raise ValueError(f"`vocabulary` must hold each piece once. Received: {repeated} more than once")
+
+
+def checked_pairs(merges: list[Any], vocabulary: list[str]) -> list[tuple[str, str]]:
+    """The left and the right piece of each merge."""
+    pieces = frozenset(vocabulary)
+    pairs = []
+    for merge in merges:
+        pair = tuple(merge.split(" ")) if isinstance(merge, str) else ()
+        if len(pair) != 2 or not pieces.issuperset((*pair, "".join(pair))):
+            raise ValueError(
+                "`merges` must each be two pieces with a space between, which are in the vocabulary as is what they "
+                f"make. Received: {merge!a}"
+            )
+        pairs.append(pair)
+    repeated = [merge for merge, count in collections.Counter(merges).items() if count > 1]
+    if repeated:
+        raise ValueError(f"`merges` must hold each pair once. Received: {repeated} more than once")
+    return pairs
+
+
+def checked_added_tokens(added_tokens: Iterable[Mapping[str, Any]], vocabulary: list[str]) -> dict[str, AddedToken]:
+    """The added tokens by their contents."""
+    pieces, tokens = frozenset(vocabulary), {}
+    for entry in added_tokens:
+        token = AddedToken(**entry)
+        if not token.content or token.content not in pieces or token.content in tokens:
+            raise ValueError(
+                "`added_tokens` must each have a `content` of its own, which is in the vocabulary. "
+                f"Received: {token.content!a}"
+            )
+        tokens[token.content] = token
+    # The library lets white space belong to two tokens then.
+    spaced = [token.content for token in tokens.values() if token.content[0].isspace()]
+    greedy = [token.content for token in tokens.values() if token.rstrip]
+    if spaced and greedy:
+        raise ValueError(
+            "`added_tokens` cannot have one that takes the white space behind it (rstrip) beside one that begins with "
+            f"white space. Received: {greedy[0]!a} and {spaced[0]!a}"
+        )
+    return tokens
+
+
+def check_unk_token(unk_token: str | None, vocabulary: list[str]) -> None:
+    """Refuses an unknown token without an id."""
+    if unk_token is not None and unk_token not in vocabulary:
+        raise ValueError(f"`unk_token` must be in the vocabulary. Received: {unk_token!a}")

@@ -13,7 +13,7 @@ FILES = sorted(file for folder in ("zoo", "training") for file in (ROOT / folder
 BELOW = {
     "zoo.layers": set(),
     "zoo.models": {"zoo.layers"},
-    "zoo.text": set(),
+    "zoo.text": {"zoo.extras"},
     "zoo.atomic": set(),
     "zoo.extras": set(),
     "zoo.tasks.protocol": set(),

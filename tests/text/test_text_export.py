@@ -8,7 +8,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from zoo.text import BytePairTokenizer, CharacterTokenizer
+from zoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer
 
 CORPUS = ["abc abc abc ABC bcb x y   z'll 12", "bab cab\ta\n😀😀ب é"] * 2
 # Several of each kind, so that tables would be seen to be mixed up.
@@ -18,6 +18,7 @@ TOKENIZERS = {
     "pieces": BytePairTokenizer.learn(CORPUS, 300),
     "lowercase": BytePairTokenizer.learn(CORPUS, 290, lowercase=True, nfc=True),
     "bytes": BytePairTokenizer.learn([], 300),
+    "sentence_pieces": SentencePieceTokenizer.learn(CORPUS, 300, byte_fallback=True),
 }
 BATCHES = [
     [
@@ -55,7 +56,7 @@ with tf.compat.v1.Session(graph=tf.Graph()) as session:
     for batch in batches:
         session_outputs.append(session.run(fetches, {signature.inputs["texts"].name: batch}))
 
-strangers = [name for name in sys.modules if name.split(".")[0] in ("zoo", "tensorflow_text")]
+strangers = [name for name in sys.modules if name.split(".")[0] in ("zoo", "tensorflow_text", "sentencepiece")]
 print(json.dumps([list(map(listed, eager)), list(map(listed, session_outputs)), strangers]))
 """
 
@@ -113,4 +114,5 @@ def test_moved_and_loaded_by_tensorflow_alone(tmp_path):
     assert pieces["pieces_tokens"][0][:8] == ["<s>", "abc", "▁ABC", "▁", "B", "A", "C", "</s>"]
     assert pieces["lowercase_tokens"][0][:3] == ["<s>", "abc", "▁abc"]
     assert pieces["bytes_ids"][1][:4] == [2, 126 + 4, 255 + 4, 3]  # of C2 AD, of which AD is the last
+    assert pieces["sentence_pieces_texts"] == ["abc ABC BAC", "\xad", "q'll z😀\ufffd\ufffd \ufffd"]
     assert pieces["pieces_texts"] == ["abc ABC BAC", "\xad", "q'll   z😀\ufffd \ufffd"]

@@ -111,7 +111,7 @@ def _with_ranges(pattern: str) -> str:
 @functools.cache
 def character_class(name: str) -> str:
     """The code points that a class of the library's regular expressions has, as ranges for RE2."""
-    return _in_ranges(normalizers.Replace(Regex(f"[^{name}]+"), "").normalize_str(every_character()))
+    return in_ranges(normalizers.Replace(Regex(f"[^{name}]+"), "").normalize_str(every_character()))
 
 
 @functools.cache
@@ -119,14 +119,14 @@ def _digits() -> str:
     r"""The characters that the library's `Digits` cuts off; it may know more of them than its own `\p{N}`."""
     # Runs of digits and runs of others take turns, so the first character of a run tells what it is.
     runs = (run for run, _ in pre_tokenizers.Digits().pre_tokenize_str(every_character()))
-    return f"[{_in_ranges(''.join(run for run in runs if _is_digit(run[0])))}]"
+    return f"[{in_ranges(''.join(run for run in runs if _is_digit(run[0])))}]"
 
 
 def _is_digit(character: str) -> bool:
     return len(pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str(character * 2)) == 2
 
 
-def _in_ranges(characters: Iterable[str]) -> str:
+def in_ranges(characters: Iterable[str]) -> str:
     """Sorted characters as ranges for RE2."""
     return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in _ranges(map(ord, characters)))
 

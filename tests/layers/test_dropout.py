@@ -8,8 +8,7 @@ from keras import ops
 from zoo.layers import Dropout
 
 
-@pytest.mark.parametrize("shape", [(40, 501), (3, 40, 500), (20_000,), (20_000, 1)])
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize(("shape", "rate"), [((40, 501), 0.1), ((20_000,), 0.5), ((20_000, 1), 0.9)])
 def test_drops_its_share_of_both_halves_and_scales_the_rest(shape, rate):
     outputs = np.array(Dropout(rate, seed=3)(2 * ops.ones(shape), training=True))
     np.testing.assert_allclose(np.unique(outputs), [0, 2 / (1 - rate)], rtol=1e-6)

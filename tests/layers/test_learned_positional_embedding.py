@@ -1,3 +1,5 @@
+"""What this layer has for itself; functions/test_positions.py has what all layers of positions share."""
+
 import keras
 import numpy as np
 import pytest
@@ -36,17 +38,11 @@ def test_starts_as_an_embedding_of_keras_does():
     np.testing.assert_array_equal(LearnedPositionalEmbedding(4, embeddings_initializer="ones")(np.zeros((1, 3, 2))), 1)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_single_steps_get_the_same(arrays, randomize, policy):
-    layer, x = LearnedPositionalEmbedding(7, dtype=policy), arrays(x=(2, 5, 6)).x
-    layer(x)
-    whole = randomize(layer)(x)
-    for t in range(5):
-        np.testing.assert_array_equal(layer(x[:, t : t + 1], positions=np.array([[t]])), whole[:, t : t + 1])
-
-
-@pytest.mark.parametrize("positions", [None, [1, 4, 1], [[1, 4, 1], [6, 0, 5]]], ids=["counted", "shared", "rows"])
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    ("positions", "compiled"),
+    [(None, False), ([1, 4, 1], False), ([[1, 4, 1], [6, 0, 5]], True)],
+    ids=["counted", "shared", "rows in a graph"],
+)
 def test_the_gradient_falls_on_the_positions_in_use(arrays, positions, compiled):
     layer, x = LearnedPositionalEmbedding(7), arrays(x=(2, 3, 4), outer=(2, 3, 4))
     layer(x.x)
@@ -64,9 +60,8 @@ def test_the_gradient_falls_on_the_positions_in_use(arrays, positions, compiled)
     np.testing.assert_array_equal(result[expected[:, 0] == 0], 0)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_lower_precision_rounds_the_rows_alone(randomize, policy):
-    layer, inputs = LearnedPositionalEmbedding(7, dtype=policy), np.zeros((1, 5, 6))
+def test_lower_precision_rounds_the_rows_alone(randomize):
+    layer, inputs = LearnedPositionalEmbedding(7, dtype="mixed_bfloat16"), np.zeros((1, 5, 6))
     layer(inputs)
     randomize(layer)
     assert layer.embeddings.dtype == "float32"
@@ -102,14 +97,9 @@ def test_inputs_longer_than_the_table(arrays, max_length):
         unknown(x)
 
 
-@pytest.mark.parametrize("max_length", [0, 2.5])
-def test_refuses_lengths(max_length):
-    message = rf"^`max_length` must be a positive integer\. Received: max_length={max_length}$"
-    with pytest.raises(ValueError, match=message):
-        LearnedPositionalEmbedding(max_length)
-
-
-def test_refuses_heads_and_other_widths():
+def test_refuses_lengths_heads_and_other_widths():
+    with pytest.raises(ValueError, match=r"^`max_length` must be a positive integer\. Received: max_length=2.5$"):
+        LearnedPositionalEmbedding(2.5)
     layer = LearnedPositionalEmbedding(7)
     with pytest.raises(ValueError, match=r"expected ndim=3, found ndim=4.*\(2, 5, 3, 6\)"):
         layer(np.zeros((2, 5, 3, 6)))

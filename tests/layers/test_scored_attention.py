@@ -40,16 +40,13 @@ def test_is_a_base_only():
         ScoredAttention()
 
 
-@pytest.mark.parametrize("pack", [list, tuple])
-def test_a_list_of_inputs_is_refused(make, x, pack):
+def test_a_list_of_inputs_is_refused(x):
     """As `keras.layers.AdditiveAttention` takes it."""
-    layer = make()
-    for given in ((x.query, x.value), (keras.Input((3, 5)), keras.Input((4, 7)), keras.Input((4, 5)))):
-        told = (
-            rf"{type(layer).__name__} takes its inputs one by one, layer\(query, value\) or .*: a {pack.__name__} of "
-        )
-        with pytest.raises(ValueError, match=f"{told}{len(given)}$"):
-            layer(pack(given))
+    told = r"AdditiveAttention takes its inputs one by one, layer\(query, value\) or .*: a "
+    with pytest.raises(ValueError, match=f"{told}list of 2$"):
+        AdditiveAttention(6)([x.query, x.value])
+    with pytest.raises(ValueError, match=f"{told}tuple of 3$"):
+        AdditiveAttention(6)((keras.Input((3, 5)), keras.Input((4, 7)), keras.Input((4, 5))))
 
 
 def test_projecting_then_attending_is_the_call(attention, x):
@@ -60,11 +57,6 @@ def test_projecting_then_attending_is_the_call(attention, x):
         context, weights = attention.attend(x.query[:, i : i + 1], projected, x.value, MASK)
         np.testing.assert_allclose(context, expected[0][:, i : i + 1], atol=1e-6)
         np.testing.assert_allclose(weights, expected[1][:, i : i + 1], atol=1e-6)
-
-
-def test_the_context_is_the_same_whether_weights_are_asked_for_or_not(attention, x):
-    context, _ = attention(x.query, x.value, x.key, mask=MASK, return_attention_scores=True)
-    np.testing.assert_array_equal(attention(x.query, x.value, x.key, mask=MASK), context)
 
 
 def test_a_mask_of_keys_holds_for_every_query(attention, x):
@@ -81,9 +73,11 @@ def test_forbidden_keys_and_values_are_without_effect(attention, x):
         np.testing.assert_array_equal(result, before)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16", "float64"])
-@pytest.mark.parametrize("scored", [True, False], ids=["with weights", "context alone"])
-@pytest.mark.parametrize("compiled", [True, False], ids=["graph", "eager"])
+@pytest.mark.parametrize(
+    ("policy", "scored", "compiled"),
+    [("float32", False, True), ("mixed_bfloat16", True, False), ("float64", True, False)],
+    ids=["context alone, graph", "bfloat16", "float64"],
+)
 def test_nothing_to_attend_to_gives_zeros_on_every_path(make, x, policy, scored, compiled):
     layer = make(dtype=policy)
 
@@ -114,9 +108,8 @@ def test_no_gradient_comes_from_a_row_with_nothing_to_attend_to(attention, x):
         assert np.isfinite(gradient[1]).all() and np.abs(gradient[1]).max() > 0
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_the_parts_compute_in_the_policys_type_outside_a_call_too(make, x, policy):
-    layer = make(dtype=policy)
+def test_the_parts_compute_in_the_policys_type_outside_a_call_too(make, x):
+    layer = make(dtype="mixed_bfloat16")
     query, value, key = (tf.cast(array, layer.compute_dtype) for array in (x.query, x.value, x.key))
     expected = layer(query, value, key, mask=MASK, return_attention_scores=True)
     projected = layer.project_key(key)
@@ -137,12 +130,21 @@ PAIRS = np.random.default_rng(4).random((2, 3, 4)) > 0.3
 QUERIES = np.array([[True, True, False], [False, True, True]])
 VALUES = np.array([[True, True, True, False], [True, False, True, True]])
 KEYS = np.array([[False, True, True, True], [True, True, True, False]])
+MASKS = dict(mask=MASK, query_mask=QUERIES, value_mask=VALUES, key_mask=KEYS)
 
 
-@pytest.mark.parametrize("mask", [None, MASK, PAIRS, PAIRS[:1]], ids=["no mask", "keys", "pairs", "pairs of all rows"])
-@pytest.mark.parametrize("queries", [None, QUERIES], ids=["", "query_mask"])
-@pytest.mark.parametrize("values", [None, VALUES], ids=["", "value_mask"])
-@pytest.mark.parametrize("keys", [None, KEYS], ids=["", "key_mask"])
+@pytest.mark.parametrize(
+    ("mask", "queries", "values", "keys"),
+    [
+        (MASK, None, None, None),
+        (MASK, QUERIES, VALUES, KEYS),
+        (PAIRS, None, VALUES, None),
+        (PAIRS, QUERIES, None, KEYS),
+        (PAIRS[:1], QUERIES, None, None),
+        (None, None, VALUES, KEYS),
+        (None, QUERIES, None, None),
+    ],
+)
 def test_all_masks_hold_together(x, randomize, mask, queries, values, keys):
     layer = DotProductAttention("general")
     layer.build((2, 3, 5), (2, 4, 7), (2, 4, 5))
@@ -161,17 +163,17 @@ def test_all_masks_hold_together(x, randomize, mask, queries, values, keys):
     np.testing.assert_array_equal(np.array(results[1]) > 0, allowed)
 
 
-@pytest.mark.parametrize("compiled", ["eager", "graph", "XLA"])
-def test_every_attention_takes_every_mask(attention, x, called, numpy_softmax, compiled):
+def test_every_attention_takes_every_mask(attention, x, called, numpy_softmax):
     def call(*inputs):
-        options = dict(mask=MASK, query_mask=QUERIES, value_mask=VALUES, key_mask=KEYS)
-        return attention(*inputs, **options, return_attention_scores=True)
+        return attention(*inputs, **MASKS, return_attention_scores=True)
 
-    context, weights = called(compiled, call, x.query, x.value, x.key)
+    context, weights = called("XLA", call, x.query, x.value, x.key)
     scores = np.array(attention.scores(x.query, attention.project_key(x.key)))
     expected = numpy_softmax(scores, (MASK & VALUES & KEYS)[:, None] & QUERIES[:, :, None])
     np.testing.assert_allclose(weights, expected, atol=1e-5)
     np.testing.assert_allclose(context, expected @ x.value, atol=1e-5)
+    # And eagerly, without the weights.
+    np.testing.assert_allclose(attention(x.query, x.value, x.key, **MASKS), context, atol=1e-5)
 
 
 def test_masks_of_numbers_are_masks_of_what_is_not_zero(attention, x):
@@ -208,25 +210,23 @@ def test_masks_of_embeddings_are_taken_and_the_querys_goes_on(make, with_key):
     assert not hasattr(attention(*plain, mask=PAIRS, **given), "_keras_mask")
 
 
-def test_masks_of_embeddings_are_taken_in_a_compiled_model(make):
+def test_masks_of_embeddings_are_taken_in_the_graph_of_a_model():
     source, target = keras.Input((None,)), keras.Input((None,))
     memory = keras.layers.Embedding(9, 5, mask_zero=True)(source)
-    context = make()(keras.layers.Embedding(9, 5, mask_zero=True)(target), memory)
+    context = AdditiveAttention(6)(keras.layers.Embedding(9, 5, mask_zero=True)(target), memory)
     model = keras.Model([source, target], keras.layers.Dense(2)(context))
-    ids = [VALUES * [4, 5, 6, 7], QUERIES * [1, 2, 3]]
+    graph = tf.function(lambda *ids: model(list(ids)), input_signature=[tf.TensorSpec((None, None))] * 2)
+    ids = [VALUES * [4.0, 5, 6, 7], QUERIES * [1.0, 2, 3]]
     before = model(ids)
-    longer = model([np.pad(ids[0], [(0, 0), (0, 2)]), np.pad(ids[1], [(0, 0), (2, 0)])])
+    longer = graph(np.pad(ids[0], [(0, 0), (0, 2)]), np.pad(ids[1], [(0, 0), (2, 0)]))
     np.testing.assert_allclose(np.array(longer[:, 2:])[QUERIES], np.array(before)[QUERIES], atol=1e-6)
     np.testing.assert_array_equal(before._keras_mask, QUERIES)
-    model.compile("sgd", "mse")
-    model.fit(ids, np.ones((2, 3, 2)), verbose=0)
 
 
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
         ({"query": (3, 5)}, r"must all be of rank 3.*query \(3, 5\), value \(2, 4, 7\), key \(2, 4, 5\)"),
-        ({"value": (2, 4, 1, 7)}, r"must all be of rank 3.*value \(2, 4, 1, 7\)"),
         ({"key": (2, 6, 5)}, r"All axes of value and key but the last must be equal.*key \(2, 6, 5\)"),
         ({"query": (3, 3, 5)}, r"Query and value must be equal in the axes \(0,\).*query \(3, 3, 5\)"),
         (
@@ -234,33 +234,25 @@ def test_masks_of_embeddings_are_taken_in_a_compiled_model(make):
             r"`mask` must have the first axes of its input, \(2, 4\)\. Received: mask of shape \(2, 3\)",
         ),
         ({"mask": (2, 4, 4)}, r"`mask` must fit .*Received: mask of shape \(2, 1, 4, 4\)"),
-        ({"mask": (4,)}, r"`mask` must have 2 to 3 axes.*Received: mask of shape \(4,\)"),
+        ({"mask": (2, 6, 3, 4)}, r"`mask` must have 2 to 3 axes .*before them the batch\. Received: .*2, 6, 3"),
         ({"query_mask": (2, 4)}, r"`query_mask` must have the first axes of its input, \(2, 3\)\."),
         ({"value_mask": (2, 3)}, r"`value_mask` must have the first axes of its input, \(2, 4\)\."),
         ({"key_mask": (1, 4)}, r"`key_mask` must have the first axes of its input, \(2, 4\)\."),
     ],
-    ids=str,
+    ids=lambda each: " ".join(each) if isinstance(each, dict) else "",
 )
-def test_refuses_shapes_that_do_not_fit(attention, shapes, message):
+def test_refuses_shapes_that_do_not_fit(x, shapes, message):
+    attention = DotProductAttention("general")
+    attention(x.query, x.value, x.key)
     inputs = [np.zeros(shapes.get(name, SHAPES[name])) for name in ("query", "value", "key")]
     masks = {name: np.ones(shape, bool) for name, shape in shapes.items() if "mask" in name}
     with pytest.raises(ValueError, match=message):
         attention(*inputs, **masks)
 
 
-def test_refuses_shapes_that_do_not_fit_in_a_symbolic_call_too(make):
+def test_refuses_shapes_that_do_not_fit_in_a_symbolic_call_too():
     with pytest.raises(ValueError, match="All axes of value and key but the last must be equal"):
-        make()(keras.Input((3, 5)), keras.Input((4, 7)), keras.Input((6, 5)))
-    with pytest.raises(ValueError, match=r"rank 3"):
-        make()(keras.Input((3, 5)), keras.Input((4, 2, 5)))
-
-
-def test_a_mask_with_an_axis_of_heads_is_refused(attention, x):
-    message = (
-        r"`mask` must have 2 to 3 axes .*: the queries' and the keys', before them the batch\. Received: .*2, 6, 3"
-    )
-    with pytest.raises(ValueError, match=message):
-        attention(x.query, x.value, x.key, mask=np.ones((2, 6, 3, 4), bool))
+        AdditiveAttention(6)(keras.Input((3, 5)), keras.Input((4, 7)), keras.Input((6, 5)))
 
 
 @pytest.mark.parametrize("name", ["dot", "scaled", "general", "additive", "concat"])

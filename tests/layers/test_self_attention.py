@@ -1,3 +1,5 @@
+"""`SimpleSelfAttention`, `SelfAttention`, `CausalSelfAttention`: what they share, then what each has for itself."""
+
 import keras
 import numpy as np
 import pytest
@@ -5,87 +7,182 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.layers import CausalSelfAttention, SelfAttention
+from zoo.layers import CausalSelfAttention, SelfAttention, SimpleSelfAttention
 
-# B, T, D, units: all different.
+# B, T, D, units: all different. A row with padding, one without, one of nothing else.
 SHAPE, UNITS = (3, 4, 5), 6
 TOKENS = np.array([[True, True, False, False], [True, True, True, True], [False, False, False, False]])
 PAIRS = np.random.default_rng(2).random((3, 4, 4)) > 0.4
 PAIRS[0, 1] = False
 MASKS = {"none": None, "tokens": TOKENS, "pairs": PAIRS}
+LAYERS = {
+    "simple": SimpleSelfAttention,
+    "plain": lambda **options: SelfAttention(UNITS, **options),
+    "causal": lambda **options: CausalSelfAttention(UNITS, use_bias=True, **options),
+}
 
 
-def attention_of_the_paper(x, weights, allowed):
-    """Vaswani et al. 2017, equation 1, token by token; `weights`: kernel and bias, if any, of query, key, value."""
+def by_the_equations(x, weights, allowed):
+    """Vaswani et al. 2017, equation 1, token by token; without weights, inputs are all three and nothing is scaled.
+
+    Args:
+        weights: kernel and bias, if there are biases, of query, key and value.
+    """
+    query = key = value = x.astype("float64")
     step = len(weights) // 3
-    query, key, value = (
-        x @ weights[step * i].astype("float64") + (weights[step * i + 1] if step == 2 else 0) for i in range(3)
-    )
+    if weights:
+        query, key, value = (
+            x @ weights[step * i].astype("float64") + (weights[step * i + 1] if step == 2 else 0) for i in range(3)
+        )
     contexts, shares = np.zeros(value.shape), np.zeros(allowed.shape)
     for b, i in np.ndindex(x.shape[:2]):
-        odds = {j: np.exp(query[b, i] @ key[b, j] / 6**0.5) for j in range(x.shape[1]) if allowed[b, i, j]}
+        scale = query.shape[-1] ** -0.5 if weights else 1
+        odds = {j: np.exp(query[b, i] @ key[b, j] * scale) for j in range(x.shape[1]) if allowed[b, i, j]}
         for j, odd in odds.items():
             shares[b, i, j] = odd / sum(odds.values())
             contexts[b, i] += shares[b, i, j] * value[b, j]
     return contexts, shares
 
 
+@pytest.fixture(params=LAYERS)
+def name(request):
+    return request.param
+
+
 @pytest.fixture
-def make(randomize):
-    def make(layer_class=SelfAttention, **arguments):
-        layer = layer_class(UNITS, **arguments)
+def make(name, randomize):
+    def make(**options):
+        layer = LAYERS[name](**options)
         layer.build(SHAPE)
         return randomize(layer)
 
     return make
 
 
-@pytest.mark.parametrize("layer_class", [SelfAttention, CausalSelfAttention])
-@pytest.mark.parametrize("path", ["eager", "graph", "XLA"])
-@pytest.mark.parametrize("use_bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("mask", MASKS)
-def test_computes_what_the_paper_says(arrays, make, numpy_pairs, called, layer_class, mask, use_bias, path):
-    x, mask, layer = arrays(x=SHAPE).x, MASKS[mask], make(layer_class, use_bias=use_bias)
-    results = called(path, lambda x: layer(x, mask=mask, return_attention_scores=True), x)
-    allowed = numpy_pairs(mask, 3, 4, causal=layer_class is CausalSelfAttention)
-    for result, expected in zip(results, attention_of_the_paper(x, layer.get_weights(), allowed), strict=True):
-        np.testing.assert_allclose(result, expected, atol=1e-5)
-    np.testing.assert_array_equal(called(path, lambda x: layer(x, mask=mask), x), results[0])
+@pytest.fixture
+def x(arrays):
+    return arrays(x=SHAPE).x
 
 
-@pytest.mark.parametrize("layer_class", [SelfAttention, CausalSelfAttention])
 @pytest.mark.parametrize(
-    ("policy", "tolerance"), [("float64", 1e-12), ("mixed_bfloat16", 2**-4), ("mixed_float16", 2**-7)]
+    ("mask", "path"), [("none", "eager"), ("tokens", "eager"), ("pairs", "eager"), ("tokens", "XLA")]
 )
-def test_in_other_precisions(arrays, make, numpy_pairs, layer_class, policy, tolerance):
-    layer = make(layer_class, dtype=policy, use_bias=True)
-    x = tf.cast(arrays(x=SHAPE).x, layer.compute_dtype)
+def test_computes_the_equations(x, name, make, numpy_pairs, called, mask, path):
+    layer, mask = make(), MASKS[mask]
+    results = called(path, lambda x: layer(x, mask=mask, return_attention_scores=True), x)
+    expected = by_the_equations(x, layer.get_weights(), numpy_pairs(mask, 3, 4, causal=name == "causal"))
+    for result, each in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, each, atol=1e-5)
+        np.testing.assert_array_equal(np.array(result)[each == 0], 0)
+    np.testing.assert_allclose(layer(x, mask=mask), results[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(("policy", "tolerance"), [("float64", 1e-12), ("mixed_bfloat16", 2**-4)])
+def test_in_other_precisions(x, name, make, numpy_pairs, policy, tolerance):
+    layer = make(dtype=policy)
+    x = tf.cast(x, layer.compute_dtype)
     context, weights = layer(x, mask=TOKENS, return_attention_scores=True)
     assert context.dtype == layer.compute_dtype
     assert weights.dtype == ("float64" if policy == "float64" else "float32")
-    allowed = numpy_pairs(TOKENS, 3, 4, causal=layer_class is CausalSelfAttention)
-    expected = attention_of_the_paper(np.array(tf.cast(x, "float64")), layer.get_weights(), allowed)
+    inputs, allowed = np.array(tf.cast(x, "float64")), numpy_pairs(TOKENS, 3, 4, causal=name == "causal")
+    expected = by_the_equations(inputs, layer.get_weights(), allowed)
     np.testing.assert_allclose(tf.cast(context, "float64"), expected[0], atol=tolerance)
-    np.testing.assert_allclose(weights, expected[1], atol=tolerance)
+    # Only projections round; scores are computed in float32.
+    np.testing.assert_allclose(weights, expected[1], atol=min(tolerance, 1e-5) if name == "simple" else tolerance)
+    symbolic = layer(keras.Input((None, 5)), return_attention_scores=True)
+    assert [each.shape for each in symbolic] == [(None, None, context.shape[2]), (None, None, None)]
+    assert [each.dtype for each in symbolic] == [context.dtype, weights.dtype]
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_scores_and_weights_are_computed_in_float32(arrays, make, numpy_softmax, policy):
-    layer = make(dtype=policy)
-    x = tf.cast(3 * arrays(x=SHAPE).x, layer.compute_dtype)
+def test_scores_and_weights_are_computed_in_float32(x, numpy_softmax, randomize):
+    layer = SelfAttention(UNITS, dtype="mixed_bfloat16")
+    layer.build(SHAPE)
+    randomize(layer)
+    x = tf.cast(3 * x, "bfloat16")
     _, weights = layer(x, return_attention_scores=True)
     query, key = (np.array(tf.cast(part(x), "float64")) for part in (layer.query, layer.key))
     np.testing.assert_allclose(weights, numpy_softmax(query @ key.swapaxes(1, 2) / 6**0.5), atol=1e-5)
 
 
-def test_projections_are_in_the_order_of_their_names(make):
-    layer = make(use_bias=True)
-    names = [f"{name}/{weight}" for name in ("query", "key", "value") for weight in ("kernel", "bias")]
-    assert [weight.path.removeprefix(f"{layer.name}/") for weight in layer.weights] == names
-    assert [part.name for part in (layer.query, layer.key, layer.value)] == ["query", "key", "value"]
+@pytest.mark.parametrize("mask", ["tokens", "pairs"])
+def test_layer_check(layer_check, x, name, mask):
+    parts = ("query", "key", "value")
+    arguments = {
+        "simple": {},
+        "plain": {"use_bias": False},
+        "causal": {"use_bias": True, "dropout": 0.1, "seed": 3},
+    }[name]
+    weights = {f"{part}/kernel": (5, 6) for part in parts} if arguments else {}
+    weights |= {f"{part}/bias": (6,) for part in parts} if name == "causal" else {}
+    layer = layer_check(
+        {"simple": SimpleSelfAttention, "plain": SelfAttention, "causal": CausalSelfAttention}[name],
+        {"units": UNITS, "kernel_initializer": "he_normal", **arguments} if arguments else {},
+        {"inputs": x, "mask": MASKS[mask]},
+        weights=weights,
+        outputs=[(3, 4, 6 if arguments else 5), (3, 4, 4)],
+        options={"return_attention_scores": True},
+        mask_goes_on=mask == "tokens",
+    )
+    # In the order of their names.
+    assert [weight.path.removeprefix(f"{layer.name}/").split("/")[0] for weight in layer.weights] == [
+        part for part in parts for _ in range(len(weights) // 3)
+    ]
 
 
-def test_hand_computed():
+def test_a_mask_of_pairs_serves_every_row(x, make):
+    layer = make()
+    np.testing.assert_array_equal(layer(x, mask=PAIRS[1:2]), layer(x, mask=np.repeat(PAIRS[1:2], 3, axis=0)))
+
+
+def test_a_masked_token_gets_nothing_influences_no_other_and_has_no_gradient(x, make):
+    layer = make()
+    before = np.array(layer(x, mask=TOKENS))
+    np.testing.assert_array_equal(layer(np.where(TOKENS[..., None], x, 1e3).astype("float32"), mask=TOKENS), before)
+    inputs = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        loss = tf.reduce_sum(layer(inputs, mask=TOKENS) ** 2)
+    np.testing.assert_array_equal(np.abs(tape.gradient(loss, inputs)).max(-1) > 0, TOKENS)
+
+
+def test_the_mask_of_an_embedding_is_taken_and_goes_on(make):
+    ids = np.array([[3, 4, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0]])
+    embedded, layer = keras.layers.Embedding(6, 5, mask_zero=True)(ids), make()
+    context, weights = layer(embedded, return_attention_scores=True)
+    np.testing.assert_array_equal(context._keras_mask, TOKENS)
+    assert not hasattr(weights, "_keras_mask")
+    np.testing.assert_array_equal(context, layer(np.array(embedded), mask=TOKENS))
+    # Another one is preferred; one of pairs leaves that of the tokens to the layers after.
+    for mask, after in ((PAIRS, TOKENS), (~TOKENS, ~TOKENS)):
+        context = layer(embedded, mask=mask)
+        np.testing.assert_array_equal(context, layer(np.array(embedded), mask=mask))
+        np.testing.assert_array_equal(context._keras_mask, after)
+
+
+def test_refuses_inputs_of_another_rank_and_masks_that_do_not_fit(name):
+    for shape in ((4, 5), (2, 3, 4, 5)):
+        for inputs in (np.zeros(shape), keras.Input(shape[1:])):
+            with pytest.raises(ValueError, match=f"expected ndim=3, found ndim={len(shape)}"):
+                LAYERS[name]()(inputs)
+    for shape, message in (
+        ((3, 5), r"`mask` must have the first axes of its input, \(3, 4\)\. Received: mask of shape \(3, 5\)"),
+        ((3, 5, 4), r"`mask` must fit \(batch, heads, queries, keys\).*Received: mask of shape \(3, 1, 5, 4\)"),
+        ((3,), r"`mask` must have 2 to 3 axes.*Received: mask of shape \(3,\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LAYERS[name]()(np.zeros(SHAPE), mask=np.ones(shape, bool))
+
+
+def test_hand_computed_simple():
+    # Each product of a vector with itself is log 3, of both 0: weights of 3/4 and 1/4.
+    long = np.sqrt(np.log(3))
+    x = np.array([[[long, 0], [0, long]]])
+    context, weights = SimpleSelfAttention()(x, return_attention_scores=True)
+    np.testing.assert_allclose(weights, [[[3 / 4, 1 / 4], [1 / 4, 3 / 4]]], rtol=1e-6)
+    np.testing.assert_allclose(context, [[[0.75 * long, 0.25 * long], [0.25 * long, 0.75 * long]]], rtol=1e-6)
+
+
+def test_hand_computed_with_projections():
     layer = SelfAttention(4)
     x = np.array([[[1.0, 0], [0, 1]]])
     layer(x)
@@ -98,20 +195,15 @@ def test_hand_computed():
     np.testing.assert_allclose(context, [[[0, 2, 3, 0], [0, 4, 2, 0]]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("use_bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("mask", [TOKENS, PAIRS], ids=["tokens", "pairs"])
-def test_layer_check(layer_check, arrays, mask, use_bias):
-    weights = {f"{name}/kernel": (5, 6) for name in ("query", "key", "value")}
-    weights |= {f"{name}/bias": (6,) for name in ("query", "key", "value")} if use_bias else {}
-    layer_check(
-        SelfAttention,
-        {"units": UNITS, "use_bias": use_bias, "kernel_initializer": "he_normal"},
-        {"inputs": arrays(x=SHAPE).x, "mask": mask},
-        weights=weights,
-        outputs=[(3, 4, 6), (3, 4, 4)],
-        options={"return_attention_scores": True},
-        mask_goes_on=mask is TOKENS,
-    )
+def test_hand_computed_causal():
+    layer = CausalSelfAttention(1)
+    x = np.array([[[1.0], [2.0], [3.0]]])
+    layer(x)
+    layer.set_weights([np.array([[1.0]]), np.array([[np.log(2.0)]]), np.array([[12.0]])])
+    context, weights = layer(x, return_attention_scores=True)
+    # Token i has the odds (2^i)^j: 4 to 16 for the second, 8 to 64 to 512 for the third.
+    np.testing.assert_allclose(weights, [[[1, 0, 0], [1 / 5, 4 / 5, 0], [1 / 73, 8 / 73, 64 / 73]]], rtol=1e-5)
+    np.testing.assert_allclose(context, [[[12], [12 * 9 / 5], [12 * 209 / 73]]], rtol=1e-5)
 
 
 def test_each_kernel_is_drawn_for_itself_as_told():
@@ -122,82 +214,69 @@ def test_each_kernel_is_drawn_for_itself_as_told():
     assert len({kernel.tobytes() for kernel in kernels}) == 3
 
 
-def test_keras_attention_of_one_head_gives_the_same(arrays, make):
-    x, layer = arrays(x=SHAPE).x, make(use_bias=True)
-    peer = keras.layers.MultiHeadAttention(1, UNITS, output_shape=UNITS)
+def test_keras_attention_of_one_head_gives_the_same(x, randomize):
+    layer, peer = SelfAttention(UNITS, use_bias=True), keras.layers.MultiHeadAttention(1, UNITS, output_shape=UNITS)
+    layer.build(SHAPE)
     peer.build(SHAPE, SHAPE)
-    query, query_bias, key, key_bias, value, value_bias = layer.get_weights()
+    query, query_bias, key, key_bias, value, value_bias = randomize(layer).get_weights()
     # Behind it there is one more projection, here one that changes nothing.
     heads = [query[:, None], query_bias[None], key[:, None], key_bias[None], value[:, None], value_bias[None]]
     peer.set_weights([*heads, np.eye(UNITS)[None], np.zeros(UNITS)])
-    for mask in (PAIRS | np.eye(4, dtype=bool), None):  # where there is nothing to attend to Keras takes the mean
-        expected = peer(x, x, attention_mask=mask, return_attention_scores=True)
-        context, weights = layer(x, mask=mask, return_attention_scores=True)
-        np.testing.assert_allclose(context, expected[0], atol=1e-5)
-        np.testing.assert_allclose(weights, expected[1][:, 0], atol=1e-6)
+    mask = PAIRS | np.eye(4, dtype=bool)  # where there is nothing to attend to Keras takes the mean
+    expected = peer(x, x, attention_mask=mask, return_attention_scores=True)
+    context, weights = layer(x, mask=mask, return_attention_scores=True)
+    np.testing.assert_allclose(context, expected[0], atol=1e-5)
+    np.testing.assert_allclose(weights, expected[1][:, 0], atol=1e-6)
 
 
-@settings(max_examples=10, deadline=None)
-@given(order=st.permutations(range(4)), seed=st.integers(0, 9))
-def test_has_no_notion_of_order(arrays, randomize, order, seed):
-    layer, x = SelfAttention(UNITS), arrays(seed, x=SHAPE).x
-    layer.build(SHAPE)
-    expected = np.array(randomize(layer)(x, mask=TOKENS))[:, order]
+@pytest.mark.parametrize("make", [LAYERS["simple"], LAYERS["plain"]], ids=["simple", "plain"])
+def test_has_no_notion_of_order(arrays, make):
+    order, x, layer = [2, 0, 3, 1], arrays(x=SHAPE).x, make()
+    expected = np.array(layer(x, mask=TOKENS))[:, order]
     np.testing.assert_allclose(layer(x[:, order], mask=TOKENS[:, order]), expected, atol=1e-5)
 
 
-def test_a_masked_token_gets_nothing_and_influences_no_other(arrays, make):
-    layer, x = make(use_bias=True), arrays(x=SHAPE).x
-    before = np.array(layer(x, mask=TOKENS))
-    np.testing.assert_array_equal(before[~TOKENS], 0)
-    np.testing.assert_array_equal(layer(np.where(TOKENS[..., None], x, 1e3).astype("float32"), mask=TOKENS), before)
+@settings(max_examples=6, deadline=None)
+@given(place=st.integers(1, 3), seed=st.integers(0, 9))
+def test_what_stands_after_a_token_changes_nothing_at_it(arrays, randomize, place, seed):
+    layer, x = CausalSelfAttention(UNITS), arrays(seed, x=SHAPE, other=SHAPE)
+    layer.build(SHAPE)
+    before = np.array(randomize(layer)(x.x))
+    after = np.array(layer(np.concatenate([x.x[:, :place], x.other[:, place:]], axis=1)))
+    np.testing.assert_array_equal(after[:, :place], before[:, :place])
+    assert (np.abs(after[:, place:] - before[:, place:]).max(-1) > 1e-4).all()
 
 
-@pytest.mark.parametrize("layer_class", [SelfAttention, CausalSelfAttention])
-def test_the_mask_of_an_embedding_is_taken_and_goes_on(make, layer_class):
-    ids = np.array([[3, 4, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0]])
-    embedded, layer = keras.layers.Embedding(6, 5, mask_zero=True)(ids), make(layer_class)
-    context, weights = layer(embedded, return_attention_scores=True)
-    np.testing.assert_array_equal(context._keras_mask, TOKENS)
-    assert not hasattr(weights, "_keras_mask")
-    np.testing.assert_array_equal(context, layer(np.array(embedded), mask=TOKENS))
-    # Another one is preferred; one of pairs leaves that of the tokens to the layers after.
-    for mask, after in ((PAIRS, TOKENS), (~TOKENS, ~TOKENS)):
-        context = layer(embedded, mask=mask)
-        np.testing.assert_array_equal(context, layer(np.array(embedded), mask=mask))
-        np.testing.assert_array_equal(context._keras_mask, after)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dropout_takes_away_weights_and_makes_the_others_larger_in_training_only(dtype):
+    # With a value for each token that stands at a place of its own, the context shows the weights after dropout.
+    x = np.eye(40)[None]
+
+    def made():
+        layer = CausalSelfAttention(40, dropout=0.25, seed=1, dtype=dtype)
+        layer.build(x.shape)
+        layer.set_weights([np.zeros((40, 40)), np.zeros((40, 40)), np.eye(40)])
+        return layer
+
+    layer, before = made(), np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]
+    tolerance = 1e-6 if dtype == "float32" else 1e-7  # the numbers that are drawn are in float32
+    for training in (None, False):
+        np.testing.assert_allclose(layer(x, training=training)[0], before, rtol=tolerance)
+    dropped, weights = (np.array(each)[0] for each in layer(x, training=True, return_attention_scores=True))
+    np.testing.assert_allclose(weights, before, rtol=tolerance)
+    kept = dropped != 0
+    np.testing.assert_allclose(dropped, np.where(kept, before / 0.75, 0), rtol=tolerance)
+    assert 0.65 < kept.sum() / 820 < 0.85  # more than 6 standard deviations either side
+    # Each call draws anew, and a layer of the same seed draws the same.
+    again, twin = np.array(layer(x, training=True))[0], made()
+    assert (again != dropped).any()
+    for expected in (dropped, again):
+        np.testing.assert_array_equal(twin(x, training=True)[0], expected)
 
 
-def test_no_gradient_comes_from_a_row_of_padding(arrays, make):
-    x, layer = tf.constant(arrays(x=SHAPE).x), make()
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        loss = tf.reduce_sum(layer(x, mask=TOKENS) ** 2)
-    reached = np.abs(tape.gradient(loss, x)).max(-1)
-    np.testing.assert_array_equal(reached > 0, TOKENS)
-
-
-def test_symbolic_shapes_and_types():
-    context, weights = SelfAttention(UNITS, dtype="float64")(keras.Input((None, 5)), return_attention_scores=True)
-    assert (context.shape, weights.shape) == ((None, None, 6), (None, None, None))
-    assert context.dtype == weights.dtype == "float64"
-    alone = SelfAttention(UNITS, dtype="mixed_float16")(keras.Input((4, 5)))
-    assert (alone.shape, alone.dtype) == ((None, 4, 6), "float16")
-
-
-@pytest.mark.parametrize("layer_class", [SelfAttention, CausalSelfAttention])
-def test_refuses(layer_class):
-    with pytest.raises(ValueError, match=r"^`units` must be a positive integer\. Received: units=0$"):
-        layer_class(0)
-    for shape in ((4, 5), (2, 3, 4, 5)):
-        with pytest.raises(ValueError, match=f"expected ndim=3, found ndim={len(shape)}"):
-            layer_class(UNITS)(np.zeros(shape))
-        with pytest.raises(ValueError, match=f"expected ndim=3, found ndim={len(shape)}"):
-            layer_class(UNITS)(keras.Input(shape[1:]))
-    for shape, message in (
-        ((3, 5), r"`mask` must have the first axes of its input, \(3, 4\)\. Received: mask of shape \(3, 5\)"),
-        ((3, 5, 4), r"`mask` must fit \(batch, heads, queries, keys\).*Received: mask of shape \(3, 1, 5, 4\)"),
-        ((3,), r"`mask` must have 2 to 3 axes.*Received: mask of shape \(3,\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            layer_class(UNITS)(np.zeros(SHAPE), mask=np.ones(shape, bool))
+def test_refuses_arguments():
+    for layer_class in (SelfAttention, CausalSelfAttention):
+        with pytest.raises(ValueError, match=r"^`units` must be a positive integer\. Received: units=0$"):
+            layer_class(0)
+    with pytest.raises(ValueError, match=r"^`dropout` must be at least 0 and below 1\. Received: dropout=1\.0$"):
+        CausalSelfAttention(UNITS, dropout=1.0)

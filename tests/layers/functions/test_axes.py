@@ -8,11 +8,7 @@ import tensorflow as tf
 from zoo.layers.functions.axes import AttentionAxes
 
 QUERY, KEY = (2, 3, 4, 5, 6), (2, 7, 8, 9, 10)
-AXES = [(1,), (2,), (3,), (1, 2), (1, 3), (3, 1), (2, 3), (1, 2, 3), (3, 1, 2), None, (-2,), (-2, 1)]
-
-
-def positive(axes):
-    return {None: (1, 2, 3), (-2,): (3,), (-2, 1): (3, 1)}.get(axes, axes)
+AXES = {(2,): (2,), (3, 1): (3, 1), None: (1, 2, 3), (-2, 1): (3, 1), (1, 3): (1, 3)}  # and what they stand for
 
 
 def places(shape, axes):
@@ -21,12 +17,12 @@ def places(shape, axes):
 
 
 def others_of(axes):
-    return [axis for axis in range(4) if axis not in positive(axes)]
+    return [axis for axis in range(4) if axis not in AXES[axes]]
 
 
 def key_shape(axes):
     """A key of other sizes than the query in the axes attended over."""
-    return tuple(KEY[i] if i in (*positive(axes), 4) else QUERY[i] for i in range(5))
+    return tuple(KEY[i] if i in (*AXES[axes], 4) else QUERY[i] for i in range(5))
 
 
 @pytest.fixture(params=AXES, ids=str)
@@ -39,21 +35,18 @@ def image(arrays):
     return arrays(x=QUERY).x
 
 
-def test_folds_the_axes_attended_over_into_one_and_the_others_into_the_batch(axes, image):
-    order = (*others_of(axes), *positive(axes))
-    batches, positions = places(QUERY, others_of(axes)), places(QUERY, positive(axes))
+def test_folds_the_axes_attended_over_into_one_and_the_others_into_the_batch_and_back(axes, image):
+    order = (*others_of(axes), *AXES[axes])
+    batches, positions = places(QUERY, others_of(axes)), places(QUERY, AXES[axes])
 
     def at(*index):
         return image[tuple(place for _, place in sorted(zip(order, index, strict=True)))]
 
-    expected = [[at(*batch, *position) for position in positions] for batch in batches]
-    np.testing.assert_array_equal(AttentionAxes(5, axes).fold(image), expected)
-
-
-def test_unfolding_brings_back_the_axes_of_the_query_whatever_follows(axes, image):
     both = AttentionAxes(5, axes)
     folded = np.array(both.fold(image))
+    np.testing.assert_array_equal(folded, [[at(*batch, *position) for position in positions] for batch in batches])
     np.testing.assert_array_equal(both.unfold(folded, image), image)
+    # With further axes behind, and a query of another width.
     heads = np.stack([folded, 2 * folded, 3 * folded], axis=2)  # (B', T, H, D)
     expected = np.stack([image, 2 * image, 3 * image], axis=4)
     np.testing.assert_array_equal(both.unfold(heads, image[..., :1]), expected)
@@ -76,18 +69,13 @@ def test_a_sequence_stays_as_it_is():
     assert axes.unfold_weights(weights, x, x) is weights
 
 
-def test_a_mask_of_positions_folds_as_its_input(axes):
-    both, mask = AttentionAxes(5, axes), np.random.default_rng(0).random(QUERY[:-1]) < 0.5
-    folded = both.fold_mask(mask, np.zeros(QUERY))
-    assert folded.dtype == "bool"
-    np.testing.assert_array_equal(folded, both.fold(mask[..., None])[..., 0])
-
-
-@pytest.mark.parametrize("rank", [0, 1, 2, 3])
-def test_a_mask_of_positions_holds_for_all_along_the_axes_it_leaves_out(axes, rank):
+@pytest.mark.parametrize("rank", [0, 1, 3, 4])
+def test_a_mask_of_positions_folds_as_its_input_and_holds_for_all_along_the_axes_it_leaves_out(axes, rank):
     both, mask = AttentionAxes(5, axes), np.random.default_rng(1).random(QUERY[:rank]) < 0.5
     whole = np.broadcast_to(mask.reshape(QUERY[:rank] + (1,) * (4 - rank)), QUERY[:-1])
-    np.testing.assert_array_equal(both.fold_mask(mask, np.zeros(QUERY)), both.fold_mask(whole, np.zeros(QUERY)))
+    folded = both.fold_mask(mask, np.zeros(QUERY))
+    assert folded.dtype == "bool"
+    np.testing.assert_array_equal(folded, np.array(both.fold(whole[..., None]))[..., 0])
 
 
 def test_a_mask_of_sentences_holds_for_all_their_positions():
@@ -105,11 +93,12 @@ def test_a_mask_may_be_of_numbers_and_may_be_none(rank):
     assert pairs.dtype == "bool" and not pairs[1, 0, -1, -1] and pairs[0, 0, -1, -1]
 
 
-@pytest.mark.parametrize("ones", [(), (0,), (1,), (0, 1), (2, 4), (0, 1, 2, 3, 4, 5, 6, 7)], ids=str)
+@pytest.mark.parametrize("ones", [(), (0, 1), (2, 4), (0, 1, 2, 3, 4, 5, 6, 7)], ids=str)
 @pytest.mark.parametrize("axes", [(2,), (3, 1)], ids=str)
 def test_a_mask_of_pairs_folds_axis_by_axis(axes, ones):
     both, heads, key = AttentionAxes(5, axes), 11, key_shape(axes)
     shape = both.weights_shape(QUERY, key, heads)
+    assert shape == (*(QUERY[axis] for axis in others_of(axes)), 11, *(s[axis] for s in (QUERY, KEY) for axis in axes))
     mask = np.random.default_rng(2).random([1 if i in ones else size for i, size in enumerate(shape)]) < 0.5
     whole = np.broadcast_to(mask, shape)
     batches, targets, sources = places(QUERY, others_of(axes)), places(QUERY, axes), places(key, axes)
@@ -124,7 +113,8 @@ def test_a_mask_of_pairs_may_leave_out_the_heads_then_the_last_of_the_batch(left
     axes, query, key = AttentionAxes(4, (1,)), np.zeros((2, 3, 4, 6)), np.zeros((2, 7, 4, 6))
     mask = np.random.default_rng(3).random((*given, 3, 7)) < 0.5
     whole = np.broadcast_to(mask.reshape((*given, *(1,) * left_out, 3, 7)), (2, 4, 1, 3, 7))
-    np.testing.assert_array_equal(axes.fold_pairs(mask, query, key), whole.reshape((8, 1, 3, 7)))
+    for heads in (True, False):
+        np.testing.assert_array_equal(axes.fold_pairs(mask, query, key, heads=heads), whole.reshape((8, 1, 3, 7)))
 
 
 def test_a_mask_of_pairs_of_sequences_may_be_of_all_or_of_each_sentence_or_head():
@@ -132,19 +122,6 @@ def test_a_mask_of_pairs_of_sequences_may_be_of_all_or_of_each_sentence_or_head(
     for shape, full in (((3, 7), (1, 1, 3, 7)), ((2, 3, 7), (2, 1, 3, 7)), ((2, 5, 3, 1), (2, 5, 3, 1))):
         mask = np.random.default_rng(4).random(shape) < 0.5
         np.testing.assert_array_equal(axes.fold_pairs(mask, query, key), mask.reshape(full))
-
-
-@pytest.mark.parametrize("given", [(), (2,), (2, 4)], ids=str)
-def test_without_heads_a_mask_of_pairs_folds_the_same(given):
-    axes, query, key = AttentionAxes(4, (1,)), np.zeros((2, 3, 4, 6)), np.zeros((2, 7, 4, 6))
-    mask = np.random.default_rng(3).random((*given, 3, 7)) < 0.5
-    np.testing.assert_array_equal(axes.fold_pairs(mask, query, key, heads=False), axes.fold_pairs(mask, query, key))
-
-
-def test_the_shape_of_weights(axes):
-    expected = [QUERY[axis] for axis in others_of(axes)]
-    expected += [11, *(QUERY[axis] for axis in positive(axes)), *(KEY[axis] for axis in positive(axes))]
-    assert AttentionAxes(5, axes).weights_shape(QUERY, key_shape(axes), 11) == tuple(expected)
 
 
 @pytest.mark.parametrize("axes", [(1,), (2, 1)], ids=str)
@@ -167,10 +144,6 @@ def test_sizes_may_be_unknown_in_a_graph(axes, arrays):
         np.testing.assert_array_equal(result, expected)
 
 
-def test_says_what_it_is():
-    assert str(AttentionAxes(4, (-2,))) == "attention over the axes (2,) of inputs of rank 4"
-
-
 @pytest.mark.parametrize(
     ("rank", "axes", "received"),
     [
@@ -180,7 +153,6 @@ def test_says_what_it_is():
         (4, (-4,), "(-4,)"),
         (4, [1, 1], "(1, 1)"),
         (4, (1, -3), "(1, -3)"),
-        (4, (), "()"),
         (2, None, "()"),
     ],
 )
@@ -199,26 +171,21 @@ def test_shapes_that_fit():
     AttentionAxes(3).check_shapes((2, 3, 5), (2, 6, 7), (2, 6, 8))
 
 
+RANKS = "Query, value and key must all be of rank 4."
+KEYS = "All axes of value and key but the last must be equal."
+OTHERS = "Query and value must be equal in the axes (0, 2), which are not attended over."
+
+
 @pytest.mark.parametrize(
     ("query", "value", "key", "message"),
     [
-        ((2, 3, 5), (2, 6, 4, 7), (2, 6, 4, 8), "Query, value and key must all be of rank 4."),
-        ((2, 3, 4, 5), (2, 6, 7), (2, 6, 4, 8), "Query, value and key must all be of rank 4."),
-        ((2, 3, 4, 5), (2, 6, 4, 7), (2, 6, 4, 8, 9), "Query, value and key must all be of rank 4."),
-        ((2, 3, 4, 5), (2, 6, 4, 7), (2, 1, 4, 8), "All axes of value and key but the last must be equal."),
-        ((2, 3, 4, 5), (1, 6, 4, 7), (2, 6, 4, 8), "All axes of value and key but the last must be equal."),
-        (
-            (2, 3, 4, 5),
-            (2, 6, 9, 7),
-            (2, 6, 9, 8),
-            "Query and value must be equal in the axes (0, 2), which are not attended over.",
-        ),
-        (
-            (None, 3, 1, 5),
-            (2, 6, 9, 7),
-            (2, 6, None, 8),
-            "Query and value must be equal in the axes (0, 2), which are not attended over.",
-        ),
+        ((2, 3, 5), (2, 6, 4, 7), (2, 6, 4, 8), RANKS),
+        ((2, 3, 4, 5), (2, 6, 7), (2, 6, 4, 8), RANKS),
+        ((2, 3, 4, 5), (2, 6, 4, 7), (2, 6, 4, 8, 9), RANKS),
+        ((2, 3, 4, 5), (2, 6, 4, 7), (2, 1, 4, 8), KEYS),
+        ((2, 3, 4, 5), (1, 6, 4, 7), (2, 6, 4, 8), KEYS),
+        ((2, 3, 4, 5), (2, 6, 9, 7), (2, 6, 9, 8), OTHERS),
+        ((None, 3, 1, 5), (2, 6, 9, 7), (2, 6, None, 8), OTHERS),
     ],
 )
 def test_shapes_that_do_not_fit(query, value, key, message):
@@ -227,7 +194,7 @@ def test_shapes_that_do_not_fit(query, value, key, message):
         AttentionAxes(4, (1,)).check_shapes(list(query), value, key)
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 4), (2, 1), (2, 3, 1), (2, 3, 4, 5), (2, 3, 4, 5, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(3,), (2, 4), (2, 1), (2, 3, 4, 5), (2, 3, 4, 5, 1)], ids=str)
 def test_a_mask_of_positions_that_does_not_fit(shape):
     message = re.escape(
         f"`key_mask` must have the first axes of its input, (2, 3, 4). Received: key_mask of shape {shape}"
@@ -245,7 +212,7 @@ def test_a_mask_of_positions_that_does_not_fit(shape):
     ids=["with heads", "without"],
 )
 def test_a_mask_of_pairs_with_too_few_or_too_many_axes(heads, said):
-    axes, query, key = AttentionAxes(4, (1,)), np.zeros((2, 3, 4, 5)), np.zeros((2, 7, 4, 6))
+    axes, query, key = AttentionAxes(4, (-3,)), np.zeros((2, 3, 4, 5)), np.zeros((2, 7, 4, 6))
     for shape in ((3,), (2, 4, 5, 6, 3, 7)[not heads :]):
         said = said.format("attention over the axes (1,) of inputs of rank 4")
         message = re.escape(f"`attention_mask` must have {said}. Received: attention_mask of shape {shape}")
@@ -255,12 +222,7 @@ def test_a_mask_of_pairs_with_too_few_or_too_many_axes(heads, said):
 
 @pytest.mark.parametrize(
     ("shape", "received"),
-    [
-        ((7, 3), (1, 1, 1, 7, 3)),
-        ((4, 3, 7), (4, 1, 1, 3, 7)),
-        ((2, 3, 9, 3, 7), (2, 3, 9, 3, 7)),
-        ((3, 2), (1, 1, 1, 3, 2)),
-    ],
+    [((7, 3), (1, 1, 1, 7, 3)), ((4, 3, 7), (4, 1, 1, 3, 7)), ((2, 3, 9, 3, 7), (2, 3, 9, 3, 7))],
     ids=str,
 )
 def test_a_mask_of_pairs_of_other_sizes(shape, received):

@@ -19,7 +19,9 @@ MAKERS = {
 }
 SHAPE = (2, 5, 6)  # B, T, D
 ROWS = np.array([[0, 0, 0, 1, 2], [3, 8, 1, 0, 4]])  # the first as with padding on the left
-POSITIONS = {"none": None, "shared": ROWS[1], "one row": ROWS[1:], "rows": ROWS}
+MESSAGE = (
+    "`positions` must be integers (T,) or (B, T) for inputs (B, T, ...). Received: positions {} of {}, inputs (2, 5, 6)"
+)
 
 
 @pytest.fixture(params=MAKERS)
@@ -48,45 +50,38 @@ def test_positions_may_be_of_each_row(make, x):
     assert np.abs(outputs - layer(x)).max() > 1e-3
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", list])
-def test_any_integers_are_positions(make, x, dtype):
-    layer = make()
-    positions = ROWS[1].tolist() if dtype is list else ROWS[1].astype(dtype)
-    np.testing.assert_array_equal(layer(x, positions=positions), layer(x, positions=ROWS[1]))
+def test_any_integers_are_positions(x):
+    layer = SinusoidalPositionalEncoding()
+    expected = layer(x, positions=ROWS[1])
+    for positions in (ROWS[1].tolist(), ROWS[1].astype("uint8"), ROWS[1].astype("int32")):
+        np.testing.assert_array_equal(layer(x, positions=positions), expected)
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("compiled", [False, True], ids=["graph", "XLA"])
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "float64"])
-def test_the_graph_computes_the_same_for_unknown_sizes(make, x, positions, compiled, policy):
-    layer, positions = make(dtype=policy), POSITIONS[positions]
-    expected = layer(x, positions=positions)
+def test_the_graph_computes_the_same_for_unknown_sizes(make, x, compiled):
+    layer = make(dtype="float32" if compiled else "mixed_bfloat16")
 
-    given = [] if positions is None else [tf.constant(positions)]
-    specs = [tf.TensorSpec((None, None, 6)), *(tf.TensorSpec((None,) * len(p.shape), p.dtype) for p in given)]
+    given = [] if compiled else [tf.constant(ROWS)]
+    specs = [tf.TensorSpec((None, None, 6)), *(tf.TensorSpec((None, None), each.dtype) for each in given)]
 
     @tf.function(jit_compile=compiled, input_signature=specs)
     def call(inputs, *positions):
         return layer(inputs, *positions)
 
-    result = call(x, *given)
+    result, expected = call(x, *given), layer(x, *given)
     assert result.dtype == expected.dtype == layer.compute_dtype
     # XLA multiplies and adds in one rounding.
-    tolerance = {"float32": 1e-6, "mixed_bfloat16": 2**-6, "float64": 1e-12}[policy]
+    tolerance = 1e-6 if compiled else 2**-6
     np.testing.assert_allclose(tf.cast(result, "float64"), tf.cast(expected, "float64"), rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("known", ["inputs", "positions"])
-def test_the_graph_may_know_the_sizes_of_one_alone(make, x, known):
-    layer = make()
-    shapes = {"inputs": (None, None, 6), "positions": (None, None)}
-    shapes[known] = {"inputs": SHAPE, "positions": ROWS.shape}[known]
-
-    @tf.function(input_signature=[tf.TensorSpec(shapes["inputs"]), tf.TensorSpec(shapes["positions"], tf.int32)])
-    def call(inputs, positions):
-        return layer(inputs, positions=positions)
-
-    np.testing.assert_allclose(call(x, ROWS.astype("int32")), layer(x, positions=ROWS), atol=1e-6)
+@pytest.mark.parametrize(
+    ("inputs", "positions"), [(SHAPE, (None, None)), ((None, None, 6), ROWS.shape)], ids=["inputs", "positions"]
+)
+def test_the_graph_may_know_the_sizes_of_one_alone(x, inputs, positions):
+    layer = SinusoidalPositionalEncoding()
+    call = tf.function(layer.__call__, input_signature=[tf.TensorSpec(inputs), tf.TensorSpec(positions, tf.int64)])
+    np.testing.assert_allclose(call(x, ROWS), layer(x, positions=ROWS), atol=1e-6)
 
 
 def test_a_mask_passes_through(make):
@@ -101,30 +96,22 @@ def test_a_mask_passes_through(make):
     np.testing.assert_array_equal(layer(embedding(tokens), positions=positions)._keras_mask, tokens != 0)
 
 
-@pytest.mark.parametrize(
-    "shape", [(), (4,), (1,), (2, 4), (2, 1), (3, 5), (5, 1), (2, 5, 1)], ids=lambda shape: str(shape)
-)
-def test_positions_that_do_not_fit(make, x, shape):
-    message = (
-        f"`positions` must be integers (T,) or (B, T) for inputs (B, T, ...). Received: positions {shape} of int64, "
-        f"inputs (2, 5, 6)"
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        make()(x, positions=np.zeros(shape, "int64"))
+@pytest.mark.parametrize("shape", [(), (4,), (1,), (2, 1), (3, 5), (5, 1), (2, 5, 1)], ids=str)
+def test_positions_that_do_not_fit(x, shape):
+    with pytest.raises(ValueError, match=re.escape(MESSAGE.format(shape, "int64"))):
+        SinusoidalPositionalEncoding()(x, positions=np.zeros(shape, "int64"))
 
 
-def test_neither_length_nor_batch_grow_with_the_positions(make, x):
+@pytest.mark.parametrize(("dtype", "name"), [("float64", "float32"), ("bool", "bool")], ids=["float", "bool"])
+def test_positions_that_are_not_integers(x, dtype, name):
+    with pytest.raises(ValueError, match=re.escape(MESSAGE.format((5,), name))):
+        SinusoidalPositionalEncoding()(x, positions=np.ones(5, dtype))
+
+
+def test_every_layer_checks_positions_and_neither_length_nor_batch_grow_with_them(make, x):
     for inputs, positions in ((x[:, :1], np.arange(5)), (x[:1], ROWS)):
         with pytest.raises(ValueError, match=r"`positions` must be.*Received: positions .*, inputs \("):
             make()(inputs, positions=positions)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "name"), [("float32", "float32"), ("float64", "float32"), ("bool", "bool")], ids=["32", "64", "bool"]
-)
-def test_positions_that_are_not_integers(make, x, dtype, name):
-    with pytest.raises(ValueError, match=rf"`positions` must be integers.*Received: positions \(5,\) of {name}"):
-        make()(x, positions=np.ones(5, dtype))
 
 
 def test_too_few_axes(make):

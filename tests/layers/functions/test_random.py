@@ -14,7 +14,7 @@ def make(rate=0.3, seed=7):
     return DropoutMask(rate, keras.random.SeedGenerator(seed))
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.3, 0.8])
+@pytest.mark.parametrize("rate", [0.3, 0.8])
 def test_the_rate_is_the_share_of_zeros_and_the_mean_stays_one(rate):
     dropout_mask = make(rate)(SHAPE)
     assert (dropout_mask.shape, dropout_mask.dtype) == (SHAPE, "float32")

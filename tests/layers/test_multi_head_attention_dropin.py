@@ -48,21 +48,15 @@ def assert_same_call(ours, theirs, *inputs, atol=2e-6, **options):
             np.testing.assert_allclose(each, other, rtol=1e-5, atol=atol * max(1, np.abs(other).max()))
 
 
-@pytest.mark.parametrize("with_key", [True, False], ids=["key", "no key"])
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "with_key"),
     [
-        {},
-        {"value_dim": VALUE_DIM},
-        {"output_shape": OUTPUT},
-        {"output_shape": (OUTPUT, 12, 13), "value_dim": VALUE_DIM, "use_gate": True},
-        {"use_bias": False},
-        {"use_bias": False, "use_gate": True},
-        {"use_gate": True, "value_dim": VALUE_DIM},
-        {"sliding_window": 2},
-        {"attention_axes": (1,)},
-        {"attention_axes": -2},
-        {"flash_attention": False},
+        ({}, True),
+        ({}, False),
+        ({"output_shape": OUTPUT, "sliding_window": 2}, True),
+        ({"output_shape": (OUTPUT, 12, 13), "value_dim": VALUE_DIM, "use_gate": True}, True),
+        ({"use_bias": False, "use_gate": True}, False),
+        ({"attention_axes": -2, "flash_attention": False}, True),
     ],
     ids=str,
 )
@@ -82,21 +76,13 @@ def test_same_weights_give_the_same(arrays, arguments, with_key):
     "options",
     [
         {"attention_mask": PAIRS},
-        {"attention_mask": PAIRS[None]},
         {"attention_mask": np.stack([PAIRS, ~PAIRS])},
-        {"attention_mask": np.stack([PAIRS, ~PAIRS])[:, None]},
         {"attention_mask": np.random.default_rng(1).random((2, HEADS, 3, 4)) > 0.3},
         {"attention_mask": np.random.default_rng(1).random((1, HEADS, 1, 4)) > 0.3},
-        {"attention_mask": PAIRS[:1]},
         {"attention_mask": KEY_MASK[:, None]},
-        {"attention_mask": KEY_MASK[:, None, None]},
-        {"attention_mask": PAIRS.astype("int32")},
         {"attention_mask": PAIRS.astype("float32")},
         {"attention_mask": PAIRS.tolist()},
-        {"key_mask": KEY_MASK},
         {"value_mask": VALUE_MASK},
-        {"key_mask": KEY_MASK, "value_mask": VALUE_MASK},
-        {"use_causal_mask": True},
         {"use_causal_mask": True, "key_mask": KEY_MASK, "value_mask": VALUE_MASK, "attention_mask": PAIRS[None]},
     ],
     ids=lambda options: " ".join(f"{k}{np.shape(v)}" for k, v in options.items()),
@@ -114,12 +100,7 @@ def test_same_masks_give_the_same(arrays, options):
         ((2, 3, 4, 5), (2, 6, 7, 5), None),
         ((2, 3, 4, 5), (2, 6, 7, 5), (2, 1)),
         ((2, 3, 4, 5), (2, 7, 4, 6), 1),
-        ((2, 3, 4, 5), (2, 3, 7, 6), (2,)),
-        ((2, 3, 4, 5), (2, 3, 7, 6), -2),
-        ((2, 3, 4, 5), (2, 7, 4, 6), (-3,)),
-        ((2, 3, 4, 5, 6), (2, 7, 4, 8, 6), (1, 3)),
         ((2, 3, 4, 5, 6), (2, 7, 4, 8, 6), (-2, 1)),
-        ((2, 3, 4, 5, 6), (2, 3, 4, 5, 6), None),
     ],
     ids=str,
 )
@@ -139,43 +120,32 @@ def test_rules_of_position_along_the_first_axis_of_images(arrays):
     assert_same_call(ours, theirs, x.query, x.value, x.key, use_causal_mask=True)
 
 
-@pytest.mark.parametrize("axis", [1, 2])
-def test_arrays_in_the_graph_give_the_same(arrays, axis):
+def test_arrays_in_the_graph_give_the_same(arrays):
     x = arrays(**IMAGES)
-    ours, theirs = pair(IMAGES.values(), attention_axes=axis, use_gate=True, **SIZES)
+    ours, theirs = pair(IMAGES.values(), attention_axes=1, use_gate=True, **SIZES)
     shapes = [tf.TensorSpec([None, None, None, shape[-1]]) for shape in IMAGES.values()]
     result = tf.function(ours, input_signature=shapes)(x.query, x.value, x.key)
     np.testing.assert_allclose(result, theirs(x.query, x.value, x.key), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("use_gate", [False, True], ids=["plain", "gate"])
-def test_same_initial_weights(use_gate):
-    layers = []
+@pytest.mark.parametrize("seeded", [True, False], ids=["seeded initializer", "seed of all"])
+def test_same_initial_weights(seeded):
+    kernels, layers = keras.initializers.HeNormal(seed=3) if seeded else "glorot_uniform", []
     for cls in (MultiHeadAttention, Theirs):
         keras.utils.set_random_seed(3)
-        layers.append(cls(**SIZES, use_gate=use_gate, dropout=0.1, bias_initializer="random_normal"))
+        arguments = dict(kernel_initializer=kernels, bias_initializer="random_normal")
+        layers.append(cls(**SIZES, **arguments, use_gate=True, dropout=0.1))
         layers[-1].build(QUERY, QUERY)
     ours, theirs = (layer.get_weights() for layer in layers)
     for weight, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(weight, other)
     # Of equal shapes, but not of equal values.
-    assert not np.allclose(ours[0], ours[2])
     assert not np.allclose(ours[1], ours[3])
+    assert seeded or not np.allclose(ours[0], ours[2])
 
 
-def test_same_initial_weights_of_a_seeded_initializer():
-    layers = [
-        cls(**SIZES, kernel_initializer=keras.initializers.HeNormal(seed=3), bias_initializer="ones")
-        for cls in (MultiHeadAttention, Theirs)
-    ]
-    for layer in layers:
-        layer.build(QUERY, VALUE, KEY)
-    for weight, other in zip(*(layer.get_weights() for layer in layers), strict=True):
-        np.testing.assert_array_equal(weight, other)
-
-
-@pytest.mark.parametrize("shapes", [(QUERY, VALUE), ((2, 3, 4, 5), (2, 6, 4, 5))], ids=["sequence", "image"])
-def test_same_regularisation(arrays, shapes):
+def test_same_regularisation(arrays):
+    shapes = (2, 3, 4, 5), (2, 6, 4, 5)
     x = arrays(query=shapes[0], value=shapes[1])
     ours, theirs = pair(
         shapes,
@@ -227,8 +197,7 @@ def test_fit_ends_at_the_same_weights(arrays):
         np.testing.assert_allclose(weight, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("to", ["theirs to ours", "ours to theirs"])
-@pytest.mark.parametrize("file", ["x.weights.h5", "x.keras"])
+@pytest.mark.parametrize(("file", "to"), [("x.weights.h5", "theirs to ours"), ("x.keras", "ours to theirs")])
 def test_files_of_weights_fit_both_ways(arrays, tmp_path, file, to):
     x = arrays(query=QUERY, value=VALUE)
     classes = (MultiHeadAttention, Theirs) if to == "ours to theirs" else (Theirs, MultiHeadAttention)
@@ -311,13 +280,9 @@ def test_lora(arrays):
         np.testing.assert_allclose(gradient, other, rtol=1e-3, atol=max(1e-4 * np.abs(other).max(), rounding))
 
 
-@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "shapes",
-    [
-        pytest.param((QUERY, VALUE), id="sequence", marks=pytest.mark.long),
-        pytest.param(((2, 3, 4, 5), (2, 6, 4, 5)), id="image", marks=pytest.mark.long),
-    ],
+    ("shapes", "mode"), [((QUERY, VALUE), "int8"), (((2, 3, 4, 5), (2, 6, 4, 5)), "int4")], ids=["sequence", "image"]
 )
 def test_quantised_models_give_the_same(arrays, shapes, mode):
     query, value = shapes
@@ -347,30 +312,22 @@ def test_the_layer_alone_is_quantised_by_neither(arrays):
     assert messages[0] == messages[1]
 
 
-def test_frozen(arrays):
-    x = arrays(query=QUERY, value=VALUE, labels=(2, 3, 2))
+def test_frozen():
     layer = MultiHeadAttention(**SIZES)
     (model,) = models([layer])
     layer.trainable = False
     assert layer.trainable_weights == [] and len(layer.non_trainable_weights) == 8
-    model.compile(keras.optimizers.SGD(0.1), "mse")
-    before, around = layer.get_weights(), model.get_layer("before").get_weights()
-    model.fit([x.query, x.value], x.labels, verbose=0)
-    for weight, old in zip(layer.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(weight, old)
-    assert not np.array_equal(model.get_layer("before").get_weights()[0], around[0])
+    assert len(model.trainable_weights) == 4  # of the other layers
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4, 8])
 @pytest.mark.parametrize(
-    "arguments, options",
+    ("groups", "arguments", "options"),
     [
-        ({}, {}),
-        ({"use_gate": True}, {"attention_mask": PAIRS[None]}),
-        ({"sliding_window": 2}, {"use_causal_mask": True}),
-        ({"use_bias": False}, {"key_mask": KEY_MASK, "value_mask": VALUE_MASK}),
+        (1, {"use_gate": True}, {"attention_mask": PAIRS[None]}),
+        (2, {"sliding_window": 2}, {"use_causal_mask": True}),
+        (4, {"use_bias": False}, {"key_mask": KEY_MASK, "value_mask": VALUE_MASK}),
     ],
-    ids=["plain", "gate, mask", "window, causal", "no bias, keys"],
+    ids=["gate, mask", "window, causal", "no bias, keys"],
 )
 def test_grouped_heads_are_those_of_their_grouped_attention(arrays, groups, arguments, options):
     x = arrays(query=QUERY, value=VALUE, key=KEY)
@@ -386,8 +343,9 @@ def test_grouped_heads_are_those_of_their_grouped_attention(arrays, groups, argu
     assert_same_call(ours, theirs, x.query, x.value, x.key, **options)
 
 
-@pytest.mark.parametrize("groups", [None, 2], ids=["all heads", "two groups"])
-@pytest.mark.parametrize("use_causal_mask", [False, True], ids=["free", "causal"])
+@pytest.mark.parametrize(
+    ("groups", "use_causal_mask"), [(None, False), (2, True)], ids=["all heads", "two groups, causal"]
+)
 def test_same_gradients(arrays, groups, use_causal_mask):
     x = arrays(query=QUERY, value=VALUE)
     cls, their_arguments = Theirs, SIZES
@@ -474,8 +432,7 @@ def test_torch_layer_gives_the_same_outputs_weights_and_gradients(use_causal_mas
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("use_causal_mask", [False, True], ids=["free", "causal"])
-def test_torch_grouped_attention_gives_the_same(use_causal_mask):
+def test_torch_grouped_attention_gives_the_same():
     import torch
 
     heads, groups, key_dim, value_dim = 6, 3, 4, 5
@@ -491,9 +448,9 @@ def test_torch_grouped_attention_gives_the_same(use_causal_mask):
         heads_of("query", heads),
         heads_of("key", groups),
         heads_of("value", groups),
-        is_causal=use_causal_mask,
+        is_causal=True,
         enable_gqa=True,
     )
     joined = context.numpy().swapaxes(1, 2).reshape(2, 7, heads * value_dim)
     expected = joined @ weights["attention_output", "kernel"] + weights["attention_output", "bias"]
-    np.testing.assert_allclose(layer(x, x, use_causal_mask=use_causal_mask), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(layer(x, x, use_causal_mask=True), expected, rtol=1e-12, atol=1e-12)

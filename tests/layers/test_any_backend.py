@@ -306,23 +306,14 @@ def test_nothing_needs_tensorflow():
     assert "tensorflow" not in sys.modules
 
 
-def assert_equations(one, oracles, dtype, tolerance):
-    inputs = inputs_of(dtype)
-    layer = built(one, dtype, inputs)
+def test_computes_its_equations(one, oracles):
+    inputs = inputs_of("float64")
+    layer = built(one, "float64", inputs)
     results = outputs_of(one.call(layer, inputs))
     expected = one.expected(oracles, weights_of(layer), inputs["x"], inputs["memory"])
     assert len(results) == len(expected)
     for result, each in zip(results, expected, strict=True):
-        np.testing.assert_allclose(numpy(result), each, atol=tolerance)
-
-
-def test_computes_its_equations(one, oracles):
-    assert_equations(one, oracles, "float64", 1e-7 if EXACT else 2e-5)
-
-
-@elsewhere
-def test_computes_its_equations_in_float32(one, oracles):
-    assert_equations(one, oracles, "float32", 2e-5)
+        np.testing.assert_allclose(numpy(result), each, atol=1e-7 if EXACT else 2e-5)
 
 
 def slope(function, place, direction):

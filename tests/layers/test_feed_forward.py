@@ -23,20 +23,21 @@ def make(randomize):
     return make
 
 
-@pytest.mark.parametrize("path", ["eager", "graph", "XLA"])
-@pytest.mark.parametrize("use_bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(
+    ("activation", "use_bias", "path"),
+    [*((activation, True, "eager") for activation in ACTIVATIONS), ("swiglu", False, "eager"), ("geglu", True, "XLA")],
+)
 def test_computes_what_the_papers_say(arrays, make, called, numpy_transformer, activation, use_bias, path):
     x, layer = arrays(x=SHAPE).x, make(activation, use_bias=use_bias)
     expected = [numpy_transformer.feed_forward(row, numpy_transformer.weights(layer), activation) for row in x]
     np.testing.assert_allclose(called(path, layer, x), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "swiglu"])
+@pytest.mark.parametrize("activation", ["gelu_tanh", "swiglu"])
 @pytest.mark.parametrize(
     # Keras on TensorFlow rounds the root in gelu to float32.
     ("policy", "tolerance"),
-    [("float64", 1e-8), ("mixed_bfloat16", 2**-4), ("mixed_float16", 2**-7)],
+    [("float64", 1e-8), ("mixed_bfloat16", 2**-4)],
 )
 def test_in_other_precisions(arrays, make, numpy_transformer, activation, policy, tolerance):
     layer = make(activation, dtype=policy)
@@ -65,8 +66,7 @@ def test_hand_computed():
     np.testing.assert_allclose(layer(x), [[[silu[4] + 70 * silu[-2] + 0.5, -10 * silu[1]]]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("use_bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("activation", ["gelu", "geglu"])
+@pytest.mark.parametrize(("activation", "use_bias"), [("gelu", False), ("geglu", True)])
 def test_layer_check(layer_check, arrays, activation, use_bias):
     shapes = {"input": (5, 7), **({"gate": (5, 7)} if activation in GATED else {}), "output": (7, 5)}
     weights = {f"{name}/kernel": shape for name, shape in shapes.items()}
@@ -92,7 +92,7 @@ def squared_relu(x):
     return keras.ops.square(keras.ops.relu(x))
 
 
-@pytest.mark.parametrize("activation", ["tanh", "sigmoid", keras.ops.tanh, squared_relu, keras.activations.elu])
+@pytest.mark.parametrize("activation", ["sigmoid", keras.ops.tanh, squared_relu, keras.activations.elu])
 def test_takes_any_activation_of_keras_and_functions(arrays, make, activation):
     layer, x = make(activation=activation), arrays(x=(2, 3, 5)).x
     function = keras.activations.get(activation)

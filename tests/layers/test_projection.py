@@ -31,8 +31,11 @@ def pair(case, **arguments):
     return ours, theirs, random.normal(size=input_shape).astype("float32")
 
 
-@pytest.mark.parametrize("arguments", [{}, {"use_bias": False}, {"activation": "sigmoid"}], ids=str)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[3])
+@pytest.mark.parametrize(
+    ("case", "arguments"),
+    [*((case, {}) for case in CASES), (CASES[0], {"use_bias": False}), (CASES[0], {"activation": "sigmoid"})],
+    ids=lambda each: each[3] if isinstance(each, tuple) else str(each),
+)
 def test_computes_what_einsum_does(case, arguments):
     ours, theirs, x = pair(case, **arguments)
     assert [w.path.split("/", 1)[1] for w in ours.weights] == [w.path.split("/", 1)[1] for w in theirs.weights]
@@ -49,7 +52,7 @@ def test_computes_what_einsum_does(case, arguments):
     assert ours.compute_output_shape(x.shape) == theirs.compute_output_shape(x.shape)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[3])
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[4]], ids=lambda case: case[3])
 def test_unknown_sizes(case):
     ours, _, x = pair(case)
     free = x.ndim - case[0]
@@ -74,8 +77,11 @@ def test_same_initial_weights():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-@pytest.mark.parametrize("case", CASES[:4], ids=lambda case: case[3])
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [(CASES[0], "int8"), (CASES[1], "int4"), (CASES[2], "int8"), (CASES[3], "int4")],
+    ids=lambda each: each[3] if isinstance(each, tuple) else each,
+)
 def test_quantised_as_einsum_is(case, mode):
     ours, theirs, x = pair(case)
     exact = ours(x)
@@ -106,10 +112,10 @@ def test_the_mask_goes_with_the_output():
     np.testing.assert_array_equal(ours(inputs)._keras_mask, mask)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float64"])
 def test_precision(policy):
     ours, theirs, x = pair(CASES[0], dtype=policy)
     assert ours(x).dtype == theirs(x).dtype == ours.compute_dtype
-    tolerance = {"mixed_bfloat16": 2**-7, "mixed_float16": 2**-10, "float64": 1e-12}[policy]
+    tolerance = {"mixed_bfloat16": 2**-7, "float64": 1e-12}[policy]
     result, expected = (tf.cast(layer(x), "float64") for layer in (ours, theirs))
     np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())

@@ -154,39 +154,3 @@ def test_layer_check(layer_check, inputs):
 def test_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
         BidirectionalEncoder(**arguments)
-
-
-def torch_weights(kernel, recurrent_kernel, bias, kind):
-    """Keras' weights in PyTorch's order: transposed; GRU gates r, z, n for z, r, n; LSTM gates alike; two biases."""
-    if kind == "lstm":
-        return [kernel.T, recurrent_kernel.T, bias, np.zeros_like(bias)]
-
-    def reorder(array):
-        update, reset, candidate = np.split(array, 3, axis=-1)
-        return np.concatenate([reset, update, candidate], axis=-1)
-
-    return [reorder(kernel).T, reorder(recurrent_kernel).T, reorder(bias[0]), reorder(bias[1])]
-
-
-@pytest.mark.peers
-def test_torch_with_packed_sequences_and_the_same_weights_gives_the_same(encoder, kind, inputs):
-    import torch
-
-    some = LENGTHS > 0  # PyTorch packs no empty sequence
-    inputs, lengths, mask = inputs[some], LENGTHS[some], MASK[some]
-    weights = encoder.get_weights()
-    peer = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[kind](WIDTH, UNITS, batch_first=True, bidirectional=True)
-    with torch.no_grad():
-        copied = [*torch_weights(*weights[:3], kind), *torch_weights(*weights[3:], kind)]
-        for parameter, weight in zip(peer.parameters(), copied, strict=True):
-            parameter.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
-        packed = torch.nn.utils.rnn.pack_padded_sequence(
-            torch.from_numpy(inputs), torch.from_numpy(lengths), batch_first=True, enforce_sorted=False
-        )
-        outputs, states = peer(packed)
-        expected, _ = torch.nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
-    hidden = states if kind == "gru" else states[0]
-    annotations, forward, backward = encoder(inputs, mask)
-    np.testing.assert_allclose(annotations, expected.numpy(), atol=1e-6)
-    np.testing.assert_allclose(forward, hidden[0].numpy(), atol=1e-6)
-    np.testing.assert_allclose(backward, hidden[1].numpy(), atol=1e-6)

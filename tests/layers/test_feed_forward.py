@@ -103,21 +103,6 @@ def test_takes_any_activation_of_keras_and_functions(arrays, make, activation):
         assert again.activation == layer.activation
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
-def test_keras_dense_layers_give_the_same(arrays, make, activation):
-    x, layer = arrays(x=SHAPE).x, make(activation)
-    if activation.startswith("gelu"):
-
-        def function(inputs):
-            return keras.activations.gelu(inputs, approximate=activation == "gelu_tanh")
-    else:
-        function = activation
-    peer = keras.Sequential([keras.layers.Dense(UNITS, function), keras.layers.Dense(5)])
-    peer.build(SHAPE)
-    peer.set_weights(layer.get_weights())
-    np.testing.assert_allclose(layer(x), peer(x), atol=1e-5)
-
-
 def test_each_kernel_is_drawn_for_itself_as_told():
     layer = FeedForward(5, "swiglu", kernel_initializer=keras.initializers.RandomUniform(7, 8))
     layer.build(SHAPE)

@@ -51,13 +51,6 @@ def test_keras_cell_with_the_same_weights_gives_the_same(kind, cell, states, inp
         np.testing.assert_allclose(called, theirs, atol=1e-6)
 
 
-def test_step_computes_the_equations(kind, cell, states, inputs, numpy_steps):
-    expected = numpy_steps[kind](inputs, states, *cell.get_weights())
-    stepped = cell.step(cell.project(inputs) + cell.input_bias, states)
-    for ours, theirs in zip(stepped, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
-
-
 def test_inputs_may_be_projected_in_parts_and_many_steps_at_once(cell, arrays):
     x = arrays(x=(ROWS, 4, WIDTH)).x
     whole = cell.project(x)

@@ -1,4 +1,4 @@
-"""What all attention layers have in common."""
+"""The attentions with a score: what each computes, and then what they have in common."""
 
 import keras
 import numpy as np
@@ -14,8 +14,18 @@ MAKERS = {
     "scaled": lambda **kwargs: DotProductAttention("scaled", **kwargs),
     "general": lambda **kwargs: DotProductAttention("general", **kwargs),
 }
+# B, T, S, and the widths of query, key and value: all different, but for the key, which products need alike.
 SHAPES = dict(query=(2, 3, 5), key=(2, 4, 5), value=(2, 4, 7))
+WIDE = (2, 4, 6)  # a key of another width
 MASK = np.array([[True, False, True, True], [False, True, False, False]])
+NOTHING = np.array([[True, False, True, True], [False, False, False, False]])
+WEIGHTS = {
+    "additive": {"query_kernel": (5, 6), "key_kernel": (6, 6), "score_kernel": (6, 1)},
+    "concat": {"kernel": (11, 6), "score_kernel": (6, 1)},
+    "dot": {},
+    "scaled": {},
+    "general": {"kernel": (6, 5)},
+}
 
 
 @pytest.fixture(params=MAKERS)
@@ -35,9 +45,111 @@ def attention(make, x, randomize):
     return randomize(layer)
 
 
+def score_of_the_papers(name, q, h, weights):
+    """Of one query and one key: Bahdanau et al. 2014, appendix A.1.2, Luong et al. 2015, equation 8, Vaswani et al. 2017,
+    equation 1."""
+    if name == "additive":
+        query_kernel, key_kernel, score_kernel = weights
+        return score_kernel[:, 0] @ np.tanh(query_kernel.T @ q + key_kernel.T @ h)
+    if name == "concat":
+        kernel, score_kernel = weights
+        return score_kernel[:, 0] @ np.tanh(kernel.T @ np.concatenate([q, h]))
+    if name == "general":
+        return q @ weights[0].T @ h
+    return q @ h / (np.sqrt(5) if name == "scaled" else 1)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_computes_what_the_papers_say(arrays, randomize, numpy_softmax, name):
+    x = arrays(**{**SHAPES, "key": SHAPES["key"] if name in ("dot", "scaled") else WIDE})
+    layer = MAKERS[name]()
+    layer(x.query, x.value, x.key)
+    randomize(layer)
+    scores = np.zeros((2, 3, 4))
+    for b, i, j in np.ndindex(scores.shape):
+        scores[b, i, j] = score_of_the_papers(name, x.query[b, i], x.key[b, j], layer.get_weights())
+    for mask in (None, NOTHING):
+        context, weights = layer(x.query, x.value, key=x.key, mask=mask, return_attention_scores=True)
+        expected = numpy_softmax(scores, True if mask is None else mask[:, None])
+        np.testing.assert_allclose(weights, expected, atol=1e-6)
+        np.testing.assert_allclose(context, expected @ x.value, atol=1e-5)
+
+
+def test_additive_attention_computed_by_hand():
+    layer = AdditiveAttention(1)
+    query, value = np.array([[[1.0]]], "float32"), np.array([[[0.0, 1.0], [2.0, 5.0]]], "float32")
+    layer(query, value)
+    # e_1 = 2 tanh(1 + 0 + 1), e_2 = 2 tanh(1 + 2 + 5)
+    layer.set_weights([np.array([[1.0]]), np.array([[1.0], [1.0]]), np.array([[2.0]])])
+    odds = np.exp(2 * np.tanh(2.0)), np.exp(2 * np.tanh(8.0))
+    first, second = odds / np.sum(odds)
+    context, weights = layer(query, value, return_attention_scores=True)
+    np.testing.assert_allclose(weights, [[[first, second]]], rtol=1e-6)
+    np.testing.assert_allclose(context, [[[2 * second, first + 5 * second]]], rtol=1e-6)
+
+
+def test_products_computed_by_hand_and_scaled_by_default():
+    query, value = np.array([[[2.0, 0.0, 0.0, 0.0]]]), np.array([[[1.0, 9, 9, 9], [0.0, 4, 4, 4]]])
+    key = np.array([[[np.log(3.0), 7, 7, 7], [0.0, 7, 7, 7]]])
+    # 2 log 3 against 0, and log 3 against 0 when divided by the root of 4.
+    np.testing.assert_allclose(DotProductAttention("dot")(query, value, key)[0, 0, 0], 9 / 10, rtol=1e-6)
+    np.testing.assert_allclose(DotProductAttention()(query, value, key)[0, 0], [3 / 4, *[7.75] * 3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_layer_check(layer_check, arrays, name):
+    x = arrays(**{**SHAPES, "key": WIDE if WEIGHTS[name] else SHAPES["key"]})
+    layer = MAKERS[name]()
+    own = {"score": name} if isinstance(layer, DotProductAttention) else {"units": 6}
+    layer_check(
+        type(layer),
+        {**own, "kernel_initializer": "he_normal"},
+        {"query": x.query, "value": x.value, "key": x.key, "mask": NOTHING},
+        weights=WEIGHTS[name],
+        outputs=[(2, 3, 7), (2, 3, 4)],
+        options={"return_attention_scores": True},
+    )
+
+
+def test_without_key_the_values_are_scored(x):
+    for layer, kernel, shape in (
+        (AdditiveAttention(6), "key_kernel", (7, 6)),
+        (ConcatAttention(6), "kernel", (5 + 7, 6)),
+        (DotProductAttention("general"), "kernel", (7, 5)),
+    ):
+        layer(x.query, x.value)
+        assert getattr(layer, kernel).shape == shape
+
+
+def test_kernels_of_one_shape_are_drawn_apart():
+    layer = AdditiveAttention(4, kernel_initializer=keras.initializers.RandomNormal())
+    layer.build((2, 3, 5), (2, 4, 5))
+    assert np.abs(layer.query_kernel - layer.key_kernel).max() > 0
+
+
 def test_is_a_base_only():
     with pytest.raises(TypeError, match=r"abstract.*project_key.*scores"):
         ScoredAttention()
+
+
+def test_refuses_arguments():
+    with pytest.raises(ValueError, match=r"^`units` must be a positive integer\. Received: units='8'$"):
+        AdditiveAttention("8")
+    message = r"^`score` must be one of 'dot', 'scaled', 'general'\. Received: score='bilinear'$"
+    with pytest.raises(ValueError, match=message):
+        DotProductAttention("bilinear")
+
+
+@pytest.mark.parametrize("score", ["dot", "scaled"])
+def test_products_need_one_width(x, score):
+    message = rf"score='{score}' needs queries and keys of one width.*Received: query width 5, key width "
+    with pytest.raises(ValueError, match=f"{message}7$"):
+        DotProductAttention(score)(x.query, x.value)
+    with pytest.raises(ValueError, match=f"{message}6$"):
+        DotProductAttention(score)(x.query, x.value, np.zeros(WIDE))
+
+
+# What they have in common.
 
 
 def test_a_list_of_inputs_is_refused(x):

@@ -214,28 +214,6 @@ def test_each_kernel_is_drawn_for_itself_as_told():
     assert len({kernel.tobytes() for kernel in kernels}) == 3
 
 
-def test_keras_attention_of_one_head_gives_the_same(x, randomize):
-    layer, peer = SelfAttention(UNITS, use_bias=True), keras.layers.MultiHeadAttention(1, UNITS, output_shape=UNITS)
-    layer.build(SHAPE)
-    peer.build(SHAPE, SHAPE)
-    query, query_bias, key, key_bias, value, value_bias = randomize(layer).get_weights()
-    # Behind it there is one more projection, here one that changes nothing.
-    heads = [query[:, None], query_bias[None], key[:, None], key_bias[None], value[:, None], value_bias[None]]
-    peer.set_weights([*heads, np.eye(UNITS)[None], np.zeros(UNITS)])
-    mask = PAIRS | np.eye(4, dtype=bool)  # where there is nothing to attend to Keras takes the mean
-    expected = peer(x, x, attention_mask=mask, return_attention_scores=True)
-    context, weights = layer(x, mask=mask, return_attention_scores=True)
-    np.testing.assert_allclose(context, expected[0], atol=1e-5)
-    np.testing.assert_allclose(weights, expected[1][:, 0], atol=1e-6)
-
-
-@pytest.mark.parametrize("make", [LAYERS["simple"], LAYERS["plain"]], ids=["simple", "plain"])
-def test_has_no_notion_of_order(arrays, make):
-    order, x, layer = [2, 0, 3, 1], arrays(x=SHAPE).x, make()
-    expected = np.array(layer(x, mask=TOKENS))[:, order]
-    np.testing.assert_allclose(layer(x[:, order], mask=TOKENS[:, order]), expected, atol=1e-5)
-
-
 @settings(max_examples=6, deadline=None)
 @given(place=st.integers(1, 3), seed=st.integers(0, 9))
 def test_what_stands_after_a_token_changes_nothing_at_it(arrays, randomize, place, seed):

@@ -36,15 +36,10 @@ def test_every_attention_is_ours_and_computes_the_same(theirs):
     expected = np.array(theirs(IDS))[real]
     # 2^-24 of the largest, for each of some 100 roundings on the way through three attentions.
     np.testing.assert_allclose(np.array(ours(IDS))[real], expected, rtol=0, atol=100 * 2**-24 * np.abs(expected).max())
-
-
-def test_the_old_model_stays(theirs):
-    before = theirs.get_weights()
-    ours = swap_attention(theirs)
-    ours.set_weights([weight + 1 for weight in before])
+    # The old model stays.
+    ours.set_weights([weight + 1 for weight in ours.get_weights()])
     assert not any(type(layer) is MultiHeadAttention for layer in attentions(theirs))
-    for weight, old in zip(theirs.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(weight, old)
+    np.testing.assert_array_equal(np.array(theirs(IDS))[real], expected)
 
 
 def test_a_file_swaps_in_one_line(theirs, tmp_path):
@@ -57,11 +52,6 @@ def test_a_file_swaps_in_one_line(theirs, tmp_path):
     np.testing.assert_allclose(again(IDS)[1], expected, rtol=0, atol=100 * 2**-24 * np.abs(expected).max())
 
 
-def test_a_sequential_model_swaps_too():
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    np.testing.assert_array_equal(swap_attention(model)(np.ones((2, 4))), model(np.ones((2, 4))))
-
-
 @pytest.mark.parametrize("kind", ["functional", "sequential"])
 def test_what_is_compiled_is_compiled_alike(kind, arrays):
     x = arrays(x=(2, 3, 4)).x
@@ -69,10 +59,10 @@ def test_what_is_compiled_is_compiled_alike(kind, arrays):
     hidden = keras.layers.MultiHeadAttention(2, 2)(inputs, inputs)
     model = keras.Model(inputs, hidden) if kind == "functional" else keras.Sequential([inputs, keras.layers.Dense(4)])
     assert not swap_attention(model).compiled
-    model.compile(keras.optimizers.SGD(0.25, momentum=0.5), "mae", metrics=["mse"])
+    model.compile(keras.optimizers.SGD(0.25, momentum=0.5), "mae", metrics=["mse"], run_eagerly=True)
     model.fit(x, x, verbose=0)
     ours = swap_attention(model)
-    assert ours.compiled and ours.optimizer is not model.optimizer
+    assert ours.compiled and ours.run_eagerly and ours.optimizer is not model.optimizer
     assert ours.optimizer.get_config() == model.optimizer.get_config()
     assert (int(ours.optimizer.iterations), int(model.optimizer.iterations)) == (0, 1)
     np.testing.assert_allclose(ours.evaluate(x, x, verbose=0), model.evaluate(x, x, verbose=0), rtol=1e-5)
@@ -159,8 +149,7 @@ def test_lora_goes_along(arrays, randomize):
 
 
 def test_a_quantised_model_is_refused():
-    inputs = keras.Input((5, 8))
-    model = keras.Model(inputs, keras.layers.MultiHeadAttention(2, 4)(inputs, inputs))
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     model.quantize("int8")
     with pytest.raises(ValueError, match=r"exchange its attention first, then quantise .* quantised layers"):
         swap_attention(model)

@@ -121,25 +121,7 @@ def cleared(layer):
     return layer
 
 
-def test_an_encoder_layer_computed_by_hand():
-    # All alike: nothing but the residual connections, the biases and the norms is at work.
-    layer = TransformerEncoderLayer(1, 1, epsilon=1e-12, norm_first=True)
-    x = np.array([[[3.0, 1.0]]])
-    layer(x)
-    np.testing.assert_allclose(cleared(layer)(x), x)
-    layer.self_attention.output_dense.bias.assign([1.0, 7.0])  # x is [4, 8], its norm [-1, 1]
-    layer.feed_forward_norm.gamma.assign([1.0, 1.0])
-    layer.feed_forward.input_projection.kernel.assign([[2.0], [5.0]])  # 3
-    layer.feed_forward.output_projection.kernel.assign([[10.0, 20.0]])
-    np.testing.assert_allclose(layer(x), [[[34, 68]]], rtol=1e-6)
-    after = TransformerEncoderLayer(1, 1, epsilon=1e-12)
-    after(x)
-    after.set_weights(layer.get_weights())
-    after.self_attention_norm.gamma.assign([1.0, 1.0])  # the norm of [4, 8], and of what comes of it: [29, 61]
-    np.testing.assert_allclose(after(x), [[[-1, 1]]], rtol=1e-6)
-
-
-def test_a_decoder_layer_computed_by_hand():
+def test_computed_by_hand():
     # What is added: the biases, and of the memory the values of heads that attend evenly.
     layer = TransformerDecoderLayer(1, 1, norm_first=True)
     inputs, memory = np.array([[[3.0, 1.0], [0.0, 5.0]]]), np.array([[[10.0], [20.0], [60.0]]])
@@ -213,47 +195,6 @@ def test_layer_check(layer_check, x, name, kind):
     )
 
 
-@pytest.mark.parametrize(("norm_first", "normalization"), [(False, "layer"), (True, "rms")])
-def test_keras_layers_put_together_give_the_same(x, make, norm_first, normalization):
-    layer = make("decoder", norm_first=norm_first, normalization=normalization)
-    norm = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.RMSNormalization}[normalization]
-    norms = [norm(epsilon=1e-5) for _ in range(3)]
-    attentions = [keras.layers.MultiHeadAttention(HEADS, 4) for _ in range(2)]
-    dense = [keras.layers.Dense(UNITS, "relu"), keras.layers.Dense(8)]
-    memory_mask = MEMORY_MASK | ~MEMORY_MASK.any(1, keepdims=True)  # with nothing to attend to Keras takes the mean
-
-    def peer(total):
-        parts = (
-            lambda y: attentions[0](y, y, use_causal_mask=True),
-            lambda y: attentions[1](y, x.memory, attention_mask=memory_mask[:, None]),
-            lambda y: dense[1](dense[0](y)),
-        )
-        for part, norm in zip(parts, norms, strict=True):
-            total = total + part(norm(total)) if norm_first else norm(total + part(total))
-        return total
-
-    peer(x.inputs)
-    for theirs, ours in (
-        (attentions[0], layer.self_attention),
-        (attentions[1], layer.memory_attention),
-        (norms[0], layer.self_attention_norm),
-        (norms[1], layer.memory_attention_norm),
-        (norms[2], layer.feed_forward_norm),
-        (dense[0], layer.feed_forward.input_projection),
-        (dense[1], layer.feed_forward.output_projection),
-    ):
-        theirs.set_weights(ours.get_weights())
-    np.testing.assert_allclose(layer(x.inputs, x.memory, memory_mask=memory_mask), peer(x.inputs), atol=2e-5)
-
-
-def in_float64(layer, *shapes):
-    """The layer built, with random weights that float32 does not hold."""
-    layer.build(*shapes)
-    random = np.random.default_rng(1)
-    layer.set_weights([random.normal(0, 0.5, weight.shape) for weight in layer.weights])
-    return layer
-
-
 def copy_to_torch(layer, peer, attentions, norms):
     """The layer's weights into those of a layer of PyTorch; its attentions are given by PyTorch's names."""
     import torch
@@ -286,7 +227,8 @@ def test_torch_layer_gives_the_same(name, norm_first, activation, tolerance):
     mask = np.array([[True, True, True, False, False], [True] * 5, [True, True, True, True, False]])
     memory_mask = np.array([[True, True, False, False], [True] * 4, [True, False, True, True]])
     layer = LAYERS[name](**SIZES, norm_first=norm_first, activation=activation, dtype="float64")
-    in_float64(layer, *(each.shape for each in given))
+    layer.build(*(each.shape for each in given))
+    layer.set_weights([random.normal(0, 0.5, weight.shape) for weight in layer.weights])
     torch_class = torch.nn.TransformerDecoderLayer if is_decoder else torch.nn.TransformerEncoderLayer
     peer = torch_class(8, HEADS, UNITS, 0.0, activation, batch_first=True, norm_first=norm_first, dtype=torch.float64)
     theirs = [torch.tensor(each, requires_grad=True) for each in given]
@@ -314,33 +256,6 @@ def test_torch_layer_gives_the_same(name, norm_first, activation, tolerance):
     for gradient, tensor in zip(tape.gradient(loss, ours), theirs, strict=True):
         scale = tolerance * np.abs(gradient).max()
         np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=tolerance, atol=10 * scale)
-
-
-@pytest.mark.peers
-def test_the_parts_of_llama_in_torch_give_the_same():
-    import torch
-    from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
-
-    x, mask = np.random.default_rng(0).normal(size=SHAPE), MASK | ~MASK.any(1, keepdims=True)
-    kind = dict(normalization="rms", norm_first=True, activation="swiglu", use_bias=False, num_key_value_heads=1)
-    layer = in_float64(TransformerEncoderLayer(**SIZES, **kind, epsilon=1e-6, dtype="float64"), SHAPE)
-    weights = {w.path.removeprefix(f"{layer.name}/"): torch.tensor(np.array(w)) for w in layer.weights}
-
-    def heads(x, part):
-        return torch.einsum("btd,dhk->bhtk", x, weights[f"self_attention/{part}/kernel"])
-
-    total = torch.tensor(x)
-    normed = rms_norm(total, (8,), weights["self_attention_norm/scale"], 1e-6)
-    context = scaled_dot_product_attention(
-        *(heads(normed, part) for part in ("query", "key", "value")),
-        attn_mask=torch.from_numpy(mask[:, None, None]),
-        enable_gqa=True,
-    )
-    total = total + torch.einsum("bhtk,hkd->btd", context, weights["self_attention/attention_output/kernel"])
-    normed = rms_norm(total, (8,), weights["feed_forward_norm/scale"], 1e-6)
-    hidden = silu(normed @ weights["feed_forward/input/kernel"]) * (normed @ weights["feed_forward/gate/kernel"])
-    total = total + hidden @ weights["feed_forward/output/kernel"]
-    np.testing.assert_allclose(layer(x, mask=mask), total.numpy(), rtol=1e-11, atol=1e-11)
 
 
 # Masks.

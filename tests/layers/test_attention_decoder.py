@@ -17,7 +17,10 @@ def make_attention(name):
 
 
 # Cell and attention know nothing of each other: each of them once, and no attention.
-@pytest.fixture(params=[("gru", "additive"), ("lstm", "general"), ("gru", None)], ids=str)
+PARTS = [("gru", "additive"), ("lstm", "general"), ("gru", None)]
+
+
+@pytest.fixture(params=PARTS, ids=str)
 def parts(request):
     return request.param
 
@@ -32,7 +35,7 @@ def attention(parts):
     return parts[1]
 
 
-WITH_ATTENTION = pytest.mark.parametrize("parts", [("gru", "additive"), ("lstm", "general")], ids=str)
+WITH_ATTENTION = pytest.mark.parametrize("parts", PARTS[:2], ids=str)
 
 
 @pytest.fixture
@@ -63,47 +66,6 @@ def scores(name, state, annotations, weights):
     return (np.tanh(query_kernel.T @ state + annotations @ key_kernel) @ score_kernel)[:, 0]
 
 
-def test_attends_with_the_previous_state_and_then_steps(decoder, kind, attention, x, numpy_steps, numpy_softmax):
-    cell = decoder.recurrent_cell.get_weights()
-    states, contexts = decoder(x.inputs, x.states, x.memory, MASK)
-    assert (states.shape, contexts.shape) == ((ROWS, LENGTH, UNITS), (ROWS, LENGTH, MEMORY))
-    for row in range(ROWS):
-        current = tuple(state[row] for state in x.states)
-        for i in range(LENGTH):
-            context = x.memory[row]
-            if attention:
-                weights = numpy_softmax(
-                    scores(attention, current[0], x.memory[row], decoder.attention.get_weights()), MASK[row]
-                )
-                context = weights @ x.memory[row]
-            current = numpy_steps[kind](np.concatenate([x.inputs[row, i], context]), current, *cell)
-            np.testing.assert_allclose(contexts[row, i], context, atol=2e-6)
-            np.testing.assert_allclose(states[row, i], current[0], atol=2e-6)
-
-
-@pytest.mark.parametrize("conditional", [True])
-@WITH_ATTENTION
-def test_a_conditional_one_reads_the_token_attends_and_reads_the_context(
-    decoder, kind, attention, x, numpy_steps, numpy_softmax
-):
-    cells = [cell.get_weights() for cell in (decoder.recurrent_cell, decoder.context_cell)]
-    states, contexts, found = decoder(x.inputs, x.states, x.memory, MASK, return_attention_scores=True)
-    one_by_one = stepped(decoder, x.inputs[:, None], tuple(s[:, None] for s in x.states), x.memory)
-    for result, one_shot in zip(one_by_one, (states, contexts, found), strict=True):
-        np.testing.assert_allclose(result[:, 0], one_shot, atol=1e-6)
-    for row in range(ROWS):
-        current = tuple(state[row] for state in x.states)
-        for i in range(LENGTH):
-            current = numpy_steps[kind](x.inputs[row, i], current, *cells[0])
-            weights = numpy_softmax(
-                scores(attention, current[0], x.memory[row], decoder.attention.get_weights()), MASK[row]
-            )
-            current = numpy_steps[kind](weights @ x.memory[row], current, *cells[1])
-            np.testing.assert_allclose(found[row, i], weights, atol=2e-6)
-            np.testing.assert_allclose(contexts[row, i], weights @ x.memory[row], atol=2e-6)
-            np.testing.assert_allclose(states[row, i], current[0], atol=2e-6)
-
-
 def stepped(decoder, inputs, states, memory, mask=MASK):
     """All steps of K hypotheses `(B, K, T, E)` one by one: states, contexts and weights, `(B, K, T, *)`."""
     prepared = decoder.prepare(memory, mask)
@@ -114,11 +76,43 @@ def stepped(decoder, inputs, states, memory, mask=MASK):
     return [np.stack(each, 2) for each in zip(*outputs, strict=True)]
 
 
-def test_stepping_is_the_one_shot_call(decoder, attention, x):
-    expected = decoder(x.inputs, x.states, x.memory, MASK, return_attention_scores=attention is not None)
-    results = stepped(decoder, x.inputs[:, None], tuple(s[:, None] for s in x.states), x.memory)
-    for result, one_shot in zip(results, expected, strict=True):
-        np.testing.assert_allclose(result[:, 0], one_shot, atol=1e-6)
+@pytest.mark.parametrize(
+    ("parts", "conditional"),
+    [*((parts, False) for parts in PARTS), (("gru", "general"), True), (("lstm", "additive"), True)],
+)
+def test_computes_what_the_papers_say_at_once_and_step_by_step(
+    decoder, kind, attention, conditional, x, numpy_steps, numpy_softmax
+):
+    """Attends with the previous state and reads token and context; a conditional one reads the token, then attends."""
+    cell, step = decoder.recurrent_cell.get_weights(), numpy_steps[kind]
+    expected = []
+    for row in range(ROWS):
+        current = tuple(state[row] for state in x.states)
+        for i in range(LENGTH):
+            if conditional:
+                current = step(x.inputs[row, i], current, *cell)
+            weights, context = np.zeros(0), x.memory[row]
+            if attention:
+                found = scores(attention, current[0], x.memory[row], decoder.attention.get_weights())
+                weights = numpy_softmax(found, MASK[row])
+                context = weights @ x.memory[row]
+            if conditional:
+                current = step(context, current, *decoder.context_cell.get_weights())
+            else:
+                current = step(np.concatenate([x.inputs[row, i], context]), current, *cell)
+            expected.append((current[0], context, weights))
+    expected = [np.reshape(each, (ROWS, LENGTH, -1)) for each in zip(*expected, strict=True)]
+    results = decoder(x.inputs, x.states, x.memory, MASK, return_attention_scores=attention is not None)
+    for found in (
+        results,
+        decoder(x.inputs, x.states, x.memory, MASK),
+        [each[:, 0] for each in stepped(decoder, x.inputs[:, None], tuple(s[:, None] for s in x.states), x.memory)],
+    ):
+        for result, each in zip(found, expected, strict=False):
+            np.testing.assert_allclose(result, each, atol=2e-6)
+    if attention:
+        assert (results[2].shape, results[2].dtype) == ((ROWS, LENGTH, SOURCE), "float32")
+        np.testing.assert_array_equal(np.array(results[2])[expected[2] == 0], 0)
 
 
 def test_hypotheses_of_one_source_row_do_not_meet(decoder, x, arrays):
@@ -135,17 +129,6 @@ def test_hypotheses_of_one_source_row_do_not_meet(decoder, x, arrays):
         for ours, theirs in zip(both, alone, strict=True):
             assert ours.shape[:3] == (ROWS, hypotheses, LENGTH)
             np.testing.assert_allclose(ours[:, k], theirs[:, 0], atol=1e-6)
-
-
-@WITH_ATTENTION
-def test_the_weights_asked_for_make_the_contexts(decoder, x, attention):
-    states, contexts, weights = decoder(x.inputs, x.states, x.memory, MASK, return_attention_scores=True)
-    assert (weights.shape, weights.dtype) == ((ROWS, LENGTH, SOURCE), "float32")
-    np.testing.assert_allclose(weights @ x.memory, contexts, atol=1e-6)
-    np.testing.assert_array_equal(np.array(weights)[np.repeat(~MASK[:, None], LENGTH, 1)], 0)
-    np.testing.assert_allclose(np.sum(weights, -1), np.repeat(MASK.any(1)[:, None], LENGTH, 1), rtol=1e-6)
-    for ours, theirs in zip((states, contexts), decoder(x.inputs, x.states, x.memory, MASK), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 @WITH_ATTENTION

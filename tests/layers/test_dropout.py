@@ -8,16 +8,6 @@ from keras import ops
 from zoo.layers import Dropout
 
 
-@pytest.mark.parametrize(("shape", "rate"), [((40, 501), 0.1), ((20_000,), 0.5), ((20_000, 1), 0.9)])
-def test_drops_its_share_of_both_halves_and_scales_the_rest(shape, rate):
-    outputs = np.array(Dropout(rate, seed=3)(2 * ops.ones(shape), training=True))
-    np.testing.assert_allclose(np.unique(outputs), [0, 2 / (1 - rate)], rtol=1e-6)
-    half = (shape[-1] + 1) // 2
-    for part in (outputs[..., :half], outputs[..., half:]):
-        deviation = (rate * (1 - rate) / max(part.size, 1)) ** 0.5
-        assert not part.size or abs((part == 0).mean() - rate) < 5 * deviation
-
-
 def test_places_that_share_a_number_are_dropped_independently():
     dropped = np.array(Dropout(0.3, seed=3)(ops.ones((100, 1000)), training=True)) == 0
     upper, lower = dropped[:, :500], dropped[:, 500:]
@@ -68,8 +58,3 @@ def test_in_a_functional_model_of_any_lengths_that_is_saved(tmp_path):
         outputs = np.array(model(ops.ones(shape)))
         assert outputs.shape == shape
         assert set(np.unique(outputs)) <= {0, 2}
-
-
-def test_rates_that_are_none():
-    with pytest.raises(ValueError, match="rate"):
-        Dropout(1.5)

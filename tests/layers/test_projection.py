@@ -64,18 +64,6 @@ def test_unknown_sizes(case):
     np.testing.assert_array_equal(graph(x), ours(x))
 
 
-def test_same_initial_weights():
-    arguments = {"kernel_initializer": keras.initializers.HeNormal(seed=1), "bias_initializer": "ones"}
-    for case in CASES:
-        layers = Projection(case[0], case[1], **arguments), keras.layers.EinsumDense(
-            case[3], (*[None] * (len(case[2]) - case[0] - 1), *case[1]), bias_axes=case[4], **arguments
-        )  # fmt: skip
-        for layer in layers:
-            layer.build(case[2])
-        for weight, expected in zip(*(layer.get_weights() for layer in layers), strict=True):
-            np.testing.assert_array_equal(weight, expected)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "mode"),
@@ -110,12 +98,3 @@ def test_the_mask_goes_with_the_output():
     inputs = tf.constant(x)
     inputs._keras_mask = tf.constant(mask)
     np.testing.assert_array_equal(ours(inputs)._keras_mask, mask)
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float64"])
-def test_precision(policy):
-    ours, theirs, x = pair(CASES[0], dtype=policy)
-    assert ours(x).dtype == theirs(x).dtype == ours.compute_dtype
-    tolerance = {"mixed_bfloat16": 2**-7, "float64": 1e-12}[policy]
-    result, expected = (tf.cast(layer(x), "float64") for layer in (ours, theirs))
-    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())

@@ -46,8 +46,7 @@ def attention(make, x, randomize):
 
 
 def score_of_the_papers(name, q, h, weights):
-    """Of one query and one key: Bahdanau et al. 2014, appendix A.1.2, Luong et al. 2015, equation 8, Vaswani et al. 2017,
-    equation 1."""
+    """Bahdanau et al. 2014, appendix A.1.2; Luong et al. 2015, equation 8; Vaswani et al. 2017, equation 1."""
     if name == "additive":
         query_kernel, key_kernel, score_kernel = weights
         return score_kernel[:, 0] @ np.tanh(query_kernel.T @ q + key_kernel.T @ h)
@@ -171,20 +170,6 @@ def test_projecting_then_attending_is_the_call(attention, x):
         np.testing.assert_allclose(weights, expected[1][:, i : i + 1], atol=1e-6)
 
 
-def test_a_mask_of_keys_holds_for_every_query(attention, x):
-    expected = attention(x.query, x.value, x.key, mask=np.repeat(MASK[:, None], 3, axis=1))
-    np.testing.assert_array_equal(attention(x.query, x.value, x.key, mask=MASK), expected)
-
-
-def test_forbidden_keys_and_values_are_without_effect(attention, x):
-    expected = attention(x.query, x.value, x.key, mask=MASK, return_attention_scores=True)
-    key, value = (np.where(MASK[:, :, None], array, 1e3).astype("float32") for array in (x.key, x.value))
-    for result, before in zip(
-        attention(x.query, value, key, mask=MASK, return_attention_scores=True), expected, strict=True
-    ):
-        np.testing.assert_array_equal(result, before)
-
-
 @pytest.mark.parametrize(
     ("policy", "scored", "compiled"),
     [("float32", False, True), ("mixed_bfloat16", True, False), ("float64", True, False)],
@@ -229,12 +214,6 @@ def test_the_parts_compute_in_the_policys_type_outside_a_call_too(make, x):
     for result, one in zip(layer.attend(query, projected, value, MASK), expected, strict=True):
         assert result.dtype == one.dtype
         np.testing.assert_array_equal(tf.cast(result, "float32"), tf.cast(one, "float32"))
-
-
-def test_names_and_sizes_of_a_symbolic_call_without_weights(make):
-    query, value = keras.Input((None, 5)), keras.Input((None, 5))
-    context = make()(query, value)
-    assert (context.shape, context.dtype) == ((None, None, 5), "float32")
 
 
 # Masks of queries and keys, such as Keras attaches to tensors: with the pairs they leave some of each.

@@ -261,25 +261,6 @@ def test_torch_layer_gives_the_same(name, norm_first, activation, tolerance):
 # Masks.
 
 
-@pytest.mark.parametrize("kind", ["paper", "llama", "window, heads of another width"])
-def test_what_stands_after_a_token_changes_nothing_at_it(arrays, x, make, kind):
-    layer, other = make("decoder", **KINDS[kind]), arrays(1, inputs=SHAPE).inputs
-    before = np.array(layer(x.inputs, x.memory))
-    for place in (1, 4):
-        after = np.array(layer(np.concatenate([x.inputs[:, :place], other[:, place:]], axis=1), x.memory))
-        np.testing.assert_array_equal(after[:, :place], before[:, :place])
-        assert np.abs(after[:, place:] - before[:, place:]).max() > 1e-3
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_masked_tokens_influence_no_other(x, make, name):
-    layer = make(name, **KINDS["llama"])
-    before = np.array(call(layer, x.inputs, x.memory, MASK, MEMORY_MASK))
-    inputs = np.where(MASK[..., None], x.inputs, 1e2).astype("float32")
-    memory = np.where(MEMORY_MASK[..., None], x.memory, 1e2).astype("float32")
-    np.testing.assert_array_equal(np.array(call(layer, inputs, memory, MASK, MEMORY_MASK))[MASK], before[MASK])
-
-
 @pytest.mark.parametrize("norm_first", [False, True], ids=["norm last", "norm first"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_masks_of_embeddings_are_taken_and_the_inputs_goes_on(make, name, norm_first):
@@ -376,18 +357,6 @@ def test_prompts_padded_on_the_left_count_their_own_positions(x, make):
             np.testing.assert_allclose(outputs[b : b + 1, pad:], alone, atol=1e-5)
 
 
-def test_positions_that_are_told_are_those_of_the_tokens_among_others(x, make):
-    layer = make("decoder without a memory", **KINDS["llama"])
-    places = np.array([[0, 3, 4], [1, 2, 4], [0, 1, 3]])
-    mask = np.zeros((3, 5), bool)
-    np.put_along_axis(mask, places, True, axis=1)
-    whole = np.take_along_axis(np.array(layer(x.inputs, inputs_mask=mask)), places[..., None], axis=1)
-    tokens = np.take_along_axis(x.inputs, places[..., None], axis=1)
-    for portions in ((3,), (1, 2)):
-        outputs, _ = stepped(layer, tokens, portions, positions=places)
-        np.testing.assert_allclose(outputs, whole, atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["paper", "window, rotary, norm last"])
 def test_hypotheses_of_one_row_share_its_memory(x, arrays, make, kind):
     layer, hypotheses = make("decoder", **KINDS[kind]), 4
@@ -400,17 +369,16 @@ def test_hypotheses_of_one_row_share_its_memory(x, arrays, make, kind):
     assert [each.shape[0] for each in layer.prepare(x.memory)] == [3, 3]
 
 
-@pytest.mark.parametrize(("policy", "tolerance"), [("mixed_bfloat16", 2**-5), ("float64", 1e-12)])
-def test_steps_in_other_precisions(x, make, policy, tolerance):
-    layer = make("decoder", dtype=policy)
+def test_steps_in_lower_precision(x, make):
+    layer = make("decoder", dtype="mixed_bfloat16")
     expected = layer(x.inputs, x.memory)
     # Tensors that no other layer has cast before are fine, as in a call.
     cache, prepared, outputs = None, layer.prepare(x.memory), []
     for t in range(5):
         output, cache = layer.step(tf.constant(x.inputs[:, t : t + 1]), cache, prepared)
-        assert output.dtype == layer.compute_dtype and cache[0].dtype == prepared[0].dtype == layer.compute_dtype
-        outputs.append(tf.cast(output, "float64"))
-    np.testing.assert_allclose(tf.concat(outputs, 1), tf.cast(expected, "float64"), atol=tolerance)
+        assert output.dtype == cache[0].dtype == prepared[0].dtype == "bfloat16"
+        outputs.append(tf.cast(output, "float32"))
+    np.testing.assert_allclose(tf.concat(outputs, 1), tf.cast(expected, "float32"), atol=2**-5)
 
 
 # Dropout, and other arguments.

@@ -33,6 +33,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.sentence_piece_file import SPACE, Normalization
+from zoo.text.words import SEPARATOR, in_ranges, separated
 
 _BITS = 21  # enough for U+10FFFF
 _END = 2**_BITS - 1  # behind the last character of each word; no piece has it

@@ -79,10 +79,9 @@ def our_texts(tokenizer, ids):
 
 
 PAIRS = {
-    # Of many pieces, of few, so that most words are merged in the graph, and of none but bytes.
+    # Of many pieces, and of few, so that most words are merged in the graph.
     "many": (BytePairTokenizer.learn(CORPUS, 1000), learnt_by_library(CORPUS, 996)),
     "few": (BytePairTokenizer.learn(CORPUS, 290), learnt_by_library(CORPUS, 286)),
-    "bytes": (BytePairTokenizer.learn([], 1000), learnt_by_library([], 996)),
     "lowercase": (
         BytePairTokenizer.learn(CORPUS, 600, lowercase=True),
         learnt_by_library(CORPUS, 596, lowercase=True),
@@ -128,43 +127,32 @@ def test_ids_are_the_librarys(tokenizer, library):
     check()
 
 
-@pairs
-def test_broken_bytes_are_read_as_replacement_characters(tokenizer, library):
-    @settings(deadline=None, max_examples=50)
-    @given(BYTES)
-    # A lone continuation, cut off characters, an overlong slash, a surrogate, beyond U+10FFFF.
-    @example([b"a\x80b", b"\xe2\x82 \xf0\x9f\x98", b"\xc0\xaf", b"\xed\xa0\xbd", b"\xf4\x90\x80\x80", b"\xff"])
-    def check(strings):
-        assert our_ids(tokenizer, strings) == library_ids(library, [s.decode("utf-8", "replace") for s in strings])
-
-    check()
+@settings(deadline=None, max_examples=50)
+@given(BYTES)
+# A lone continuation, cut off characters, an overlong slash, a surrogate, beyond U+10FFFF.
+@example([b"a\x80b", b"\xe2\x82 \xf0\x9f\x98", b"\xc0\xaf", b"\xed\xa0\xbd", b"\xf4\x90\x80\x80", b"\xff"])
+def test_broken_bytes_are_read_as_replacement_characters(strings):
+    assert our_ids(TOKENIZER, strings) == library_ids(LIBRARY, [s.decode("utf-8", "replace") for s in strings])
 
 
-@pairs
-def test_any_ids_are_decoded_as_the_library_does(tokenizer, library):
-    @settings(deadline=None, max_examples=50)
-    @given(st.lists(st.lists(st.integers(4, tokenizer.size - 1) | st.integers(4, 259), max_size=12), max_size=5))
-    def check(ids):
-        expected = [library.decode([i - 4 for i in row], skip_special_tokens=False) for row in ids]
-        assert our_texts(tokenizer, ids) == expected
-
-    check()
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(st.integers(4, TOKENIZER.size - 1) | st.integers(4, 259), max_size=12), max_size=5))
+def test_any_ids_are_decoded_as_the_library_does(ids):
+    expected = [LIBRARY.decode([i - 4 for i in row], skip_special_tokens=False) for row in ids]
+    assert our_texts(TOKENIZER, ids) == expected
 
 
-def long_texts(length=10_000):
+def long_texts(length=5000):
     """Texts and single words of that many characters."""
     choices = random.Random(0).choices
     word = "".join(CORPUS[1].split()) * length
     return {
         "sentences": (" ".join(CORPUS) * length)[:length],
-        "words": " ".join(choices(CORPUS[0].split(), k=length))[:length],
         "one letter": "a" * length,
         "spaces": " " * length,
         "newlines": "\n" * length + "x",
-        "signs": "?!" * (length // 2),
         "emoji": "😀" * length,
         "joined words": "".join(filter(str.isalpha, word[: 2 * length]))[:length],
-        "random letters": "".join(choices("etaoinshrdlu", k=length)),
         "letters of many scripts": "".join(choices("".join(filter(str.isalpha, "".join(CORPUS))), k=length)),
         "different words": " ".join("".join(choices("abcdefg", k=7)) for _ in range(length // 8)),
     }
@@ -190,27 +178,25 @@ def test_one_very_long_word():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
-@pytest.mark.parametrize("lowercase", [False, True])
-def test_all_sentences_of_multi30k(lowercase):
+def test_all_sentences_of_multi30k():
     texts = {}
     for language in ("en", "de"):
         with gzip.open(DATA / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
             texts[language] = file.read().removesuffix("\n").split("\n")
         assert len(texts[language]) == 29_000
     both = texts["en"] + texts["de"]
-    tokenizer = BytePairTokenizer.learn(both, 10_000, lowercase=lowercase)
+    tokenizer = BytePairTokenizer.learn(both, 10_000)
     assert tokenizer.size == 10_000
     config = tokenizer.get_config()
     ids = {piece: i for i, piece in enumerate(config["vocabulary"])}
     merges = [tuple(merge.split(" ")) for merge in config["merges"]]
-    library = library_of(tokenizers.models.BPE(ids, merges), lowercase)
+    library = library_of(tokenizers.models.BPE(ids, merges))
     tokenize, detokenize = tf.function(tokenizer.tokenize), tf.function(tokenizer.detokenize)
     for begin in range(0, len(both), 1000):
         batch = both[begin : begin + 1000]
         rows = tokenize(tf.constant(batch))
         assert [[i for i in row if i] for row in rows.numpy().tolist()] == library_ids(library, batch)
-        expected = [library.normalizer.normalize_str(text) for text in batch] if lowercase else batch
-        assert [text.decode() for text in detokenize(rows).numpy()] == expected
+        assert [text.decode() for text in detokenize(rows).numpy()] == batch
 
 
 def learnt(library):
@@ -220,9 +206,10 @@ def learnt(library):
     return sorted(ids, key=ids.get), [" ".join(merge) for merge in merges]
 
 
-@pytest.mark.parametrize("size", [260, 261, 300, 1000])
-@pytest.mark.parametrize("minimum_frequency", [1, 2, 4])
-@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize(
+    ("size", "minimum_frequency", "lowercase"),
+    [(260, 2, False), (261, 1, True), (300, 2, False), (1000, 1, True), (1000, 4, False)],
+)
 def test_the_library_learns(size, minimum_frequency, lowercase):
     tokenizer = BytePairTokenizer.learn(iter(CORPUS), size, minimum_frequency, lowercase)
     pieces, merges = learnt(learnt_by_library(CORPUS, size - 4, minimum_frequency, lowercase))
@@ -232,14 +219,6 @@ def test_the_library_learns(size, minimum_frequency, lowercase):
     assert tokenizer.size <= size
     if minimum_frequency <= 3:  # each text of the corpus comes three times
         assert tokenizer.size == min(size, len(pieces) + 4)
-
-
-def test_learning_by_hand():
-    # "ab" comes six times, "Ġab" four, "Ġabc" three times, all else once; "ĠabcĠ" would cross the end of a word.
-    texts = [" abc abc abc", "ab ab", "abd"]
-    merges = ["a b", "Ġ ab", "Ġab c"]
-    for size, minimum, number in [(1000, 2, 3), (1000, 3, 3), (1000, 4, 2), (1000, 5, 1), (262, 2, 2), (260, 2, 0)]:
-        assert BytePairTokenizer.learn(texts, size, minimum).get_config()["merges"] == merges[:number]
 
 
 def test_lower_case_is_learnt_and_read():
@@ -261,23 +240,13 @@ def test_surrogates_are_learnt_as_they_are_read():
     assert our_ids(TOKENIZER, [text.encode("utf-8", "surrogatepass") for text in texts]) == our_ids(TOKENIZER, read)
 
 
-def test_one_vocabulary_for_two_languages():
-    sides = ["the house", "das haus"]
-    joint = BytePairTokenizer.learn(sides * 2, 300)
-    pieces = joint.tokens(joint.tokenize(sides)).numpy().tolist()
-    assert [[piece.decode() for piece in row] for row in pieces] == [["the", "▁house"], ["das", "▁haus"]]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"size": 259}, r"`size` must be at least 260, for 4 special ids and 256 bytes\. Received: size=259"),
         ({"minimum_frequency": 0}, r"`minimum_frequency` must be at least 1\. Received: minimum_frequency=0"),
         ({"texts": "abc"}, r"`texts` must be an iterable of strings\. Received: one str"),
-        ({"texts": b"abc"}, r"`texts` must be an iterable of strings\. Received: one bytes"),
         ({"texts": ["a", b"b"]}, r"`texts` must hold strings\. Received: b'b' of type bytes"),
-        ({"texts": [["a", "b"]]}, r"`texts` must hold strings\. Received: \['a', 'b'\] of type list"),
-        ({"texts": ["a", None]}, r"`texts` must hold strings\. Received: None of type NoneType"),
     ],
 )
 def test_learning_errors(arguments, message):
@@ -289,15 +258,13 @@ def test_learning_errors(arguments, message):
     ("vocabulary", "merges", "message"),
     [
         ([*ALPHABET, 7], [], r"`vocabulary` must hold strings of the characters .* Received: 7"),
-        ([*ALPHABET, ""], [], r"`vocabulary` must hold strings of the characters .* Received: ''"),
         ([*ALPHABET, "a b"], [], r"`vocabulary` must hold strings of the characters .* Received: 'a b'"),
         ([*ALPHABET, "中"], [], r"`vocabulary` must hold strings of the characters .* Received: '\\u4e2d'"),
         ([*ALPHABET, "ab", "ab", "!"], [], r"`vocabulary` must hold each piece once.*: \['!', 'ab'\] more than once"),
         (ALPHABET[:-1], [], r"`vocabulary` must hold all single bytes\. Received: none for \['Ń'\]"),
-        ([], [], r"`vocabulary` must hold all single bytes\. .*"),
         ([*ALPHABET, "ab"], [("a", "b")], r"`merges` must each be two pieces .* Received: \('a', 'b'\)"),
         ([*ALPHABET, "ab"], ["ab"], r"`merges` must each be two pieces .* Received: 'ab'"),
-        ([*ALPHABET, "ab"], ["a b "], r"`merges` must each be two pieces .* Received: 'a b '"),
+        ([*ALPHABET, "ab"], [""], r"`merges` must each be two pieces .* Received: ''"),
         ([*ALPHABET, "ab"], ["a c"], r"`merges` must each be two pieces .* Received: 'a c'"),
         ([*ALPHABET, "abc"], ["ab c"], r"`merges` must each be two pieces .* Received: 'ab c'"),
         ([*ALPHABET, "ab"], ["a b", "a b"], r"`merges` must hold each pair once\. Received: \['a b'\] more than once"),
@@ -330,9 +297,13 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_files_of_gpt_2(files, end):
-    vocab, merges = map(str, files())
-    library = library_of(tokenizers.models.BPE.from_file(vocab, merges))
-    tokenizer = BytePairTokenizer.from_files(*files(end))
+    vocab, merges = files()
+    library = library_of(tokenizers.models.BPE.from_file(str(vocab), str(merges)))
+    if end == "\n":  # then also without the version and the last newline
+        merges.write_text("\n".join(merges.read_text(encoding="utf-8").split("\n")[1:-1]), encoding="utf-8")
+    else:
+        vocab, merges = files(end)
+    tokenizer = BytePairTokenizer.from_files(vocab, merges)
     assert tokenizer.size == 4 + library.get_vocab_size() == TOKENIZER.size + 1
     assert tokenizer.get_config()["merges"] == learnt(LIBRARY)[1]
     texts = [*CORPUS, "<|endoftext|>", "a <|endoftext|>b", "#### ## #"]
@@ -341,13 +312,6 @@ def test_the_files_of_gpt_2(files, end):
     end_of_text = tokenizer.size - 1
     assert not any(end_of_text in row for row in ids)
     assert tokenizer.detokenize([[end_of_text]]).numpy().tolist() == [b"<|endoftext|>"]
-
-
-def test_files_without_a_last_newline_or_version(files):
-    vocab, merges = files()
-    lines = merges.read_text(encoding="utf-8").split("\n")
-    merges.write_text("\n".join(lines[1:-1]), encoding="utf-8")
-    assert BytePairTokenizer.from_files(vocab, merges).get_config()["merges"] == learnt(LIBRARY)[1]
 
 
 def test_files_with_gaps_in_the_ids(files):
@@ -359,14 +323,6 @@ def test_files_with_gaps_in_the_ids(files):
             ValueError, match=rf"^{re.escape(str(vocab))} must have the ids 0 to {len(ids) - 1}, each once\.$"
         ):
             BytePairTokenizer.from_files(vocab, merges)
-
-
-def test_files_with_an_empty_line(files):
-    vocab, merges = files()
-    with merges.open("a", encoding="utf-8") as file:
-        file.write("\n")
-    with pytest.raises(ValueError, match=r"^`merges` must each be two pieces .* Received: ''$"):
-        BytePairTokenizer.from_files(vocab, merges)
 
 
 def test_characters_that_ids_cut_are_joined_again():
@@ -408,19 +364,14 @@ class TestSample:
         assert ids.tolist() == [int(TOKENIZER.tokenize([byte]).numpy()[0, 0]) for byte in ["G", "r"]] + ids.tolist()[2:]
         assert len(ids) == len(text.encode())
 
-    @pytest.mark.parametrize(("texts", "shape"), [([], (0, 1)), (["", ""], (2, 1))])
-    def test_no_words(self, texts, shape):
-        ids = TOKENIZER.sample(texts, 0.1, [0, 1])
-        assert ids.shape == shape
-        assert not ids.numpy().any()
-
-    def test_lower_case(self):
-        tokenizer = BytePairTokenizer.learn(CORPUS, 300, lowercase=True)
-        assert tokenizer.detokenize(tokenizer.sample(["EIN Mann"], 0.5, [0, 1])).numpy().tolist() == [b"ein mann"]
-
-    @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan")])
+    @pytest.mark.parametrize("dropout", [-0.1, float("nan")])
     def test_errors(self, dropout):
         with pytest.raises(ValueError, match=r"^`dropout` must be from 0 to 1\. Received: dropout="):
             TOKENIZER.sample(["a"], dropout, [0, 1])
         with pytest.raises(ValueError, match="put a single string into a list"):
             TOKENIZER.sample("a", 0.1, [0, 1])
+
+    def test_no_words_and_lower_case(self):
+        assert TOKENIZER.sample(["", ""], 0.1, [0, 1]).numpy().tolist() == [[0], [0]]
+        tokenizer, _ = PAIRS["lowercase"]
+        assert tokenizer.detokenize(tokenizer.sample(["EIN Mann"], 0.5, [0, 1])).numpy().tolist() == [b"ein mann"]

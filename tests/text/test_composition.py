@@ -61,7 +61,7 @@ def equivalents(draw, text: str) -> str:
     return "".join(characters)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_equivalent_texts_have_the_ids_of_their_nfc(data):
     texts = data.draw(st.lists(TEXTS, min_size=1, max_size=6))
@@ -75,7 +75,7 @@ def test_equivalent_texts_have_the_ids_of_their_nfc(data):
     assert [text.decode() for text in back] == [nfc(form) for form in forms]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(TEXTS, min_size=2, max_size=6), st.sets(st.sampled_from(ALL), max_size=30))
 def test_a_row_does_not_depend_on_its_neighbours(texts, characters):
     # The vocabulary knows only a part of the texts.

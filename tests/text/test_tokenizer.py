@@ -50,7 +50,7 @@ def test_the_class_is_in_the_config():
     assert tokenizer_to_config(CharacterTokenizer("ab")) == config
 
 
-@pytest.mark.parametrize("config", [{"class": "Mine"}, {"class": None}, {}, {"class": "os.system", "x": 1}])
+@pytest.mark.parametrize("config", [{"class": "os.system", "x": 1}, {}])
 def test_an_unknown_class(config):
     with pytest.raises(ValueError, match=r"^Unknown tokenizer class .*; known are .*CharacterTokenizer.*\.$"):
         tokenizer_from_config(config)

@@ -21,9 +21,7 @@ from zoo_training.fitting.optimization import make_optimizer
 from zoo_training.schema.recipe_tables import TrainingConfig
 
 
-@pytest.mark.parametrize(
-    ("loss", "stops"), [(math.nan, True), (math.inf, True), (-math.inf, True), (6e18, True), (1.1e4, True), (99, False)]
-)
+@pytest.mark.parametrize(("loss", "stops"), [(math.nan, True), (-math.inf, True), (1.1e4, True), (99, False)])
 def test_divergence_ends_the_training(loss, stops, capsys):
     guard, model = Divergence(), types.SimpleNamespace(stop_training=False)
     guard.set_model(model)
@@ -59,7 +57,7 @@ class TestAverage:
 
     @pytest.mark.parametrize(
         ("last", "values", "mean"),
-        [(3, [], 0.0), (3, [1.0, 2.0], 1.5), (3, [9.0, 1.0, 2.0, 6.0], 3.0), (1, [1.0, 5.0], 5.0), (None, [4.0], 4.0)],
+        [(3, [], 0.0), (3, [1.0, 2.0], 1.5), (3, [9.0, 1.0, 2.0, 6.0], 3.0), (None, [4.0], 4.0)],
     )
     def test_mean_of_the_last_epochs(self, last, values, mean):
         average, model = self.averaged(average_last=last)
@@ -79,12 +77,13 @@ class TestAverage:
         wanted = values[0]
         for value, decay in zip(values[1:], (2 / 11, 3 / 12, 0.25), strict=True):
             wanted = decay * wanted + (1 - decay) * value
-        with average.in_place():
+        with pytest.raises(KeyboardInterrupt), average.in_place():
             assert self.weight(model) == pytest.approx(wanted, rel=1e-6)
-        assert self.weight(model) == values[-1]
+            raise KeyboardInterrupt
+        assert self.weight(model) == values[-1], "they come back after an error too"
         assert average.state() == {}, "the optimizer holds it"
 
-    @pytest.mark.parametrize(("last", "done"), [(3, 0), (3, 2), (3, 5), (12, 12)])
+    @pytest.mark.parametrize(("last", "done"), [(3, 2), (12, 12)])
     def test_state_and_back(self, last, done):
         """Also with fewer epochs than are averaged, and in the order of numbers: ten comes after two."""
         average, model = self.averaged(average_last=last)
@@ -96,16 +95,6 @@ class TestAverage:
         with average.in_place(), again.in_place():
             assert self.weight(model) == self.weight(other)
             assert self.weight(model) == pytest.approx(np.mean([*range(done), 100, 200][-last:]))
-
-    @pytest.mark.parametrize("changes", [{"average_last": 2}, {"average_decay": 0.5}])
-    def test_after_an_error_the_weights_are_back(self, changes):
-        average, model = self.averaged(**changes)
-        model.optimizer.apply([tf.constant([[1.0], [-1.0]])], model.trainable_variables)
-        self.epochs(average, model, 1.0, 2.0)
-        with pytest.raises(KeyboardInterrupt), average.in_place():
-            assert self.weight(model) != 2.0
-            raise KeyboardInterrupt
-        assert self.weight(model) == 2.0
 
 
 class Model:
@@ -166,10 +155,8 @@ class TestValidation:
         ("losses", "bleus", "score", "kept"),
         [
             ([3.0, 1.0, 2.0], None, [-1.0], 2),
-            ([2.0, 2.0], None, [-2.0], 1),
             ([math.nan, 5.0, math.inf, 6e18], None, [-5.0], 2),
             ([1.0, 2.0, 3.0], [10.0, 30.0, 20.0], [30.0, -2.0], 2),
-            ([4.0, 2.0, 3.0], [0.0, 0.0, 0.0], [0.0, -2.0], 2),
             ([4.0, 2.0, 3.0, 1.0, 0.5], [0.0, 0.0, 0.0, 7.0, 0.0], [7.0, -1.0], 4),
         ],
     )
@@ -181,13 +168,6 @@ class TestValidation:
         assert judge.best_score == score
         assert [logs.get("val_bleu") for logs in history] == (bleus or [None] * len(losses))
         assert history[0]["val_token_accuracy"] == 0.5
-
-    @pytest.mark.parametrize("bleus", [None, [90.0, 90.0]])
-    @pytest.mark.parametrize("loss", [math.nan, math.inf, 6e18])
-    def test_a_diverged_loss_is_never_the_best(self, tmp_path, loss, bleus):
-        judge, _, _ = self.validated(tmp_path, [loss, loss], bleus=bleus)
-        assert judge.best_score is None
-        assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
         ("every", "epochs", "when"),
@@ -202,7 +182,6 @@ class TestValidation:
         [
             ([1.0, 2.0, 2.0, 2.0], {"patience": 2}, 3),
             ([3.0, 4.0, 2.0, 4.0, 4.0, 1.0], {"patience": 2}, 5),
-            ([1.0, 1.0], {"patience": 1}, 2),
             ([math.nan, math.nan, 1.0], {"patience": 2}, 2),
             ([1.0, 2.0, 2.0, 2.0], {"patience": 2, "validate_every": 2}, 6),
             ([1.0, *[2.0] * 20], {}, 21),
@@ -211,13 +190,6 @@ class TestValidation:
     def test_patience_counts_validations_without_a_better_one(self, tmp_path, losses, config, epochs):
         _, _, history = self.validated(tmp_path, losses, 21 if not config else 8, **config)
         assert len(history) == epochs
-
-    def test_state_and_back(self, tmp_path):
-        judge, _, _ = self.validated(tmp_path, [1.0, 2.0], patience=5)
-        assert judge.state() == {"best_score": [-1.0], "waited": 1}
-        again, _, _ = self.validated(tmp_path, [9.0], patience=5)
-        again.restore(judge.state())
-        assert again.state() == judge.state()
 
     def test_a_full_disk_leaves_the_older_weights(self, tmp_path):
         """HDF5 raises errors of several lines and kinds where a file cannot grow."""
@@ -281,7 +253,6 @@ class TestProgress:
                 {"loss": 1.23456, "token_accuracy": 0.5, "val_loss": 2, "val_token_accuracy": 1, "val_bleu": 31.415},
                 "epoch 10/40  loss 1.235 / 2.000  bleu 31.41  100 tok/s  3 min left",
             ),
-            ({"loss": 1.0}, "epoch 10/40  loss 1.000  100 tok/s  3 min left"),
         ],
     )
     def test_a_line_an_epoch_on_stderr_in_80_columns(self, clock, capsys, logs, line):
@@ -341,11 +312,9 @@ class TestProgress:
         shown.close()
         assert 15 <= Loss.asked <= 20
 
-    def test_an_epoch_that_ends_before_its_first_batch(self, clock, capsys):
-        self.begun(clock).on_epoch_end(0, None)
-        assert "epoch 1/4" in capsys.readouterr().err
-
     def test_off_a_terminal_there_is_a_line_every_ten_seconds_and_no_bar(self, clock, capsys):
+        self.begun(clock).on_epoch_end(0, None)  # before the first batch
+        assert capsys.readouterr().err.startswith("epoch 1/4")
         shown = self.begun(clock)
         self.steps(shown, clock, 12, 4, 4, 4, 4, 4, 0.4, 0.4, 0.4, 0.4)
         shown.on_epoch_end(0, {"loss": 2.5})

@@ -61,9 +61,7 @@ class TestVariables:
     @pytest.mark.parametrize(
         ("config", "slots"),
         [
-            ({}, ["momentum", "velocity"]),
-            ({"average_decay": 0.9}, ["momentum", "velocity", "average"]),
-            ({"accumulate": 2}, ["momentum", "velocity", "gradient_accumulator"]),
+            ({"average_decay": 0.9, "accumulate": 2}, ["momentum", "velocity", "average", "gradient_accumulator"]),
             ({"precision": "mixed_float16"}, ["momentum", "velocity", "dynamic_scale", "step_counter"]),
             ({"schedule": "constant"}, ["momentum", "velocity", "learning_rate"]),
         ],
@@ -71,16 +69,13 @@ class TestVariables:
     def test_all_that_a_step_changes(self, config, slots):
         model = prediction(**config)
         names = [variable.path for variable in _variables(model)]
+        assert len({id(variable) for variable in _variables(model)}) == len(names), "one is there twice"
         for slot in (*slots, "iteration", "seed_generator_state"):
             assert any(slot in name for name in names), slot
         assert {each.path for each in model.trainable_variables} <= set(names)
         assert not any("token_accuracy" in name for name in names)
 
-    def test_none_twice(self):
-        variables = _variables(prediction())
-        assert len({id(variable) for variable in variables}) == len(variables)
-
-    @pytest.mark.parametrize("config", [{}, {"precision": "mixed_float16"}, {"accumulate": 3, "average_decay": 0.5}])
+    @pytest.mark.parametrize("config", [{"precision": "mixed_float16"}, {"accumulate": 3, "average_decay": 0.5}])
     def test_come_back_bit_for_bit(self, tmp_path, config):
         model = prediction(**config)
         wanted = randomized(_variables(model))
@@ -93,12 +88,10 @@ class TestVariables:
 
 
 class TestTheRest:
-    def test_without_a_file_nothing_is_restored(self, tmp_path):
-        made = checkpoint(tmp_path)
-        assert not made.restore(prediction())
-        assert (made.epoch, made.history, made.finished) == (0, [], False)
-
     def test_history_time_and_what_others_remember(self, tmp_path):
+        made = checkpoint(tmp_path)
+        assert not made.restore(prediction())  # there is no file yet
+        assert (made.epoch, made.history, made.finished) == (0, [], False)
         made = written(tmp_path, prediction(), "training.average_last=2", epochs=3)
         made.validation.restore({"best_score": [30.0, -2.5], "waited": 3})
         made.on_epoch_end(3, {"loss": np.float32(0.1), "val_loss": float("nan")})
@@ -111,17 +104,13 @@ class TestTheRest:
         assert again.validation.state() == {"best_score": [30.0, -2.5], "waited": 3}
         assert len(again.average.state()) == 2 * len(prediction().trainable_variables)
 
-    @pytest.mark.parametrize("stopped", [False, True])
-    def test_whether_it_ended_early(self, tmp_path, stopped):
-        model = prediction()
-        model.stop_training = stopped
-        written(tmp_path, model)
-        made = checkpoint(tmp_path)
-        made.restore(prediction())
-        assert made.finished == stopped
-
     def test_what_is_in_the_folder(self, tmp_path):
-        written(tmp_path, prediction(), epochs=2)
+        model = prediction()
+        model.stop_training = True
+        written(tmp_path, model, epochs=2)
+        made = checkpoint(tmp_path)
+        made.restore(model)
+        assert made.finished, "it has ended early"
         assert {path.name for path in tmp_path.iterdir()} == {CHECKPOINT_FILE, HISTORY_FILE}
         with np.load(tmp_path / CHECKPOINT_FILE, allow_pickle=False) as arrays:
             assert json.loads(str(arrays["state"]))["recipe"]["corpus"]["kind"] == "dates"
@@ -154,19 +143,14 @@ class TestCheckpointsThatDoNotFit:
             made.restore(model)
         assert {path.name: path.read_bytes() for path in made.folder.iterdir()} == before, "something was lost"
 
-    @pytest.mark.parametrize("kept", [0, 3, 1000, -1])
-    def test_truncated(self, folder, model, kept):
-        file = folder / CHECKPOINT_FILE
-        file.write_bytes(file.read_bytes()[:kept])
-        self.refused(checkpoint(folder), model, r"checkpoint\.npz cannot be read \(.*\); --restart begins anew$")
-
-    def test_damaged_in_the_middle(self, folder, model):
+    def test_truncated_or_damaged_in_the_middle(self, folder, model):
         file = folder / CHECKPOINT_FILE
         content = bytearray(file.read_bytes())
-        middle = slice(len(content) // 2, len(content) // 2 + 64)
-        content[middle] = bytes(255 - byte for byte in content[middle])
-        file.write_bytes(content)
-        self.refused(checkpoint(folder), model, r"cannot be read \(.*\); --restart begins anew$")
+        damaged, middle = bytearray(content), slice(len(content) // 2, len(content) // 2 + 64)
+        damaged[middle] = bytes(255 - byte for byte in damaged[middle])
+        for broken in (b"", content[:1000], content[:-1], damaged):
+            file.write_bytes(broken)
+            self.refused(checkpoint(folder), model, r"checkpoint\.npz cannot be read \(.*\); --restart begins anew$")
 
     @pytest.mark.parametrize(
         "content",
@@ -174,7 +158,6 @@ class TestCheckpointsThatDoNotFit:
             {"other": np.zeros(3)},
             {"state": np.zeros(3)},
             {"state": np.array("[1, 2]")},
-            {"state": np.array('{"recipe": {}}')},
             {"state": np.array('{"recipe": [], "history": [], "validation": {}, "seconds": 1.5}')},
             {"state": np.array([{}])},  # pickled
         ],
@@ -183,10 +166,9 @@ class TestCheckpointsThatDoNotFit:
         np.savez(folder / CHECKPOINT_FILE, **content)
         self.refused(checkpoint(folder), model, r"cannot be read \(.*\); --restart begins anew$")
 
-    @pytest.mark.parametrize("entry", ["recipe", "history", "validation", "seconds"])
-    def test_without_an_entry(self, folder, model, entry):
-        rewritten(folder, **{entry: None})
-        self.refused(checkpoint(folder), model, rf"cannot be read \('{entry}'\); --restart begins anew$")
+    def test_without_an_entry(self, folder, model):
+        rewritten(folder, validation=None)
+        self.refused(checkpoint(folder), model, r"cannot be read \('validation'\); --restart begins anew$")
 
     def test_of_another_recipe(self, folder, model):
         made = checkpoint(folder, "training.epochs=3", "training.learning_rate=0.5", "model.units=9")
@@ -233,11 +215,9 @@ class TestRecipes:
         ("overrides", "changes"),
         [
             ([], []),
-            (["seed=5"], ["seed"]),
             (["description=x", "decoding.beam_size=4"], []),
             (["training.epochs=9", "model.units=3"], ["model.units", "training.epochs"]),
             (['tokenizer.joint={kind="byte_pair"}'], ["tokenizer.joint"]),
-            (["corpus.locales=['de']"], ["corpus.locales"]),
             (['corpus={kind="multi30k"}'], ["corpus.kind"]),
         ],
     )

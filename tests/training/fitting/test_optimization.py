@@ -52,9 +52,7 @@ class TestUpdates:
         ("changes", "arguments"),
         [
             ({}, {}),
-            ({"beta_2": 0.98, "epsilon": 1e-2}, {"beta_2": 0.98, "epsilon": 1e-2}),
-            ({"weight_decay": 0.5}, {"decay": 0.5}),
-            ({"clip_norm": 1.0}, {"clip": 1.0}),
+            ({"beta_2": 0.98, "weight_decay": 0.5}, {"beta_2": 0.98, "decay": 0.5}),
             ({"clip_norm": 1.0, "weight_decay": 0.5, "epsilon": 0.1}, {"clip": 1.0, "decay": 0.5, "epsilon": 0.1}),
         ],
     )
@@ -62,8 +60,7 @@ class TestUpdates:
         values, _ = updated(config(**changes))
         np.testing.assert_allclose(values, by_hand(GRADIENTS, **arguments), rtol=1e-4)
 
-    @pytest.mark.parametrize("jit_compile", [False, True])
-    def test_in_a_graph_with_a_schedule_as_keras_own(self, jit_compile):
+    def test_in_a_graph_with_a_schedule_as_keras_own(self):
         def apply(optimizer, variable, gradient):
             optimizer.apply([gradient], [variable])
 
@@ -73,7 +70,7 @@ class TestUpdates:
             variable = keras.Variable(START)
             optimizer.build([variable])
 
-            step = tf.function(functools.partial(apply, optimizer, variable), jit_compile=jit_compile)
+            step = tf.function(functools.partial(apply, optimizer, variable), jit_compile=True)
             for gradient in GRADIENTS:
                 step(tf.constant(gradient))
             values.append(np.array(variable))
@@ -104,10 +101,12 @@ class TestUpdates:
         wanted = [by_hand([np.array([g])], np.zeros(1), clip=None, epsilon=1.0)[0] for g in (0.6, 0.8)]
         np.testing.assert_allclose(variables, wanted, rtol=1e-5)
 
-    def test_it_survives_serialization(self):
-        optimizer = make_optimizer(config(schedule="inverse_sqrt", warmup_steps=4, weight_decay=0.1), 10)
+    @pytest.mark.parametrize(("name", "kind"), [("adam", FusedAdam), ("muon", Muon)])
+    def test_it_survives_serialization(self, name, kind):
+        changes = {"schedule": "inverse_sqrt", "warmup_steps": 4, "weight_decay": 0.1, "average_decay": 0.9}
+        optimizer = make_optimizer(config(optimizer=name, **changes), 10)
         again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-        assert type(again) is FusedAdam
+        assert type(again) is kind
         assert again.get_config() == optimizer.get_config()
 
 
@@ -115,7 +114,6 @@ MODELS = {
     "transformer": lambda: Transformer(9, 9, 8, 2, 16, 1, 1, activation="swiglu", positions="learned", max_length=9),
     "transformer, rms": lambda: Transformer(9, 9, 8, 2, 16, 1, 1, normalization="rms", tied_embeddings="none"),
     "rnn, additive": lambda: RNNSeq2Seq(9, 9, "additive", units=4),
-    "rnn, general": lambda: RNNSeq2Seq(9, 9, "general", units=4),
     "rnn, concat, lstm": lambda: RNNSeq2Seq(9, 9, "concat", cell="lstm", units=4),
 }
 
@@ -136,14 +134,10 @@ class TestWeightDecay:
         assert all(path.endswith(("kernel", "embeddings")) for path in decayed)
         assert any("embedding" in path for path in decayed)
 
-    def test_without_it_there_is_none(self):
-        values, _ = updated(config(), [np.zeros_like(START)])
-        assert np.array_equal(values[0], START)
-
 
 class TestAccumulation:
-    @pytest.mark.parametrize("changes", [{}, {"clip_norm": 1.0, "weight_decay": 0.5}])
-    def test_two_batches_are_one_update_by_the_mean(self, changes):
+    def test_two_batches_are_one_update_by_the_mean(self):
+        changes = {"clip_norm": 1.0, "weight_decay": 0.5}
         values, optimizer = updated(config(accumulate=2, **changes))
         halves, _ = updated(config(**changes), [(GRADIENTS[0] + GRADIENTS[1]) / 2, (GRADIENTS[2] + GRADIENTS[3]) / 2])
         assert np.array_equal(values[0], START)
@@ -168,9 +162,9 @@ class TestMovingAverage:
         optimizer.finalize_variable_values([variable])
         return np.array(optimizer._model_variables_moving_average[0])
 
-    @pytest.mark.parametrize("accumulate", [1, 2])
     @pytest.mark.parametrize(
-        ("warmup", "decays"), [(True, [2 / 11, 3 / 12, 4 / 13, 0.35]), (False, [0.35] * 4)], ids=["warm-up", "as 0.1"]
+        ("warmup", "decays", "accumulate"),
+        [(True, [2 / 11, 3 / 12, 4 / 13, 0.35], 1), (True, [2 / 11, 3 / 12, 4 / 13, 0.35], 2), (False, [0.35] * 4, 1)],
     )
     def test_begins_with_the_first_update_and_decays_with_updates(self, warmup, decays, accumulate):
         """Not with batches. Version 0.1 knew no warm-up, and its trainings go on without it."""
@@ -185,63 +179,38 @@ class TestMovingAverage:
             first = decay * first + (1 - decay) * value
         np.testing.assert_allclose(self.average(optimizer), first, rtol=1e-6)
 
-    def test_a_small_corpus_forgets_its_initial_weights(self):
-        """300 updates of a weight from 0 to 1: with a constant decay of 0.999 the average would be 0.26."""
-        variable, optimizer = keras.Variable([0.0]), make_optimizer(config(average_decay=0.999, learning_rate=1.0), 300)
-
-        @tf.function
-        def step():
-            optimizer.apply([variable.value - 1.0], [variable])
-
-        for _ in range(300):
-            step()
-        optimizer.finalize_variable_values([variable])
-        assert float(variable[0]) == pytest.approx(1, abs=0.15)
-
-    def test_does_not_change_the_training(self):
-        assert np.array_equal(updated(config(average_decay=0.5))[0], updated(config())[0])
-
 
 class TestLearningRate:
-    def rates(self, steps, total, **changes):
-        rate = learning_rate(TrainingConfig(learning_rate=0.5, **changes), total)
-        return [rate if isinstance(rate, float) else float(rate(step)) for step in steps]
+    @pytest.mark.parametrize(
+        ("changes", "rates"),
+        [
+            ({"schedule": "constant"}, {0: 0.5, 50: 0.5, 99: 0.5}),
+            ({"schedule": "constant", "warmup_steps": 10}, {0: 0, 5: 0.25, 10: 0.5, 50: 0.5, 99: 0.5}),
+            ({}, {0: 0.5, 50: 0.25, 100: 0}),  # a cosine
+            ({"warmup_steps": 20}, {0: 0, 10: 0.25, 20: 0.5, 60: 0.25, 100: 0}),
+            ({"schedule": "inverse_sqrt"}, {0: 0.5, 3: 0.25}),
+            ({"schedule": "inverse_sqrt", "warmup_steps": 4}, {0: 0.125, 1: 0.25, 3: 0.5, 15: 0.25, 63: 0.125}),
+        ],
+    )
+    def test_by_hand(self, changes, rates):
+        rate = learning_rate(TrainingConfig(learning_rate=0.5, **changes), 100)
+        found = {step: rate if isinstance(rate, float) else float(rate(step)) for step in rates}
+        assert found == pytest.approx(rates, abs=1e-6)
 
-    def test_constant(self):
-        assert self.rates([0, 50, 99], 100, schedule="constant") == [0.5, 0.5, 0.5]
-
-    def test_constant_after_the_warm_up(self):
-        rates = self.rates([0, 5, 10, 50, 99], 100, schedule="constant", warmup_steps=10)
-        assert rates == pytest.approx([0, 0.25, 0.5, 0.5, 0.5])
-
-    def test_cosine_falls_to_zero(self):
-        assert self.rates([0, 50, 100], 100) == pytest.approx([0.5, 0.25, 0], abs=1e-6)
-
-    def test_cosine_after_the_warm_up(self):
-        rates = self.rates([0, 10, 20, 60, 100], 100, warmup_steps=20)
-        assert rates == pytest.approx([0, 0.25, 0.5, 0.25, 0], abs=1e-6)
-
-    @pytest.mark.parametrize("total", [1, 5])
     @pytest.mark.parametrize("schedule", ["constant", "cosine", "inverse_sqrt"])
-    def test_a_warm_up_longer_than_the_training(self, schedule, total):
-        rates = self.rates(range(total), total, schedule=schedule, warmup_steps=1000)
-        assert all(0 <= rate <= 0.5 for rate in rates)
-        assert max(rates) > 0
+    def test_a_warm_up_longer_than_the_training(self, schedule):
+        config = TrainingConfig(learning_rate=0.5, schedule=schedule, warmup_steps=1000)
+        for total in (1, 5):
+            rates = [float(learning_rate(config, total)(step)) for step in range(total)]
+            assert all(0 <= rate <= 0.5 for rate in rates)
+            assert max(rates) > 0
 
-    def test_inverse_square_root(self):
-        rates = self.rates([0, 1, 3, 15, 63], 100, schedule="inverse_sqrt", warmup_steps=4)
-        assert rates == pytest.approx([0.125, 0.25, 0.5, 0.25, 0.125])
-
-    def test_inverse_square_root_without_a_warm_up(self):
-        assert self.rates([0, 3], 100, schedule="inverse_sqrt") == pytest.approx([0.5, 0.25])
-
-    @pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 100_000])
-    def test_the_papers_formula(self, step):
+    def test_the_papers_formula(self):
         """Vaswani et al. 2017, equation 3, whose steps count from 1."""
         schedule = InverseSquareRoot((512 * 4000) ** -0.5, 4000)
-        assert float(schedule(step - 1)) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5), rel=1e-5)
-
-    def test_no_warm_up_steps(self):
+        for step in (1, 100, 3999, 4000, 4001, 100_000):
+            wanted = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+            assert float(schedule(step - 1)) == pytest.approx(wanted, rel=1e-5)
         with pytest.raises(ValueError, match=r"^`warmup_steps` must be at least 1\. Received: warmup_steps=0$"):
             InverseSquareRoot(0.1, 0)
 
@@ -266,7 +235,6 @@ class TestMuon:
     @pytest.mark.parametrize(
         ("shape", "path", "matrix"),
         [
-            ((6, 15), "dense/kernel", (6, 15)),
             ((15, 6), "dense/kernel", (15, 6)),
             ((6, 3, 5), "query/kernel", (6, 15)),
             ((3, 2, 7), "attention_output/kernel", (6, 7)),
@@ -301,12 +269,6 @@ class TestMuon:
         for each in model.trainable_variables:
             expected = 0.95 if each.path.endswith(("kernel", "embeddings")) else 1.0
             np.testing.assert_allclose(np.array(each), expected, rtol=1e-6, err_msg=each.path)
-
-    def test_it_is_saved_and_read(self):
-        optimizer = make_optimizer(config(optimizer="muon", weight_decay=0.1, average_decay=0.9), 10)
-        again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-        assert type(again) is Muon
-        assert again.get_config() == optimizer.get_config()
 
 
 # The private names of Keras that the optimizers read or replace. Keras 3.15.0 and 3.15.1 have all of them.

@@ -1,7 +1,6 @@
 """BLEU: against numbers computed by hand, a second implementation, and the public files of Multi30k."""
 
 import collections
-import gzip
 import json
 import math
 import random
@@ -83,12 +82,9 @@ class TestScores:
         assert result["bleu_published_style"]["score"] == pytest.approx(wanted, abs=0.005)
         assert 20 < result["bleu"]["score"] < wanted - 20  # where the case of a letter and the form of a quote count
 
-    def test_published_style_is_not_smoothed(self):
-        result = scores(["a"], ["a b x c d"], ["a b y c d"], "en")
-        assert result["bleu_published_style"]["score"] == 0
-        assert result["bleu"]["score"] > 0
-
     def test_what_is_right_and_what_is_nothing(self):
+        result = scores(["a"], ["a b x c d"], ["a b y c d"], "en")
+        assert result["bleu_published_style"]["score"] == 0 < result["bleu"]["score"]  # which alone is smoothed
         sources, _, references = made_up(20)
         for outputs, wanted in ((references, 100.0), ([""] * 20, 0.0)):
             result = scores(sources, outputs, references, "de")
@@ -104,23 +100,18 @@ class TestScores:
         assert result["chrf"]["signature"].startswith(f"{common}eff:yes|nc:6|nw:0|space:no|version:")
         assert "|tok:char|" in scores(*made_up(10), language="ja")["bleu"]["signature"]
 
-    @pytest.mark.parametrize("language", [None, "zh", "xx"])
-    def test_without_rules_there_is_no_published_style(self, language):
-        result = scores(*made_up(5), language=language)
+    def test_without_rules_there_is_no_published_style(self):
+        result = scores(*made_up(5), language="zh")
         assert set(result) == {"bleu", "chrf", "bleu_by_source_words"}
         assert all(set(bucket) == {"pairs", "bleu"} for bucket in result["bleu_by_source_words"].values())
-
-    def test_fit_for_json_and_the_same_each_time(self):
-        first, second = (json.dumps(scores(*made_up(30), language="en")) for _ in range(2))
-        assert first == second
+        assert json.dumps(result) == json.dumps(scores(*made_up(5), language="zh")), "it differs each time"
 
 
 class TestIntervals:
-    @pytest.mark.parametrize("matching", [1, 7])
-    def test_where_nothing_matches_in_some_resamples(self, matching):
+    def test_where_nothing_matches_in_some_resamples(self):
         """A model that has learnt nearly nothing: sacrebleu itself fails to average its scores of two types."""
         references = ["Ein Mann geht die Straße entlang."] * 1000
-        outputs = ["Ein Mann"] * matching + [""] * (1000 - matching)
+        outputs = ["Ein Mann"] + [""] * 999
         found = scores(["a source"] * 1000, outputs, references)
         metric = sacrebleu.CHRF()
         statistics_of_rows = metric._extract_corpus_statistics(outputs, [references])
@@ -195,32 +186,21 @@ class TestPublishedStyle:
         [
             ("en", "A man's dog.", "a man &apos;s dog ."),
             ("de", "das „Hook ’em Horns“-Zeichen", "das &quot; hook &quot; em horns &quot; -zeichen"),
-            ("de", "Geht's?", "geht &apos; s ?"),
             ("de", "Er sagt: „Ja.“", "er sagt : &quot; ja &quot; ."),  # a quotation's end, as Germans put it
             ("en", "He says: “Yes.”", "he says : &quot; yes . &quot;"),
             ("de", "Er kostet 1.000,50 € & mehr", "er kostet 1.000,50 € &amp; mehr"),
-            ("en", "black-and-white...", "black-and-white ..."),
             ("de", "ÄÖÜ  z.B.\t[x]", "äöü z.b. &#91; x &#93;"),
-            ("en", "", ""),
             ("en", " \n ", ""),
         ],
     )
     def test_by_hand(self, language, text, wanted):
         assert published_style([text], language) == [wanted]
-
-    def test_a_text_does_not_depend_on_its_neighbours(self):
-        texts = ["One, two.", "", 'He said "no".']
-        assert published_style(texts, "en") == [published_style([text], "en")[0] for text in texts]
+        assert published_style(["", 'He said "no".', text], language)[2] == wanted
 
     @needs_data
     @pytest.mark.parametrize("language", ["en", "de"])
-    @pytest.mark.parametrize("as_the_corpus_gives_them", [False, True])
-    def test_the_public_test_set_line_for_line(self, language, as_the_corpus_gives_them):
-        if as_the_corpus_gives_them:
-            raw = Multi30k(source="de" if language == "en" else "en", target=language, folder=DATA).read("test").targets
-        else:
-            content = gzip.decompress((DATA / f"test_2016_flickr.{language}.gz").read_bytes())
-            raw = content.decode().removesuffix("\n").split("\n")
+    def test_the_public_test_set_line_for_line(self, language):
+        raw = Multi30k(source="de" if language == "en" else "en", target=language, folder=DATA).read("test").targets
         public = (
             (DATA / f"test_2016_flickr.lc.norm.tok.{language}").read_bytes().decode().removesuffix("\n").split("\n")
         )
@@ -228,7 +208,7 @@ class TestPublishedStyle:
         ours = published_style(raw, language)
         assert [pair for pair in zip(ours, public, strict=True) if pair[0] != pair[1]] == []
 
-    @pytest.mark.parametrize("language", ["xx", "german", "zh", "zh-TW", "yue", ""])
+    @pytest.mark.parametrize("language", ["xx", "zh-TW", ""])
     def test_other_languages(self, language):
         assert not has_published_style(language)
         with pytest.raises(
@@ -237,7 +217,7 @@ class TestPublishedStyle:
         ):
             published_style(["a"], language)
 
-    @pytest.mark.parametrize("language", ["de", "DE", "de_AT", "pt-BR", "fr", "cs"])
+    @pytest.mark.parametrize("language", ["DE", "pt-BR"])
     def test_languages(self, language):
         assert has_published_style(language)
         assert published_style(["Hop!"], language) == ["hop !"]

@@ -56,7 +56,7 @@ class TestTallies:
         assert result["by_group"] == {}
         assert (result["right"], result["total"]) == (3, 6)
 
-    @pytest.mark.parametrize("batch_size", [1, 4, 256])
+    @pytest.mark.parametrize("batch_size", [1, 4])
     def test_neither_order_nor_batches_matter(self, batch_size):
         rows = list(zip(PAIRS.sources, PAIRS.targets, PAIRS.groups, strict=True))
         random.Random(batch_size).shuffle(rows)
@@ -76,9 +76,7 @@ class TestTallies:
         result = evaluate(Upper(), Pairs(["a"] * number, ["b"] * number))
         assert len(result.mistakes) == _SHOWN_MISTAKES
         assert (result.overall.correct, result.overall.total) == (0, number)
-
-    def test_a_rate_of_nothing(self):
-        assert Tally().rate == 0.0
+        assert Tally().rate == 0.0  # of nothing
 
 
 class TestSentences:
@@ -103,11 +101,6 @@ class TestSentences:
             100 * (14 / 18 * 11 / 15 * 8 / 12 * 5 / 9) ** (1 / 4), abs=0.005
         )
 
-    def test_without_a_language(self):
-        result = self.evaluate(metric="bleu")
-        assert "bleu_published_style" not in result
-        assert result["bleu"] == self.evaluate(metric="bleu", language="en")["bleu"]
-
     def test_only_where_asked_for(self):
         exact, both = self.evaluate(language="en"), self.evaluate(metric="bleu", language="en")
         assert exact["metric"] == "exact_match"
@@ -115,13 +108,7 @@ class TestSentences:
         assert {key: both[key] for key in exact if key != "metric"} == {k: exact[k] for k in exact if k != "metric"}
 
 
-class TestProgress:
-    def test_is_told_after_each_batch(self):
-        told = []
-        evaluate(Upper(), PAIRS, batch_size=4, advance=told.append)
-        assert told == [4, 2]
-
-    def test_a_batch_is_one_call_of_the_model(self):
-        model = Upper()
-        evaluate(model, PAIRS, batch_size=4)
-        assert model.calls == 2
+def test_a_batch_is_one_call_of_the_model_and_told_as_progress():
+    told, model = [], Upper()
+    evaluate(model, PAIRS, batch_size=4, advance=told.append)
+    assert (told, model.calls) == ([4, 2], 2)

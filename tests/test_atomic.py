@@ -34,14 +34,12 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path, monkeypatch):
 
 
 class TestReplacedFolder:
-    def test_a_new_folder_with_its_parents(self, tmp_path):
-        replace(tmp_path / "a" / "b" / "model")
-        assert tree(tmp_path) == {"a/b/model/marker": "new"}
-
-    def test_an_empty_folder_is_filled(self, tmp_path):
+    def test_a_new_folder_with_its_parents_and_an_empty_one(self, tmp_path):
         (tmp_path / "model").mkdir()
-        replace(tmp_path / "model")
-        assert tree(tmp_path) == {"model/marker": "new"}
+        for name in ("a/b/model", "model"):
+            replace(tmp_path / name)
+        assert tree(tmp_path) == {"a/b/model/marker": "new", "model/marker": "new"}
+        assert (tmp_path / "model").stat().st_mode & 0o777 == 0o755, "others may not read it"
 
     def test_a_folder_with_the_marker_is_replaced_as_a_whole(self, tmp_path):
         replace(tmp_path / "model", "old")
@@ -50,34 +48,22 @@ class TestReplacedFolder:
         assert tree(tmp_path) == {"model/marker": "new"}
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
-    @pytest.mark.parametrize("marker", ["other", "marker/other"], ids=["no marker", "a folder for a marker"])
-    def test_a_foreign_folder_is_kept(self, tmp_path, marker):
-        (tmp_path / "model" / marker).parent.mkdir(parents=True)
-        (tmp_path / "model" / marker).write_text("mine")
+    @pytest.mark.parametrize("file", ["model/other", "model/marker/other", "model"])
+    def test_a_foreign_folder_or_file_is_kept(self, tmp_path, file):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("mine")
         with pytest.raises(FileExistsError, match=r"model exists and holds something else \(no marker\); choose"):
             replace(tmp_path / "model")
-        assert tree(tmp_path) == {f"model/{marker}": "mine"}
+        assert tree(tmp_path) == {file: "mine"}
 
-    def test_a_file_is_kept(self, tmp_path):
-        (tmp_path / "model").write_text("mine")
-        with pytest.raises(FileExistsError, match="model exists and holds something else"):
-            replace(tmp_path / "model")
-        assert tree(tmp_path) == {"model": "mine"}
-
-    def test_until_the_end_the_old_folder_stands(self, tmp_path):
-        replace(tmp_path / "model", "old")
-        with replaced_folder(tmp_path / "model", marker="marker") as folder:
-            (folder / "marker").write_text("new")
-            assert tree(tmp_path / "model") == {"marker": "old"}
-
-    @pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
     @pytest.mark.parametrize("before", [{}, {"model/marker": "old"}], ids=["new", "old"])
-    def test_after_an_error_all_is_as_before(self, tmp_path, stop, before):
+    def test_after_an_error_all_is_as_before(self, tmp_path, before):
         if before:
             replace(tmp_path / "model", "old")
-        with pytest.raises(stop), replaced_folder(tmp_path / "model", marker="marker") as folder:
+        with pytest.raises(KeyboardInterrupt), replaced_folder(tmp_path / "model", marker="marker") as folder:
             (folder / "marker").write_text("half")
-            raise stop
+            assert all(tree(tmp_path)[name] == content for name, content in before.items())
+            raise KeyboardInterrupt
         assert tree(tmp_path) == before
         assert len(list(tmp_path.iterdir())) == len(before)
 
@@ -96,10 +82,6 @@ class TestReplacedFolder:
             replace(tmp_path / "model")
         assert tree(tmp_path) == {"model/marker": "old"}
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-    def test_others_may_read_it(self, tmp_path):
-        replace(tmp_path / "model")
-        assert (tmp_path / "model").stat().st_mode & 0o777 == 0o755
 
 
 class TestTemporaryFolder:

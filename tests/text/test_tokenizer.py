@@ -18,13 +18,6 @@ class TestCharacters(TokenizerTests):
         return CharacterTokenizer("".join(sorted(set("".join(TEXTS)))))
 
 
-class TestCharactersAsTheyAre(TokenizerTests):
-    texts = (*TEXTS, "e\u0301é")
-
-    def make_tokenizer(self):
-        return CharacterTokenizer("".join(sorted(set("".join(self.texts)))), normalize=False)
-
-
 class TestBytePairs(TokenizerTests):
     texts = (*TEXTS, "e\u0301é", "\U0010ffff<s>Ġ▁")
 

@@ -116,8 +116,6 @@ class TestOtherSignatures:
         assert [json.loads(line) for line in printed.splitlines()] == [
             {"input": text, "pieces": ["a", "a"], "weights": [[1.0] * 3] * 2} for text in "ab"
         ]
-
-    def test_the_default_of_a_generator_by_name(self, server):
         (line,) = succeeds("serve-client", *server, "teller", "--signature", "serving_default", "ab").splitlines()
         assert json.loads(line) == {"input": "ab", "text": "ab", "log_probability": -1.0, "tokens": 2}
 
@@ -131,11 +129,9 @@ class TestStatus:
         assert printed["versions"] == [{"version": 7, "state": "AVAILABLE", "error": ""}]
         assert printed["signatures"]["score"]["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
 
-    def test_the_version_of_a_label(self, server):
-        lines = succeeds("serve-client", *server, "upper", "--status", "--label", "stable").splitlines()
+    def test_the_version_of_a_label_and_one_that_could_not_be_loaded(self, rest):
+        lines = succeeds("serve-client", rest.address, "upper", "--status", "--label", "stable").splitlines()
         assert [line for line in lines if line.startswith("version")] == ["version 1\tAVAILABLE"]
-
-    def test_one_that_could_not_be_loaded(self, rest):
         rest.models["gone"] = {1: None}
         assert succeeds("serve-client", rest.address, "gone", "--status") == "version 1\tEND\tno variables\n"
 
@@ -146,10 +142,6 @@ class TestMistakes:
         [
             (["lower", "a"], "NOT_FOUND: Servable not found for request: Latest(lower)"),
             (["lower", "--status"], "NOT_FOUND: Could not find any versions of model lower"),
-            (
-                ["upper", "--label", "brave", "--status"],
-                "Unrecognized servable version label: brave. Is this the model's",
-            ),
             (["upper", "--signature", "nothing", "a"], "The model 'upper' has no signature 'nothing'; it has binary"),
             (["upper", "--signature", "doubled", "a"], "The signature 'doubled' takes x. Received: text"),
             (
@@ -159,11 +151,6 @@ class TestMistakes:
             (
                 ["upper", "--signature", "serving_default", "--set", "length_penalty=1", "a"],
                 "serving_default takes no settings; leave out --signature. Received: length_penalty",
-            ),
-            (["plain", "--set", "length_penalty=1", "a"], "The model 'plain' has no signature 'generate'; it has serv"),
-            (
-                ["other", "--signature", "generate", "--set", "beam=1", "a"],
-                "The signature 'generate' takes beam, size, text. Received: text, beam",
             ),
             (
                 ["teller", "--set", "temprature=1", "a"],
@@ -175,7 +162,6 @@ class TestMistakes:
                 "`temperature` must be a number. Received: temperature='hot'",
             ),
             (["teller", "--set", "top_k=1.5", "a"], "`top_k` must be a whole number"),
-            (["teller", "--set", "top_p=2", "a"], "`top_p` must be from 0 to 1"),
             (["upper", "--version", "1", "--label", "stable", "a"], "Give `version` or `label`, not both"),
             (["upper", "--timeout", "0", "a"], "`timeout` must be a number of seconds above 0"),
             (["upper", "a", "--file", "b"], "texts and --file were both given"),
@@ -185,10 +171,8 @@ class TestMistakes:
     def test_one_line_and_exit_code_2(self, server, arguments, message):
         assert message in refuses("serve-client", *server, *arguments)
 
-    def test_an_address_that_is_none(self):
-        assert "`address` must be host, host:port" in refuses("serve-client", "a:b", "upper", "a")
-
     def test_nobody_there(self):
+        assert "`address` must be host, host:port" in refuses("serve-client", "a:b", "upper", "a")
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{listener.getsockname()[1]}"

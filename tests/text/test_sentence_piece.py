@@ -177,6 +177,12 @@ class TestUnigram(LearntTests):
 
 
 @pytest.mark.long
+class TestPairs(LearntTests):
+    name = "pairs, bytes"
+    texts = TestBytes.texts
+
+
+@pytest.mark.long
 class TestAcrossSpaces(LearntTests):
     name = "across spaces"
 
@@ -309,6 +315,65 @@ def test_punctuation_that_pieces_hold_inside_stays():
     pieces = {"▁": -2, "a": -2, "b": -2, ".": -2, "-": -2, "a-b": -1, "▁a.": -1, "(": -2, "(b": -1}
     both = by_hand(pieces, add_dummy_prefix=True)
     assert both.split("a-b a. (b a-.b") == ["▁", "a-b", "▁a.", "▁", "(b", "▁", "a", "-", ".", "b"]
+
+
+# Byte-pair encoding, by hand.
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "expected"),
+    [
+        ({"a": -9, "b": -9, "c": -9, "ab": -1, "bc": -2}, "abc", "ab c"),  # the best one first
+        ({"a": -9, "b": -9, "c": -9, "ab": -2, "bc": -1}, "abc", "a bc"),
+        ({"a": -9, "aa": -1}, "aaaaa", "aa aa a"),  # of equal ones the leftmost
+        ({"a": -9, "b": -9, "ab": -1, "ba": -1}, "babab", "ba ba b"),
+        ({"a": -9, "aa": -1, "aaa": -1}, "aaaaaa", "aaa aaa"),  # a new pair comes before an equal one on its right
+        ({"a": -9, "aa": -2, "aaa": -1}, "aaaaaa", "aaa aaa"),
+        ({"a": -9, "aa": -1, "aaa": -2}, "aaaaaa", "aa aa aa"),
+        ({"ab": -1, "c": -2}, "abc", "ab c"),  # `a` and `b` alone are no pieces
+        ({"a": -9, "b": -9, "c": -9, "abc": -1, "ab": -3, "bc": -2}, "abcabc", "abc abc"),
+    ],
+)
+def test_pairs_by_hand(pieces, text, expected):
+    assert by_hand(pieces, model_type="BPE").split(text) == expected.split()
+
+
+def test_user_defined_pieces_never_merge():
+    pieces = {"a": -9, "b": -9, "c": -9, "ab": -1, "bc": -2, "abc": -1}
+    assert by_hand(pieces, model_type="BPE", types={"bc": "USER_DEFINED"}).split("abc") == ["a", "bc"]
+    two = dict.fromkeys(["ab", "abc"], "USER_DEFINED")
+    assert by_hand(pieces, model_type="BPE", types=two).split("abcabb") == ["abc", "ab", "b"]
+
+
+def test_unused_pieces_fall_apart():
+    pieces = {"a": -9, "b": -9, "c": -9, "ab": -1, "abc": -2, "abca": -3, "bc": -9}
+    assert by_hand(pieces, model_type="BPE", types={"abc": "UNUSED"}).split("abcb") == ["ab", "c", "b"]
+    both = by_hand(pieces, model_type="BPE", types=dict.fromkeys(["ab", "abc"], "UNUSED"))
+    assert both.split("abcabca") == ["a", "b", "c", "abca"]
+    assert by_hand(pieces, model_type="BPE", types={"a": "UNUSED"}).split("acabc") == ["<unk>", "c", "abc"]
+
+
+# Models at random.
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 60))])
+def test_random_models_of_few_letters(seed):
+    """Pieces with equal, positive and zero scores, which overlap and hold spaces; texts with many repetitions."""
+    random = np.random.default_rng(seed)
+    letters = [*str(random.choice(["ab", "ab▁", "abc▁.", "aé▁"]))]
+    scores = [[-1, -2, -3], [0.0, -0.0, 1, -1], [-0.1, -0.7, -1.3, -2.9], -8 * random.random(9)][seed % 4]
+    pieces = {
+        "".join(random.choice(letters, random.choice([1, 1, 2, 2, 2, 3, 3, 4, 5]))): float(random.choice(scores))
+        for _ in range(random.integers(2, 16))
+    }
+    types = dict(
+        zip(pieces, random.choice(["NORMAL", "USER_DEFINED", "CONTROL"], len(pieces), p=[0.8, 0.1, 0.1]), strict=True)
+    )
+    flags = ("add_dummy_prefix", "remove_extra_whitespaces", "treat_whitespace_as_suffix", "escape_whitespaces")
+    options = {flag: bool(random.random() < 0.6) for flag in flags}
+    both = by_hand(pieces, types=types, model_type=["UNIGRAM", "BPE"][seed // 4 % 2], **options)
+    typed = [*"".join(letters).replace("▁", "  "), *"az"]
+    both.check(["".join(random.choice(typed, random.choice([0, 3, 8, 20, 60]))) for _ in range(40)])
 
 
 # The vocabulary.

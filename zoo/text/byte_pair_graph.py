@@ -197,16 +197,20 @@ class Merging(tf.Module):
     Args:
         merges: left id, right id and the id of both together, in the order of the ranks.
         size: a number above all ids.
+        ranks: the rank of each merge, where several have one: of these the first place in a word counts. None if each
+            has its own.
     """
 
-    def __init__(self, merges: Sequence[tuple[int, int, int]], size: int):
+    def __init__(self, merges: Sequence[tuple[int, int, int]], size: int, ranks: Sequence[int] | None = None):
         super().__init__()
         self._size = size
         left, right, products = np.array(merges, np.int64).reshape(-1, 3).T
         # One rank more than there are merges means "no pair"; its product is never used.
         self._none = len(merges)
         self._products = np.append(products, 0).astype(np.int32)
-        self._everywhere = np.append(_everywhere(left, right, products, size), True)
+        self._order = None if ranks is None else np.append(ranks, np.iinfo(np.int32).max).astype(np.int32)
+        order = np.arange(len(merges)) if ranks is None else np.array(ranks, np.int64)
+        self._everywhere = np.append(_everywhere(left, right, products, order, size), True)
         # A pair of ids is one key, so that a single lookup ranks it. The key -1 stands for no pair; with it the table
         # is never empty, which TensorFlow does not allow.
         keys = tf.constant(np.append(left * size + right, -1), tf.int64)
@@ -247,10 +251,10 @@ class Merging(tf.Module):
 
     def _round(self, symbols: tf.Tensor, rows: tf.Tensor, ranks: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Merges one kind of pair in each word that has any; all arguments and results are `(N,)`, N shrinks."""
-        lowest = tf.gather(tf.math.segment_min(ranks, rows), rows)  # (N,)
-        chosen = (ranks == lowest) & (ranks < self._none)  # (N,): the symbol and its right neighbour are merged
-        # Two chosen pairs side by side share a symbol, as in "aaa". All three symbols are then the same, and every
-        # other pair of such a run is merged.
+        order = ranks if self._order is None else tf.gather(tf.constant(self._order), ranks)  # (N,)
+        lowest = tf.gather(tf.math.segment_min(order, rows), rows)  # (N,)
+        chosen = (order == lowest) & (ranks < self._none)  # (N,): the symbol and its right neighbour are merged
+        # Two chosen pairs side by side share a symbol, as in "aaa". Every other pair of such a run is merged.
         chosen = tf.cond(tf.reduce_any(chosen[1:] & chosen[:-1]), lambda: _every_other(chosen), lambda: chosen)
         if not self._everywhere.all():
             first = _first_of_each(chosen, rows)
@@ -258,7 +262,7 @@ class Merging(tf.Module):
         symbols = tf.where(chosen, tf.gather(tf.constant(self._products), ranks), symbols)  # (N,)
         kept = tf.where(~_shifted(chosen))[:, 0]  # without the right neighbours
         # A word that had no pair in this round is done, even if dropout would give it one in the next.
-        done = tf.gather(lowest == self._none, kept)
+        done = tf.gather(lowest == (self._none if self._order is None else self._order[-1]), kept)
         symbols, rows = tf.gather(symbols, kept), tf.gather(rows, kept)
         return symbols, rows, tf.where(done, self._none, self._pair_ranks(symbols, rows))
 
@@ -269,17 +273,18 @@ class Merging(tf.Module):
         return tf.concat([self._ranks.lookup(keys), [self._none]], axis=0)  # (N,)
 
 
-def _everywhere(left: np.ndarray, right: np.ndarray, products: np.ndarray, size: int) -> np.ndarray:
+def _everywhere(left: np.ndarray, right: np.ndarray, products: np.ndarray, ranks: np.ndarray, size: int) -> np.ndarray:
     """Whether a word may take each merge at all places at once.
 
     It may if the product is used by later merges only, which is true of everything learnt. An imported vocabulary may
     make a piece by two merges and use it between them. There the first place must be merged first, with what follows.
     """
-    ranks = np.arange(len(products))
     first_use = np.full(size, len(products))
     np.minimum.at(first_use, left, ranks)
     np.minimum.at(first_use, right, ranks)
-    return first_use[products] > ranks
+    later = np.ones(len(products), bool)
+    np.logical_and.at(later, ranks, first_use[products] > ranks)
+    return later[ranks]
 
 
 def _shifted(flags: tf.Tensor) -> tf.Tensor:

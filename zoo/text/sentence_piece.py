@@ -26,7 +26,7 @@ from zoo.text.sentence_piece_file import (
     byte_piece,
     read_model,
 )
-from zoo.text.sentence_piece_graph import Cutter, Normalizer, Viterbi, packed, repaired, unpacked
+from zoo.text.sentence_piece_graph import Cutter, Normalizer, Pairs, Viterbi, packed, repaired, unpacked
 from zoo.text.tokenizer import SPECIAL_PIECES, UNKNOWN, Tokenizer
 
 _FIRST = len(SPECIAL_PIECES)
@@ -355,15 +355,18 @@ class SentencePieceTokenizer(Tokenizer):
         return texts
 
 
-def _model(file: SentencePieceFile, usable: dict[str, int]) -> Viterbi:
+def _model(file: SentencePieceFile, usable: dict[str, int]) -> Viterbi | Pairs:
     """The module that segments by the pieces that can be used, with their numbers."""
     scores = np.append(file.scores, np.float32(0))
+    of_type = {type_: {piece for piece, i in usable.items() if file.types[i] == type_} for type_ in set(file.types)}
+    unused, protected = of_type.get(UNUSED, set()), of_type.get(USER_DEFINED, set())
+    if file.kind == "bpe":
+        return Pairs(usable, scores, protected, unused)
     normal = file.scores[file.types == NORMAL]
     scores[-1] = (normal.min() if normal.size else np.finfo(np.float32).max) - _UNKNOWN_PENALTY
-    for number, (piece, type_) in enumerate(zip(file.pieces, file.types, strict=True)):
-        if type_ == USER_DEFINED:  # so that it is chosen before all others, and the longer one of two
-            scores[number] = 0.1 * (len(piece.encode()) - 1)
-    return Viterbi({piece: i for piece, i in usable.items() if file.types[i] != UNUSED}, scores)
+    for piece in protected:  # so that it is chosen before all others, and the longer one of two
+        scores[usable[piece]] = 0.1 * (len(file.pieces[usable[piece]].encode()) - 1)
+    return Viterbi({piece: number for piece, number in usable.items() if piece not in unused}, scores)
 
 
 def _readable(texts: Iterable[str]) -> Iterator[str]:

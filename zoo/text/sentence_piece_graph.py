@@ -1,4 +1,4 @@
-"""SentencePiece as a TensorFlow graph: normalisation, and the best segmentation of words by a unigram model.
+"""SentencePiece as a TensorFlow graph: normalisation, and the segmentation of words by a unigram or BPE model.
 
 The reference is the sentencepiece library, version 0.2.3; the graph gives the same ids for every text. Inside, a space
 is a space: the `▁` of the vocabulary's file is one, if the file turns spaces into it.
@@ -12,13 +12,15 @@ How it works, on `["A  café."]` with NFKC normalisation and the pieces ` A`, ` 
    training: ` A`, ` café`, `.`. If pieces hold spaces inside, a text stays whole.
 3. Most words are one piece, and the tokenizer finds them in a table. The others are segmented together, a repeated one
    once: `Trie` walks from all their characters at once and finds which pieces begin there.
-4. `Viterbi` goes along all words at the same time and keeps, for each place, the length of the last piece of the best
-   segmentation up to there. Going back from the ends follows pointers in doubling steps again.
+4. For a unigram model, `Viterbi` goes along all words at the same time and keeps, for each place, the length of the
+   last piece of the best segmentation up to there. Going back from the ends follows pointers in doubling steps again.
+   For a BPE model, `Pairs` merges neighbours, as `byte_pair_graph` explains.
 
-The library does not cut. It adds float32 scores along the whole text, and rounding decides where two segmentations are
-equally good, as for `a` `aa` and `aa` `a`: the answer depends on what stands before. So `Viterbi` also gives by how
-much a segmentation is better than the next one. Where this exceeds what rounding can do in a text of that length,
-cutting changes nothing. A text with a closer decision, one in thousands, is segmented once more as a whole.
+The library does not cut. For a unigram model it adds float32 scores along the whole text, and rounding decides where
+two segmentations are equally good, as for `a` `aa` and `aa` `a`: the answer depends on what stands before. So `Viterbi`
+also gives by how much a segmentation is better than the next one. Where this exceeds what rounding can do in a text of
+that length, cutting changes nothing. A text with a closer decision, one in thousands, is segmented once more as a
+whole.
 
 Axes: B batch, W words, N characters (or bytes) of all words and one more for the end of each, D characters of the
 longest match.
@@ -26,12 +28,15 @@ longest match.
 
 from __future__ import annotations
 
+import itertools
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from zoo.text.byte_pair_graph import Merging
 from zoo.text.sentence_piece_file import SPACE, Normalization
 from zoo.text.words import SEPARATOR, in_ranges, separated
 
@@ -48,7 +53,7 @@ class Trie(tf.Module):
         keys: sequences of characters or bytes, below 2**21 - 1, and a number from 0 on for each.
     """
 
-    def __init__(self, keys: Mapping[Sequence[int], int]):
+    def __init__(self, keys: Mapping[tuple[int, ...], int]):
         super().__init__()
         # State 0 has no way out, state 1 is the root. One integer holds a state and a character, so that a single
         # lookup makes a step; a table cannot be empty, hence the first entry.
@@ -383,6 +388,129 @@ class Viterbi(tf.Module):
         lengths = tf.scatter_nd(targets, tf.cast(depth - indices, tf.int64), shape)  # (N,)
         margins = tf.tensor_scatter_nd_update(tf.fill(shape, np.float32(np.inf)), targets, values[:, 0] - values[:, 1])
         return lengths, margins
+
+
+class Pairs(tf.Module):
+    """The segmentation of texts by byte-pair encoding, which merges the characters of a text.
+
+    A file has no list of merges: any two neighbours merge if what they make is a piece. The piece of the highest score
+    comes first, and of equal scores the leftmost.
+
+    Args:
+        pieces: the pieces that may be made, and the number of each.
+        scores: the score of each number, float32; the last number is that of a character that is no piece.
+        protected: the pieces that are taken from the text before all others and never merge.
+        unused: the pieces that fall apart again into the two that made them.
+    """
+
+    def __init__(
+        self, pieces: Mapping[str, int], scores: np.ndarray, protected: Collection[str], unused: Collection[str]
+    ):
+        super().__init__()
+        self._unknown = len(scores) - 1
+        alone = {piece: number for piece, number in pieces.items() if len(piece) == 1 and piece not in unused}
+        # A character that is no piece is one symbol of its own, behind all pieces.
+        symbols = {text: len(scores) + ord(text) for piece in pieces for text in piece}
+        symbols |= {piece: number for piece, number in pieces.items() if len(piece) > 1} | alone
+        free = {text: symbol for text, symbol in symbols.items() if text not in protected}
+        order = dict(zip(pieces, _ranks(scores[[*pieces.values()]]).tolist(), strict=True))
+        merges = sorted(
+            (order[piece], free[piece[:i]], free[piece[i:]], number)
+            for piece, number in pieces.items()
+            for i in range(1, len(piece))
+            if piece[:i] in free and piece[i:] in free
+        )
+        ranks = np.unique([rank for rank, *_ in merges], return_inverse=True)[1].tolist()
+        self._merging = Merging([(left, right, both) for _, left, right, both in merges], len(scores) + 2**_BITS, ranks)
+        self._characters = _table({ord(piece): number for piece, number in alone.items() if piece not in protected})
+        keys = {tuple(map(ord, text)): pieces[text] for text in protected}
+        self._protected: Any = Trie(keys) if protected else None
+        parts = _parts(pieces, symbols, order, unused)
+        self._parts = np.array([symbol for made in parts.values() for symbol in made], np.int32)
+        self._part_splits = np.cumsum([0, *map(len, parts.values())])
+        self._which_parts = _table({number: i for i, number in enumerate(parts)})
+
+    def __call__(self, texts: tf.Tensor, whole: bool = False) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Segments words or whole texts, of which there is at least one; see `Viterbi`."""
+        decoded = tf.strings.unicode_decode(texts, "UTF-8")  # (W, ragged)
+        characters, rows = decoded.values, decoded.value_rowids()  # (N,), (N,)
+        numbers = self._characters.lookup(characters)
+        symbols = tf.where(numbers < 0, self._unknown + 1 + characters, numbers)  # (N,)
+        if self._protected is not None:
+            symbols, rows = self._with_protected(decoded, symbols)
+        symbols = tf.RaggedTensor.from_value_rowids(symbols, rows, decoded.nrows(), validate=False)
+        symbols = self._merging(symbols)  # (W, ragged)
+        rows, symbols = symbols.value_rowids(), symbols.values  # (P,), (P,)
+        if self._parts.size:
+            symbols, rows = self._fallen_apart(symbols, rows)
+        known = symbols <= self._unknown
+        pieces = packed(tf.where(known, symbols, self._unknown), tf.where(known, 0, symbols - self._unknown - 1))
+        return pieces, rows, tf.fill([tf.size(texts)], np.float32(np.inf))
+
+    def _with_protected(self, texts: tf.RaggedTensor, symbols: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Puts protected pieces, from the left the longest ones, in the places of characters."""
+        ends = tf.fill([texts.nrows(), 1], _END)
+        ended = tf.concat([texts, tf.RaggedTensor.from_tensor(ends, row_splits_dtype=tf.int64)], axis=1)
+        is_end = ended.values == _END  # (N + W,)
+        numbers = self._protected(tf.cast(ended.values, tf.int64))  # (D, N + W)
+        sizes = longest(numbers)
+        places = tf.range(tf.size(sizes))
+        pointers = tf.where(is_end, places, places + tf.maximum(sizes, 1))
+        starts = tf.boolean_mask(_followed(tf.cast(pointers, tf.int64), ended.row_splits[:-1]), ~is_end)  # (N,)
+        sizes = tf.boolean_mask(sizes, ~is_end)
+        numbers = tf.boolean_mask(numbers, ~is_end, axis=1)
+        found = tf.gather_nd(numbers, tf.stack([tf.maximum(sizes - 1, 0), tf.range(tf.size(sizes))], axis=1))
+        symbols = tf.where(sizes > 0, found, symbols)
+        return tf.boolean_mask(symbols, starts), tf.boolean_mask(texts.value_rowids(), starts)
+
+    def _fallen_apart(self, symbols: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Puts the parts of unused pieces in their places, among symbols `(P,)`; the new symbols and their rows."""
+        count = tf.size(symbols, tf.int64)
+        splits = tf.concat([tf.range(count), count + self._part_splits], axis=0)
+        choices = tf.RaggedTensor.from_row_splits(tf.concat([symbols, self._parts], axis=0), splits, validate=False)
+        which = tf.cast(self._which_parts.lookup(symbols), tf.int64)  # (P,): -1 for a piece that stays
+        chosen = tf.gather(choices, tf.where(which < 0, tf.range(count), count + which))
+        return chosen.values, tf.repeat(rows, chosen.row_lengths())
+
+
+def _ranks(scores: np.ndarray) -> np.ndarray:
+    """The rank of each score, the highest one first; -0.0 is below 0.0, as in the library."""
+    bits = scores.view(np.int32).astype(np.int64)
+    return -np.where(bits < 0, -(bits & 0x7FFFFFFF) - 1, bits)
+
+
+def _table(numbers: Mapping[int, int]) -> tf.lookup.StaticHashTable:
+    """A table from numbers to numbers, -1 for others."""
+    keys = tf.constant([-1, *numbers])  # never empty
+    pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.constant([-1, *numbers.values()]))
+    return tf.lookup.StaticHashTable(pairs, default_value=-1)
+
+
+def _parts(
+    pieces: Mapping[str, int], symbols: Mapping[str, int], ranks: Mapping[str, int], unused: Collection[str]
+) -> dict[int, list[int]]:
+    """The symbols that take the place of each unused piece: those that made it, unless these are unused too.
+
+    The library remembers for the whole text which two neighbours could make an unused piece last. That differs from
+    what made it only if it can be made in several ways, and only in files that no one has been seen to write.
+    """
+    parts = {}
+    for piece in unused:
+        texts, made = [*piece], [[symbols[character]] for character in piece]
+        while best := min(
+            (
+                (ranks[left + right], i)
+                for i, (left, right) in enumerate(itertools.pairwise(texts))
+                if left + right in ranks
+            ),
+            default=None,
+        ):
+            i = best[1]
+            texts[i : i + 2] = ["".join(texts[i : i + 2])]
+            made[i : i + 2] = [made[i] + made[i + 1] if texts[i] in unused else [pieces[texts[i]]]]
+        if len(piece) > 1 and len(texts) == 1:
+            parts[pieces[piece]] = made[0]
+    return parts
 
 
 def _followed(pointers: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:

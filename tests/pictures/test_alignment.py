@@ -57,9 +57,7 @@ def test_rows_without_attention_and_half_precision_rounding_are_fine():
     [
         ({"weights": np.zeros((2, 4))}, r"`weights` must be .* `\(T, S\)`, here \(2, 3\).*Received: shape \(2, 4\)$"),
         ({"weights": np.zeros((3, 2))}, r"Received: shape \(3, 2\), which looks transposed$"),
-        ({"weights": np.zeros((1, 2, 3))}, r"Received: shape \(1, 2, 3\)$"),
         ({"weights": [[0.1, 0.2], [0.3]]}, r"array of numbers `\(T, S\)`\. Received: "),
-        ({"weights": [["a", "b", "c"]] * 2}, r"array of numbers `\(T, S\)`\. Received: "),
         ({"weights": [[np.nan, 0, 0], [np.inf, 0, 0]]}, r"must be finite\. Received: 2 that are NaN or infinite$"),
         ({"weights": [[-0.1, 0, 0], [0, 0, 0]]}, r"from 0 to 1; pass them after the softmax\. Received: -0\.1 to 0$"),
         ({"weights": [[3.5, 0, 0], [0, 0, 0]]}, r"from 0 to 1; pass them after the softmax\. Received: 0 to 3\.5$"),
@@ -122,7 +120,6 @@ def test_chooses_the_mean_of_the_heads_the_last_layer_of_each_kind_and_kinds():
             {"layers": 3},
             r"^`layers` must be 'all', 'last' or a number from 1 to 2 \(attention to the source\)\. Received: layers=3",
         ),
-        ({"layers": 0}, r"Received: layers=0$"),
         ({"layers": "mean"}, r"`layers` must be 'all', 'last' or .* Received: layers='mean'"),
         ({"layers": True}, r"Received: layers=True$"),
         ({"heads": 4}, r"`heads` must be 'all', 'mean' or a number from 1 to 3 .* Received: heads=4"),

@@ -12,28 +12,23 @@ from zoo.pictures.labels import describe, is_right_to_left, label, readable, ris
         (" the", "␣the"),
         ("\u00a0", "⍽"),
         ("\u202f", "⍽"),
-        ("\u3000", "␣"),
         ("\n", "↵"),
         ("\t", "⇥"),
         ("", "∅"),
         ("\u0902", "◌\u0902"),  # Devanagari anusvara
         ("\u0bbe", "◌\u0bbe"),  # Tamil vowel sign aa, a spacing mark
-        ("\u17d2", "◌\u17d2"),  # Khmer coeng
         ("\u0e31น", "◌\u0e31น"),  # a subword that begins inside a cluster
         ("न\u0902", "न\u0902"),
         ("\0", "U+0000"),
         ("\x1b[0m", "U+001B[0m"),
-        ("\x85", "U+0085"),
         ("\u2028", "U+2028"),
         ("\u202e", "U+202E"),
         ("a\u2066b", "aU+2066b"),
         ("\u200f", "U+200F"),
-        ("\u200d", "U+200D"),
         ("\u200c", "U+200C"),
         ("ක\u0dca\u200dර", "ක\u0dca\u200dර"),  # the joiner makes this a conjunct: a part of the spelling
         ("\ufeff", "U+FEFF"),
         ("\ufffd", "\ufffd"),
-        ("\ufffe", "U+FFFE"),
         ("\ud800", "U+D800"),
         ("\U0010ffff", "U+10FFFF"),
     ],

@@ -68,11 +68,6 @@ def test_a_failing_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypa
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("a.svg", "old")]
 
 
-def test_a_written_file_has_the_usual_permissions(tmp_path):
-    (tmp_path / "usual").touch()
-    assert write_whole(tmp_path / "ours", b"").stat().st_mode == (tmp_path / "usual").stat().st_mode
-
-
 def test_without_matplotlib_a_png_says_what_to_install_and_the_others_are_drawn(tmp_path, monkeypatch):
     for name in ("matplotlib", "matplotlib.figure", "matplotlib.backends", "matplotlib.backends.backend_agg"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -306,25 +306,17 @@ class TestMistakes:
         assert told.startswith("`path` must end in .html, .svg, .png")
         assert list(tmp_path.iterdir()) == []
 
-    def test_splits_and_corpora_of_an_evaluation(self, trained, tmp_path, monkeypatch):
-        assert refuses("evaluate", MODEL, "--split", "tset").endswith(
-            "no split 'tset'; it has train, validation, test."
-        )
+    def test_of_an_evaluation(self, trained, tmp_path, monkeypatch):
+        """A split or key that does not exist; a model that does not say what it was trained on; texts elsewhere."""
+        told = refuses("evaluate", MODEL, "--split", "tset")
+        assert told.endswith("no split 'tset'; it has train, validation, test.")
         assert refuses("evaluate", MODEL, "--set", "corpus.tain=x").endswith("test_pairs, seed")
-        monkeypatch.chdir(tmp_path)
-        assert refuses("evaluate", trained / MODEL).startswith(
-            "words.tsv: there is no such file in the working directory"
-        )
-
-    def test_a_model_that_does_not_say_what_it_was_trained_on(self, trained, tmp_path):
         zoo.load("runs/backwards/translator").save(tmp_path / "mine")
-        assert refuses("evaluate", tmp_path / "mine") == (
-            f"{tmp_path} holds no recipe.json, so what it was trained on is not known"
-        )
-
-    def test_a_run_that_has_not_finished(self, trained, tmp_path):
-        (tmp_path / "recipe.json").write_bytes((trained / "runs" / "backwards" / "recipe.json").read_bytes())
-        assert refuses("export", tmp_path).endswith("not the folder of a finished training run: it has no metrics.json")
+        told = refuses("evaluate", tmp_path / "mine")
+        assert told == f"{tmp_path} holds no recipe.json, so what it was trained on is not known"
+        monkeypatch.chdir(tmp_path)
+        told = refuses("evaluate", trained / MODEL)
+        assert told.startswith("words.tsv: there is no such file in the working directory")
 
     def test_places_that_cannot_be_written(self, trained, tmp_path):
         (tmp_path / "file").touch()

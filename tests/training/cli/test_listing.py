@@ -31,7 +31,6 @@ def models(tmp_path):
     version("failed/1", {"not_scored": "OSError: disk full"})
     version("bare/7")
     version("strange/1", ["no metrics of ours"])
-    version("older/1", {"exact_match": None, "total": 9, "split": "test"})
     version("[bold]x/1")
     (tmp_path / "broken" / "3").mkdir(parents=True)
     (tmp_path / "no model").mkdir()
@@ -57,7 +56,6 @@ def test_every_recipe_and_every_model_with_the_score_of_its_newest_version(model
         "bare": "7 no metrics.json with scores",
         "broken": "3 no version holds a SavedModel",
         "failed": "1 not scored",
-        "older": "1 no metrics.json with scores",
         "halves": "1 no metrics.json with scores",
         "scored": "1, 2 98.77% exact match on 12,345 validation pairs",
         "sentences": "1 41.02 [39.6, 42.4] BLEU on 1,000 test pairs",
@@ -65,33 +63,23 @@ def test_every_recipe_and_every_model_with_the_score_of_its_newest_version(model
     }
 
 
-@pytest.mark.parametrize("name", ["nowhere", "no model", "file"])
-def test_where_there_are_none(models, name):
-    assert succeeds("list", "--models", models / name).endswith(f"no exported models in {models / name}/\n")
+def test_where_there_are_none(models):
+    for name in ("nowhere", "no model", "file"):
+        assert succeeds("list", "--models", models / name).endswith(f"no exported models in {models / name}/\n")
 
 
-class TestUnreadable:
-    @pytest.fixture
-    def deny(self, monkeypatch):
-        """Makes a folder unreadable, also for the administrator, who may read what `chmod 000` hides."""
+def test_a_model_that_cannot_be_read_does_not_hide_the_others(models, monkeypatch):
+    """Also for the administrator, who may read what `chmod 000` hides."""
 
-        def deny(denied):
-            def iterdir(path):
-                if path == denied:
-                    raise PermissionError(13, "Permission denied", str(path))
-                return whole(path)
+    def iterdir(path):
+        if path in denied:
+            raise PermissionError(13, "Permission denied", str(path))
+        return whole(path)
 
-            whole = pathlib.Path.iterdir
-            monkeypatch.setattr(pathlib.Path, "iterdir", iterdir)
-
-        return deny
-
-    def test_a_model_does_not_hide_the_others(self, models, deny):
-        deny(models / "scored")
-        exported = rows(models)[1]
-        assert exported["scored"] == "cannot be read: Permission denied"
-        assert exported["sentences"].startswith("1 41.02")
-
-    def test_the_folder_of_all_is_a_mistake_of_one_line(self, models, deny):
-        deny(models)
-        assert refuses("list", "--models", models) == f"{models}: Permission denied"
+    denied, whole = {models / "scored"}, pathlib.Path.iterdir
+    monkeypatch.setattr(pathlib.Path, "iterdir", iterdir)
+    exported = rows(models)[1]
+    assert exported["scored"] == "cannot be read: Permission denied"
+    assert exported["sentences"].startswith("1 41.02")
+    denied.add(models)
+    assert refuses("list", "--models", models) == f"{models}: Permission denied"

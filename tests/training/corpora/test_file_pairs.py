@@ -102,25 +102,27 @@ class TestTable:
         assert (pairs.sources, pairs.targets) == (["a", "e", "iiiii"], ["b", "f", "j"])
         assert (pairs.empty, pairs.too_long) == (4, 1)
 
-    def test_too_few_columns(self, write):
-        path = write("p.tsv", "a\tb\nc d\n")
-        with pytest.raises(CorpusError, match=rf"^{re.escape(str(path))}:2: found 1 of the 2 columns needed"):
-            read(path)
+    @pytest.mark.parametrize(
+        ("lines", "fields", "told"),
+        [
+            ("a\tb\nc d\n", {}, "2: found 1 of the 2 columns needed"),
+            ("x\ty\tz\na\tb\tc\nd\te\n", {"target_column": "z"}, "3: found 2 of the 3 columns needed (source_column"),
+            (
+                "Eng\tHin\tOth\n",
+                {"source_column": "Hindi"},
+                "1: no column 'Hindi' in the header; it has 'Eng', ",
+            ),
+            ("Eng\tHin\n", {"source_column": "Hin"}, " source_column and target_column are both column 2"),
+        ],
+    )
+    def test_columns_that_are_not_there(self, write, lines, fields, told):
+        path = write("p.tsv", lines)
+        with pytest.raises(CorpusError, match=f"^{re.escape(f'{path}:{told}')}"):
+            read(path, header=bool(fields), **fields)
 
-    def test_too_few_columns_below_a_header(self, write):
-        path = write("p.tsv", "x\ty\tz\na\tb\tc\nd\te\n")
-        with pytest.raises(CorpusError, match=r"p\.tsv:3: found 2 of the 3 columns needed \(.*target_column = 'z'\)"):
-            read(path, header=True, target_column="z")
-
-    def test_unknown_column_name(self, write):
-        path = write("p.tsv", "Eng\tHin\tOth\na\tb\tc\n")
-        with pytest.raises(CorpusError, match=r"p\.tsv:1: no column 'Hindi'.* 'Eng', 'Hin', 'Oth'; did you mean 'Hin'"):
-            read(path, header=True, source_column="Eng", target_column="Hindi")
-
-    def test_a_name_and_a_number_for_the_same_column(self, write):
-        path = write("p.tsv", "Eng\tHin\na\tb\n")
-        with pytest.raises(CorpusError, match="source_column and target_column are both column 2"):
-            read(path, header=True, source_column="Hin", target_column=2)
+    def test_the_nearest_column_is_named(self, write):
+        with pytest.raises(CorpusError, match=r"did you mean 'Hin'\?$"):
+            read(write("p.tsv", "Eng\tHin\n"), header=True, target_column="Hindi")
 
 
 class TestParallel:
@@ -163,23 +165,13 @@ class TestLines:
         with pytest.raises(CorpusError, match=f"{re.escape(name)}:{told}"):
             read(write(name, content))
 
-    def test_half_a_gzip_file(self, write):
+    @pytest.mark.parametrize("damage", ["half", "zeros", "plain text"])
+    def test_a_broken_gzip_file(self, write, damage):
         path = write("p.tsv.gz", numbered(5000))
-        path.write_bytes(path.read_bytes()[:-2000])
-        with pytest.raises(CorpusError, match=r"p\.tsv\.gz:\d\d+: broken gzip file"):
-            read(path)
-
-    def test_damaged_gzip_file(self, write):
-        path = write("p.tsv.gz", numbered(5000))
-        content = bytearray(path.read_bytes())
-        content[100:200] = bytes(100)
-        path.write_bytes(content)
-        with pytest.raises(CorpusError, match=r"p\.tsv\.gz:\d+: broken gzip file"):
-            read(path)
-
-    def test_plain_text_named_gz(self, write):
-        path = write("p.tsv", "a\tb\n").rename(write("p.tsv.gz", ""))
-        with pytest.raises(CorpusError, match=r"p\.tsv\.gz:1: broken gzip file .* drop the \.gz"):
+        content = path.read_bytes()
+        broken = {"half": content[:-2000], "zeros": content[:100] + bytes(100) + content[200:], "plain text": b"a\tb\n"}
+        path.write_bytes(broken[damage])
+        with pytest.raises(CorpusError, match=r"p\.tsv\.gz:\d+: broken gzip file .* drop the \.gz"):
             read(path)
 
     @pytest.mark.parametrize(("name", "header"), [("p.tsv", True), ("p.tsv.gz", False)])
@@ -191,20 +183,14 @@ class TestLines:
         with pytest.raises(CorpusError, match="no usable pair"):
             read(write("p.tsv", "Eng\tHin\n"), header=True)
 
-    def test_packed_file(self, write):
+    def test_what_is_no_file_of_lines(self, write, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
         with pytest.raises(CorpusError, match=r"hin-eng\.zip: only plain text and \.gz are read; unpack it"):
             read(write("hin-eng.zip", b"PK\x03\x04"))
-
-    def test_missing_file(self, tmp_path):
         with pytest.raises(CorpusError, match=r"nowhere\.tsv: there is no such file\.$"):
             read(tmp_path / "nowhere.tsv")
-
-    def test_missing_relative_file_tells_the_working_directory(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
         with pytest.raises(CorpusError, match=rf"^p\.tsv: there is no such file in .*{tmp_path}, nor in the recipe"):
             read("p.tsv")
-
-    def test_folder(self, tmp_path):
         with pytest.raises(CorpusError, match="expected a file, found a folder"):
             read(tmp_path)
 

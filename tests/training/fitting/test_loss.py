@@ -51,8 +51,9 @@ def with_gradients(hidden, output, bias, labels, counted, smoothing):
     with tf.GradientTape() as tape:
         tape.watch(sources)
         tokens = projected_cross_entropy(*sources, *([None] if bias is None else []), labels, counted, smoothing)
-    gradients = tape.gradient(tokens.loss, sources)
-    return tokens.loss, tokens.correct, *gradients
+        twice = 2 * tokens.loss  # a gradient from above goes through
+    gradients = tape.gradient(twice, sources)
+    return tokens.loss, tokens.correct, *(gradient / 2 for gradient in gradients)
 
 
 def check(arguments, smoothing, function=with_gradients, rtol=1e-5):
@@ -107,15 +108,6 @@ class TestAgainstNumPy:
         loss, _, _, _, of_bias = with_gradients(0 * hidden, output, 0 * bias, 0 * labels, once, 0.2)
         assert float(loss) == pytest.approx(12 * math.log(4), rel=1e-6)
         np.testing.assert_allclose(of_bias, 12 * np.array([0.25 - 0.85, 0.2, 0.2, 0.2]), rtol=1e-5)
-
-    def test_a_gradient_from_above_goes_through(self):
-        hidden, output, bias, labels, counted = case()
-        source = tf.constant(hidden)
-        with tf.GradientTape() as tape:
-            tape.watch(source)
-            loss = 3 * projected_cross_entropy(source, output, bias, labels, counted, 0.1).loss ** 2
-        value, _, wanted, *_ = by_hand(hidden, output, bias, labels, counted, 0.1)
-        np.testing.assert_allclose(tape.gradient(loss, source), 6 * value * wanted, rtol=1e-4, atol=1e-3)
 
 
 class TestAgainstOthers:

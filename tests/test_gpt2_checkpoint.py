@@ -9,7 +9,7 @@ import safetensors.numpy
 import tokenizers
 
 import zoo
-from zoo.checkpoints.gpt2 import load_gpt2
+from zoo.checkpoints.loading import load_checkpoint
 from zoo.models import GPT
 from zoo.text import END, START
 
@@ -180,13 +180,13 @@ class TestFaults:
     @pytest.mark.parametrize("name", ["model.safetensors", "vocab.json", "merges.txt"])
     def test_a_missing_file(self, folder, name):
         (folder / name).unlink()
-        with pytest.raises(FileNotFoundError, match=rf"is not a whole checkpoint: it has no {name}( .*json\))?\.$"):
+        with pytest.raises(FileNotFoundError, match=rf"is not a whole checkpoint: it has no {name}( .*)?\.$"):
             zoo.load(folder)
 
     def test_no_config(self, folder):
         (folder / "config.json").unlink()
         with pytest.raises(FileNotFoundError, match=r"it has no config\.json\.$"):
-            load_gpt2(folder)
+            load_checkpoint(folder)
         with pytest.raises(FileNotFoundError, match="holds no saved Translator"):
             zoo.load(folder)
 
@@ -199,14 +199,21 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"model_type": "llama"}, r"model_type is 'llama'; only 'gpt2' can be read\.$"),
-            ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
-            ({"layer_norm_epsilon": 1e-6}, r"layer_norm_epsilon is 1e-06; only 1e-05 can be read\.$"),
-            ({"activation_function": "swish"}, "activation_function is 'swish'; only gelu_new, "),
+            ({"model_type": "t5"}, r"model_type is 't5'; only gpt2, gpt_neo, .*, qwen3 can be read\.$"),
+            ({"add_cross_attention": True}, "add_cross_attention is True; only False can be read"),
+            ({"layer_norm_epsilon": "1"}, r"layer_norm_epsilon is '1', and must be a number above 0\.$"),
+            ({"n_head": 0}, r"n_head is 0, and must be a whole number above 0\.$"),
+            ({"n_head": 5}, r"config\.json asks for a model that cannot be built: The width D must be a multiple"),
+            ({"activation_function": "mish"}, "activation_function is 'mish'; only gelu, gelu_new, "),
             ({"vocab_size": 9}, r"the tokenizer has \d+ pieces, and config\.json a vocab_size of 9\.$"),
-            ({"n_layer": 3}, r"the weights lack what is layer_3/"),
-            ({"n_positions": 21}, r"positions/embeddings has the shape \(20, 12\), which does not fit \(21, 12\)"),
-            ({"n_embd": 15}, r"has the shape .*, which does not fit"),
+            ({"n_layer": 3}, r"the weights lack h\.2\.ln_1\.weight, .* and others\.$"),
+            ({"n_layer": 2_000_000_000}, r"the weights lack h\.2\.ln_1\.weight, .* and others\.$"),
+            ({"n_layer": 1}, r"the weights hold h\.1\..* and others, which a model of config\.json does not have\.$"),
+            ({"n_positions": 21}, r"wpe\.weight has the shape \(20, 12\), and config\.json asks for \(21, 12\)\.$"),
+            ({"n_embd": 15}, r"wte\.weight has the shape \(\d+, 12\), and config\.json asks for \(\d+, 15\)\.$"),
+            ({"n_embd": 10**9}, r"asks for \(\d+, 1000000000\)\.$"),
+            ({"eos_token_id": -1}, r"eos_token_id is -1, and must be an id\.$"),
+            ({"eos_token_id": 10**6}, r"eos_token_id is 1000000, which is no id of its tokenizer\.$"),
         ],
     )
     def test_files_that_do_not_fit(self, folder, changes, message):
@@ -217,7 +224,7 @@ class TestFaults:
 
     def test_a_config_that_lacks_something(self, folder):
         (folder / "config.json").write_text('{"model_type": "gpt2", "n_embd": 12}')
-        with pytest.raises(ValueError, match=r"config\.json lacks vocab_size, n_head, n_layer, n_positions\.$"):
+        with pytest.raises(ValueError, match=r"config\.json lacks n_layer\.$"):
             zoo.load(folder)
 
     def test_a_vocabulary_without_its_end(self, folder):
@@ -250,13 +257,13 @@ class TestFaults:
     @pytest.mark.parametrize("file", ["tokenizer.json", "model.safetensors", "pytorch_model.bin"])
     def test_another_family_is_named(self, tmp_path, file):
         (tmp_path / file).touch()
-        (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-        with pytest.raises(ValueError, match=r"config\.json: model_type is 'llama'; only 'gpt2' can be read\.$"):
+        (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+        with pytest.raises(ValueError, match=r"config\.json: model_type is 't5'; only gpt2, "):
             zoo.load(tmp_path)
 
-    def test_weights_of_pytorch(self, folder):
+    def test_weights_that_are_no_file_of_pytorch(self, folder):
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        with pytest.raises(FileNotFoundError, match=r"it has no model\.safetensors\. .* save it .* as safetensors"):
+        with pytest.raises(ValueError, match=r"pytorch_model\.bin cannot be read: "):
             zoo.load(folder)
 
     @pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd"])

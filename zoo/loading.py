@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def load(path: str | pathlib.Path) -> TextToText | TextContinuation:
-    """Loads a saved `Translator` or `TextGenerator`, an exported SavedModel, or a GPT-2 checkpoint of Hugging Face.
+    """Loads a saved `Translator` or `TextGenerator`, an exported SavedModel, or a checkpoint of Hugging Face.
 
     Args:
         path: a folder that the `save` of either wrote, or the folder of a training run that holds one in `translator/`
             or `generator/`; or a folder that `zoo.serving.export` wrote, of one model (its newest version is taken) or
-            of one version; or a folder with a GPT-2 that `transformers` saved as safetensors with its tokenizer, which
-            becomes a `TextGenerator`.
+            of one version; or a folder with a model of Hugging Face and its tokenizer, see
+            `zoo.checkpoints.loading.load_checkpoint`.
 
     Returns:
         A `Translator` or `TextGenerator`, which can be trained on; or a `ServableTranslator` or `ServableGenerator`,
@@ -49,9 +49,9 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation:
     if in_run:
         return load(in_run[0])
     if is_checkpoint(path):
-        from zoo.checkpoints.gpt2 import load_gpt2
+        from zoo.checkpoints.loading import load_checkpoint
 
-        return load_gpt2(path)
+        return load_checkpoint(path)
     if newest_version(path) is not None:
         from zoo.serving import open_servable
 

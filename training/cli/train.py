@@ -106,21 +106,21 @@ def evaluate(
 def export(
     run: Annotated[
         pathlib.Path,
-        typer.Argument(help="A run's folder, such as runs/dates, or a GPT-2 checkpoint's."),
+        typer.Argument(help="A run's folder, such as runs/dates, or that of a language model of Hugging Face."),
     ],
     to: Annotated[pathlib.Path | None, typer.Option(help="The model's folder; default saved_models/NAME.")] = None,
 ) -> None:
-    """Export a finished run once more, as the next version of its model; or anybody's GPT-2."""
+    """Export a finished run once more, as the next version of its model; or a language model of Hugging Face."""
     with user_errors():
         import_tensorflow()
         from zoo.checkpoints import is_checkpoint
-        from zoo.checkpoints.gpt2 import load_gpt2
+        from zoo.checkpoints.loading import load_checkpoint
         from zoo.serving import export
 
         from ..run import Run
 
         if is_checkpoint(run):
-            typer.echo(export(load_gpt2(run), to or MODELS / model_name(run)))
+            typer.echo(export(load_checkpoint(run), to or MODELS / model_name(run)))
         else:
             finished = Run.load(run)
             typer.echo(finished.export(to or MODELS / finished.name))

@@ -1,7 +1,8 @@
 """Other people's models, read from the folders in which they are published: one family a file.
 
-What all families share is in `hugging_face`: the configuration, and the weights in one file or in several. The
-tokenizer, of whatever family, is read by `tokenizer_json`.
+`loading.load_checkpoint` chooses the family. What all share is in `hugging_face`: the configuration, and the weights,
+whose shapes are checked before a model is built. `pytorch_file` reads the weights of older checkpoints, and
+`tokenizer_json` the tokenizer of any family.
 """
 
 from __future__ import annotations

@@ -1,20 +1,63 @@
-"""What the importers share: the files of a Hugging Face checkpoint, checked as they are read."""
+"""What the importers share: the files of a Hugging Face checkpoint, checked before a model is built.
+
+An importer says what a checkpoint must hold, as a list of `Tensor`: a name, a shape, and the weight of ours that it
+becomes. `check_tensors` compares the list with the files, of which only the headers are read then. `assign` reads one
+tensor after the other. So a wrong or malicious configuration is found before anything large is built, and an import
+needs little more memory than the model.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import keras
+import ml_dtypes  # noqa: F401, with it safetensors knows bfloat16
 import numpy as np
 
 from zoo.checkpoints import CONFIG_FILE
+from zoo.checkpoints.pytorch_file import StoredArray, read_pytorch
 
-_WEIGHTS_FILE, _INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+# In the order in which they are looked for.
+_SAFETENSORS, _PYTORCH = "model.safetensors", "pytorch_model.bin"
+_WEIGHTS_FILES = (_SAFETENSORS, f"{_SAFETENSORS}.index.json", _PYTORCH, f"{_PYTORCH}.index.json")
 # Of the published ones Gemma's tokenizer.json is among the largest, with 35 MB.
 _LARGEST_JSON = 2**27
+# The names of Hugging Face for activations, and ours.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+class Tensor(NamedTuple):
+    """A tensor of a checkpoint, and the weight that it becomes.
+
+    Attributes:
+        name: its name in the files.
+        shape: its shape there.
+        weight: the path of our weight.
+        change: a function from the tensor to our weight's numbers; None where only the shapes differ.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    weight: str
+    change: Callable[[np.ndarray], np.ndarray] | None = None
+
+
+def transposed(array: np.ndarray) -> np.ndarray:
+    """The kernel `(in, out)` of a PyTorch weight `(out, in)`."""
+    return array.T
 
 
 def read_json(file: pathlib.Path) -> Any:
@@ -37,72 +80,207 @@ def read_json(file: pathlib.Path) -> Any:
         raise ValueError(f"{file} cannot be read: its brackets are nested too deeply") from None
 
 
-def read_config(path: pathlib.Path, only: Mapping[str, Any], needed: Iterable[str]) -> dict[str, Any]:
-    """The checkpoint's `config.json`.
+class Config:
+    """A checkpoint's `config.json`, whose errors name the file and the key.
 
     Args:
         path: the checkpoint's folder.
-        only: entries that change the computation, and the only value of each that can be read.
-        needed: entries that must be there.
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: it cannot be read, has another value, or lacks an entry.
+        ValueError: it cannot be read.
     """
-    file = path / CONFIG_FILE
-    config = read_json(file)
-    for name, value in only.items():
-        if config.get(name, value) != value:
-            raise ValueError(f"{file}: {name} is {config[name]!r}; only {value!r} can be read.")
-    missing = [name for name in needed if name not in config]
-    if missing:
-        raise ValueError(f"{file} lacks {', '.join(missing)}.")
-    return config
+
+    def __init__(self, path: pathlib.Path):
+        self.file = path / CONFIG_FILE
+        self._content = read_json(self.file)
+        if not isinstance(self._content, dict):
+            raise ValueError(f"{self.file} must hold an object. It holds a {type(self._content).__name__}.")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a key; the default where it is missing or null."""
+        value = self._content.get(name)
+        return default if value is None else value
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """The value of a key, a whole number above 0.
+
+        Raises:
+            ValueError: it is missing and has no default, or is something else.
+        """
+        value = self.get(name)
+        if value is None and default is not None:
+            return default
+        if value is None:
+            raise ValueError(f"{self.file} lacks {name}.")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+            raise self.wrong(name, "a whole number above 0")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """The value of a key, a number above 0.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise self.wrong(name, "a number above 0")
+        return float(value)
+
+    def token(self, name: str) -> int | None:
+        """The value of a key that holds an id, or a list of ids, of which it takes the first; None where there is none.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        value = self.get(name)
+        first = value[0] if isinstance(value, list) and value else value
+        if first is not None and (isinstance(first, bool) or not isinstance(first, int) or first < 0):
+            raise self.wrong(name, "an id")
+        return first
+
+    def only(self, **values: Any) -> None:
+        """Checks keys that change the computation, of which one value is known.
+
+        Raises:
+            ValueError: one has another value.
+        """
+        for name, value in values.items():
+            if self.get(name, value) != value:
+                raise self.wrong(name, f"only {value!r} can be read")
+
+    def one_of(self, name: str, known: Mapping[str, str], default: str | None = None) -> str:
+        """What the value of a key stands for.
+
+        Raises:
+            ValueError: the value is not known.
+        """
+        value = self.get(name, default)
+        if not isinstance(value, str) or value not in known:
+            raise self.wrong(name, f"only {', '.join(known)} can be read")
+        return known[value]
+
+    def wrong(self, name: str, wanted: str) -> ValueError:
+        """The error of a key with a value that cannot be read."""
+        relation = "" if wanted.startswith("only") else "must be "
+        separator = "; " if wanted.startswith("only") else ", and "
+        return ValueError(f"{self.file}: {name} is {self._content.get(name)!r}{separator}{relation}{wanted}.")
 
 
-def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays of `model.safetensors`, or of the files that `model.safetensors.index.json` lists, by name.
+def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArray]:
+    """The tensors of a checkpoint by name, not yet read.
+
+    They are in `model.safetensors` or `pytorch_model.bin`, or in the files that the index beside them lists.
+
+    Args:
+        path: the checkpoint's folder.
+        prefix: what is left out of the names that begin with it.
 
     Raises:
-        FileNotFoundError: a file is missing, or the weights are in no safetensors.
-        ValueError: a file cannot be read, or an array holds NaN or infinity.
+        FileNotFoundError: a file is missing.
+        ValueError: a file cannot be read.
     """
+    found = next((path / name for name in _WEIGHTS_FILES if (path / name).is_file()), None)
+    if found is None:
+        raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {_SAFETENSORS} or {_PYTORCH}.")
+    files = [found]
+    if found.suffix == ".json":
+        index = read_json(found)
+        places = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+            raise ValueError(f"{found} cannot be read: it has no weight_map from names to files")
+        names = sorted(set(places.values()))
+        outside = [name for name in names if pathlib.PurePath(name).name != name]
+        if outside or not names:
+            raise ValueError(f"{found} must name files of its folder. It names {outside or 'none'}.")
+        files = [path / name for name in names]
+    tensors: dict[str, StoredArray] = {}
+    for file in files:
+        if not file.is_file():
+            raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {file.name}.")
+        tensors |= _safetensors(file) if file.suffix == ".safetensors" else read_pytorch(file)
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+
+def _safetensors(file: pathlib.Path) -> dict[str, StoredArray]:
     import safetensors
-    import safetensors.numpy
 
-    files = [_WEIGHTS_FILE]
-    if not (path / _WEIGHTS_FILE).is_file() and (path / _INDEX_FILE).is_file():
-        files = sorted(set(read_json(path / _INDEX_FILE).get("weight_map", {}).values()))
-        outside = [name for name in files if pathlib.PurePath(name).name != name]
-        if outside or not files:
-            raise ValueError(f"{path / _INDEX_FILE} must name files of its folder. It names {outside or 'none'}.")
-    weights: dict[str, np.ndarray] = {}
-    for name in files:
-        if not (path / name).is_file():
-            advice = ""
-            if next(path.glob("pytorch_model*.bin"), None):
-                advice = " Its weights are in pytorch_model*.bin; save it with transformers, as safetensors."
-            raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {name}.{advice}")
-        try:
-            weights |= safetensors.numpy.load_file(path / name)
-        except (safetensors.SafetensorError, TypeError) as error:
-            raise ValueError(f"{path / name} cannot be read: {error}") from None
-    for name, array in weights.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError(f"{path}: {name} holds NaN or infinity; the checkpoint is broken.")
-    return weights
+    try:
+        opened = safetensors.safe_open(file, framework="np")
+        shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118, no dict
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from None
+
+    def array(name: str) -> StoredArray:
+        def read() -> np.ndarray:
+            try:
+                return opened.get_tensor(name)
+            except (safetensors.SafetensorError, TypeError) as error:
+                raise ValueError(f"{file}: {name} cannot be read: {error}") from None
+
+        return StoredArray(shapes[name], read)
+
+    return {name: array(name) for name in shapes}
 
 
-def assign(model: keras.Model, arrays: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
-    """Gives each weight of a model the array with its path, in the weight's shape.
+def check_tensors(
+    path: pathlib.Path, stored: Mapping[str, StoredArray], tensors: Iterable[Tensor], ignored: Iterable[str] = ()
+) -> list[Tensor]:
+    """Compares what a checkpoint must hold with what it holds.
+
+    Args:
+        path: the checkpoint's folder, for messages.
+        stored: what it holds.
+        tensors: what it must hold.
+        ignored: regular expressions of names that it may hold as well.
+
+    Returns:
+        The list of tensors.
 
     Raises:
-        ValueError: there is none, or it is of another size.
+        ValueError: tensors are missing, have other shapes, or nothing is known about them; the message names some.
     """
+    wanted: list[Tensor] = []
+    missing: list[str] = []
+    for tensor in tensors:
+        if tensor.name not in stored:
+            missing.append(tensor.name)
+            if len(missing) == 4:  # the list may be endless, if the configuration says so
+                break
+        elif stored[tensor.name].shape != tensor.shape:
+            raise ValueError(
+                f"{path}: {tensor.name} has the shape {stored[tensor.name].shape}, and {CONFIG_FILE} asks for "
+                f"{tensor.shape}."
+            )
+        wanted.append(tensor)
+    if missing:
+        raise ValueError(f"{path}: the weights lack {_some(missing)}.")
+    known = {tensor.name for tensor in wanted}
+    patterns = [re.compile(pattern) for pattern in ignored]
+    extra = [name for name in stored if name not in known and not any(each.fullmatch(name) for each in patterns)]
+    if extra:
+        raise ValueError(f"{path}: the weights hold {_some(extra)}, which a model of {CONFIG_FILE} does not have.")
+    return wanted
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(itertools.islice(names, 3)) + (" and others" if len(names) > 3 else "")
+
+
+def assign(
+    model: keras.Model, tensors: Iterable[Tensor], stored: Mapping[str, StoredArray], path: pathlib.Path
+) -> None:
+    """Gives each weight of a model its numbers, read one tensor after the other.
+
+    Raises:
+        ValueError: a tensor holds NaN or infinity, or cannot be read.
+    """
+    sources = {tensor.weight: tensor for tensor in tensors}
     for weight in model.weights:
-        array = arrays.get(weight.path)
-        if array is None:
-            raise ValueError(f"{path}: the weights lack what is {weight.path} here.")
-        if array.size != np.prod(weight.shape):
-            raise ValueError(f"{path}: {weight.path} has the shape {array.shape}, which does not fit {weight.shape}.")
-        weight.assign(array.reshape(weight.shape))
+        tensor = sources[weight.path]
+        array = stored[tensor.name].read()
+        if array.dtype.kind not in "iub" and not np.isfinite(array).all():
+            raise ValueError(f"{path}: {tensor.name} holds NaN or infinity; the checkpoint is broken.")
+        array = array if tensor.change is None else tensor.change(array)
+        weight.assign(array.astype(weight.dtype).reshape(weight.shape))

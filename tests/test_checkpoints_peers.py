@@ -1,0 +1,156 @@
+"""Imported language models against `transformers`' own, with random weights that it wrote to disk."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import zoo
+
+pytestmark = pytest.mark.peers
+
+TEXTS = ["To be, or not to be, that is the question: ß 中 é 42", "Whether 'tis nobler in the mind to suffer"] * 9
+PROMPTS = ["To be, or", "Whether", "中", " ß question: that", "4 8 15", "the mind", "é", "or not"]
+END = "<|endoftext|>"
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 3.0,
+    "original_max_position_embeddings": 16,
+}
+LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+_GPT2 = {"n_embd": 48, "n_head": 4, "n_layer": 3, "n_positions": 64}
+_NEO = {"hidden_size": 24, "num_heads": 3, "max_position_embeddings": 48, "intermediate_size": 40}
+_LAYERS = {"hidden_size": 40, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 36}
+_LAYERS |= {"max_position_embeddings": 64}
+# Three configurations or more of every family, whose sizes differ from one another.
+CONFIGS = {
+    "gpt2": ("GPT2", {**_GPT2, "n_inner": 100}),
+    "gpt2 relu": ("GPT2", {**_GPT2, "activation_function": "relu", "layer_norm_epsilon": 0.01}),
+    "gpt2 scaled by layer": ("GPT2", {**_GPT2, "scale_attn_by_inverse_layer_idx": True}),
+    "gpt2 without scale": ("GPT2", {**_GPT2, "scale_attn_weights": False}),
+    "gpt_neo": ("GPTNeo", {**_NEO, "num_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 5}),
+    "gpt_neo local": ("GPTNeo", {**_NEO, "num_layers": 2, "attention_types": [[["local"], 2]], "window_size": 3}),
+    "gpt_neo mixed": (
+        "GPTNeo",
+        {**_NEO, "num_layers": 3, "attention_types": [[["global"], 1], [["local"], 2]], "activation_function": "gelu"},
+    ),
+    "gpt_neox": ("GPTNeoX", {**_LAYERS, "rotary_pct": 0.25}),
+    "gpt_neox sequential": ("GPTNeoX", {**_LAYERS, "use_parallel_residual": False, "rotary_pct": 1.0}),
+    "gpt_neox tied": ("GPTNeoX", {**_LAYERS, "tie_word_embeddings": True, "rotary_pct": 0.5, "hidden_act": "relu"}),
+    "llama": ("Llama", {**_LAYERS, "num_key_value_heads": 1, "rms_norm_eps": 0.01}),
+    "llama 3": ("Llama", {**_LAYERS, "head_dim": 16, "rope_parameters": {**LLAMA3, "rope_theta": 500.0}}),
+    "llama tied": (
+        "Llama",
+        {
+            **_LAYERS,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4},
+        },
+    ),
+    "mistral": ("Mistral", {**_LAYERS, "num_key_value_heads": 5, "sliding_window": 4, "head_dim": 6}),
+    "qwen2": ("Qwen2", {**_LAYERS, "num_key_value_heads": 5}),
+    "qwen2 tied": ("Qwen2", {**_LAYERS, "num_key_value_heads": 1, "tie_word_embeddings": True}),
+    "qwen2 windows": (
+        "Qwen2",
+        {**_LAYERS, "num_key_value_heads": 1, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+    ),
+    "qwen3": ("Qwen3", {**_LAYERS, "num_key_value_heads": 1, "head_dim": 12}),
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS.keys())
+def theirs(request, tmp_path_factory):
+    """Their model and tokenizer, and the folder that both were written to."""
+    import tokenizers
+    import torch
+    import transformers
+
+    folder = tmp_path_factory.mktemp("model")
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(TEXTS, 400, special_tokens=[END], show_progress=False)
+    trained.save(str(folder / "tokenizer.json"))
+    end, (name, sizes) = trained.token_to_id(END), request.param
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=trained.get_vocab_size() + 3,  # some checkpoints are padded
+        initializer_range=0.2,
+        bos_token_id=end,
+        eos_token_id=end,
+        **sizes,
+    )
+    model = getattr(transformers, f"{name}LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:  # biases and norms, which would be zeros and ones
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    return model, trained, folder
+
+
+@pytest.fixture(scope="module")
+def ours(theirs):
+    """The same, imported."""
+    return zoo.load(theirs[2])
+
+
+def test_logits(theirs, ours):
+    import torch
+
+    model, _, _ = theirs
+    ids = np.random.default_rng(0).integers(1, model.config.vocab_size - 3, (3, 40))
+    with torch.no_grad():
+        expected = model(torch.tensor(ids)).logits.numpy()
+    found = np.array(ours.model(ids + 4))[..., 4:]
+    rows = slice(1, model.config.vocab_size - 3)  # but for the end of text and the padding of the vocabulary
+    np.testing.assert_allclose(found[..., rows], expected[..., rows], atol=1e-4)
+
+
+def test_greedy_texts(theirs, ours):
+    import torch
+
+    model, tokenizer, _ = theirs
+    padding = list(range(model.config.vocab_size - 3, model.config.vocab_size))
+    texts = ours(PROMPTS, max_new_tokens=20, temperature=0)
+    for prompt, text in zip(PROMPTS, texts, strict=True):
+        ids = torch.tensor([tokenizer.encode(prompt).ids])
+        with torch.no_grad():
+            found = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=20,
+                do_sample=False,
+                pad_token_id=model.config.eos_token_id,
+                suppress_tokens=padding,
+            )
+        new = [i for i in found[0, ids.shape[1] :].tolist() if i != model.config.eos_token_id]
+        assert text == tokenizer.decode(new, skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before PyTorch 1.6"])
+def test_weights_in_files_of_pytorch(theirs, ours, zipped, tmp_path):
+    """In two files with an index; half of them in half precision."""
+    import json
+    import shutil
+
+    import torch
+
+    model, _, folder = theirs
+    if model.config.model_type not in ("gpt_neox", "qwen2"):
+        return  # two families suffice: the file's format does not depend on the family
+    copy = pathlib.Path(shutil.copytree(folder, tmp_path / "model"))
+    (copy / "model.safetensors").unlink()
+    weights = {name: tensor.to(torch.bfloat16) for name, tensor in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        weights = {
+            name: tensor for name, tensor in weights.items() if name not in ("lm_head.weight", "embed_out.weight")
+        }
+    parts = {name: f"pytorch_model-0000{1 + index % 2}-of-00002.bin" for index, name in enumerate(weights)}
+    for part in sorted(set(parts.values())):
+        content = {name: tensor for name, tensor in weights.items() if parts[name] == part}
+        torch.save(content, copy / part, _use_new_zipfile_serialization=zipped)
+    (copy / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": parts}))
+    for weight, exact in zip(zoo.load(copy).model.weights, ours.model.weights, strict=True):
+        expected = torch.tensor(exact.numpy()).to(torch.bfloat16).float().numpy()
+        np.testing.assert_array_equal(weight.numpy(), expected)

@@ -1,0 +1,126 @@
+"""Llama and its relatives: SmolLM, Mistral, Qwen2, Qwen3.
+
+They differ in biases, in norms of queries and keys, and in windows.
+
+Reference: https://huggingface.co/docs/transformers/model_doc/llama
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from zoo.checkpoints.hugging_face import Config, Tensor, transposed
+
+PREFIX = "model."
+IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
+
+
+def arguments(config: Config) -> dict[str, Any]:
+    """The arguments of `zoo.models.GPT`."""
+    kind = config.get("model_type")
+    # Their activation is that of the gate: swish(x W_gate) * x W_up.
+    config.one_of("hidden_act", {"silu": "swiglu"}, "silu")
+    config.only(mlp_bias=False, pretraining_tp=1)
+    if kind != "qwen2":  # whose biases no key names
+        config.only(attention_bias=False)
+    width, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
+    key_dim = config.whole("head_dim", max(width // heads, 1))
+    return {
+        "units": width,
+        "num_heads": heads,
+        "num_layers": config.whole("num_hidden_layers"),
+        "context_length": config.whole("max_position_embeddings"),
+        "feed_forward_units": config.whole("intermediate_size"),
+        "num_key_value_heads": config.whole("num_key_value_heads", heads),
+        "key_dim": key_dim,
+        "normalization": "rms",
+        "activation": "swiglu",
+        "use_bias": False,
+        "use_qkv_bias": kind == "qwen2",
+        "use_query_key_norm": kind == "qwen3",
+        "sliding_window": _windows(config),
+        "tied_embeddings": config.get("tie_word_embeddings", False),
+        "epsilon": config.number("rms_norm_eps", 1e-6),
+        **rotary(config, key_dim),
+    }
+
+
+def rotary(
+    config: Config, width: int, theta: str = "rope_theta", share: tuple[str, float] = ("partial_rotary_factor", 1.0)
+) -> dict[str, Any]:
+    """The arguments of rotary positions: one table in `transformers` 5, several keys before.
+
+    Args:
+        config: the configuration.
+        width: of a head.
+        theta: the key of the longest wavelength before version 5.
+        share: the key of the share of features that are rotated before version 5, and its default.
+    """
+    table = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(table, dict):
+        raise config.wrong("rope_parameters" if config.get("rope_parameters") else "rope_scaling", "an object")
+    table = dict(table)
+    kind = table.pop("rope_type", None) or table.pop("type", None) or "default"
+    table.pop("type", None)
+    wavelength = table.pop("rope_theta", None) or config.number(theta, 10_000.0)
+    part = table.pop("partial_rotary_factor", None)
+    part = config.number(*share) if part is None else part
+    scaling = None
+    if kind != "default":
+        scaling = {"rope_type": kind, **table}
+    size = int(width * part)
+    return {
+        "positions": "rotary",
+        "max_wavelength": wavelength,
+        "rotary_dim": None if size == width else size,
+        "rotary_scaling": scaling,
+    }
+
+
+def _windows(config: Config) -> Any:
+    """The sliding window of each layer, or None."""
+    if config.get("model_type") in ("qwen2", "qwen3") and not config.get("use_sliding_window", False):
+        return None
+    if config.get("sliding_window") is None:
+        return None
+    window, layers = config.whole("sliding_window"), config.whole("num_hidden_layers")
+    kinds = config.get("layer_types")
+    if kinds is None and config.get("model_type") != "mistral":
+        first = config.get("max_window_layers", 28)
+        kinds = ["full_attention" if index < first else "sliding_attention" for index in range(min(layers, 10_000))]
+    if kinds is None:
+        return window
+    if not isinstance(kinds, list) or not {*map(str, kinds)} <= {"full_attention", "sliding_attention"}:
+        raise config.wrong("layer_types", "a list of 'full_attention' and 'sliding_attention'")
+    windows = [window if kind == "sliding_attention" else None for kind in kinds]
+    return windows if any(windows) else None
+
+
+def tensors(made: dict[str, Any], size: int, rows: Any) -> Iterator[Tensor]:
+    """What the checkpoint holds; see `zoo.checkpoints.gpt2.tensors`."""
+    width, hidden, d = made["units"], made["feed_forward_units"], made["key_dim"]
+    queries, keys = made["num_heads"] * d, made["num_key_value_heads"] * d
+    yield Tensor("embed_tokens.weight", (size, width), "embedding/embeddings", rows)
+    if not made["tied_embeddings"]:
+        yield Tensor("lm_head.weight", (size, width), "logits/kernel", lambda array: rows(array).T)
+    yield Tensor("norm.weight", (width,), "norm/scale")
+    for index in range(made["num_layers"]):
+        theirs, ours = f"layers.{index}", f"layer_{index + 1}"
+        yield Tensor(f"{theirs}.input_layernorm.weight", (width,), f"{ours}/self_attention_norm/scale")
+        yield Tensor(f"{theirs}.post_attention_layernorm.weight", (width,), f"{ours}/feed_forward_norm/scale")
+        for name, weight, shape in (
+            ("self_attn.q_proj", "self_attention/query", (queries, width)),
+            ("self_attn.k_proj", "self_attention/key", (keys, width)),
+            ("self_attn.v_proj", "self_attention/value", (keys, width)),
+            ("self_attn.o_proj", "self_attention/attention_output", (width, queries)),
+            ("mlp.gate_proj", "feed_forward/input", (hidden, width)),
+            ("mlp.up_proj", "feed_forward/gate", (hidden, width)),
+            ("mlp.down_proj", "feed_forward/output", (width, hidden)),
+        ):
+            yield Tensor(f"{theirs}.{name}.weight", shape, f"{ours}/{weight}/kernel", transposed)
+            if made["use_qkv_bias"] and name[-6:] in ("q_proj", "k_proj", "v_proj"):
+                yield Tensor(f"{theirs}.{name}.bias", shape[:1], f"{ours}/{weight}/bias")
+        if made["use_query_key_norm"]:
+            for name, weight in (("q_norm", "query_norm"), ("k_norm", "key_norm")):
+                yield Tensor(f"{theirs}.self_attn.{name}.weight", (d,), f"{ours}/self_attention/{weight}/scale")

@@ -1,0 +1,226 @@
+"""The tensors of a file that PyTorch wrote with `torch.save`, read without PyTorch.
+
+Such a file is a pickle, and a pickle is a program: `pickle.load` runs whatever a stranger put into it. Here the pickle
+may name only what a dictionary of tensors needs, which are the names in `_ALLOWED`. Any other name is refused before
+anything is called.
+
+The formats are those of `torch/serialization.py`: since 1.6 a zip with `data.pkl` and a member for each storage, before
+that a row of pickles with the storages behind them. Numbers stay in the file until a tensor is read.
+
+Reference: https://pytorch.org/docs/stable/notes/serialization.html
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import math
+import mmap
+import pathlib
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+_STORAGES = {
+    "DoubleStorage": np.dtype(np.float64),
+    "FloatStorage": np.dtype(np.float32),
+    "HalfStorage": np.dtype(np.float16),
+    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
+    "LongStorage": np.dtype(np.int64),
+    "IntStorage": np.dtype(np.int32),
+    "ShortStorage": np.dtype(np.int16),
+    "CharStorage": np.dtype(np.int8),
+    "ByteStorage": np.dtype(np.uint8),
+    "BoolStorage": np.dtype(np.bool_),
+}
+_OLD_MAGIC, _OLD_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+_LARGEST_PICKLE = 2**28  # bytes; a pickle of names and shapes has a few hundred for each tensor
+
+
+class StoredArray(NamedTuple):
+    """An array in a file.
+
+    Attributes:
+        shape: its shape.
+        read: a function that reads it.
+    """
+
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+
+class _Storage(NamedTuple):
+    """A row of numbers in the file, and where it begins (known later in the old format)."""
+
+    dtype: np.dtype
+    key: str
+    size: int
+
+
+class _Tensor(NamedTuple):
+    """A view of a storage."""
+
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def read_pytorch(file: pathlib.Path) -> dict[str, StoredArray]:
+    """The tensors of a file by name, not yet read.
+
+    Raises:
+        ValueError: it is no such file, it is damaged, it holds something else than tensors by name, or its pickle names
+            anything that tensors do not need.
+    """
+    try:
+        with file.open("rb") as stream:
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        zipped = content[:4] == b"PK\x03\x04"
+        tensors, places = _of_zip(file, content) if zipped else _of_pickles(content)
+    except ValueError as error:
+        raise ValueError(f"{file} cannot be read: {error}") from None
+    except Exception as error:  # damage can break the readers of zips and pickles anywhere
+        raise ValueError(f"{file} is damaged, or is no file of PyTorch: {error}") from None
+
+    def array(name: str, tensor: _Tensor) -> StoredArray:
+        begin = places.get(tensor.storage.key)
+        try:
+            _check(tensor, begin, len(content))
+        except ValueError as error:
+            raise ValueError(f"{file}: {name} {error}") from None
+        return StoredArray(tensor.shape, lambda: _read(tensor, content, begin))
+
+    return {name: array(name, tensor) for name, tensor in tensors.items()}
+
+
+def _of_zip(file: pathlib.Path, content: mmap.mmap) -> tuple[dict[str, _Tensor], dict[str, int]]:
+    """The tensors, and where the bytes of each storage begin; of the format since PyTorch 1.6."""
+    with zipfile.ZipFile(file) as archive:
+        members = {info.filename: info for info in archive.infolist()}
+        pickles = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
+        if len(pickles) != 1:
+            raise ValueError("it is a zip without the data.pkl of PyTorch")
+        folder = pickles[0].removesuffix("data.pkl")
+        if members[pickles[0]].file_size > _LARGEST_PICKLE:
+            raise ValueError(f"its data.pkl has {members[pickles[0]].file_size} bytes")
+        if f"{folder}byteorder" in members and archive.read(f"{folder}byteorder") != b"little":
+            raise ValueError("its numbers are big-endian")
+        program = archive.read(pickles[0])
+    places = {}
+    for name, info in members.items():
+        if not name.startswith(f"{folder}data/"):
+            continue
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"its member {name} is compressed, which PyTorch never does")
+        # The lengths of name and extra field are those of the member's own header, of 30 bytes.
+        name_length, extra_length = struct.unpack("<HH", content[info.header_offset + 26 : info.header_offset + 30])
+        places[name.removeprefix(f"{folder}data/")] = info.header_offset + 30 + name_length + extra_length
+    return _tensors(_Unpickler(io.BytesIO(program)).load()), places
+
+
+def _of_pickles(content: mmap.mmap) -> tuple[dict[str, _Tensor], dict[str, int]]:
+    """The same of the format before PyTorch 1.6: five pickles, and the storages in the order of the last one."""
+    content.seek(0)
+    if _Unpickler(content).load() != _OLD_MAGIC:
+        raise ValueError("it is no file of PyTorch")
+    if _Unpickler(content).load() != _OLD_PROTOCOL:
+        raise ValueError("it has an unknown version")
+    if not _Unpickler(content).load().get("little_endian", False):
+        raise ValueError("its numbers are big-endian")
+    unpickler = _Unpickler(content)
+    tensors = _tensors(unpickler.load())
+    keys = _Unpickler(content).load()
+    place, places = content.tell(), {}
+    for key in keys:
+        storage = unpickler.storages[key]
+        (size,) = struct.unpack("<q", content[place : place + 8])
+        if size != storage.size:
+            raise ValueError(f"its storage {key} has {size} numbers instead of {storage.size}")
+        places[key] = place + 8
+        place += 8 + size * storage.dtype.itemsize
+    return tensors, places
+
+
+def _tensors(found: Any) -> dict[str, _Tensor]:
+    """What the pickle made, if it is tensors by name; those of a checkpoint's `state_dict` too."""
+    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
+        found = found["state_dict"]
+    if not isinstance(found, dict):
+        raise ValueError(f"it holds a {type(found).__name__} instead of tensors by name")
+    others = [name for name, each in found.items() if not isinstance(each, _Tensor) or not isinstance(name, str)]
+    if others:
+        raise ValueError(f"{others[0]!r} in it is no tensor")
+    return dict(found)
+
+
+def _check(tensor: _Tensor, begin: int | None, length: int) -> None:
+    """Refuses a view that leaves its storage, or a storage that leaves the file."""
+    storage = tensor.storage
+    if begin is None or begin + storage.size * storage.dtype.itemsize > length:
+        raise ValueError("is not whole: the file is too short.")
+    numbers = (storage.size, tensor.offset, *tensor.shape, *tensor.strides)
+    if len(tensor.shape) != len(tensor.strides) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+        raise ValueError(f"has an impossible shape: {tensor.shape}, strides {tensor.strides}.")
+    last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
+    # Strides of zero could make a huge array of one number.
+    if 0 not in tensor.shape and (last >= storage.size or math.prod(tensor.shape) > storage.size):
+        raise ValueError(f"is larger than its storage of {storage.size} numbers: shape {tensor.shape}.")
+
+
+def _read(tensor: _Tensor, content: mmap.mmap, begin: int | None) -> np.ndarray:
+    """A copy of the numbers, in rows."""
+    assert begin is not None
+    numbers = np.frombuffer(content, tensor.storage.dtype, tensor.storage.size, begin)[tensor.offset :]
+    strides = [stride * numbers.itemsize for stride in tensor.strides]
+    return np.array(np.lib.stride_tricks.as_strided(numbers, tensor.shape, strides, writeable=False), order="C")
+
+
+def _rebuild_tensor(storage: Any, offset: int, shape: tuple, strides: tuple, *_: Any) -> _Tensor:
+    """Stands for `torch._utils._rebuild_tensor_v2`; what follows the strides concerns gradients."""
+    if not isinstance(storage, _Storage):
+        raise pickle.UnpicklingError("a tensor without a storage")
+    return _Tensor(storage, offset, tuple(shape), tuple(strides))
+
+
+def _rebuild_parameter(tensor: Any, *_: Any) -> Any:
+    """Stands for `torch._utils._rebuild_parameter`."""
+    return tensor
+
+
+# All that the pickle may name, and what is called in its place.
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+    ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
+    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+    ("torch", "Size"): tuple,
+}
+_ALLOWED |= {("torch", name): dtype for name, dtype in _STORAGES.items()}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads a pickle that may name only `_ALLOWED`."""
+
+    def __init__(self, stream: Any):
+        super().__init__(stream)
+        self.storages: dict[str, _Storage] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise ValueError(
+                f"its pickle names {module}.{name}, which tensors do not need. It was not called. If you trust the "
+                "file, load it with PyTorch and save the tensors as safetensors."
+            )
+        return _ALLOWED[module, name]
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        kind, dtype, key, _, size, *_ = pid
+        if kind != "storage" or not isinstance(dtype, np.dtype):
+            raise pickle.UnpicklingError(f"an unknown kind of data, {kind!r}")
+        return self.storages.setdefault(key, _Storage(dtype, key, size))

@@ -1,8 +1,9 @@
-"""How many sentences a second does the byte-pair tokenizer encode and decode, against the `tokenizers` library?
+"""How many sentences a second do the pair tokenizers encode and decode, against the `tokenizers` library?
 
-Both have one vocabulary, learnt from the same sentences, and the same batches. Ours runs in a TensorFlow graph and
-returns padded tensors. The Rust library is called from Python: `encode_batch`, which returns objects that hold unpadded
-ids, and `decode_batch` on lists of ids. Both may use all cores.
+There is a row for each kind of `tokenizer.json`: GPT-2 and Qwen2 merge bytes and cut texts by different expressions,
+Llama 2 merges characters. Both sides have one vocabulary, learnt from the same sentences, and the same batches. Ours
+runs in a TensorFlow graph and returns padded tensors. The Rust library is called from Python: `encode_batch`, which
+returns objects that hold unpadded ids, and `decode_batch` on lists of ids. Both may use all cores.
 
     python benchmarks/tokenizing.py                          # the sentences of Python's own help
     python benchmarks/tokenizing.py --file train.en.gz       # a sentence a line, gzip or not
@@ -11,8 +12,10 @@ ids, and `decode_batch` on lists of ids. Both may use all cores.
 from __future__ import annotations
 
 import gzip
+import json
 import pathlib
 import re
+import tempfile
 
 from harness import Contestant, Timing, race
 from results import Recording, Table, options, ratio, spread
@@ -41,32 +44,72 @@ def in_batches(rows: list, size: int) -> list[list]:
     return [rows[begin : begin + size] for begin in range(0, len(rows) - size + 1, size)]
 
 
-def library(config: dict):
-    """The tokenizer of the library for a tokenizer's configuration."""
+KINDS = ("GPT-2", "Qwen2", "Llama 2")
+
+
+def learnt(kind: str, sentences: list[str], size: int, lowercase: bool) -> str:
+    """A `tokenizer.json`, learnt by the library with the components that models of this kind have."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    from zoo.text.words import QWEN_2
+
+    alphabet, special, steps = pre_tokenizers.ByteLevel.alphabet(), [], [normalizers.Lowercase()] * lowercase
+    if kind == "Llama 2":
+        tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+        parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        tokenizer.decoder = decoders.Sequence(parts)
+        alphabet, special = [], ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+        steps = []
+    else:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+    if kind == "Qwen2":
+        steps = [normalizers.NFC(), *steps]
+        cut = pre_tokenizers.Split(Regex(QWEN_2), "isolated")
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([cut, level])
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - SPECIAL_IDS,
+        min_frequency=2,
+        initial_alphabet=alphabet,
+        special_tokens=special,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sentences, trainer)
+    if kind == "Llama 2":  # the words were for learning; its own file has a whole text as one
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = content["added_tokens"][:3]
+    return json.dumps(content)
+
+
+def library(content: str):
+    """The library's tokenizer, which reads special tokens as text, as ours does."""
     import tokenizers
 
-    ids = {piece: i for i, piece in enumerate(config["vocabulary"])}
-    merges = [tuple(merge.split(" ")) for merge in config["merges"]]
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(ids, merges))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    if config["lowercase"]:
-        tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    tokenizer = tokenizers.Tokenizer.from_str(content)
+    tokenizer.encode_special_tokens = True
     return tokenizer
 
 
-def zoo_step(config: dict, batches: list[list[str]], decode: bool):
+def zoo_step(content: str, batches: list[list[str]], decode: bool):
     """A call that tokenizes all batches in a graph, or turns their ids into texts."""
     import tensorflow as tf
 
-    from zoo.text import BytePairTokenizer
+    from zoo.checkpoints.tokenizer_json import read_tokenizer
 
-    tokenizer = BytePairTokenizer.from_config(config)
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "tokenizer.json").write_text(content, encoding="utf-8")
+        tokenizer = read_tokenizer(folder)
     tokenize = tf.function(tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
     detokenize = tf.function(tokenizer.detokenize, input_signature=[tf.TensorSpec([None, None], tf.int32)])
     texts = [tf.constant(batch) for batch in batches]
     ids = [tokenize(batch) for batch in texts]
-    peer = library(config)
+    peer = library(content)
     for batch, rows in zip(batches, ids, strict=True):
         theirs = [[i + SPECIAL_IDS for i in encoding.ids] for encoding in peer.encode_batch(batch)]
         if [[i for i in row if i] for row in rows.numpy().tolist()] != theirs:
@@ -80,9 +123,9 @@ def zoo_step(config: dict, batches: list[list[str]], decode: bool):
     return step
 
 
-def library_step(config: dict, batches: list[list[str]], decode: bool):
+def library_step(content: str, batches: list[list[str]], decode: bool):
     """The same by the library."""
-    tokenizer = library(config)
+    tokenizer = library(content)
     ids = [[encoding.ids for encoding in tokenizer.encode_batch(batch)] for batch in batches]
     run, inputs = (tokenizer.decode_batch, ids) if decode else (tokenizer.encode_batch, batches)
 
@@ -108,12 +151,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="sentences in a batch (default %(default)s)")
     parser.add_argument("--most", type=int, default=50, help="batches in a turn (default %(default)s)")
     parser.add_argument("--lowercase", action="store_true")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="default: all")
     arguments = parser.parse_args()
     import_tensorflow()
-    from zoo.text import BytePairTokenizer
-
     sentences = file_sentences(arguments.file) if arguments.file else help_sentences()
-    tokenizer = BytePairTokenizer.learn(sentences, arguments.size, lowercase=arguments.lowercase)
     batches = in_batches(sentences, arguments.batch)[: arguments.most]
     if not batches:
         parser.error(f"--batch {arguments.batch}: there are only {len(sentences)} sentences")
@@ -121,14 +162,17 @@ def main() -> None:
     words = sum(len(sentence.split()) for batch in batches for sentence in batch) / number
     with Recording(__file__, arguments.record, "tensorflow", "tokenizers") as recording:
         rows = []
-        for name, decode in (("encode", False), ("decode", True)):
-            task = (tokenizer.get_config(), batches, decode)
-            contestants = [Contestant("zoo", zoo_step, task), Contestant("library", library_step, task)]
-            timings = race(contestants, arguments.rounds, steps=3)
-            rows.append(row(name, timings, number))
-            what = f"byte pairs in the graph, {name[:-1]}ing"
-            recording.headline(what, "the Rust library, on all cores", ratio(timings[1], timings[0]))
-        caption = f"{number:,} sentences of {words:.1f} words in batches of {arguments.batch}, {tokenizer.size:,} ids"
+        for kind in arguments.kinds:
+            content = learnt(kind, sentences, arguments.size, arguments.lowercase)
+            for name, decode in (("encode", False), ("decode", True)):
+                task = (content, batches, decode)
+                contestants = [Contestant("zoo", zoo_step, task), Contestant("library", library_step, task)]
+                timings = race(contestants, arguments.rounds, steps=3)
+                rows.append(row(f"{kind}, {name}", timings, number))
+                if kind == "GPT-2":
+                    what = f"byte pairs in the graph, {name[:-1]}ing"
+                    recording.headline(what, "the Rust library, on all cores", ratio(timings[1], timings[0]))
+        caption = f"{number:,} sentences of {words:.1f} words in batches of {arguments.batch}, {arguments.size:,} ids"
         columns = ["sentences a second", "zoo", "library", "its time / ours", "range over the rounds"]
         recording.table(Table(caption, columns, rows))
 

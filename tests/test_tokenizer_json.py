@@ -94,6 +94,12 @@ def learnt_characters(normalizer, pre_tokenizer, strip, byte_fallback=True, whol
     return content
 
 
+def with_fewer_merges(content):
+    """Without every third merge: some pieces are then words that only `ignore_merges` finds."""
+    content["model"]["merges"] = [merge for i, merge in enumerate(content["model"]["merges"]) if i % 3]
+    return content | {"model": {**content["model"], "ignore_merges": True}}
+
+
 def split(pattern):
     return pre_tokenizers.Split(Regex(pattern), behavior="isolated", invert=False)
 
@@ -145,14 +151,18 @@ MAKERS = {
         added=[*(AddedToken(each, special=True, normalized=False) for each in SPECIAL), "<tool_call>"],
     ),
     "qwen3_5": lambda: learnt_bytes(normalizers.NFC(), sequence(split(QWEN_3_5), AFTER_SPLIT()), special=SPECIAL),
-    "llama3": lambda: learnt_bytes(
-        None, sequence(split(LLAMA_3), AFTER_SPLIT()), special=["<|begin_of_text|>"], ignore_merges=True
+    "llama3": lambda: with_fewer_merges(
+        learnt_bytes(None, sequence(split(LLAMA_3), AFTER_SPLIT()), special=["<|begin_of_text|>"])
     ),
     "llama2 legacy": lambda: learnt_characters(LEGACY, None, strip=True),
     "llama2": lambda: learnt_characters(None, metaspace("first"), strip=True),
     "llama2 as learnt": lambda: learnt_characters(None, metaspace("always"), strip=True, every=False),
     "without a space before": lambda: learnt_characters(normalizers.Replace(" ", "▁"), None, strip=False),
     "each space a word": lambda: learnt_characters(None, metaspace("never", split=True), strip=False),
+    "texts in the vocabulary": lambda: with_fewer_merges(learnt_characters(LEGACY, None, strip=True)),
+    "words in the vocabulary": lambda: with_fewer_merges(
+        learnt_characters(None, metaspace("always", split=True), strip=True)
+    ),
     "pieces of several words": lambda: learnt_characters(LEGACY, None, strip=True, whole_texts=True, every=False),
     "unknown characters": lambda: learnt_characters(LEGACY, None, strip=True, byte_fallback=False),
     "unknown characters one by one": lambda: learnt_characters(
@@ -237,6 +247,7 @@ def check_texts(name, texts):
     assert our_texts(name, ids) == library_texts(library, ids)
 
 
+EDGES = ["", " ", "\n", "'", "\0", " a", "  a", "a ", "<s>", "▁", "a▁b", "\ufeff", "e\u0301", "12 345", "a\x0bक"]
 WORDS = sorted({word for text in CORPUS for word in text.split(" ")})
 SIGNS = [*"abeinsΣÉ中가कअबا7²!'’_ \t\n\r\0\x85\xa0\u2028\u200b\u0301\ufffd\ufeff\U0010ffff▁", "  ", "   \n ", "     "]
 TOKENS = [*SPECIAL, "<|padding|>", "<|begin_of_text|>", "<tool_call>", "<s>", "</s>", "<unk>", "<0x41>", "<0xE4>", "<s"]
@@ -245,14 +256,13 @@ TEXTS = st.lists(
     st.lists(FRAGMENTS | st.sampled_from([" ", ""]), max_size=20).map("".join) | st.text(st.characters(codec="utf-8")),
     max_size=5,
 )
-EDGES = ["", " ", "\n", "'", "\0", " a", "  a", "a ", "<s>", "▁", "a▁b", "\ufeff", "e\u0301", "12 345"]
 
 
 @family
 def test_ids_and_texts_are_the_librarys(name):
     @settings(deadline=None, max_examples=15)
     @given(TEXTS)
-    @example(EDGES)
+    @example(EDGES + WORDS)
     @example(CORPUS)
     def check(texts):
         check_texts(name, texts)
@@ -523,7 +533,9 @@ class TestAddedTokens:
     """Flags of added tokens, by hand and against the library."""
 
     TEXTS = (
+        "a ",
         "<x>",
+        " b",
         "a <x> b",
         "a <xy>b<x>  c",
         "<y> a  <y>",
@@ -589,6 +601,27 @@ class TestAddedTokens:
         x, y = ours.id_of("<x>"), ours.id_of("<y> \n")
         assert ours.written([x, y]).numpy().tolist() == [b"", b"<y> \n"]
         assert [piece.decode() for piece in ours.tokens([[x, y]]).numpy()[0]] == ["<x>", "<y>▁\\n"]
+
+    @pytest.mark.parametrize("name", ["llama3", "texts in the vocabulary", "llama2"])
+    @pytest.mark.parametrize("piece", ["secret", "☃", "▁secret"])
+    def test_no_text_gives_a_special_token_that_the_model_has_as_a_piece(self, written, name, piece):
+        """Although the library gives it where `ignore_merges` finds the word, or where it is one character."""
+        content = self.content(name, {"content": piece, "special": True})
+        content["model"]["vocab"][piece] = content["added_tokens"][-1]["id"]
+        ours = read_tokenizer(written(content))
+        texts = [piece, f"a{piece}", f" {piece} a", piece * 2]
+        assert ours.id_of(piece) not in ours.tokenize([*texts, piece.strip("▁")]).numpy()
+        assert (ours.tokenize(texts, special_tokens=True).numpy() == ours.id_of(piece)).any(axis=1).all()
+
+    @pytest.mark.parametrize("name", ["gpt2", "llama2"])
+    def test_they_are_never_split_at_random(self, written, name):
+        ours = read_tokenizer(written(self.content(name, {"content": "<xy>"}, {"content": "<z>", "special": True})))
+        texts = ["a <xy>b", "<xy><z>", "größer als 30", ""]
+        np.testing.assert_array_equal(ours.sample(texts, 0, [0, 1]), ours.tokenize(texts))
+        ids = ours.sample(texts, 1, [0, 1]).numpy()
+        assert (ids == ours.id_of("<xy>")).sum(axis=1).tolist() == [1, 1, 0, 0]
+        assert ours.id_of("<z>") not in ids
+        assert [text.decode() for text in ours.detokenize(ids).numpy()] == texts
 
     def test_two_that_take_the_same_white_space(self, written):
         content = self.content("gpt2", {"content": "<x>", "rstrip": True}, {"content": "  "})

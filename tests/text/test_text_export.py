@@ -8,8 +8,10 @@ import sys
 import pytest
 import tensorflow as tf
 
-from zoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer
+from zoo.text import BytePairTokenizer, CharacterPairTokenizer, CharacterTokenizer, SentencePieceTokenizer
+from zoo.text.words import QWEN_2
 
+BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
 CORPUS = ["abc abc abc ABC bcb x y   z'll 12", "bab cab\ta\n😀😀ب é"] * 2
 # Several of each kind, so that tables would be seen to be mixed up.
 TOKENIZERS = {
@@ -19,6 +21,24 @@ TOKENIZERS = {
     "lowercase": BytePairTokenizer.learn(CORPUS, 290, lowercase=True, nfc=True),
     "bytes": BytePairTokenizer.learn([], 300),
     "sentence_pieces": SentencePieceTokenizer.learn(CORPUS, 300, byte_fallback=True),
+    "qwen2": BytePairTokenizer(
+        [*BytePairTokenizer.learn(CORPUS, 280).get_config()["vocabulary"], "<|a|>", "  "],
+        BytePairTokenizer.learn(CORPUS, 280).get_config()["merges"],
+        nfc=True,
+        patterns=[QWEN_2],
+        individual_digits=True,
+        add_prefix_space=True,
+        added_tokens=[{"content": "<|a|>", "special": True}, {"content": "  "}],
+    ),
+    "llama2": CharacterPairTokenizer(
+        ["<unk>", *BYTE_PIECES, *"▁abc", "ab", "▁ab", "▁abc", "<x>"],
+        ["a b", "▁ ab", "▁ab c"],
+        prepend=True,
+        byte_fallback=True,
+        unk_token="<unk>",
+        strip_space=True,
+        added_tokens=[{"content": "<unk>", "special": True}, {"content": "<x>", "normalized": True}],
+    ),
 }
 BATCHES = [
     [
@@ -30,6 +50,7 @@ BATCHES = [
     ],
     [b"", b""],
     [b"abc ABC BAC", "\xad".encode(), "q'll   z😀".encode() + b"\xf0\x9f \xff"],
+    [b"<|a|>12  3", b"abc <x>ab<unk>"],
     [],
 ]
 LOADERS = """
@@ -115,4 +136,6 @@ def test_moved_and_loaded_by_tensorflow_alone(tmp_path):
     assert pieces["lowercase_tokens"][0][:3] == ["<s>", "abc", "▁abc"]
     assert pieces["bytes_ids"][1][:4] == [2, 126 + 4, 255 + 4, 3]  # of C2 AD, of which AD is the last
     assert pieces["sentence_pieces_texts"] == ["abc ABC BAC", "\xad", "q'll z😀\ufffd\ufffd \ufffd"]
+    assert wanted[3]["qwen2_tokens"][0][6:] == [">", "1", "2", "▁▁", "▁", "3", "</s>"]
+    assert wanted[3]["llama2_tokens"][1][:4] == ["<s>", "▁abc", "<x>", "ab"]  # it takes the space, as in the library
     assert pieces["pieces_texts"] == ["abc ABC BAC", "\xad", "q'll   z😀\ufffd \ufffd"]

@@ -118,7 +118,8 @@ class BytePairTokenizer(PairTokenizer):
         pairs = checked_pairs(merges, vocabulary)
         contents = [_content(piece) for piece in vocabulary]
         shown = [
-            piece if piece in added else _visible(content) for piece, content in zip(vocabulary, contents, strict=True)
+            visible(piece) if piece in added else _visible(content)
+            for piece, content in zip(vocabulary, contents, strict=True)
         ]
         written = [
             b"" if piece in added and added[piece].special else content

@@ -11,7 +11,7 @@ from zoo.decoding.logits import log_normalizer, top_k
 from zoo.models import GPT
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     size=st.integers(1, 3000),
     rows=st.integers(1, 3),
@@ -58,47 +58,32 @@ def test_ignored_places_displace_no_other_value():
 
 
 @pytest.mark.parametrize("size", [8, 1000])
-def test_several_of_the_largest_may_stand_side_by_side(size):
-    values = np.zeros((1, 1, size), "float32")
-    values[0, 0, 3:7] = 4, 1, 3, 2
-    largest, _, places = top_k(tf.constant(values), 4)
-    np.testing.assert_array_equal(largest, [[4, 3, 2, 1]])
-    np.testing.assert_array_equal(places, [[3, 5, 6, 4]])
+def test_several_of_the_largest_stand_side_by_side_in_the_only_row_in_question(size):
+    """As all hypotheses but one are out of the question at the first step of a beam."""
+    values = np.zeros((1, 3, size), "float32")
+    values[0, :, 3:7] = [[9, 9, 9, 9], [4, 1, 3, 2], [9, 9, 9, 9]]
+    added = tf.constant([[float("-inf"), 5.0, float("-inf")]])
+    found = top_k(tf.constant(values), 4, added=added)
+    assert [each.numpy().tolist() for each in found] == [[[9, 8, 7, 6]], [[1] * 4], [[3, 5, 6, 4]]]
 
 
 def test_takes_infinities_and_rows_of_unknown_number():
     values = np.full((2, 1, 1000), -np.inf, "float32")
     values[0, 0, 7], values[1, 0, 999] = 1, 2
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 1, 1000])])
-    def run(values):
-        return top_k(values, 2)
-
+    run = tf.function(
+        lambda values: top_k(values, 2), input_signature=[tf.TensorSpec([None, 1, 1000])], autograph=False
+    )
     largest, _, places = run(values)
     np.testing.assert_array_equal(largest[:, 0], [1, 2])
     np.testing.assert_array_equal(places[:, 0], [7, 999])
     assert run(values[:0])[0].shape == (0, 2)
 
 
-@pytest.mark.parametrize("size", [8, 1000])
-def test_a_row_that_is_out_of_the_question(size):
-    """As all hypotheses but one are at the first step of a beam."""
-    values = np.random.default_rng(0).permutation(3 * size).reshape(1, 3, size).astype("float32")
-    added = tf.constant([[float("-inf"), 5.0, float("-inf")]])
-    _, rows, places = top_k(tf.constant(values), 4, added=added)
-    np.testing.assert_array_equal(rows, [[1] * 4])
-    np.testing.assert_array_equal(places[0], np.argsort(-values[0, 1])[:4])
-
-
-@pytest.mark.parametrize("shape", [(7,), (2, 3, 1000)])
-def test_the_normalizer_is_the_log_of_the_summed_exponentials(shape):
-    logits = np.random.default_rng(0).normal(0, 20, shape).astype("float32")
+def test_the_normalizer_is_the_log_of_the_summed_exponentials():
+    logits = np.random.default_rng(0).normal(0, 20, (2, 3, 1000)).astype("float32")
     expected = np.logaddexp.reduce(logits.astype("float64"), axis=-1)
     np.testing.assert_allclose(log_normalizer(tf.constant(logits)), expected, rtol=1e-6, atol=1e-5)
-
-
-def test_the_normalizer_of_logits_that_are_far_from_zero():
-    """None of them has an exponential in float32."""
+    # None of these has an exponential in float32.
     logits = np.array([[500.0, 499.0], [-500.0, -510.0], [0.0, float("-inf")]], "float32")
     expected = [500 + np.log1p(np.exp(-1)), -500 + np.log1p(np.exp(-10)), 0]
     np.testing.assert_allclose(log_normalizer(tf.constant(logits)), expected, rtol=1e-6)
@@ -118,29 +103,29 @@ def gpt(randomize):
     return randomize(GPT(13, units=12, num_heads=3, num_layers=1, context_length=CONTEXT), scale=0.4)
 
 
-@pytest.mark.parametrize("stride", [1, 3, 8])
-def test_a_long_text_is_scored_in_windows_each_token_once(gpt, stride):
+def test_a_long_text_is_scored_in_windows_each_token_once(gpt):
     """By hand, one row at a time: window after window, of which the last `stride` tokens are new."""
-    expected = []
-    for read, ids in zip(READ, IDS, strict=True):
-        length, total, counted = np.count_nonzero(ids), 0.0, 0
-        for begin in range(0, 21, stride):
-            logits = np.array(gpt(read[None, begin : begin + CONTEXT]), "float64")[0]
-            end = min(begin + CONTEXT, length)
-            for place in range(counted, end):
-                scores = logits[place - begin]
-                total += scores[ids[place]] - np.log(np.exp(scores).sum())
-            counted = max(counted, end)
-        expected.append(total)
+    signature = [tf.TensorSpec([None, None], tf.int32)] * 2 + [tf.TensorSpec([], tf.int32)]
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2 + [tf.TensorSpec([], tf.int32)])
+    @tf.function(input_signature=signature, autograph=False)
     def run(read, ids, stride):
         return score_in_windows(gpt, read, ids, CONTEXT, stride)
 
-    found = run(READ, IDS, stride)
-    np.testing.assert_allclose(found["log_probability"], expected, rtol=1e-5, atol=1e-4)
-    np.testing.assert_array_equal(found["tokens"], [21, 3, 9, 0])
-    assert run(READ[:0], IDS[:0], stride)["tokens"].shape == (0,)
+    for stride in (1, 3, 8):
+        expected = []
+        for read, ids in zip(READ, IDS, strict=True):
+            length, total, counted = np.count_nonzero(ids), 0.0, 0
+            for begin in range(0, max(length, 1), stride):
+                scores = np.array(gpt(read[None, begin : begin + CONTEXT]), "float64")[0]
+                scores -= np.log(np.exp(scores).sum(-1, keepdims=True))
+                end = min(begin + CONTEXT, length)
+                total += sum(scores[place - begin, ids[place]] for place in range(counted, end))
+                counted = max(counted, end)
+            expected.append(total)
+        found = run(READ, IDS, stride)
+        np.testing.assert_allclose(found["log_probability"], expected, rtol=1e-5, atol=1e-4)
+        np.testing.assert_array_equal(found["tokens"], [21, 3, 9, 0])
+        assert run(READ[:0], IDS[:0], stride)["tokens"].shape == (0,)
 
 
 def test_a_text_that_fits_is_scored_at_once(gpt):

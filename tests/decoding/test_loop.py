@@ -37,27 +37,23 @@ def run(lengths):
     return run_phases(step, (tf.int32, tf.int32, tf.int32), fixed, lengths > 0, moving, found)
 
 
-run_in_graph = tf.function(run, input_signature=[INTS])
+run_in_graph = tf.function(run, input_signature=[INTS], autograph=False)
 LENGTHS = st.lists(st.integers(0, 9), max_size=20)
 
 
 @pytest.mark.parametrize(
     ("lengths", "stepped"),
     [
-        ([5, 5, 5], [3, 3, 3, 3, 3]),
         ([4, 1, 2, 3], [4, 4, 2, 1]),  # two of four are left after two steps, and one of two after three
         ([1, 1, 1, 5, 1, 1, 1, 1], [8, 1, 1, 1, 1]),
         ([3, 1, 1, 3, 1, 3, 3, 3], [8, 8, 8]),  # five of eight stay
-        ([0, 0, 3], [3, 1, 1]),
         ([2, 0], [2, 1]),
-        ([2], [1, 1]),
         ([0, 0], [2]),  # at least one step
         ([], [0]),
     ],
 )
-@pytest.mark.parametrize("call", [run, run_in_graph], ids=["eager", "graph"])
-def test_the_rest_goes_on_alone_when_half_of_the_rows_are_closed(call, lengths, stepped):
-    _, (numbers, sizes, _) = call(tf.constant(lengths, tf.int32))
+def test_the_rest_goes_on_alone_when_half_of_the_rows_are_closed(lengths, stepped):
+    _, (numbers, sizes, _) = run_in_graph(tf.constant(lengths, tf.int32))
     assert numbers.shape == (len(stepped), len(lengths))
     for time, size in enumerate(stepped):
         assert set(np.array(sizes[time])) <= {size, 0}
@@ -82,15 +78,14 @@ def check(call, lengths):
 
 
 @given(LENGTHS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_rows_of_any_lengths(lengths):
     check(run_in_graph, lengths)
 
 
-@given(LENGTHS)
-@settings(max_examples=15, deadline=None)
-def test_rows_of_any_lengths_outside_of_a_graph(lengths):
-    check(run, lengths)
+def test_rows_of_different_lengths_outside_of_a_graph():
+    for lengths in ([5, 0, 3, 3, 9, 1, 2], [0], []):
+        check(run, lengths)
 
 
 def test_rows_need_have_nothing_of_their_own():
@@ -106,7 +101,7 @@ def test_rows_need_have_nothing_of_their_own():
 
 
 def test_static_sizes_stay_known():
-    @tf.function(input_signature=[tf.TensorSpec([8], tf.int32), tf.TensorSpec([8, 5, 2])])
+    @tf.function(input_signature=[tf.TensorSpec([8], tf.int32), tf.TensorSpec([8, 5, 2])], autograph=False)
     def call(lengths, memory):
         def one(position, fixed, open_rows, moving, found):
             assert fixed[1].shape == (None, 5, 2)
@@ -156,7 +151,7 @@ def by_a_beam(model, source, limits):
 @pytest.mark.parametrize("search", [greedily, by_a_beam])
 def test_a_search_steps_few_rows_but_the_open_ones(search):
     model, lengths = Counting(), [2, 2, 11, 2, 2, 1, 2, 2]
-    ids, weights = tf.function(search)(model, tf.constant(lengths), tf.fill([8], 20))
+    ids, weights = tf.function(search, autograph=False)(model, tf.constant(lengths), tf.fill([8], 20))
     # All eight twice, and then one.
     assert model.rows == 2 * 8 + 9
     time = np.arange(11)
@@ -172,50 +167,42 @@ SOURCES = np.random.default_rng(0).integers(4, 11, (ROWS, 5)).astype("int32")
 SOURCES[::3, 3:] = SOURCES[1::3, 4:] = 0
 
 
-@pytest.fixture(scope="module", params=[Transformer, RNNSeq2Seq])
-def model(request, randomize):
-    of_family = dict(num_heads=2, feed_forward_units=6, encoder_layers=1, decoder_layers=1)
-    of_family = of_family if request.param is Transformer else {"cell": "lstm"}
-    return randomize(request.param(**SIZES, **of_family), scale=1.0)
+@pytest.mark.parametrize("family", [Transformer, RNNSeq2Seq])
+def test_a_batch_of_any_limits_is_its_rows_alone(family, randomize):
+    transformer = dict(num_heads=2, feed_forward_units=6, encoder_layers=1, decoder_layers=1)
+    model = randomize(family(**SIZES, **(transformer if family is Transformer else {"cell": "lstm"})), scale=1.0)
 
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), INTS], autograph=False)
+    def searches(source, limits):
+        """By name, with a first axis of rows and the steps as the last one."""
+        one = greedy(model, source, limits, return_weights=True)
+        best = beam_search(model, source, limits, 3, 0.6, 2, return_weights=True)
+        return {
+            "greedy": one.ids,
+            "greedy's log-probabilities": one.token_log_probabilities,
+            "greedy's weights": tf.transpose(one.weights, [0, 2, 1]),
+            "beam": best.ids,
+            "beam's scores": best.scores[..., None],
+            "beam's weights": tf.transpose(best.weights, [0, 1, 3, 2]),
+        }
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["greedy", "beam"])
-def search(request, model):
-    """A function of rows and limits to `{name: array}`, with a first axis of rows and, where there is one, T last."""
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), INTS])
-    def compiled(source, limits):
-        if request.param == 1:
-            found = greedy(model, source, limits, return_weights=True)
-            results = {"ids": found.ids, "log_probabilities": found.token_log_probabilities}
-            return {**results, "weights": tf.transpose(found.weights, [0, 2, 1])}
-        found = beam_search(model, source, limits, request.param, 0.6, 2, return_weights=True)
-        results = {"ids": found.ids, "scores": found.scores[..., None]}
-        return {**results, "weights": tf.transpose(found.weights, [0, 1, 3, 2])}
-
-    def call(rows, limits):
-        return {name: np.array(each) for name, each in compiled(SOURCES[rows], np.array(limits, "int32")).items()}
+    def together(rows, limits):
+        return {name: np.array(each) for name, each in searches(SOURCES[rows], np.array(limits, "int32")).items()}
 
     @functools.cache
     def alone(row, limit):
-        return call([row], [limit])
-
-    return call, alone
-
-
-def test_a_batch_of_any_limits_is_its_rows_alone(search):
-    together, alone = search
+        return together([row], [limit])
 
     @given(st.lists(st.tuples(st.integers(0, ROWS - 1), st.sampled_from([0, 1, 2, 3, 5, 9])), max_size=10))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=15, deadline=None)
     def check(batch):
         rows, limits = [row for row, _ in batch], [limit for _, limit in batch]
         found = together(rows, limits)
         for index, pair in enumerate(batch):
             for name, expected in alone(*pair).items():
                 result, length = found[name][index], expected.shape[-1]
-                np.testing.assert_allclose(result[..., :length], expected[0], atol=1e-5)
-                assert not np.any(result[..., length:])
+                np.testing.assert_allclose(result[..., :length], expected[0], atol=1e-5, err_msg=name)
+                assert not np.any(result[..., length:]), name
 
     check()
 
@@ -232,19 +219,20 @@ def decoded(numbers, factors):
     return tf.stack([ids, -ids], axis=1), tf.cast(numbers, tf.float32) * factors
 
 
-@pytest.mark.parametrize(("rows", "hypotheses"), [(0, 1), (1, 4), (33, 1), (33, 4), (101, 1)])
-@pytest.mark.parametrize("first_half_is_longer", [True, False])
-def test_two_halves_give_what_one_whole_gives(rows, hypotheses, first_half_is_longer):
-    numbers = np.sort(np.random.default_rng(0).integers(1, 9, rows)).astype("int32")
-    numbers = numbers[::-1] if first_half_is_longer else numbers
-    factors = np.linspace(0, 1, rows, dtype="float32")
+@pytest.mark.parametrize("hypotheses", [1, 4])
+def test_two_halves_give_what_one_whole_gives(hypotheses):
+    """Of batches that are decoded whole and in halves, of which either may be the longer."""
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None])])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None])], autograph=False)
     def run(*columns):
         return in_halves(decoded, RESULTS, columns, hypotheses)
 
-    for one, other in zip(run(numbers, factors), decoded(tf.constant(numbers), factors), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for rows in (0, 1, 33, 101):
+        for order in (1, -1):
+            numbers = np.sort(np.random.default_rng(0).integers(1, 9, rows)).astype("int32")[::order]
+            factors = np.linspace(0, 1, rows, dtype="float32")
+            for one, other in zip(run(numbers, factors), decoded(tf.constant(numbers), factors), strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("rows", "hypotheses", "sizes"), [(79, 1, [79]), (81, 1, [40, 41]), (16, 5, [8, 8])])

@@ -76,7 +76,9 @@ def test_each_row_has_its_own():
 
 
 def test_a_graph_of_unknown_sizes():
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.string)])
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.string)], autograph=False
+    )
     def ends(tokens, strings):
         watch = StopStrings(CHARACTERS, strings, 64)
         return watch.step(tokens, tf.ones_like(tokens, tf.bool), watch.start())[0]

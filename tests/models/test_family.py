@@ -20,12 +20,6 @@ def trainable_paths(model):
     return [weight.path for weight in model.trainable_weights]
 
 
-def compiled(model):
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
-    return model
-
-
 def test_frozen_layers_are_remembered_by_files_and_copies(tmp_path):
     model = GPT(**SIZES)
     model.get_layer("embedding").trainable = False
@@ -42,7 +36,9 @@ def test_frozen_layers_are_remembered_by_files_and_copies(tmp_path):
 def test_an_optimizer_goes_on_after_loading_a_model_with_a_frozen_layer(tmp_path):
     model = GPT(**SIZES)
     model.get_layer("embedding").trainable = False
-    compiled(model).fit(TOKENS, TOKENS, epochs=2, verbose=0)
+    model.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+    for _ in range(2):
+        model.optimizer.apply([tf.ones(weight.shape) for weight in model.trainable_weights], model.trainable_weights)
     loaded = saved_and_loaded(model, tmp_path)
     assert int(loaded.optimizer.iterations) == 2
     for theirs, ours in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):

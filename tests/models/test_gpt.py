@@ -11,14 +11,15 @@ SIZES = dict(vocabulary_size=13, units=12, num_heads=6, num_layers=2, context_le
 TOKENS = np.array([[4, 5, 6, 7, 8, 9], [5, 9, 3, 0, 0, 0], [0, 0, 0, 0, 0, 0], [12, 0, 0, 0, 0, 0]], "int32")
 KINDS = {
     "GPT-2": {},
-    "modern": {
-        "positions": "rotary",
-        "normalization": "rms",
-        "activation": "swiglu",
-        "use_bias": False,
-        "num_key_value_heads": 2,
-    },
-    "untied": {"tied_embeddings": False, "unused_ids": (9, 10), "activation": "tanh"},
+    "modern, untied": dict(
+        positions="rotary",
+        normalization="rms",
+        activation="swiglu",
+        use_bias=False,
+        num_key_value_heads=2,
+        tied_embeddings=False,
+        unused_ids=(9, 10),
+    ),
 }
 
 
@@ -31,25 +32,23 @@ def model(request, randomize):
 class TestFamily(FamilyTests):
     without_gradient = ("key/bias",)  # it adds the same to all scores of a row
     test_an_export_says_the_same = None  # in tests/serving
-    test_it_learns = None  # `test_fit_learns_to_count` says more
+    test_it_learns = None  # `test_fit_learns_to_count_under_xla` says more
 
     @pytest.fixture(scope="class", autouse=True)
     def under_test(self, request, model):
         request.cls.model = model
 
 
-@pytest.mark.parametrize("side", ["before", "both"])
-def test_padding_of_a_prompt_may_stand_before_its_tokens(model, side):
+def test_padding_of_a_prompt_may_stand_before_its_tokens_and_on_both_sides(model):
     suite = TestFamily()
     suite.model = model
     tokens = TestFamily.source
     expected = suite._alone(model, tokens, TestFamily.target)
-    if side == "before":
-        padded = np.stack([np.concatenate([row[row == 0], row[row != 0]]) for row in tokens])
-    else:
-        padded = np.pad([np.roll(row, 1) if row[-1] == 0 else row for row in tokens], [(0, 0), (2, 1)])
-    logits, _ = suite._stepped(model, padded, TestFamily.target)
-    np.testing.assert_allclose(logits, expected, atol=2e-5)
+    before = np.stack([np.concatenate([row[row == 0], row[row != 0]]) for row in tokens])
+    both = np.pad([np.roll(row, 1) if row[-1] == 0 else row for row in tokens], [(0, 0), (2, 1)])
+    for padded in (before, both):
+        logits, _ = suite._stepped(model, padded, TestFamily.target)
+        np.testing.assert_allclose(logits, expected, atol=2e-5)
 
 
 # What it computes.
@@ -101,11 +100,6 @@ def test_kernels_into_the_residual_stream_start_smaller():
             assert abs(deviation - 0.02) < 0.002, name
 
 
-def test_the_order_matters(model):
-    swapped = TOKENS[:1, [1, 0, 2, 3, 4, 5]]
-    assert np.abs(np.array(model(swapped) - model(TOKENS[:1]))[0, 2:]).max() > 1e-3
-
-
 def test_unused_ids_are_never_predicted():
     logits = np.array(GPT(**SIZES, unused_ids=[6, 10])(TOKENS))
     unused = np.isin(np.arange(13), [6, 10])
@@ -122,12 +116,11 @@ def test_positions_of_rows_that_have_ended_stay_inside_the_context(randomize):
     assert np.isfinite(logits).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [pytest.param(True, marks=pytest.mark.long), False], ids=["XLA", "graph"])
-def test_fit_learns_to_count(jit_compile):
+@pytest.mark.long
+def test_fit_learns_to_count_under_xla():
     model = GPT(13, units=24, num_heads=3, num_layers=2, context_length=8)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=jit_compile)
+    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=True)
     tokens = 4 + (np.random.default_rng(0).integers(0, 9, (64, 1)) + np.arange(8)) % 9
     data = tf.data.Dataset.from_tensor_slices((tokens[:, :-1], tokens[:, 1:])).batch(32)
     losses = model.fit(data.repeat(30), epochs=2, shuffle=False, verbose=0).history["loss"]
@@ -137,8 +130,8 @@ def test_fit_learns_to_count(jit_compile):
 @pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "feed_forward_dropout"])
 def test_dropout_falls_in_training_only(rate):
     model = GPT(**SIZES, **{rate: 0.5})
-    np.testing.assert_array_equal(model(TOKENS), model(TOKENS, training=False))
     assert np.abs(model(TOKENS, training=True) - model(TOKENS)).max() > 0
+    np.testing.assert_array_equal(model(TOKENS), model(TOKENS, training=False))
 
 
 def test_the_cache_has_the_policys_type_and_the_groups_of_keys(model):
@@ -152,15 +145,11 @@ def test_the_cache_has_the_policys_type_and_the_groups_of_keys(model):
     ("arguments", "message"),
     [
         ({"units": 7}, r"^The width D must be a multiple of `num_heads`.*Received: D=7, num_heads=6"),
-        ({"num_heads": 0}, r"^`num_heads` must be a positive integer\. Received: num_heads=0$"),
         ({"num_layers": 1.5}, r"^`num_layers` must be a positive integer\. Received: num_layers=1\.5$"),
         ({"context_length": 0}, r"^`context_length` must be a positive integer\."),
-        ({"feed_forward_units": 0}, r"^`feed_forward_units` must be a positive integer\."),
         ({"num_key_value_heads": 4}, r"num_key_value_heads"),
         ({"dropout": 1.0}, r"^`dropout` must be at least 0 and below 1\. Received: dropout=1\.0$"),
         ({"positions": "sinusoidal"}, r"^`positions` must be one of 'learned', 'rotary'\."),
-        ({"activation": "tan"}, r"^`activation` must be one of 'gelu', .*Received: activation='tan'$"),
-        ({"normalization": "batch"}, r"^`normalization` must be one of 'layer', 'rms'\."),
         ({"unused_ids": [13]}, r"^`unused_ids` must be integers from 0 to 12\. Received: unused_ids=\(13,\)$"),
     ],
 )

@@ -22,16 +22,22 @@ TARGET = np.array([[2, 4, 5], [2, 6, 7], [2, 4, 4], [2, 8, 0]], "int32")
 BATCH = {"source": SOURCE, "target": TARGET}
 KINDS = {
     "as in the paper": {},
-    "one vocabulary, norm first": {"tied_embeddings": "all", "norm_first": True, "target_vocabulary_size": 11},
-    "untied, learned": {"tied_embeddings": "none", "positions": "learned", "max_length": 8, "activation": "gelu"},
-    "modern": {
-        "positions": "rotary",
-        "normalization": "rms",
-        "norm_first": True,
-        "activation": "swiglu",
-        "use_bias": False,
-        "tied_embeddings": "target",
-    },
+    "one vocabulary, norm first, learned": dict(
+        tied_embeddings="all",
+        norm_first=True,
+        target_vocabulary_size=11,
+        positions="learned",
+        max_length=8,
+        activation="gelu",
+    ),
+    "modern, untied": dict(
+        positions="rotary",
+        normalization="rms",
+        norm_first=True,
+        activation="swiglu",
+        use_bias=False,
+        tied_embeddings="none",
+    ),
 }
 
 
@@ -44,7 +50,7 @@ def model(request, randomize):
 class TestFamily(FamilyTests):
     without_gradient = ("key/bias",)  # it adds the same to all scores of a row
     test_an_export_says_the_same = None  # in tests/serving
-    test_it_learns = None  # `test_fit_learns_to_reverse` says more
+    test_it_learns = None  # `test_fit_learns_to_reverse_under_xla` says more
 
     @pytest.fixture(scope="class", autouse=True)
     def under_test(self, request, model):
@@ -129,19 +135,13 @@ def test_the_tiny_configuration_has_the_size_that_papers_give():
     assert model.count_params() == 10_000 * 128 + 4 * encoder_layer + 4 * decoder_layer == 2_605_056
 
 
-def test_the_order_of_the_source_matters(model):
-    swapped = SOURCE[:, [1, 0, 2, 3, 4]]
-    assert np.abs(model({"source": swapped, "target": TARGET}) - model(BATCH))[0].max() > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [pytest.param(True, marks=pytest.mark.long), False], ids=["XLA", "graph"])
-def test_fit_learns_to_reverse(jit_compile):
+@pytest.mark.long
+def test_fit_learns_to_reverse_under_xla():
     model = Transformer(**{**SIZES, "units": 24, "source_vocabulary_size": 8, "target_vocabulary_size": 8})
     model.compile(
         keras.optimizers.Adam(0.01),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=jit_compile,
+        jit_compile=True,
     )
     source = np.random.default_rng(0).integers(4, 8, (64, 5))
     target = np.pad(source[:, :0:-1], [(0, 0), (1, 0)], constant_values=2)
@@ -172,20 +172,13 @@ def test_dropout_falls_in_training_only(rate):
     ("arguments", "message"),
     [
         ({"units": 7}, r"^The width D must be a multiple of `num_heads`.*Received: D=7, num_heads=3"),
-        ({"num_heads": 0}, r"^`num_heads` must be a positive integer\. Received: num_heads=0$"),
         ({"encoder_layers": 0}, r"^`encoder_layers` must be a positive integer\. Received: encoder_layers=0$"),
         ({"decoder_layers": 1.5}, r"^`decoder_layers` must be a positive integer\. Received: decoder_layers=1\.5$"),
-        ({"feed_forward_units": -1}, r"^`feed_forward_units` must be a positive integer\."),
         ({"dropout": 1.0}, r"^`dropout` must be at least 0 and below 1\. Received: dropout=1\.0$"),
         ({"positions": "sine"}, r"^`positions` must be one of 'sinusoidal', 'learned', 'rotary'\."),
         ({"positions": "learned"}, r"^`positions='learned'` needs `max_length`\."),
-        ({"activation": "tan"}, r"^`activation` must be one of 'gelu', .*Received: activation='tan'$"),
-        ({"normalization": "batch"}, r"^`normalization` must be one of 'layer', 'rms'\."),
         ({"tied_embeddings": "source"}, r"^`tied_embeddings` must be one of 'none', 'target', 'all'\."),
-        (
-            {"tied_embeddings": "all"},
-            r"needs one vocabulary.*source_vocabulary_size=11, target_vocabulary_size=9$",
-        ),
+        ({"tied_embeddings": "all"}, r"needs one vocabulary.*source_vocabulary_size=11, target_vocabulary_size=9$"),
     ],
 )
 def test_refuses(arguments, message):
@@ -197,28 +190,23 @@ def test_refuses(arguments, message):
 
 
 def test_attention_maps_are_what_the_layers_return(model):
-    """Each layer called alone, with the output of the layer before."""
+    """Each layer called alone, with what the functional graph gives it."""
     maps, source_maps = model.attention_maps(SOURCE, TARGET)
-    sizes = (model.decoder_layers, model.num_heads, TARGET.shape[1], SOURCE.shape[1])
-    assert tuple(maps.shape) == (len(SOURCE), *sizes)
-    assert tuple(source_maps.shape) == (len(SOURCE), model.encoder_layers, model.num_heads, *2 * sizes[-1:])
+    assert tuple(maps.shape) == (4, 2, 3, 3, 5) and tuple(source_maps.shape) == (4, 1, 3, 5, 5)
     assert maps.dtype == source_maps.dtype == "float32"
-    mask = SOURCE != 0
-    # The functional graph knows what each layer is given.
-    names = [f"encoder_layer_{n + 1}" for n in range(model.encoder_layers)]
-    names += [f"decoder_layer_{n + 1}" for n in range(model.decoder_layers)]
-    given = {name: model.get_layer(name).input for name in names}
+    names = ("encoder_layer_1", "decoder_layer_1", "decoder_layer_2")
+    layers = {name: model.get_layer(name) for name in names}
+    given = {name: layer.input for name, layer in layers.items()}
     values = keras.Model({each.name: each for each in model.inputs}, given)(BATCH)
-    for number in range(model.encoder_layers):
-        name = f"encoder_layer_{number + 1}"
-        inputs = keras.tree.flatten(values[name])[0]
-        _, weights = model.get_layer(name)(inputs, mask=mask, return_attention_scores=True)
-        np.testing.assert_allclose(source_maps[:, number], weights, atol=1e-6)
-    for number in range(model.decoder_layers):
-        name = f"decoder_layer_{number + 1}"
-        inputs, memory = keras.tree.flatten(values[name])[:2]
-        *_, weights = model.get_layer(name)(inputs, memory, memory_mask=mask, return_attention_scores=True)
-        np.testing.assert_allclose(maps[:, number], weights, atol=1e-6)
+    for name, layer in layers.items():
+        inputs = keras.tree.flatten(values[name])
+        if name.startswith("encoder"):
+            _, expected = layer(inputs[0], mask=SOURCE != 0, return_attention_scores=True)
+            found = source_maps[:, 0]
+        else:
+            *_, expected = layer(*inputs[:2], memory_mask=SOURCE != 0, return_attention_scores=True)
+            found = maps[:, int(name[-1]) - 1]
+        np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=name)
 
 
 def test_attention_maps_agree_with_the_steps(model):
@@ -227,10 +215,3 @@ def test_attention_maps_agree_with_the_steps(model):
     real = (TARGET != 0)[:, :, None]  # what a row of padding attends to means nothing
     of_last_layer = np.mean(maps, axis=2)[:, -1]
     np.testing.assert_allclose(of_last_layer * real, np.concatenate(stepped, 1) * real, atol=1e-5)
-
-
-def test_attention_maps_of_a_padded_source_are_those_of_the_source_alone(model):
-    maps, source_maps = model.attention_maps(SOURCE[1:2], TARGET[1:2])
-    alone, source_alone = model.attention_maps(SOURCE[1:2, :2], TARGET[1:2])
-    np.testing.assert_allclose(maps[..., :2], alone, atol=1e-5)
-    np.testing.assert_allclose(source_maps[..., :2, :2], source_alone, atol=1e-5)

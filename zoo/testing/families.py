@@ -121,7 +121,8 @@ class FamilyTests:
         assert logits.shape[:2] == keras.tree.flatten(inputs)[-1].shape
         assert np.isfinite(logits).all(), "not all logits are finite"
         specs = keras.tree.map_structure(lambda array: tf.TensorSpec([None, None], tf.int32), inputs)
-        self._equal(tf.function(self.model, input_signature=[specs])(inputs), logits)
+        in_a_graph = tf.function(self.model, input_signature=[specs], autograph=False)  # as tasks trace it
+        self._equal(in_a_graph(inputs), logits)
 
     def test_rows_and_padding_change_nothing(self):
         """Each row gets the same result as alone, with any amount of padding behind it."""
@@ -186,7 +187,7 @@ class FamilyTests:
     def test_it_decodes_in_a_graph_of_unknown_sizes(self):
         """`greedy` and `beam_search` trace it, and a row's ids do not depend on the batch."""
 
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
         def decode(source):
             limits = tf.fill([tf.shape(source)[0]], 4)
             return greedy(self.model, source, limits).ids, beam_search(self.model, source, limits, 2).ids[:, 0]
@@ -254,7 +255,7 @@ class FamilyTests:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
         losses = model.fit(inputs, labels, epochs=8, verbose=0).history["loss"]
-        assert losses[-1] < losses[0], f"losses {losses}"
+        assert losses[-1] < losses[0] - 1e-3, f"losses {losses}"
 
     def test_the_last_product_can_be_taken_off(self):
         """`without_logits` and `output_weights` together give the logits."""

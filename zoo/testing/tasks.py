@@ -132,17 +132,21 @@ class TaskTests:
     # Saved, loaded and exported.
 
     def test_what_is_loaded_answers_as_what_was_saved(self):
-        """With the same settings, from a folder that holds nothing else."""
+        """With the same weights, tokenizers and settings, from a folder that holds nothing else."""
         with tempfile.TemporaryDirectory() as folder:
             path = self.task.save(f"{folder}/runs/saved")
             assert sorted(each.name for each in path.iterdir()) == sorted([self.task.CONFIG_FILE, "model.keras"])
             assert [each.name for each in path.parent.iterdir()] == [path.name], "something was left beside it"
             loaded = zoo.load(path)
-            assert type(loaded) is type(self.task)
-            for name in self.task.SETTINGS:
-                assert getattr(loaded, name) == getattr(self.task, name), name
-            for name, call in self.calls().items():
-                self._check(call(loaded, list(self.texts)), call(self.task, list(self.texts)), name)
+        assert type(loaded) is type(self.task)
+        for name in self.task.SETTINGS:
+            assert getattr(loaded, name) == getattr(self.task, name), name
+        for name in self.task.TOKENIZERS:
+            assert getattr(loaded, name).get_config() == getattr(self.task, name).get_config(), name
+        for ours, theirs in zip(loaded.model.get_weights(), self.task.model.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        name, call = next(iter(self.calls().items()))  # of one, since a loaded task traces each of them anew
+        self._check(call(loaded, list(self.texts)), call(self.task, list(self.texts)), name)
 
     def test_a_folder_of_somebody_elses_is_left_alone(self):
         """Saving replaces only what it wrote."""

@@ -184,7 +184,9 @@ class OtherOutputWeights(BagOfWords):
 
 class WithoutUnits(BagOfWords):
     def get_config(self):
-        return {name: value for name, value in super().get_config().items() if name != "units"}
+        config = super().get_config()
+        del config["units"]
+        return config
 
 
 class NeverRegistered(BagOfWords):

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -18,22 +19,21 @@ def names(version, signature="serving_default"):
     return definition.inputs["text"].name, definition.outputs["text"].name
 
 
-def test_another_language_would_read_the_same(servable_transformer):
-    version = servable_transformer.path
+@pytest.mark.long
+def test_another_language_would_read_the_same(servable_transformer, tmp_path):
     library = pathlib.Path(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2")
     program = pathlib.Path(__file__).with_name("c_api.py")
-    command = [sys.executable, "-I", program, library, version, *names(version), *TEXTS]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    def run(version, *arguments):
+        command = [sys.executable, "-I", program, library, version, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    version = servable_transformer.path
+    ran = run(version, *names(version), *TEXTS)
     assert ran.returncode == 0, ran.stderr
     expected = servable_transformer(TEXTS)
     assert json.loads(ran.stdout) == [expected, expected[:1]]
-
-
-def test_a_folder_without_a_model_is_an_error_and_no_crash(tmp_path):
-    library = pathlib.Path(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2")
-    program = pathlib.Path(__file__).with_name("c_api.py")
-    ran = subprocess.run(
-        [sys.executable, "-I", program, library, tmp_path, "a:0", "b:0", "x"], capture_output=True, text=True
-    )
+    # A folder without a model is an error and no crash.
+    ran = run(tmp_path, "a:0", "b:0", "x")
     assert ran.returncode == 1
     assert "Could not find SavedModel" in ran.stderr

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.serving import ServableTranslator
+from zoo.serving import ServableGenerator, ServableTranslator
 
 TEXTS = ["cab", "", "4321 abcd", "é 1", "  ", "?", "dd", "a"]
 
@@ -66,6 +66,11 @@ def test_a_saved_model_of_another_kind(tmp_path, given, gives):
     tf.saved_model.save(other, str(tmp_path / "2"))
     with pytest.raises(ValueError, match=r"2 has no signature 'serving_default' from `text` to `text`\.$"):
         ServableTranslator(tmp_path)
+
+
+def test_a_generator_streams_what_it_generates(exported_generator):
+    servable = ServableGenerator(exported_generator)
+    assert "".join(servable.stream("ab", seed=1)) == servable(["ab"], seed=1)[0]
 
 
 @pytest.mark.long

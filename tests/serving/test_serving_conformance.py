@@ -71,69 +71,46 @@ def ranks(tensors):
 
 
 class TestSignatures:
-    def test_tag_and_names(self, meta_graph, request):
+    def test_names_and_ranks(self, meta_graph, request):
         assert list(meta_graph.meta_info_def.tags) == ["serve"]
-        signatures = {name for name in meta_graph.signature_def if not name.startswith("__")}
-        wanted = {"serving_default", "generate", "score"}
+        found = {name: each for name, each in meta_graph.signature_def.items() if not name.startswith("__")}
+        tokens = {"source_tokens": 2, "target_tokens": 2}
+        wanted = {
+            "serving_default": ({"text": 1}, {"text": 1, "score": 1}),
+            "generate": ({"text": 1, "max_target_length": 1, "length_penalty": 1}, {"text": 1, "score": 1}),
+            "score": ({"text": 1, "target": 1}, {"log_probability": 1, "tokens": 1}),
+        }
         if "thought vector" not in request.node.name:
-            wanted.add("attention")
+            wanted["attention"] = {"text": 1}, {**tokens, "weights": 3}
         if "transformer" in request.node.name:
-            wanted.add("attention_by_head")
-        assert signatures == wanted
+            wanted["attention_by_head"] = {"text": 1}, {**tokens, "weights": 5, "source_weights": 5}
+        assert {name: (ranks(each.inputs), ranks(each.outputs)) for name, each in found.items()} == wanted
+        assert found["serving_default"].method_name == "tensorflow/serving/predict"
 
-    def test_inputs_and_outputs(self, meta_graph):
-        default = meta_graph.signature_def["serving_default"]
-        assert default.method_name == "tensorflow/serving/predict"
-        assert ranks(default.inputs) == {"text": 1}
-        assert ranks(default.outputs) == {"text": 1, "score": 1}
-        generate, score = (meta_graph.signature_def[name] for name in ("generate", "score"))
-        assert ranks(generate.inputs) == {"text": 1, "max_target_length": 1, "length_penalty": 1}
-        assert ranks(generate.outputs) == {"text": 1, "score": 1}
-        assert ranks(score.inputs) == {"text": 1, "target": 1}
-        assert ranks(score.outputs) == {"log_probability": 1, "tokens": 1}
-        if "attention" in meta_graph.signature_def:
-            attention = meta_graph.signature_def["attention"]
-            assert ranks(attention.inputs) == {"text": 1}
-            assert ranks(attention.outputs) == {"source_tokens": 2, "target_tokens": 2, "weights": 3}
-        if "attention_by_head" in meta_graph.signature_def:
-            by_head = meta_graph.signature_def["attention_by_head"]
-            assert ranks(by_head.inputs) == {"text": 1}
-            tokens = {"source_tokens": 2, "target_tokens": 2}
-            assert ranks(by_head.outputs) == {**tokens, "weights": 5, "source_weights": 5}
-
-    def test_every_axis_is_of_unknown_size_but_layers_and_heads(self, meta_graph):
-        for name in SIGNATURES & set(meta_graph.signature_def):
-            signature = meta_graph.signature_def[name]
-            for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
-                assert not tensor.tensor_shape.unknown_rank
-                sizes = enumerate(axis.size for axis in tensor.tensor_shape.dim)
-                assert {axis: size for axis, size in sizes if size != -1} == KNOWN.get(name, {}).get(key, {})
-
-    def test_types(self, meta_graph):
+    def test_types_and_axes_which_are_of_unknown_size_but_layers_and_heads(self, meta_graph):
         for name in SIGNATURES & set(meta_graph.signature_def):
             signature = meta_graph.signature_def[name]
             for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
                 assert tensor.dtype == TYPES.get(key, tf.string).as_datatype_enum, key
+                assert not tensor.tensor_shape.unknown_rank
+                sizes = enumerate(axis.size for axis in tensor.tensor_shape.dim)
+                assert {axis: size for axis, size in sizes if size != -1} == KNOWN.get(name, {}).get(key, {})
 
 
 class TestGraph:
-    def test_no_python_and_no_kernel_of_a_gpu(self, meta_graph):
+    def test_ops_are_of_the_core_alone_without_python_gpu_chance_or_gradients(self, meta_graph):
+        """A loader warns of functions whose own gradients were not saved, and nobody trains here."""
+        library = {function.signature.name for function in meta_graph.graph_def.library.function}
         ops = {node.op for node in nodes(meta_graph)}
         assert {"LookupTableFindV2", "UnicodeDecode"} <= ops, "this is not the whole graph"
-        assert [op for op in ops if "PyFunc" in op or "Cudnn" in op or "CudnnRNN" in op] == []
-
-    def test_ops_of_the_core_alone(self, meta_graph):
-        library = {function.signature.name for function in meta_graph.graph_def.library.function}
-        assert [node.op for node in nodes(meta_graph) if node.op not in library and not is_core(node.op)] == []
+        assert [op for op in ops if op not in library and not is_core(op)] == []
+        assert [op for op in ops if "PyFunc" in op or "Cudnn" in op or "Random" in op] == []
+        assert [node.name for node in nodes(meta_graph) if "_gradient_op_type" in node.attr] == []
 
     def test_nothing_is_compiled_by_xla(self, meta_graph):
         functions = meta_graph.graph_def.library.function
         attributes = [*(function.attr for function in functions), *(node.attr for node in nodes(meta_graph))]
         assert not any(attribute["_XlaMustCompile"].b for attribute in attributes if "_XlaMustCompile" in attribute)
-
-    def test_nothing_asks_for_a_gradient(self, meta_graph):
-        """A loader warns of functions whose own gradients were not saved, and nobody trains here."""
-        assert [node.name for node in nodes(meta_graph) if "_gradient_op_type" in node.attr] == []
 
     def test_signatures_share_the_tokenizer_and_the_loop(self, meta_graph, request):
         loops = [node for node in nodes(meta_graph) if node.op in ("While", "StatelessWhile")]
@@ -141,9 +118,6 @@ class TestGraph:
         assert len(pieces) == 2, "of the source, and of the targets to be scored"
         if "transformer" in request.node.name:
             assert len(loops) == 4, "phases, their steps and the way back; scores; 400 tokens are not cut into blocks"
-
-    def test_nothing_is_drawn_by_chance(self, meta_graph):
-        assert [node.op for node in nodes(meta_graph) if "Random" in node.op] == []
 
 
 def is_core(op):
@@ -169,17 +143,11 @@ class TestRows:
         assert [text for text, _ in serve(TEXTS[::-1])] == [text for text, _ in serve(TEXTS)][::-1]
         assert len({text for text, _ in serve(TEXTS)}) > 5, "the rows are hard to tell apart"
 
-    def test_of_nothing_comes_nothing(self, serve):
+    def test_of_nothing_comes_nothing_and_white_space_around_a_text_does_not_count(self, serve):
         assert serve([b""]) == serve([b" \t\r\n\v\f "]) == [(b"", 0.0)]
         assert serve([b"cab", b" "])[1] == (b"", 0.0)
-
-    def test_white_space_around_a_text_does_not_count(self, serve):
-        assert serve([b"\n cab\t "]) == serve([b"cab"])
-
-    def test_no_rows(self, serve, servable):
         assert serve([]) == []
-        attention = servable._attend(tf.constant([], tf.string))
-        assert {name: len(tensor) for name, tensor in attention.items()} == dict.fromkeys(attention, 0)
+        assert serve([b"\n cab\t "]) == serve([b"cab"])
 
     def test_a_hundred_thousand_characters_are_read_up_to_the_limit(self, serve, translator):
         kept = (b"abcd 1234 " * 100)[: translator.max_source_length - 1]
@@ -193,46 +161,34 @@ class TestRows:
         assert serve([b"cab"]) == before
 
 
-class TestAttentionByHead:
-    def test_weights_belong_to_the_tokens_and_are_zero_at_padding(self, servable_transformer):
-        signature = servable_transformer._signatures["attention_by_head"]
+class TestAttention:
+    @pytest.mark.parametrize("kind", ["attention", "attention_by_head"])
+    def test_weights_belong_to_the_tokens_and_are_zero_at_padding(self, kind, servable, servable_transformer):
+        signatures = (servable if kind == "attention" else servable_transformer)._signatures
         texts = tf.constant([b"cab", b"", b"4321 abcd", b"\xff"])
-        result = {name: tensor.numpy() for name, tensor in signature(text=texts).items()}
-        read = result["source_tokens"] != b""
-        written = result["target_tokens"] != b""
-        assert result["weights"].shape == (4, 2, 2, written.shape[1], read.shape[1])
-        assert result["source_weights"].shape == (4, 1, 2, read.shape[1], read.shape[1])
-        for weights, rows in ((result["weights"], written), (result["source_weights"], read)):
-            inside = rows[:, None, None, :, None] & read[:, None, None, None, :]
+        result = {name: tensor.numpy() for name, tensor in signatures[kind](text=texts).items()}
+        read, written = result["source_tokens"] != b"", result["target_tokens"] != b""
+        assert not written[1].any()
+        expected = {"weights": (written, read), "source_weights": (read, read)}
+        for name in expected.keys() & result.keys():
+            rows, columns = expected[name]
+            weights = result[name]
+            between = (1, 2) if kind == "attention_by_head" else ()  # the axes of layers and heads
+            rows, columns = (np.expand_dims(each, between) for each in (rows, columns))
+            inside = rows[..., None] & columns[..., None, :]
             assert not np.any(weights * ~inside)
-            sums = np.broadcast_to(rows[:, None, None], weights.shape[:-1])
-            np.testing.assert_allclose(weights.sum(-1), sums, atol=1e-5)
-        mean = result["weights"][:, -1].mean(1)
-        np.testing.assert_allclose(mean, servable_transformer._attend(texts)["weights"], atol=1e-5)
-        empty = signature(text=tf.constant([], tf.string))
+            np.testing.assert_allclose(weights.sum(-1), np.broadcast_to(rows, weights.shape[:-1]), atol=1e-5)
+        if kind == "attention_by_head":
+            assert result["weights"].shape[1:3] == (2, 2) and result["source_weights"].shape[1:3] == (1, 2)
+            mean = result["weights"][:, -1].mean(1)
+            np.testing.assert_allclose(mean, signatures["attention"](text=texts)["weights"], atol=1e-5)
+        empty = signatures[kind](text=tf.constant([], tf.string))
         assert {name: len(tensor) for name, tensor in empty.items()} == dict.fromkeys(result, 0)
 
-
-class TestAttention:
-    def test_weights_belong_to_the_tokens_and_are_zero_at_padding(self, servable):
-        texts = [b"cab", b"", b"4321 abcd", b"\xff"]
-        result = {name: tensor.numpy() for name, tensor in servable._attend(tf.constant(texts)).items()}
-        rows, targets, sources = result["weights"].shape
-        assert result["source_tokens"].shape == (rows, sources)
-        assert result["target_tokens"].shape == (rows, targets)
-        read = (result["source_tokens"] != b"")[:, None, :]
-        written = (result["target_tokens"] != b"")[:, :, None]
-        assert (result["weights"][~(read & written)] == 0).all()
-        np.testing.assert_allclose(result["weights"].sum(axis=2), written[:, :, 0], atol=1e-5)
-        assert written.sum(axis=1)[:, 0].tolist()[1] == 0
-
-    def test_a_row_does_not_see_its_neighbours(self, servable):
-        alone = servable.attend(["cab"])[0]
-        among = servable.attend(["cab", "4321 abcd" * 30])[0]
+    def test_a_row_does_not_see_its_neighbours_and_tokens_spell_the_texts(self, servable):
+        alone = servable.attend(["é?1"])[0]
+        among = servable.attend(["é?1", "4321 abcd" * 30])[0]
         assert among.target_tokens == alone.target_tokens
         np.testing.assert_allclose(among.weights, alone.weights, atol=1e-5)
-
-    def test_tokens_spell_the_texts(self, servable):
-        (alignment,) = servable.attend(["é?1"])
-        assert alignment.source_tokens == ["é", "<unk>", "1", "</s>"]
-        assert "".join(alignment.target_tokens).removesuffix("</s>") == servable(["é?1"])[0]
+        assert alone.source_tokens == ["é", "<unk>", "1", "</s>"]
+        assert "".join(alone.target_tokens).removesuffix("</s>") == servable(["é?1"])[0]

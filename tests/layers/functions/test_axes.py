@@ -52,14 +52,6 @@ def test_folds_the_axes_attended_over_into_one_and_the_others_into_the_batch_and
     np.testing.assert_array_equal(both.unfold(heads, image[..., :1]), expected)
 
 
-def test_rows_and_columns_of_an_image():
-    image = np.arange(6.0).reshape((1, 2, 3, 1))
-    columns, rows = AttentionAxes(4, (1,)), AttentionAxes(4, (2,))
-    assert np.array(columns.fold(image))[..., 0].tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert np.array(rows.fold(image))[..., 0].tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert np.array(AttentionAxes(4).fold(image))[..., 0].tolist() == [[0, 1, 2, 3, 4, 5]]
-
-
 def test_a_sequence_stays_as_it_is():
     axes, x = AttentionAxes(3), tf.ones((2, 4, 5))
     mask, pairs, weights = tf.ones((2, 4), "bool"), tf.ones((1, 1, 4, 3), "bool"), tf.ones((2, 3, 4, 4))

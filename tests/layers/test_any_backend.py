@@ -174,7 +174,12 @@ CASES = {
         ),
         plain("x", mask=TOKENS, **SCORES),
     ),
-    # More ways to call them.
+    # More arguments, and more ways to call them.
+    "parallel parts": case(
+        lambda: TransformerEncoderLayer(
+            3, 7, norm_first=True, parallel_residual=True, use_query_key_norm=True, use_qkv_bias=False, score_scale=0.3
+        )
+    ),
     "masks, simple": case(SimpleSelfAttention, masked("x")),
     "masks, causal": case(lambda: CausalSelfAttention(7), masked("x")),
     "masks, scored": case(lambda: DotProductAttention("general"), masked("x", "memory")),

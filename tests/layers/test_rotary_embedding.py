@@ -57,7 +57,7 @@ def test_layer_check(layer_check, arrays, pairs, rotary_dim, positions):
     given = {} if positions is None else {"positions": np.arange(np.prod(positions)).reshape(positions)}
     layer_check(
         RotaryEmbedding,
-        {"max_wavelength": 1000.0, "pairs": pairs, "rotary_dim": rotary_dim},
+        {"max_wavelength": 1000.0, "pairs": pairs, "rotary_dim": rotary_dim, "scaling": None},
         {"inputs": arrays(x=(2, 5, 3, 6)).x, **given},
         weights={},
         outputs=[(2, 5, 3, 6)],

@@ -48,7 +48,7 @@ def test_layer_check(layer_check, arrays, positions):
     width = 6 if positions is None else 7
     layer_check(
         SinusoidalPositionalEncoding,
-        {"max_wavelength": 1000.0},
+        {"max_wavelength": 1000.0, "pairs": "adjacent"},
         {"inputs": arrays(x=(2, 5, width)).x, **given},
         weights={},
         outputs=[(2, 5, width)],

@@ -592,6 +592,18 @@ def test_computes_each_block_that_position_allows_once_and_no_other(arrays, leng
     assert sorted(seen) == expected
 
 
+def test_saves_the_logarithm_of_the_sum_of_exponentials(arrays, numpy_allowed):
+    query, key, value, _ = inputs_of(arrays, groups=H)
+    allowed = numpy_allowed((B, H, T, S), **everything())
+    scores = np.einsum("bthd,bshd->bhts", query.astype("float64"), key) / D**0.5
+    sums = np.where(allowed, np.exp(scores), 0).sum(axis=-1, keepdims=True)
+    inputs = (heads_first(tf.constant(each)) for each in (query, key, value))
+    _, log_sum = blockwise_attention.forward(*inputs, AttentionMask(**everything()))
+    np.testing.assert_allclose(np.array(log_sum)[sums > 0], np.log(sums[sums > 0]), rtol=1e-5, atol=1e-5)
+    # Where there is nothing, any score's weight comes out as zero.
+    assert (sums == 0).any() and (np.exp(scores - np.array(log_sum))[(sums == 0)[..., 0]] == 0).all()
+
+
 def test_blocks_leave_little_over(monkeypatch):
     monkeypatch.setattr(blockwise_attention, "BLOCK", 512)
     for length, size in ((1, 16), (16, 16), (512, 512), (513, 272), (1024, 512), (1030, 352), (2000, 512)):

@@ -20,7 +20,7 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation:
     Args:
         path: a folder that the `save` of either wrote, or the folder of a training run that holds one in `translator/`
             or `generator/`; or a folder that `zoo.serving.export` wrote, of one model (its newest version is taken) or
-            of one version; or a folder with a model of Hugging Face and its tokenizer, see
+            of one version; or a folder with a translator of OPUS-MT or a language model of Hugging Face, see
             `zoo.checkpoints.loading.load_checkpoint`.
 
     Returns:

@@ -106,11 +106,19 @@ def evaluate(
 def export(
     run: Annotated[
         pathlib.Path,
-        typer.Argument(help="A run's folder, such as runs/dates, or that of a language model of Hugging Face."),
+        typer.Argument(
+            help="A run's folder, such as runs/dates, or a checkpoint's of Hugging Face, such as opus-mt-en-de."
+        ),
     ],
     to: Annotated[pathlib.Path | None, typer.Option(help="The model's folder; default saved_models/NAME.")] = None,
+    target_language: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a checkpoint with several target languages, the one of texts that name none, such as fra."
+        ),
+    ] = None,
 ) -> None:
-    """Export a finished run once more, as the next version of its model; or a language model of Hugging Face."""
+    """Export a finished run once more, as the next version of its model; or a checkpoint of Hugging Face."""
     with user_errors():
         import_tensorflow()
         from zoo.checkpoints import is_checkpoint
@@ -120,8 +128,10 @@ def export(
         from ..run import Run
 
         if is_checkpoint(run):
-            typer.echo(export(load_checkpoint(run), to or MODELS / model_name(run)))
+            typer.echo(export(load_checkpoint(run, target_language), to or MODELS / model_name(run)))
         else:
+            if target_language is not None:
+                raise ValueError(f"--target-language is for checkpoints of Hugging Face; {run} is none.")
             finished = Run.load(run)
             typer.echo(finished.export(to or MODELS / finished.name))
 

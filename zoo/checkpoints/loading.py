@@ -6,20 +6,24 @@ import pathlib
 
 from zoo.checkpoints.hugging_face import Config
 from zoo.checkpoints.language_models import FAMILIES, load_language_model
+from zoo.checkpoints.marian import load_marian
 from zoo.tasks.text_generator import TextGenerator
+from zoo.tasks.translator import Translator
 
 
-def load_checkpoint(path: str | pathlib.Path) -> TextGenerator:
+def load_checkpoint(path: str | pathlib.Path, target_language: str | None = None) -> TextGenerator | Translator:
     """Reads a checkpoint of Hugging Face, of any size.
 
     The folder holds `config.json`; `model.safetensors` or `pytorch_model.bin`, or their parts with an index; and the
-    tokenizer, as `tokenizer.json` or as `vocab.json` and `merges.txt`.
+    tokenizer: `tokenizer.json`, or `vocab.json` and `merges.txt`; for Marian `source.spm`, `target.spm` and
+    `vocab.json`.
 
     Args:
-        path: the folder, of a model of the types gpt2, gpt_neo, gpt_neox, llama, mistral, qwen2 or qwen3.
+        path: the folder, of a model of the types marian, gpt2, gpt_neo, gpt_neox, llama, mistral, qwen2 or qwen3.
+        target_language: for a translator into several languages, the one of texts that name none, such as "fra".
 
     Returns:
-        A `TextGenerator` of a `zoo.models.GPT`.
+        A `Translator` of a `zoo.models.Transformer` for Marian, otherwise a `TextGenerator` of a `zoo.models.GPT`.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -28,6 +32,11 @@ def load_checkpoint(path: str | pathlib.Path) -> TextGenerator:
     """
     path = pathlib.Path(path)
     config = Config(path)
-    if config.get("model_type") not in FAMILIES:
-        raise config.wrong("model_type", f"only {', '.join(FAMILIES)} can be read")
+    kind = config.get("model_type")
+    if kind == "marian":
+        return load_marian(path, config, target_language)
+    if kind not in FAMILIES:
+        raise config.wrong("model_type", f"only marian, {', '.join(FAMILIES)} can be read")
+    if target_language is not None:
+        raise ValueError(f"{path} is a language model, which has no target language. Received: {target_language!r}")
     return load_language_model(path, config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -119,6 +120,7 @@ def beam_search(
     length_penalty: float | tf.Tensor = 0.6,
     n_best: int = 1,
     return_weights: bool = False,
+    length_normalization: str = "wu",
 ) -> Beams:
     """Follows the `beam_size` likeliest hypotheses of each source row until the best of them are known.
 
@@ -130,6 +132,7 @@ def beam_search(
     Finished hypotheses are compared by
 
         score(y) = log P(y | x) / ((5 + |y|) / 6)^length_penalty         (Wu et al. 2016, equation 14, without coverage)
+        score(y) = log P(y | x) / |y|^length_penalty                     ("mean", as in Marian and `transformers`)
 
     with the length in tokens, the end token counted. The loop is part of the graph, and rows that are done cost little.
     A row's result depends on that row alone. Padding, the unknown and the start token are never produced.
@@ -146,18 +149,21 @@ def beam_search(
             number, or a float32 tensor `()` or `(B,)`.
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
+        length_normalization: which of the two scores, "wu" or "mean".
 
     Returns:
         `Beams`.
 
     Raises:
-        ValueError: sizes that are not positive, `n_best` above `beam_size`, or weights asked for and the model has
-            none.
+        ValueError: sizes that are not positive, `n_best` above `beam_size`, an unknown normalisation, or weights asked
+            for and the model has none.
 
     Reference: https://arxiv.org/abs/1609.08144
     """
     check_beam(beam_size, n_best)
-    search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights)
+    check_length_normalization(length_normalization)
+    divisor = _DIVISORS[length_normalization]
+    search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights, divisor)
     finished, paths = search.run(source)
     return search.traced(finished, *paths)
 
@@ -175,6 +181,16 @@ def check_beam(beam_size: int, n_best: int = 1) -> None:
         raise ValueError(f"`n_best` must be at most `beam_size`. Received: n_best={n_best}, beam_size={beam_size}")
 
 
+def check_length_normalization(name: str) -> None:
+    """Checks the name of a length normalisation.
+
+    Raises:
+        ValueError: it is not known.
+    """
+    if name not in _DIVISORS:
+        raise ValueError(f"`length_normalization` must be {' or '.join(map(repr, _DIVISORS))}. Received: {name!r}")
+
+
 class _Search:
     """One search. The arguments that stay the same in its loop are attributes."""
 
@@ -186,10 +202,11 @@ class _Search:
         length_penalty: float | tf.Tensor,
         n_best: int,
         return_weights: bool,
+        divisor: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     ):
         self.model, self.limits, self.size = model, tf.cast(limits, tf.int32), beam_size
         self.powers = tf.broadcast_to(tf.cast(length_penalty, tf.float32), tf.shape(self.limits))
-        self.n_best, self.return_weights = n_best, return_weights
+        self.n_best, self.return_weights, self.divisor = n_best, return_weights, divisor
 
     def run(self, source: Any) -> tuple[Any, Any]:
         """The finished hypotheses, and the tokens, parents and weights of each step to trace them by."""
@@ -219,7 +236,7 @@ class _Search:
         start = tf.fill(shape, START), log_probabilities, cache
         finished = tf.fill(shape, _NOTHING), tf.zeros([*shape, 3], tf.int32)
         dtypes = (tf.int32, tf.int32, tf.float32) if self.return_weights else (tf.int32, tf.int32)
-        fixed = memory, self.limits, self.powers, _penalty(self.limits, self.powers)
+        fixed = memory, self.limits, self.powers, self.divisor(self.limits, self.powers)
         return run_phases(step, dtypes, fixed, self.limits > 0, start, _Finished(*finished))
 
     def candidates(self, logits: tf.Tensor, log_probabilities: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -245,7 +262,7 @@ class _Search:
         tokens: tf.Tensor,
     ) -> _Finished:
         """The finished hypotheses, with the ended ones among the K likeliest candidates added."""
-        scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / _penalty(position + 1, powers)[:, None]
+        scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / self.divisor(position + 1, powers)[:, None]
         ends = tf.stack([tf.fill(tf.shape(tokens), position), parents, tokens], axis=2)[:, : self.size]  # (B, K, 3)
         scores, best = tf.math.top_k(tf.concat([finished.scores, scores], axis=1), self.size)  # (B, K) of (B, 2 K)
         return _Finished(scores, tf.gather(tf.concat([finished.ends, ends], axis=1), best, batch_dims=1))
@@ -262,7 +279,7 @@ class _Search:
         """In which rows an open hypothesis may still win, given the log-probability of the likeliest one."""
         # It can only become less likely. Its penalty lies between the penalty of the next step and that of the limit,
         # so the better of the two scores is a bound.
-        bounds = highest / of_limits, highest / _penalty(position + 1, powers)  # (B,) each
+        bounds = highest / of_limits, highest / self.divisor(position + 1, powers)  # (B,) each
         may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
         full = finished.scores[:, -1] > _NOTHING  # (B,): K hypotheses are finished
         return may_win & ~full & (position < limits)
@@ -299,7 +316,7 @@ class _Search:
         return Beams(
             ids=tf.transpose(ids.stack(), [1, 2, 0])[:, :, :max_length],  # (B, N, T)
             scores=scores,
-            log_probabilities=scores * _penalty(last_steps + 1, self.powers[:, None]),
+            log_probabilities=scores * self.divisor(last_steps + 1, self.powers[:, None]),
             # (B, N, T, S)
             weights=None if weights is None else tf.transpose(attention.stack(), [1, 2, 0, 3])[:, :, :max_length],
         )
@@ -308,3 +325,11 @@ class _Search:
 def _penalty(length: tf.Tensor, powers: tf.Tensor) -> tf.Tensor:
     """The divisor of a log-probability of this many tokens, in the shape of both arguments."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** powers
+
+
+def _power(length: tf.Tensor, powers: tf.Tensor) -> tf.Tensor:
+    """The same without Wu's constants, so that a power of 1 gives the mean."""
+    return tf.maximum(tf.cast(length, tf.float32), 1.0) ** powers  # a row of limit 0 has no token
+
+
+_DIVISORS = {"wu": _penalty, "mean": _power}

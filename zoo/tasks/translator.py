@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.decoding import beam_search, greedy, score
 from zoo.decoding.loop import in_halves
-from zoo.decoding.search import check_beam
+from zoo.decoding.search import check_beam, check_length_normalization
 from zoo.layers.functions import forward_only
 from zoo.tasks.protocol import TRANSLATION_SETTINGS
 from zoo.tasks.task import SavedTask, check_one_for_each_text, zeroed
@@ -46,6 +46,7 @@ class Translator(TextToText, SavedTask):
             this beam size.
         length_penalty: how much longer translations are favoured, unless a call sets another value, see
             `zoo.decoding.beam_search`.
+        length_normalization: what the length penalty is the power of: "wu" or "mean", see there.
 
     Raises:
         ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, a
@@ -54,7 +55,7 @@ class Translator(TextToText, SavedTask):
 
     CONFIG_FILE = "translator.json"
     TOKENIZERS = ("source_tokenizer", "target_tokenizer")
-    SETTINGS = ("max_source_length", "max_target_length", "beam_size", "length_penalty")
+    SETTINGS = ("max_source_length", "max_target_length", "beam_size", "length_penalty", "length_normalization")
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Translator(TextToText, SavedTask):
         max_target_length: int = 200,
         beam_size: int = 1,
         length_penalty: float = 0.6,
+        length_normalization: str = "wu",
     ):
         super().__init__(model)
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
@@ -83,12 +85,14 @@ class Translator(TextToText, SavedTask):
                 raise ValueError(f"`{name}` must be at least {least}. Received: {name}={length}")
         check_beam(beam_size)
         _check_penalty(length_penalty)
+        check_length_normalization(length_normalization)
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
         self.max_target_length = max_target_length
         self.beam_size = beam_size
         self.length_penalty = float(length_penalty)
+        self.length_normalization = length_normalization
 
     @property
     def has_attention(self) -> bool:
@@ -227,9 +231,8 @@ class Translator(TextToText, SavedTask):
                 ids, scores = found.ids[:, None], found.log_probabilities[:, None]
                 weights = None if found.weights is None else found.weights[:, None]
             else:
-                ids, _, scores, weights = beam_search(
-                    self.model, source, limits, beam_size, length_penalties, n_best, return_weights
-                )
+                options = (beam_size, length_penalties, n_best, return_weights, self.length_normalization)
+                ids, _, scores, weights = beam_search(self.model, source, limits, *options)
                 nothing = tf.constant([[0.0] + [float("-inf")] * (n_best - 1)])
                 scores = tf.where((limits <= 0)[:, None], nothing, scores)
         return (ids, scores, weights) if return_weights else (ids, scores)

@@ -1,0 +1,195 @@
+"""Imported translators of Marian against `transformers`, with random weights that it wrote to disk."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import zoo
+from zoo.checkpoints.loading import load_checkpoint
+
+pytestmark = pytest.mark.peers
+
+ENGLISH = ["a man rides a horse", "two dogs play in the snow", "a woman reads a book", "children eat ice"] * 5
+GERMAN = [
+    "ein mann reitet ein pferd",
+    "zwei hunde spielen im schnee",
+    "die frau liest ein buch",
+    "kinder essen eis",
+] * 5
+TEXTS = [
+    "a man reads",
+    "two dogs eat the snow",
+    "",
+    "  the horse ",
+    "Ünknown 中 text",
+    ">>deu<< a man",
+    ">>xyz<< children play",
+]
+SIZES = {"d_model": 24, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "encoder_attention_heads": 3}
+SIZES |= {"decoder_attention_heads": 3, "encoder_layers": 1, "decoder_layers": 2, "max_position_embeddings": 40}
+# As OPUS-MT has them, and with every option that differs.
+CONFIGS = {
+    "shared": {"activation_function": "swish", "scale_embedding": True},
+    "relu": {"activation_function": "relu", "scale_embedding": False, "encoder_layers": 2, "decoder_layers": 1},
+    "separate": {"activation_function": "gelu", "scale_embedding": True, "share_encoder_decoder_embeddings": False},
+}
+
+
+def learnt(texts, size):
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=model, vocab_size=size, hard_vocab_limit=False, minloglevel=2
+    )
+    return model.getvalue()
+
+
+def pieces_of(model):
+    import sentencepiece
+
+    library = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [library.id_to_piece(i) for i in range(3, library.get_piece_size())]
+
+
+def write_vocabularies(folder, separate):
+    """Files of both sides; the numbers of source and target ids, the padding token counted."""
+    source, target = learnt(ENGLISH, 60), learnt(GERMAN, 70)
+    (folder / "source.spm").write_bytes(source)
+    (folder / "target.spm").write_bytes(target)
+    # The padding token has one id, that of the target; it must be an id of the source too.
+    sides = {"vocab.json": pieces_of(source), "target_vocab.json": pieces_of(target)[:20]}
+    if not separate:
+        sides = {"vocab.json": sorted({piece for pieces in sides.values() for piece in pieces})}
+    sizes = []
+    for name, pieces in sides.items():
+        vocabulary = ["</s>", "<unk>", *pieces[5:], ">>deu<<", *pieces[:5], "<pad>"]
+        (folder / name).write_text(json.dumps({piece: id_ for id_, piece in enumerate(vocabulary)}))
+        sizes.append(len(vocabulary))
+    return sizes[0], sizes[-1]
+
+
+@pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS.keys())
+def theirs(request, tmp_path_factory):
+    """Their model and tokenizer, and the folder that both were written to."""
+    import torch
+    import transformers
+
+    folder = tmp_path_factory.mktemp("marian")
+    separate = not request.param.get("share_encoder_decoder_embeddings", True)
+    source, target = write_vocabularies(folder, separate)
+    torch.manual_seed(1)
+    config = transformers.MarianConfig(
+        vocab_size=source,
+        decoder_vocab_size=target,
+        pad_token_id=target - 1,
+        decoder_start_token_id=target - 1,
+        eos_token_id=0,
+        forced_eos_token_id=None,
+        init_std=0.3,
+        **{**SIZES, **request.param},
+    )
+    model = transformers.MarianMTModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:  # biases and norms, which would be zeros and ones
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        model.final_logits_bias.copy_(torch.randn_like(model.final_logits_bias))
+        model.final_logits_bias[0, -1] = 0
+    model.generation_config.update(max_length=20, num_beams=4, bad_words_ids=[[target - 1]], length_penalty=1.0)
+    model.save_pretrained(folder)
+    tokenizer = transformers.MarianTokenizer(
+        str(folder / "source.spm"),
+        str(folder / "target.spm"),
+        str(folder / "vocab.json"),
+        target_vocab_file=str(folder / "target_vocab.json") if separate else None,
+        separate_vocabs=separate,
+    )
+    return model, tokenizer, folder
+
+
+@pytest.fixture(scope="module")
+def ours(theirs):
+    return zoo.load(theirs[2])
+
+
+def ids_of(ours, folder, side):
+    """The checkpoint's id of each of the zoo's ids from 4 on."""
+    name = "target_vocab.json" if side == "target" and (folder / "target_vocab.json").is_file() else "vocab.json"
+    vocabulary = json.loads((folder / name).read_text())
+    tokenizer = getattr(ours, f"{side}_tokenizer")
+    return [vocabulary[piece.decode()] for piece in tokenizer.tokens([range(4, tokenizer.size)]).numpy()[0]]
+
+
+def test_ids(theirs, ours):
+    _, tokenizer, folder = theirs
+    names = {3: 0, 1: 1, **dict(enumerate(ids_of(ours, folder, "source"), start=4))}
+    for text in TEXTS:
+        row = ours.source_tokenizer.tokenize([text], add_end=True).numpy()[0]
+        assert [names[id_] for id_ in row.tolist()] == tokenizer(text)["input_ids"], text
+
+
+def test_logits(theirs, ours):
+    import torch
+
+    model, _, folder = theirs
+    random = np.random.default_rng(0)
+    source, target = (
+        random.integers(4, ours.source_tokenizer.size, (3, 9)),
+        random.integers(4, ours.target_tokenizer.size, (3, 7)),
+    )
+    source[1, 5:], target[:, 0] = 0, 2
+    sources, targets = (np.array([0, 1, 0, 0, *ids_of(ours, folder, side)]) for side in ("source", "target"))
+    start = model.config.decoder_start_token_id
+    with torch.no_grad():
+        expected = model(
+            torch.tensor(sources[source]),
+            attention_mask=torch.tensor(source != 0).int(),
+            decoder_input_ids=torch.tensor(np.where(target == 2, start, targets[target])),
+        ).logits.numpy()
+    found = np.array(ours.model({"source": source, "target": target}))
+    np.testing.assert_allclose(found[..., 4:], expected[..., targets[4:]], atol=1e-4)
+    np.testing.assert_allclose(found[..., 1:4], expected[..., [1, start, 0]], atol=1e-4)
+    assert (found[..., 0] < -1e8).all()
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_texts(theirs, ours, beams):
+    """Without the unknown token, which we never write."""
+    import torch
+
+    model, tokenizer, _ = theirs
+    texts = [text for text in TEXTS if text]
+    found = ours.translate(texts, beam_size=beams)
+    for text, translation in zip(texts, found, strict=True):
+        with torch.no_grad():
+            ids = model.generate(
+                **tokenizer([text], return_tensors="pt"),
+                num_beams=beams,
+                bad_words_ids=[[model.config.pad_token_id], [1]],
+            )
+        assert translation.text == tokenizer.batch_decode(ids[:, 1:], skip_special_tokens=True)[0], text
+
+
+def test_settings_are_those_of_the_generation(ours):
+    settings = ours.beam_size, ours.length_penalty, ours.length_normalization, ours.max_target_length
+    assert settings == (4, 1.0, "mean", 19)
+
+
+def test_exported_it_gives_the_same(ours, tmp_path):
+    exported = zoo.load(zoo.serving.export(ours, tmp_path / "marian"))
+    texts = [text for text in TEXTS if text]
+    assert exported(texts) == ours(texts)
+    raw = tf.saved_model.load(str(exported.path if hasattr(exported, "path") else tmp_path / "marian/1"))
+    answer = raw.signatures["serving_default"](tf.constant(texts))
+    assert [text.decode() for text in answer["text"].numpy()] == ours(texts)
+
+
+def test_a_target_language_may_be_set(theirs, ours):
+    with_language = load_checkpoint(theirs[2], target_language="deu")
+    assert with_language(["a man", ">>deu<< a man"]) == ours([">>deu<<a man", ">>deu<< a man"])
+    with pytest.raises(ValueError, match="`target_language` must be one of deu"):
+        load_checkpoint(theirs[2], target_language="fra")

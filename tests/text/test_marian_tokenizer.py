@@ -1,0 +1,91 @@
+"""The tokenizer of Marian's translators: a target language before a text is one token."""
+
+import io
+
+import pytest
+import sentencepiece
+
+from zoo.testing import TokenizerTests
+from zoo.text.marian import MarianTokenizer
+from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
+
+LANGUAGES = [">>fra<<", ">>deu<<"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    content = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["low lower lowest slow a b"] * 9),
+        model_writer=content,
+        vocab_size=18,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return content.getvalue()
+
+
+@pytest.fixture(scope="module")
+def library(model):
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(model, library):
+    return MarianTokenizer(model, [*LANGUAGES, *(library.id_to_piece(i) for i in range(3, library.get_piece_size()))])
+
+
+class TestMarian(TokenizerTests):
+    texts = ("lower slow", "", "a", "b a")
+    before = " "
+
+    @pytest.fixture(autouse=True)
+    def _of_the_module(self, tokenizer):
+        type(self)._shared = tokenizer
+
+    def make_tokenizer(self):
+        return self._shared
+
+
+def pieces(tokenizer, text):
+    return [piece.decode() for piece in tokenizer.tokens(tokenizer.tokenize([text])).numpy()[0] if piece]
+
+
+@pytest.mark.parametrize("text", ["lower", " lower", "a >>fra<< b", "<<", ">>", ">>fra", "", "slow\nlow"])
+def test_without_a_language_a_text_has_the_pieces_of_the_library(tokenizer, library, text):
+    expected = [piece if library.piece_to_id(piece) else "<unk>" for piece in library.encode(text, out_type=str)]
+    assert pieces(tokenizer, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "rest"),
+    [
+        (">>fra<< lower", ">>fra<<", " lower"),
+        (">>deu<<lower", ">>deu<<", "lower"),
+        (">>deu<<", ">>deu<<", ""),
+        (">>xyz<< lower", "<unk>", " lower"),
+        (">>fra<<>>deu<<", ">>fra<<", ">>deu<<"),
+        (">>a\nb<< slow", "<unk>", " slow"),
+        (">><< slow", "<unk>", " slow"),
+    ],
+)
+def test_a_language_at_the_beginning_is_one_token(tokenizer, library, text, language, rest):
+    expected = [piece if library.piece_to_id(piece) else "<unk>" for piece in library.encode(rest, out_type=str)]
+    assert pieces(tokenizer, text) == [language, *expected]
+
+
+def test_texts_without_a_language_get_the_one_that_is_set(tokenizer):
+    french = tokenizer.with_target_language("fra")
+    assert pieces(french, "lower") == [">>fra<<", *pieces(tokenizer, "lower")]
+    assert pieces(french, ">>deu<< lower") == pieces(tokenizer, ">>deu<< lower")
+    assert pieces(french, "") == [">>fra<<"]
+    again = tokenizer_from_config(tokenizer_to_config(french))
+    assert (again.target_language, again.languages) == ("fra", ("deu", "fra"))
+    assert pieces(again, "lower") == pieces(french, "lower")
+
+
+def test_an_unknown_language_is_refused(tokenizer, model):
+    with pytest.raises(ValueError, match=r"`target_language` must be one of deu, fra\. Received: 'eng'"):
+        tokenizer.with_target_language("eng")
+    with pytest.raises(ValueError, match=r"`target_language` must be one of none\. Received: 'fra'"):
+        MarianTokenizer(model, target_language="fra")

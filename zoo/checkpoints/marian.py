@@ -1,0 +1,206 @@
+"""Marian, the translators of OPUS-MT: Junczys-Dowmunt et al. 2018, Tiedemann and Thottingal 2020.
+
+Reference: https://huggingface.co/docs/transformers/model_doc/marian
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.checkpoints.gpt2 import norm
+from zoo.checkpoints.hugging_face import (
+    ACTIVATIONS,
+    CONFIG_FILE,
+    Config,
+    Tensor,
+    assign,
+    check_tensors,
+    read_json,
+    stored_tensors,
+    transposed,
+)
+from zoo.models import Transformer
+from zoo.tasks.translator import Translator
+from zoo.text import END, PADDING, START, UNKNOWN
+from zoo.text.marian import MarianTokenizer
+
+_FIRST = END + 1
+_SOURCE_FILE, _TARGET_FILE, _VOCABULARY_FILE = "source.spm", "target.spm", "vocab.json"
+_TARGET_VOCABULARY_FILE = "target_vocab.json"
+_UNKNOWN_PIECE, _END_PIECE, _PADDING_PIECE = "<unk>", "</s>", "<pad>"
+# Constants, tied weights, and the embeddings of a model that has them once.
+_IGNORED = (
+    r"(model\.)?(encoder|decoder)\.embed_positions\.weight",
+    r"lm_head\.weight",
+)
+_PROJECTIONS = (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value"), ("out_proj", "attention_output"))
+
+
+class _Vocabulary(NamedTuple):
+    """The ids of one side.
+
+    Attributes:
+        pieces: the pieces of the zoo's ids from 4 on.
+        rows: the checkpoint's id of each of the zoo's ids; -1 for none.
+    """
+
+    pieces: list[str]
+    rows: np.ndarray
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """Rows `(V, ...)` of the zoo's ids, zero where the checkpoint has none, of the checkpoint's rows."""
+        chosen = array[np.maximum(self.rows, 0)]
+        chosen[self.rows < 0] = 0
+        return chosen
+
+
+def load_marian(path: pathlib.Path, config: Config, target_language: str | None = None) -> Translator:
+    """Reads a translator of Marian.
+
+    The folder holds `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json` (and `target_vocab.json` if
+    the sides do not share a vocabulary). Beam size, length penalty and lengths come from `generation_config.json`, else
+    from `config.json`.
+
+    The special tokens have other ids in the zoo, and the order of the others stays. A text may begin with the target
+    language, such as `>>fra<<`, if the vocabulary has it.
+
+    Args:
+        path: the checkpoint's folder.
+        config: its configuration.
+        target_language: what texts without a target language begin with, such as "fra"; None for nothing.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file cannot be read, does not fit the others, or asks for what no argument of `Transformer` can
+            do; or the vocabulary has no such language.
+    """
+    for name in (_SOURCE_FILE, _TARGET_FILE):
+        if not (path / name).is_file():
+            raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {name}.")
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    config.only(tie_word_embeddings=True, normalize_embedding=False, is_decoder=False, static_position_embeddings=True)
+    sizes = config.whole("vocab_size"), config.whole("decoder_vocab_size", config.whole("vocab_size"))
+    files = _VOCABULARY_FILE, _VOCABULARY_FILE if shared else _TARGET_VOCABULARY_FILE
+    source, target = (_vocabulary(path, name, size, config) for name, size in zip(files, sizes, strict=True))
+    made = _arguments(config, shared)
+    stored = stored_tensors(path)
+    tensors = check_tensors(path, stored, _tensors(made, sizes, source, target, stored), _IGNORED)
+    unused = [PADDING, *(np.flatnonzero(target.rows[_FIRST:] < 0) + _FIRST).tolist()]
+    unused += range(_FIRST + len(target.pieces), len(target.rows))
+    try:
+        model = Transformer(len(source.rows), len(target.rows), **made, unused_ids=unused, name="marian")
+    except ValueError as error:
+        raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
+    assign(model, tensors, stored, path)
+    source_tokenizer = MarianTokenizer.from_file(path / _SOURCE_FILE, source.pieces)
+    target_tokenizer = MarianTokenizer.from_file(path / _TARGET_FILE, target.pieces)
+    if target_language is not None:
+        source_tokenizer = source_tokenizer.with_target_language(target_language)
+    return Translator(model, source_tokenizer, target_tokenizer, **_generation(path, config))
+
+
+def _arguments(config: Config, shared: bool) -> dict[str, Any]:
+    """The arguments of `zoo.models.Transformer`."""
+    heads, hidden = config.whole("encoder_attention_heads"), config.whole("encoder_ffn_dim")
+    config.only(decoder_attention_heads=heads, decoder_ffn_dim=hidden)  # one argument for both sides
+    config.only(normalize_before=False, add_final_layer_norm=False)
+    return {
+        "units": config.whole("d_model"),
+        "num_heads": heads,
+        "feed_forward_units": hidden,
+        "encoder_layers": config.whole("encoder_layers"),
+        "decoder_layers": config.whole("decoder_layers"),
+        "activation": config.one_of("activation_function", ACTIVATIONS, "gelu"),
+        "dropout": config.get("dropout", 0.1),
+        "tied_embeddings": "all" if shared else "target",
+        "use_output_bias": True,
+        "scale_embeddings": config.get("scale_embedding", False),
+        "position_pairs": "halves",
+    }
+
+
+def _vocabulary(path: pathlib.Path, name: str, size: int, config: Config) -> _Vocabulary:
+    """The ids of one side: padding, unknown, start and end first, then the others in their order."""
+    file = path / name
+    ids = read_json(file)
+    if not isinstance(ids, dict) or sorted(map(repr, ids.values())) != sorted(map(repr, range(len(ids)))):
+        raise ValueError(f"{file} must hold pieces with the ids 0, 1, 2 and so on, each once.")
+    if len(ids) > size:
+        raise ValueError(f"{file} has {len(ids)} pieces, and {CONFIG_FILE} asks for {size}.")
+    for piece in (_UNKNOWN_PIECE, _END_PIECE):
+        if piece not in ids:
+            raise ValueError(f"{file} has no piece {piece!r}.")
+    end, start = config.token("eos_token_id"), config.token("decoder_start_token_id")
+    if end is not None and end != ids[_END_PIECE]:
+        raise config.wrong("eos_token_id", f"{ids[_END_PIECE]}, the id of {_END_PIECE} in {name}")
+    padding = config.token("pad_token_id")
+    start = ids.get(_PADDING_PIECE, padding) if start is None else start
+    if start is None or not start < size:
+        raise config.wrong("decoder_start_token_id", f"an id below {size}")
+    special = {ids[_UNKNOWN_PIECE], ids[_END_PIECE], ids.get(_PADDING_PIECE, start)}
+    ordered = sorted((id_, piece) for piece, id_ in ids.items() if id_ not in special)
+    rows = np.full(_FIRST + len(ordered), -1)
+    rows[[UNKNOWN, START, END]] = ids[_UNKNOWN_PIECE], start, ids[_END_PIECE]
+    rows[_FIRST:] = [id_ for id_, _ in ordered]
+    return _Vocabulary([piece for _, piece in ordered], rows)
+
+
+def _tensors(
+    made: dict[str, Any], sizes: tuple[int, int], source: _Vocabulary, target: _Vocabulary, stored: Any
+) -> Iterator[Tensor]:
+    """What the checkpoint holds."""
+    width, hidden = made["units"], made["feed_forward_units"]
+    if made["tied_embeddings"] == "all":
+        copies = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+        name = next((name for name in ("model.shared.weight", *copies) if name in stored), "model.shared.weight")
+        yield Tensor(name, (sizes[0], width), "target_embedding/embeddings", target.of)
+        for copy in {"model.shared.weight", *copies} & {*stored} - {name}:
+            yield Tensor(copy, (sizes[0], width), "")  # the same numbers again
+    else:
+        yield Tensor("model.encoder.embed_tokens.weight", (sizes[0], width), "source_embedding/embeddings", source.of)
+        yield Tensor("model.decoder.embed_tokens.weight", (sizes[1], width), "target_embedding/embeddings", target.of)
+    yield Tensor("final_logits_bias", (1, sizes[1]), "output_bias/bias", lambda array: target.of(array[0]))
+    for side, layers in (("encoder", made["encoder_layers"]), ("decoder", made["decoder_layers"])):
+        for index in range(layers):
+            theirs, ours = f"model.{side}.layers.{index}", f"{side}_layer_{index + 1}"
+            attentions = [("self_attn", "self_attention")]
+            attentions += [("encoder_attn", "memory_attention")] if side == "decoder" else []
+            for attention, weight in attentions:
+                yield from norm(f"{theirs}.{attention}_layer_norm", f"{ours}/{weight}_norm", width)
+                for name, part in _PROJECTIONS:
+                    yield from _dense(f"{theirs}.{attention}.{name}", f"{ours}/{weight}/{part}", (width, width))
+            yield from norm(f"{theirs}.final_layer_norm", f"{ours}/feed_forward_norm", width)
+            yield from _dense(f"{theirs}.fc1", f"{ours}/feed_forward/input", (hidden, width))
+            yield from _dense(f"{theirs}.fc2", f"{ours}/feed_forward/output", (width, hidden))
+
+
+def _dense(theirs: str, ours: str, shape: tuple[int, int]) -> Iterator[Tensor]:
+    """Kernel and bias of a projection."""
+    change: Callable[[np.ndarray], np.ndarray] = transposed
+    yield Tensor(f"{theirs}.weight", shape, f"{ours}/kernel", change)
+    yield Tensor(f"{theirs}.bias", shape[:1], f"{ours}/bias")
+
+
+def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
+    """The translator's settings: of `generation_config.json`, else of `config.json`, else `transformers`' defaults."""
+    file = path / "generation_config.json"
+    content = read_json(file) if file.is_file() else {}
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} must hold an object. It holds a {type(content).__name__}.")
+
+    def setting(name: str, default: Any) -> Any:
+        value = content.get(name)
+        return config.get(name, default) if value is None else value
+
+    longest = setting("max_length", 512)
+    return {
+        "max_source_length": config.whole("max_position_embeddings", 512),
+        "max_target_length": longest - 1,  # the start token is counted there
+        "beam_size": setting("num_beams", 1),
+        "length_penalty": setting("length_penalty", 1.0),
+        "length_normalization": "mean",
+    }

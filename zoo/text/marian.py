@@ -1,0 +1,71 @@
+"""The tokenizer of Marian's translators: SentencePiece, and a target language before a text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.text.sentence_piece import SentencePieceTokenizer
+from zoo.text.tokenizer import END, UNKNOWN
+
+# As in `transformers`: the text begins with `>>`, and the first `<<` ends the language.
+_LANGUAGE = r"\A(?s:>>.*?<<)"
+
+
+class MarianTokenizer(SentencePieceTokenizer):
+    """A `SentencePieceTokenizer` that reads the target language at the beginning of a text as one token.
+
+    A translator into several languages finds in the text itself which one is wanted: `>>fra<< How are you?`. The
+    language is a piece of the vocabulary that the file of SentencePiece does not have. One that the vocabulary lacks
+    is unknown.
+
+    Args:
+        model: as for `SentencePieceTokenizer`.
+        vocabulary: as for `SentencePieceTokenizer`.
+        target_language: the language of texts that begin with none, such as `fra`; None for none.
+
+    Raises:
+        ValueError: as for `SentencePieceTokenizer`, or the vocabulary has no such language.
+    """
+
+    def __init__(self, model: bytes | str, vocabulary: Iterable[str] | None = None, target_language: str | None = None):
+        super().__init__(model, vocabulary)
+        pieces = [piece.decode() for piece in self._pieces[END + 1 : -1]]
+        languages = {
+            piece: id_ for id_, piece in enumerate(pieces, END + 1) if piece[:2] == ">>" and piece[-2:] == "<<"
+        }
+        self.languages = tuple(sorted(piece[2:-2] for piece in languages))
+        self.target_language = target_language
+        self._default = UNKNOWN
+        if target_language is not None:
+            if target_language not in self.languages:
+                known = ", ".join(self.languages) or "none"
+                raise ValueError(f"`target_language` must be one of {known}. Received: {target_language!r}")
+            self._default = languages[f">>{target_language}<<"]
+        # With a key that no text has, since a table must not be empty.
+        keys, values = [*languages, b"\xff"], np.array([*languages.values(), UNKNOWN], np.int32)
+        self._languages = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(tf.constant(keys), values), default_value=UNKNOWN
+        )
+
+    def with_target_language(self, target_language: str | None) -> Self:
+        """The same tokenizer with another language for texts that begin with none."""
+        return type(self)(**{**self.get_config(), "target_language": target_language})
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, fit for JSON."""
+        return {**json.loads(self._arguments), "target_language": self.target_language}
+
+    def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        rest = tf.strings.regex_replace(texts, _LANGUAGE, "", replace_global=False)  # (B,)
+        size = tf.strings.length(texts) - tf.strings.length(rest)  # (B,), of the language in bytes
+        language = self._languages.lookup(tf.strings.substr(texts, tf.zeros_like(size), size))  # (B,)
+        first = tf.where(size > 0, language, self._default)  # (B,)
+        has_first = tf.fill(tf.shape(size), True) if self.target_language is not None else size > 0
+        lengths = tf.cast(has_first, tf.int64)  # (B,)
+        ids = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(first, has_first), lengths, validate=False)
+        return tf.concat([ids, super()._split(rest)], axis=1)  # (B, ragged)

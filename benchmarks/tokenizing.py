@@ -1,9 +1,10 @@
-"""How many sentences a second do the pair tokenizers encode and decode, against the `tokenizers` library?
+"""How many sentences a second do tokenizers encode and decode, against the libraries that learn their vocabularies?
 
 There is a row for each kind of `tokenizer.json`: GPT-2 and Qwen2 merge bytes and cut texts by different expressions,
-Llama 2 merges characters. Both sides have one vocabulary, learnt from the same sentences, and the same batches. Ours
-runs in a TensorFlow graph and returns padded tensors. The Rust library is called from Python: `encode_batch`, which
-returns objects that hold unpadded ids, and `decode_batch` on lists of ids. Both may use all cores.
+Llama 2 merges characters; and one for the unigram and the BPE model of SentencePiece. Both sides have one vocabulary,
+learnt from the same sentences, and the same batches. Ours runs in a TensorFlow graph and returns padded tensors. The
+libraries are called from Python with whole batches: `tokenizers`, whose `encode_batch` returns objects that hold
+unpadded ids, and `sentencepiece`, which returns lists of ids. All may use all cores.
 
     python benchmarks/tokenizing.py                          # the sentences of Python's own help
     python benchmarks/tokenizing.py --file train.en.gz       # a sentence a line, gzip or not
@@ -11,6 +12,7 @@ returns objects that hold unpadded ids, and `decode_batch` on lists of ids. Both
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import pathlib
@@ -44,11 +46,18 @@ def in_batches(rows: list, size: int) -> list[list]:
     return [rows[begin : begin + size] for begin in range(0, len(rows) - size + 1, size)]
 
 
-KINDS = ("GPT-2", "Qwen2", "Llama 2")
+KINDS = ("GPT-2", "Qwen2", "Llama 2", "unigram", "bpe")
 
 
 def learnt(kind: str, sentences: list[str], size: int, lowercase: bool) -> str:
-    """A `tokenizer.json`, learnt by the library with the components that models of this kind have."""
+    """A `tokenizer.json`, learnt by the library with the components that models of this kind have.
+
+    For SentencePiece, the file in Base64.
+    """
+    if kind in ("unigram", "bpe"):
+        from zoo.text import SentencePieceTokenizer
+
+        return SentencePieceTokenizer.learn(sentences, size, kind).get_config()["model"]
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     from zoo.text.words import QWEN_2
@@ -88,30 +97,48 @@ def learnt(kind: str, sentences: list[str], size: int, lowercase: bool) -> str:
 
 
 def library(content: str):
-    """The library's tokenizer, which reads special tokens as text, as ours does."""
+    """The library's functions, from a batch of texts to its ids and back, and our ids in the order of its own."""
+    if not content.startswith("{"):
+        import sentencepiece
+
+        pieces = sentencepiece.SentencePieceProcessor(model_proto=base64.b64decode(content))
+        return (
+            pieces.encode,
+            pieces.decode,
+            [1, *range(SPECIAL_IDS, SPECIAL_IDS + len(pieces))],
+        )  # the unknown one first
     import tokenizers
 
     tokenizer = tokenizers.Tokenizer.from_str(content)
-    tokenizer.encode_special_tokens = True
-    return tokenizer
+    tokenizer.encode_special_tokens = True  # which is to read them as text, as ours does
+    ours = range(SPECIAL_IDS, SPECIAL_IDS + tokenizer.get_vocab_size())
+    return lambda batch: [each.ids for each in tokenizer.encode_batch(batch)], tokenizer.decode_batch, ours
+
+
+def tokenizer_of(content: str):
+    """Our tokenizer."""
+    from zoo.checkpoints.tokenizer_json import read_tokenizer
+    from zoo.text import SentencePieceTokenizer
+
+    if not content.startswith("{"):
+        return SentencePieceTokenizer(content)
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "tokenizer.json").write_text(content, encoding="utf-8")
+        return read_tokenizer(folder)
 
 
 def zoo_step(content: str, batches: list[list[str]], decode: bool):
     """A call that tokenizes all batches in a graph, or turns their ids into texts."""
     import tensorflow as tf
 
-    from zoo.checkpoints.tokenizer_json import read_tokenizer
-
-    with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "tokenizer.json").write_text(content, encoding="utf-8")
-        tokenizer = read_tokenizer(folder)
+    tokenizer = tokenizer_of(content)
     tokenize = tf.function(tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
     detokenize = tf.function(tokenizer.detokenize, input_signature=[tf.TensorSpec([None, None], tf.int32)])
     texts = [tf.constant(batch) for batch in batches]
     ids = [tokenize(batch) for batch in texts]
-    peer = library(content)
+    encode, _, ours = library(content)
     for batch, rows in zip(batches, ids, strict=True):
-        theirs = [[i + SPECIAL_IDS for i in encoding.ids] for encoding in peer.encode_batch(batch)]
+        theirs = [[ours[i] for i in row] for row in encode(batch)]
         if [[i for i in row if i] for row in rows.numpy().tolist()] != theirs:
             raise RuntimeError(f"the ids are not the library's for a batch that begins with {batch[0]!r}")
     run, inputs = (detokenize, ids) if decode else (tokenize, texts)
@@ -125,9 +152,8 @@ def zoo_step(content: str, batches: list[list[str]], decode: bool):
 
 def library_step(content: str, batches: list[list[str]], decode: bool):
     """The same by the library."""
-    tokenizer = library(content)
-    ids = [[encoding.ids for encoding in tokenizer.encode_batch(batch)] for batch in batches]
-    run, inputs = (tokenizer.decode_batch, ids) if decode else (tokenizer.encode_batch, batches)
+    to_ids, to_texts, _ = library(content)
+    run, inputs = (to_texts, [to_ids(batch) for batch in batches]) if decode else (to_ids, batches)
 
     def step():
         for batch in inputs:
@@ -160,7 +186,7 @@ def main() -> None:
         parser.error(f"--batch {arguments.batch}: there are only {len(sentences)} sentences")
     number = len(batches) * arguments.batch
     words = sum(len(sentence.split()) for batch in batches for sentence in batch) / number
-    with Recording(__file__, arguments.record, "tensorflow", "tokenizers") as recording:
+    with Recording(__file__, arguments.record, "tensorflow", "tokenizers", "sentencepiece") as recording:
         rows = []
         for kind in arguments.kinds:
             content = learnt(kind, sentences, arguments.size, arguments.lowercase)

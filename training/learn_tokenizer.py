@@ -7,29 +7,31 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
+from zoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer, Tokenizer
 
 from .run_files import Digest
-from .schema.recipe_tables import BytePairConfig, CharactersConfig
+from .schema.recipe_tables import BytePairConfig, CharactersConfig, SentencePieceConfig
 
 logger = logging.getLogger(__name__)
 
-# Words of training text for each byte pair: Multi30k has 75 of them with 10,000. With few, most pieces occur too rarely
+# Words of training text for each piece: Multi30k has 75 of them with 10,000. With few, most pieces occur too rarely
 # to be learnt (Gowda and May 2020 want each of them a hundred times).
 _FEW_WORDS, _ENOUGH_WORDS = 20, 50
 _WORD = 6  # characters, of scripts without spaces
 
 
-def learn_tokenizer(config: CharactersConfig | BytePairConfig, texts: Iterable[str], nfc: bool = False) -> Tokenizer:
-    """A tokenizer of the recipe's kind, learnt from texts; a warning suggests fewer byte pairs for little text.
+def learn_tokenizer(
+    config: CharactersConfig | BytePairConfig | SentencePieceConfig, texts: Iterable[str], nfc: bool = False
+) -> Tokenizer:
+    """A tokenizer of the recipe's kind, learnt from texts; a warning suggests fewer pieces for little text.
 
     Args:
         config: the recipe's table.
         texts: the training texts, read once.
         nfc: for byte pairs, whether the texts are in NFC and the tokenizer brings its inputs into it. Characters always
-            do.
+            do, and the sentencepiece library as the recipe says.
     """
-    if not isinstance(config, BytePairConfig):
+    if isinstance(config, CharactersConfig):
         return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)
     words = 0
 
@@ -39,7 +41,11 @@ def learn_tokenizer(config: CharactersConfig | BytePairConfig, texts: Iterable[s
             words += max(len(text.split()), len(text) // _WORD)
             yield text
 
-    tokenizer = BytePairTokenizer.learn(counted(), config.size, config.minimum_frequency, config.lowercase, nfc)
+    tokenizer: Tokenizer
+    if isinstance(config, SentencePieceConfig):
+        tokenizer = SentencePieceTokenizer.learn(counted(), **config.model_dump(exclude={"kind"}))
+    else:
+        tokenizer = BytePairTokenizer.learn(counted(), config.size, config.minimum_frequency, config.lowercase, nfc)
     suggested = max(300, words // _ENOUGH_WORDS // 100 * 100)
     if words < _FEW_WORDS * tokenizer.size and suggested < tokenizer.size:
         logger.warning(

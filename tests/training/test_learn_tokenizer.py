@@ -2,7 +2,7 @@
 
 import pytest
 from zoo_training.learn_tokenizer import learn_tokenizer
-from zoo_training.schema.recipe_tables import BytePairConfig, CharactersConfig
+from zoo_training.schema.recipe_tables import BytePairConfig, CharactersConfig, SentencePieceConfig
 
 
 def test_each_kind_has_its_options():
@@ -11,6 +11,10 @@ def test_each_kind_has_its_options():
     assert characters.get_config() == {"vocabulary": " a", "normalize": True}
     pieces = learn_tokenizer(BytePairConfig(size=261, lowercase=True), ["É ab ab ab"] * 2, nfc=True)
     assert (pieces.size, pieces.lowercase, pieces.nfc) == (261, True, True)
+    options = {"size": 268, "model_type": "bpe", "byte_fallback": True, "normalization": "nmt_nfkc_cf"}
+    lower = learn_tokenizer(SentencePieceConfig(character_coverage=1.0, **options), ["É ab ab ab"] * 2)
+    assert lower.size <= 268
+    assert lower.detokenize(lower.tokenize(["É AB"])).numpy()[0].decode() == "é ab"
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,20 @@ class BytePairConfig(_BytePairArguments):
     )
 
 
+_SentencePieceArguments: Any = table_of(
+    Table,
+    "zoo/text/sentence_piece.py:SentencePieceTokenizer.learn",
+    ("kind", "sentencepiece"),
+    but=("texts", "user_defined"),
+    types={"character_coverage": Annotated[float, Field(gt=0, le=1)]},
+    defaults={"size": 10_000},
+)
+
+
+class SentencePieceConfig(_SentencePieceArguments):
+    """A vocabulary of pieces of words, learnt by the sentencepiece library."""
+
+
 def one_of(name: str, default: str, **tables: type[Table]) -> Any:
     """The type of a table that comes in several kinds, told apart by its key `name`."""
 
@@ -95,7 +109,11 @@ def one_of(name: str, default: str, **tables: type[Table]) -> Any:
     return Annotated[union, Discriminator(kind)]
 
 
-TOKENIZERS: dict[str, type[Table]] = {"characters": CharactersConfig, "byte_pair": BytePairConfig}
+TOKENIZERS: dict[str, type[Table]] = {
+    "characters": CharactersConfig,
+    "byte_pair": BytePairConfig,
+    "sentencepiece": SentencePieceConfig,
+}
 TokenizerConfig: Any = one_of("kind", "characters", **TOKENIZERS)
 
 

@@ -15,7 +15,6 @@ from .recipe_tables import (
     ACTIVATION,
     MODEL_ARGUMENTS,
     TOKENIZERS,
-    BytePairConfig,
     CharactersConfig,
     ModelTable,
     Recipe,
@@ -40,7 +39,7 @@ class TokenizersConfig(Table):
     )
 
     @property
-    def sides(self) -> tuple[CharactersConfig | BytePairConfig, CharactersConfig | BytePairConfig]:
+    def sides(self) -> tuple[Table, Table]:
         """The tokenizers of the source and the target."""
         return (self.joint, self.joint) if self.joint else (self.source, self.target)
 

@@ -35,18 +35,23 @@ def function(family):
         "gpt": models.GPT,
         "characters": text.CharacterTokenizer.learn,
         "byte_pair": text.BytePairTokenizer.learn,
+        "sentencepiece": text.SentencePieceTokenizer.learn,
     }[family]
 
 
 @pytest.mark.parametrize(("kind", "table"), [*FAMILIES.items(), *TOKENIZERS.items()])
 def test_keys_and_defaults_are_those_of_the_function(kind, table):
     parameters = inspect.signature(function(kind)).parameters
-    unset = {"dtype", "name", "trainable", "unused_ids", "texts", "normalize", "nfc"}
+    unset = {"dtype", "name", "trainable", "unused_ids", "texts", "normalize", "nfc", "user_defined"}
     own = {"family", "kind"} | ({"dropout"} if kind == "byte_pair" else set())
     keys = set(table.model_fields) - own
     assert keys == {name for name in parameters if not name.endswith("vocabulary_size")} - unset
     differ = {name for name in keys if table.model_fields[name].default != parameters[name].default}
-    smaller = {"gpt": {"units", "num_heads", "num_layers", "context_length"}, "byte_pair": {"size"}}
+    smaller = {
+        "gpt": {"units", "num_heads", "num_layers", "context_length"},
+        "byte_pair": {"size"},
+        "sentencepiece": {"size"},
+    }
     assert differ == smaller.get(kind, set())
 
 
@@ -59,7 +64,14 @@ def test_choices():
     assert found == CHOICES
 
 
-@pytest.mark.parametrize("file", ["zoo/models/gpt.py:GPT.__init__", "zoo/text/byte_pair.py:BytePairTokenizer.learn"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "zoo/models/gpt.py:GPT.__init__",
+        "zoo/text/byte_pair.py:BytePairTokenizer.learn",
+        "zoo/text/sentence_piece.py:SentencePieceTokenizer.learn",
+    ],
+)
 def test_every_argument_is_described(file):
     for name, annotation, _, text in arguments_of(file):
         assert annotation and text and "\n" not in text and not text.endswith("."), name

@@ -1,5 +1,6 @@
 """The client against servers on loopback that speak as TensorFlow Serving: answers, errors, patience."""
 
+import concurrent.futures
 import inspect
 import json
 import math
@@ -91,11 +92,6 @@ class TestPredict:
             client("total").predict("total", text=[])
         assert "predict" not in [kind for kind, *_ in fake.calls]
 
-    def test_an_output_without_a_name(self, client):
-        outputs = client().predict("doubled", x=[[1, 2], [3, 4], [-5, 0]])
-        assert listed(outputs) == {"y": [[2.5, 5.0], [7.5, 10.0], [-12.5, 0.0]]}
-        assert outputs["y"].dtype == np.float32
-
     def test_every_byte_there_and_back(self, client):
         data = [bytes(range(256)), b"", "é".encode(), b"\xff", b"\0"]
         assert listed(client().predict("binary", data=data)) == {"data_bytes": data, "length": [256, 0, 2, 1, 1]}
@@ -110,18 +106,14 @@ class TestPredict:
         outputs = client().predict("kinds", **given)
         assert listed(outputs) == given
         assert [array.dtype.name for array in outputs.values()] == ["float64", "bool", "uint8", "int64"]
-
-    def test_numbers_that_are_none(self, client):
         found = client().predict("limits", text=["a"] * 4)["x"]
         np.testing.assert_array_equal(found, np.float32([np.nan, np.inf, -np.inf, 1e-30]))
 
-    def test_arrays_are_given_as_well_as_lists(self, client):
-        texts = np.array(["a", "é"])
-        assert client(version=1).predict(text=texts)["text"].tolist() == [b"A", "É".encode()]
-        assert client(version=1).predict(text=np.array([b"a"], object))["text"].tolist() == [b"A"]
-        assert client().predict("doubled", x=np.int64([[1, 2]]))["y"].tolist() == [[2.5, 5]]
-
-    def test_several_axes(self, client):
+    def test_arrays_are_given_as_well_as_lists_and_may_have_several_axes(self, client):
+        for texts in (np.array(["a", "é"]), np.array([b"a", "é".encode()], object)):
+            assert client(version=1).predict(text=texts)["text"].tolist() == [b"A", "É".encode()]
+        doubled = client().predict("doubled", x=np.int64([[1, 2], [-5, 0]]))
+        assert listed(doubled) == {"y": [[2.5, 5.0], [-12.5, 0.0]]}  # by REST an output without a name
         outputs = client().predict("grid", text=["a", "b"])
         assert outputs["pieces"].tolist() == [[b"a"] * 2] * 2
         assert outputs["weights"].shape == (2, 2, 3)
@@ -130,15 +122,10 @@ class TestPredict:
     @pytest.mark.parametrize(
         ("signature", "inputs", "message"),
         [
-            (
-                "nothing",
-                {"text": ["a"]},
-                r"'upper' has no signature 'nothing'; it has binary, broken, doubled, generate",
-            ),
+            ("nothing", {"text": ["a"]}, r"'upper' has no signature 'nothing'; it has binary, broken, doubled, gen"),
             ("doubled", {"y": [[1, 2]]}, r"The signature 'doubled' takes x\. Received: y$"),
             ("doubled", {}, r"takes x\. Received: none$"),
             ("doubled", {"x": [[1, 2.5]]}, r"`x` must hold int32\. Received: x=\[\[1, 2\.5\]\]"),
-            ("doubled", {"x": [["1", "2"]]}, r"`x` must hold int32\. Received"),
             ("doubled", {"x": [[1, 2], [3]]}, r"`x` must hold int32 in lists of equal lengths"),
             ("doubled", {"x": [[2**31, 0]]}, r"`x` must be from -2147483648 to 2147483647"),
             ("doubled", {"x": [1, 2]}, r"`x` must have the shape \[any, 2\]\. Received: \[2\]"),
@@ -168,20 +155,10 @@ class TestPredict:
             ServingClient(rest_fake.address, "upper").predict("broken", text=["a"])
 
     def test_from_several_threads(self, client):
-        one, found = client(version=1), {}
-
-        def ask(number):
-            for count in range(10):
-                text = f"thread {number} text {count}"
-                found[text] = one.predict(text=[text])["text"][0].decode()
-
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(found) == 60
-        assert all(answer == text.upper() for text, answer in found.items())
+        one, texts = client(version=1), [f"text {number}" for number in range(60)]
+        with concurrent.futures.ThreadPoolExecutor(6) as threads:
+            found = list(threads.map(lambda text: one.predict(text=[text])["text"][0].decode(), texts))
+        assert found == [text.upper() for text in texts]
 
 
 class TestWhichVersion:
@@ -194,6 +171,7 @@ class TestWhichVersion:
             ({"label": "canary"}, "2"),
         ):
             assert client(**arguments).translate(["a"])[0].text == f"A{suffix}"
+        assert client("ümlaut & co").translate(["a"])[0].text == "A"
 
     def test_it_is_in_the_path(self, rest_fake):
         seen = []
@@ -207,9 +185,6 @@ class TestWhichVersion:
             "/v1/models/upper/labels/stable/metadata",
             "/v1/models/upper/labels/stable:predict",
         ]
-
-    def test_names_of_any_letters(self, client):
-        assert client("ümlaut & co").translate(["a"])[0].text == "A"
 
     @pytest.mark.parametrize("arguments", [{"model": "lower"}, {"version": 3}])
     def test_none_of_that_name(self, client, fake, arguments):
@@ -262,13 +237,23 @@ class TestWhatTheServerTells:
 
 class TestTexts:
     @pytest.mark.parametrize("fake", ["rest"], indirect=True)  # what both protocols carry is tested above
-    def test_translations_are_those_of_the_export(self, client, servable):
+    def test_translations_scores_and_attention_are_those_of_the_export(self, client, servable):
         texts = ["cab", "", "4321 abcd", "é 1", "dd", "a"]
         found = client("tiny").translate(texts, batch_size=4)
         for ours, theirs in zip(found, servable.translate(texts), strict=True):
             assert (ours.source, ours.text) == (theirs.source, theirs.text)
             assert ours.score == pytest.approx(theirs.score, abs=1e-5)
         assert len({each.text for each in found}) > 3
+        texts, targets = ["cab", "", "4321 abcd"], ["zyx", "", "9"]
+        found = client("tiny").score(texts, targets, batch_size=2)
+        for ours, theirs in zip(found, servable.score(texts, targets), strict=True):
+            assert (ours.text, ours.tokens) == (theirs.text, theirs.tokens)
+            assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
+        outputs = client("tiny").predict("attention", text=["cab", "é 1"])
+        for row, theirs in enumerate(servable.attend(["cab", "é 1"])):
+            target, source = theirs.weights.shape
+            np.testing.assert_allclose(outputs["weights"][row, :target, :source], theirs.weights, atol=1e-6)
+            assert [each.decode() for each in outputs["target_tokens"][row, :target]] == theirs.target_tokens
 
     @pytest.mark.parametrize("fake", ["rest"], indirect=True)
     def test_settings_and_in_the_place_of_what_is_not_given_the_models_own(self, client, servable):
@@ -284,23 +269,6 @@ class TestTexts:
         assert [(each.text, each.score) for each in found] == [("ABC", 0.5), ("DE", 0.0)]
 
     @pytest.mark.parametrize("fake", ["rest"], indirect=True)
-    def test_scores_of_translations_are_those_of_the_export(self, client, servable):
-        texts, targets = ["cab", "", "4321 abcd"], ["zyx", "", "9"]
-        found = client("tiny").score(texts, targets, batch_size=2)
-        for ours, theirs in zip(found, servable.score(texts, targets), strict=True):
-            assert (ours.text, ours.tokens) == (theirs.text, theirs.tokens)
-            assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
-        assert [each.tokens for each in found] == [4, 1, 2]
-
-    @pytest.mark.parametrize("fake", ["rest"], indirect=True)
-    def test_attention_of_the_export(self, client, servable):
-        outputs = client("tiny").predict("attention", text=["cab", "é 1"])
-        for row, theirs in enumerate(servable.attend(["cab", "é 1"])):
-            target, source = theirs.weights.shape
-            np.testing.assert_allclose(outputs["weights"][row, :target, :source], theirs.weights, atol=1e-6)
-            assert [each.decode() for each in outputs["target_tokens"][row, :target]] == theirs.target_tokens
-
-    @pytest.mark.parametrize("fake", ["rest"], indirect=True)
     def test_generations_and_scores_are_those_of_the_export(self, client, exports):
         generator = open_servable(exports["tiny-teller"])
         texts = ["ab", "", "c a"]
@@ -312,7 +280,6 @@ class TestTexts:
             assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
         for ours, theirs in zip(client("tiny-teller").score(texts), generator.score(texts), strict=True):
             assert (ours.text, ours.tokens) == (theirs.text, theirs.tokens)
-            assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
             assert ours.perplexity == pytest.approx(theirs.perplexity, rel=1e-4)
 
     def test_every_setting_arrives_in_its_row(self, client):
@@ -339,9 +306,6 @@ class TestTexts:
         ]
         assert [each.prompt for each in found] == ["ccc", "bb", "a"]
 
-    def test_any_seed(self, client):
-        assert len({client("teller").generate(["a"])[0].text for _ in range(4)}) > 1
-
     def test_batches_are_no_larger_than_was_said(self, client, fake):
         client().translate(["a"] * 7, batch_size=3)
         assert [kind for kind, *_ in fake.calls].count("predict") == 3
@@ -354,41 +318,37 @@ class TestTexts:
         assert client(version=1).translate(["a\ud800b"])[0].text == "A?B"
 
     def test_a_model_of_another_kind_does_no_work(self, client, fake):
-        with pytest.raises(
-            ValueError, match=r"its signature 'serving_default' gives log_probability, text, tokens, not"
+        teller, upper = client("teller"), client()
+        for call, message in (
+            (
+                lambda: teller.translate(["a"]),
+                r"its signature 'serving_default' gives log_probability, text, tokens, n",
+            ),
+            (lambda: upper.generate(["a"]), r"its signature 'generate' gives score, text, not text, log_probability"),
+            (lambda: upper.score(["a"]), r"The signature 'score' takes target, text\. Received: text$"),
+            (lambda: teller.score(["a"], ["b"]), r"The signature 'score' takes text\. Received: text, target$"),
+            (lambda: upper.score(["a"], ["b", "c"]), r"`targets` must be as many as `texts`, 1\. Received: 2"),
         ):
-            client("teller").translate(["a"])
-        with pytest.raises(ValueError, match=r"its signature 'generate' gives score, text, not text, log_probability"):
-            client().generate(["a"])
-        with pytest.raises(ValueError, match=r"The signature 'score' takes target, text\. Received: text$"):
-            client().score(["a"])
-        with pytest.raises(ValueError, match=r"The signature 'score' takes text\. Received: text, target$"):
-            client("teller").score(["a"], ["b"])
-        with pytest.raises(ValueError, match=r"`targets` must be as many as `texts`, 1\. Received: 2"):
-            client().score(["a"], ["b", "c"])
+            with pytest.raises(ValueError, match=message):
+                call()
         assert "predict" not in [kind for kind, *_ in fake.calls]
 
-    @pytest.mark.parametrize(
-        "settings", [{"temperature": -0.1}, {"top_k": [1, 2]}, {"seed": 0.5}, {"stop": ["a" * 65]}]
-    )
-    def test_settings_that_the_zoo_refuses_are_refused(self, client, fake, settings):
-        with pytest.raises(ValueError, match=f"`{next(iter(settings))}` must"):
-            client("teller").generate(["a"], **settings)
-        assert fake.calls == []
-
-    def test_settings_of_a_translator_that_are_none(self, client):
-        with pytest.raises(ValueError, match=r"`length_penalty` must be a number\. Received: length_penalty='1'"):
-            client().translate(["a"], length_penalty="1")
-        with pytest.raises(ValueError, match="`max_target_length` must be one number, or one for each of the 1 texts"):
-            client().translate(["a"], max_target_length=[1, 2])
-        with pytest.raises(ValueError, match="`max_target_length` must be a whole number"):
-            client().translate(["a"], max_target_length=1.5)
-
-    @pytest.mark.parametrize("texts", ["a", 1, [1], [b"a"], ["a", None]])
-    def test_texts_that_are_none(self, client, texts):
-        for call in (client().translate, client("teller").generate, client("teller").score):
-            with pytest.raises(ValueError, match="`texts` must"):
-                call(texts)
+    def test_settings_and_texts_that_the_zoo_refuses_are_refused(self, client, fake):
+        for settings in ({"temperature": -0.1}, {"top_k": [1, 2]}, {"seed": 0.5}, {"stop": ["a" * 65]}):
+            with pytest.raises(ValueError, match=f"`{next(iter(settings))}` must"):
+                client("teller").generate(["a"], **settings)
+        for settings, message in (
+            ({"length_penalty": "1"}, r"`length_penalty` must be a number\. Received: length_penalty='1'"),
+            ({"max_target_length": [1, 2]}, "`max_target_length` must be one number, or one for each of the 1 texts"),
+            ({"max_target_length": 1.5}, "`max_target_length` must be a whole number"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                client().translate(["a"], **settings)
+        for texts in ("a", 1, [1], [b"a"], ["a", None]):
+            for call in (client().translate, client("teller").generate, client("teller").score):
+                with pytest.raises(ValueError, match="`texts` must"):
+                    call(texts)
+        assert "predict" not in [kind for kind, *_ in fake.calls]
 
     def test_the_calls_are_those_of_the_zoo(self):
         """They are written twice; see the module."""
@@ -443,13 +403,11 @@ class TestErrorsOfTheServer:
         ("body", "message"),
         [
             (b"", "the answer is no JSON: ''"),
-            (b'{"outputs": ', "the answer is no JSON: '{\"outputs\": '"),
             (b"<html>Hello</html>", "the answer is no JSON: '<html>Hello</html>'"),
             (b"[1]", "the answer is not as expected"),
             (b"{}", "the answer is not as expected: KeyError('outputs')"),
             (b'{"outputs": {"text": ["a"]}}', "the answer is not as expected: KeyError('score')"),
             (b'{"outputs": {"text": [1], "score": [1]}}', "1 is no string"),
-            (b'{"outputs": {"text": [["a"], ["b", "c"]], "score": [1]}}', "is no string"),
             (b'{"outputs": {"text": ["a"], "score": ["b"]}}', "could not convert string to float"),
             (b'{"outputs": {"text": [{"b64": "?"}], "score": [1]}}', "the answer is not as expected"),
         ],

@@ -106,7 +106,7 @@ def test_nothing_of_ours_is_imported_and_it_loads_without_a_word(alone):
 
 
 def test_answers_are_the_translators(loaded, translator, servable):
-    """By `generate` those of the translator itself; otherwise by the servable, which is compared with it elsewhere."""
+    """By `generate` its own; otherwise those of a servable, which `zoo.testing.TaskTests` compares with it."""
     texts = set()
     for number, batch in enumerate(BATCHES):
         rows = [len(batch)]

@@ -247,7 +247,24 @@ def check_texts(name, texts):
     assert our_texts(name, ids) == library_texts(library, ids)
 
 
-EDGES = ["", " ", "\n", "'", "\0", " a", "  a", "a ", "<s>", "▁", "a▁b", "\ufeff", "e\u0301", "12 345", "a\x0bक"]
+EDGES = [
+    "",
+    " ",
+    "\n",
+    "'",
+    "\0",
+    " a",
+    "  a",
+    "a ",
+    "<s>",
+    "▁",
+    "a▁b",
+    "\ufeff",
+    "e\u0301",
+    "12 345",
+    "a\x0bक",
+    "\x0b\x0c",
+]
 WORDS = sorted({word for text in CORPUS for word in text.split(" ")})
 SIGNS = [*"abeinsΣÉ中가कअबا7²!'’_ \t\n\r\0\x85\xa0\u2028\u200b\u0301\ufffd\ufeff\U0010ffff▁", "  ", "   \n ", "     "]
 TOKENS = [*SPECIAL, "<|padding|>", "<|begin_of_text|>", "<tool_call>", "<s>", "</s>", "<unk>", "<0x41>", "<0xE4>", "<s"]
@@ -322,7 +339,7 @@ def test_every_character_alone(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["smollm", "qwen2", "llama2"])  # a family of each kind, for the time it takes
+@pytest.mark.parametrize("name", ["qwen2", "llama2"])  # a family of each kind, for the time it takes
 def test_every_character_of_unicode_alone(name):
     every = [chr(c) for c in itertools.chain(range(0xD800), range(0xE000, 0x110000))]
     for begin in range(0, len(every), 65536):
@@ -357,7 +374,7 @@ def test_some_sentences_of_the_corpora(name):
 
 @pytest.mark.long
 @needs_data
-@pytest.mark.parametrize("name", ["gpt_neox", "smollm", "qwen2", "llama3", "llama2 legacy", "llama2"])
+@pytest.mark.parametrize("name", ["smollm", "qwen2", "llama2 legacy"])
 def test_all_sentences_of_the_corpora(name, written, monkeypatch):
     """With a vocabulary that was learnt from them."""
     texts = corpus()
@@ -647,6 +664,10 @@ class TestAddedTokens:
         ]
         assert config["vocabulary"][-1] == "<y>"
         assert read_tokenizer(folder, size=size).get_config()["vocabulary"] == config["vocabulary"][:-1]
+        settings = {"added_tokens_decoder": {str(size - 1): {"content": "<x>"}}}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        found = read_tokenizer(folder).get_config()["added_tokens"][-1]
+        assert (found["special"], found["normalized"]) == (False, True)
         (folder / "tokenizer_config.json").write_text('{"added_tokens_decoder": {"a": {}}}')
         with pytest.raises(ValueError, match=r"tokenizer_config\.json has an added token with the id 'a'"):
             read_tokenizer(folder)

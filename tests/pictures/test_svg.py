@@ -108,14 +108,6 @@ def test_long_sources_get_smaller_cells_but_not_too_small():
     assert set(arrange(words).maps[0].angles) == {90}, "slanted labels overlap above small cells"
 
 
-def test_faint_cells_cost_nothing():
-    weights = np.full((50, 200), 0.001)
-    weights[:, 0] = 0.8
-    svg = to_svg(Alignment(["a"] * 200, ["b"] * 50, weights))
-    assert len(groups(svg, "cells")[0]) == 50
-    assert len(svg) < 60_000
-
-
 class TestGrid:
     def test_each_map_has_the_ink_of_its_weights(self):
         picture, drawn = grid(), []

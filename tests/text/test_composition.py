@@ -87,14 +87,11 @@ def test_a_row_does_not_depend_on_its_neighbours(texts, characters):
     ("vocabulary", "text", "expected"),
     [
         ("é", "e\u0301", [4]),
-        ("é", "é", [4]),
         ("ế", "e\u0302\u0301", [4]),  # by way of an unknown ê
         ("ế", "ê\u0301", [4]),
         ("ậ", "â\u0323", [4]),  # as Vietnamese keyboards write it: the dot below belongs before the circumflex
         ("각", "\u1100\u1161\u11a8", [4]),  # by way of an unknown 가
-        ("각", "가\u11a8", [4]),
         ("Å", "\u212b", [4]),
-        ("K", "\u212a", [4]),
         ("क\u093c", "\u0958", [4, 5]),  # NFC itself writes this letter with two code points
         ("á\u0327", "a\u0327\u0301", [4, 5]),  # composes across a mark
         ("aá\u030d\u0301", "a\u030d\u0301", [4, 6, 7]),  # but not across a mark of the same class
@@ -110,11 +107,9 @@ def test_by_hand(vocabulary, text, expected):
     ("vocabulary", "text", "expected"),
     [
         ("e\u0301", "é", [4, 5]),  # an unknown letter of known pieces
-        ("e\u0301", "e\u0301", [4, 5]),
         ("ê\u0301", "ế", [4, 5]),
         ("e\u0302\u0301", "ế", [4, 5, 6]),
         ("eế", "ê", [1]),  # the circumflex is known only inside another letter
-        ("eế", "e\u0302", [1]),
         ("a", "é", [1]),  # unknown: as many as are written
         ("a", "e\u0301", [1, 1]),
         ("aé", "a\u0301", [1]),
@@ -152,8 +147,8 @@ def operations(tokenizer: CharacterTokenizer) -> list[str]:
     return [operation.type for operation in function.get_concrete_function().graph.get_operations()]
 
 
-@pytest.mark.parametrize("vocabulary", ["0123456789-", "ab", "数字"])
-def test_no_operations_where_nothing_can_change(vocabulary):
+def test_no_operations_where_nothing_can_change():
+    vocabulary = "0123456789-数字"
     assert operations(CharacterTokenizer(vocabulary)) == operations(CharacterTokenizer(vocabulary, normalize=False))
 
 

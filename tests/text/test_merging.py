@@ -79,25 +79,13 @@ WORDS = st.lists(
         (["a a", "aa aa"], "aaaaaaa", "aaaa aa a"),
         (["b c", "a b", "ab c", "ab bc"], "ababc", "ab a bc"),
         (["a b", "b a"], "abaab", "ab a ab"),
-    ],
-)
-def test_by_hand(pairs, word, parts):
-    pieces = Pieces([tuple(pair.split(" ")) for pair in pairs])
-    expected = [pieces.ids[tuple(part.encode())] for part in parts.split(" ")]
-    assert pieces.module()(tf.constant([word])).to_list() == [expected]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "word", "parts"),
-    [
         # As soon as there is one "aa", it is merged with what follows, before there is a second "aa".
         (["aa a", "a a"], "aaaa", "aaa a"),
         (["aa a", "a a"], "aaaaa", "aaa aa"),
-        # The same by way of what precedes it.
-        (["baa a", "b aa", "a a"], "baaaa", "baaa a"),
+        (["baa a", "b aa", "a a"], "baaaa", "baaa a"),  # the same by way of what precedes it
     ],
 )
-def test_a_product_that_is_merged_before_it_is_made(pairs, word, parts):
+def test_by_hand(pairs, word, parts):
     pieces = Pieces([tuple(pair.split(" ")) for pair in pairs])
     expected = [pieces.ids[tuple(part.encode())] for part in parts.split(" ")]
     alone = [pieces.ids[tuple(b"a")]]
@@ -127,8 +115,7 @@ class TestDropout:
         shares = {" ".join(bytes(part).decode() for part in word): chance for word, chance in found.items()}
         assert shares == pytest.approx({"abc": 0.49, "ab c": 0.21, "a bc": 0.21, "a b c": 0.09})
 
-    @pytest.mark.parametrize("dropout", [0.1, 0.5])
-    @pytest.mark.parametrize("word", [b"abc", b"bcab", b"cabc"])
+    @pytest.mark.parametrize(("dropout", "word"), [(0.5, b"abc"), (0.1, b"bcab"), (0.5, b"cabc")])
     def test_how_often_words_get_which_pieces(self, dropout, word):
         """Words without equal pairs: all of those that are not dropped merge at once, and not one by one."""
         pieces = Pieces([("b", "c"), ("a", "b"), ("ab", "c"), ("a", "bc"), ("c", "a")])
@@ -148,11 +135,8 @@ class TestDropout:
         found = pieces.module()(tf.constant(words), dropout, tf.constant([3, seed], tf.int64)).to_list()
         assert [b"".join(content[i] for i in ids) for ids in found] == words
 
-    @settings(deadline=None, max_examples=20)
-    @given(merges(), WORDS)
-    def test_extremes(self, pairs, words):
-        pieces = Pieces(pairs)
-        module = pieces.module()
+    def test_extremes(self):
+        module, words = Pieces([("a", "b"), ("ab", "a")]).module(), [b"abab", b"ba", b"aba"]
         assert module(tf.constant(words), 0.0, SEED).to_list() == module(tf.constant(words)).to_list()
         assert module(tf.constant(words), 1.0, SEED).to_list() == [[int(IDS[byte]) for byte in word] for word in words]
 

@@ -69,10 +69,6 @@ class TestTranslating:
         ]
         assert "É" in printed, "letters, not escapes"
 
-    def test_batches(self, rest):
-        succeeds("serve-client", rest.address, "upper", "--batch-size", 2, stdin="a\n" * 40)
-        assert [kind for kind, *_ in rest.calls].count("predict") == 20
-
     def test_with_settings_by_the_signature_that_takes_them(self, server):
         for options in (["--set", "max_target_length=2"], ["--signature", "generate", "--set", "max_target_length=2"]):
             assert succeeds("serve-client", *server, "upper", *options, "cab", "d") == "CA\nD\n"
@@ -95,6 +91,7 @@ class TestGenerating:
         )
         assert [line[: line.index(" ")] for line in printed.splitlines()[::2]] == [f"a{seed}" for seed in range(7, 12)]
         assert printed.splitlines()[1::2] == [RULE] * 4
+        assert [kind for kind, *_ in rest.calls].count("predict") == 3
 
     def test_as_json(self, server):
         (line,) = succeeds("serve-client", *server, "teller", "--json", "--set", "seed=1", "ab").splitlines()
@@ -164,7 +161,6 @@ class TestMistakes:
             (["teller", "--set", "top_k=1.5", "a"], "`top_k` must be a whole number"),
             (["upper", "--version", "1", "--label", "stable", "a"], "Give `version` or `label`, not both"),
             (["upper", "--timeout", "0", "a"], "`timeout` must be a number of seconds above 0"),
-            (["upper", "a", "--file", "b"], "texts and --file were both given"),
             (["upper", "--file", "missing.txt"], "missing.txt: No such file or directory"),
         ],
     )

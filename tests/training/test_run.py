@@ -131,18 +131,15 @@ class TestLoadingARun:
         assert "| weights | as in training, not packed for a server: RNNSeq2Seq has no packed form |" in one
         assert zoo.load(version)(WORDS) == run.task(WORDS)
 
-    @pytest.mark.parametrize("file", ["recipe.json", "metrics.json"])
-    def test_that_has_not_finished(self, trained, tmp_path, file):
-        for name in {"recipe.json", "metrics.json"} - {file}:
-            (tmp_path / name).write_bytes((trained / "runs" / "backwards" / name).read_bytes())
-        with pytest.raises(
-            FileNotFoundError, match=rf"is not the folder of a finished training run: it has no {file}$"
-        ):
+    def test_that_has_not_finished(self, trained, tmp_path):
+        unfinished = "is not the folder of a finished training run: it has no "
+        with pytest.raises(FileNotFoundError, match=unfinished + r"recipe\.json$"):
             Run.load(tmp_path)
-
-    def test_a_folder_without_a_recipe(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"holds no recipe\.json, so what it was trained on is not known$"):
             read_back(tmp_path)
+        shutil.copy(trained / "runs" / "backwards" / "recipe.json", tmp_path)
+        with pytest.raises(FileNotFoundError, match=unfinished + r"metrics\.json$"):
+            Run.load(tmp_path)
 
 
 class TestStages:
@@ -279,8 +276,7 @@ def test_tensorboard_that_is_not_installed_is_named_before_all_else(tmp_path, mo
     ("metrics", "changed"),
     [
         ({"digests": {"train": "a", "test": "b"}}, ["test"]),
-        ({"digests": {"test": "c"}}, []),
-        ({"digests": {"train": "c"}}, []),
+        ({"digests": {"train": "c", "test": "c"}}, []),
         ({"total": 3}, []),  # of version 0.1
         (None, []),
     ],

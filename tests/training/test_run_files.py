@@ -14,7 +14,7 @@ def test_what_they_hold(tmp_path):
     assert read_metrics(tmp_path) == {"name": "żółw", "total": 3}
 
 
-@pytest.mark.parametrize("folder", ["", "nowhere", "file"])
+@pytest.mark.parametrize("folder", ["", "file"])
 def test_none(tmp_path, folder):
     (tmp_path / "file").touch()
     told = f"{tmp_path / folder} must be the folder of a finished run or of an exported model, with a metrics.json"
@@ -26,10 +26,8 @@ def test_none(tmp_path, folder):
     ("content", "why"),
     [
         (b"{", "cannot be read: Expecting property name"),
-        (b"", "cannot be read: Expecting value"),
         (b'{"name": "\xff"}', "cannot be read: 'utf-8' codec can't decode byte 0xff"),
         (b"[]", r"must hold a JSON object\. Received: list$"),
-        (b"3", r"must hold a JSON object\. Received: int$"),
     ],
 )
 def test_what_is_none(tmp_path, content, why):

@@ -69,7 +69,6 @@ def test_findings_by_version(broken):
     ("options", "code"),
     [
         ([], 0),
-        (["--fail-on", "fatal"], 0),
         (["--fail-on", "note"], 1),
         (["--fail-on", "note", "--ignore", "ignored-folder"], 0),
     ],

@@ -20,10 +20,8 @@ def test_the_page_is_as_the_program_writes_it():
     [
         "| `label_smoothing` | number from 0 below 1 | `0.0` | probability spread over all labels in training |",
         "| `seed` | whole number from 0 below 2^32 | `0` | seed of the initial weights and of the order of the texts |",
-        "| `dropout` | number from 0 below 1 | `0.1` | rate, on the embeddings and after each part of a layer |",
         '| `cell` | `"gru"`, `"lstm"` | `"gru"` | recurrent cell, "gru" or "lstm" |',
         "| `embedding_dim` | whole number from 1 |  | width of the embeddings; `units` if left out |",
-        "| `minimum_frequency` | whole number from 1 | `2` | how often a pair must occur to be merged |",
         "| `train` | string or list of 2 strings | required | training pairs: a TSV file, or a list of two files whose"
         " lines correspond |",
     ],

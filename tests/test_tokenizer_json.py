@@ -287,7 +287,8 @@ def test_ids_and_texts_are_the_librarys(name):
     check()
 
 
-@family
+# One of each kind of added tokens.
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "qwen3_5", "llama2 legacy", "unknown characters"])
 def test_special_tokens_are_found_only_where_they_are_allowed(name):
     library, ours = library_of(name, special_tokens=True), ours_of(name)
     special = [token.content for token in library.get_added_tokens_decoder().values() if token.special]
@@ -737,6 +738,7 @@ def test_an_id_by_its_piece():
         ours.id_of("<none>")
 
 
+@pytest.mark.long
 class TestGptNeox(TokenizerTests):
     texts = ("größer  中 😀", "ab\n", "", "a\0b \u2028\ufeff<|endoftext|>", "a    b")
 
@@ -759,6 +761,7 @@ class TestLlama2(TokenizerTests):
         return ours_of("llama2 legacy")
 
 
+@pytest.mark.long
 class TestCharactersLeftOut(TokenizerTests):
     texts = ("a man  in", "a\n", "", "is it")
     before = " "

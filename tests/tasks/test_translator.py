@@ -53,7 +53,8 @@ def transformer():
 
 @functools.cache
 def with_a_beam():
-    return build(max_source_length=6, max_target_length=9, beam_size=3, length_penalty=1.0)
+    """With a penalty between those that give shorter and longer texts."""
+    return build(max_source_length=6, max_target_length=9, beam_size=3, length_penalty=1.4)
 
 
 def again(translator, **arguments):
@@ -337,8 +338,14 @@ def test_settings_of_each_row():
     assert [text for text, _ in found] == [text for text, _ in alone]
     assert [len(text) <= max(limit, 0) for (text, _), limit in zip(found, lengths, strict=True)] == [True] * 7
     assert found[2] == found[4] == ("", 0.0)
-    for row, penalty in ((0, 0.0), (3, 2.0), (5, beam.length_penalty), (6, beam.length_penalty)):
+    for row, penalty in ((0, 0.0), (3, 2.0), (5, beam.length_penalty)):
         assert found[row][0] == beam([texts[row]], length_penalty=penalty)[0]
+    # In the place of a penalty out of range there is the translator's own, which makes a difference.
+    assert beam(TEXTS, length_penalty=0.0) != beam(TEXTS) != beam(TEXTS, length_penalty=10.0)
+    for penalty in (-1.0, 11.0, math.nan):
+        rows = [len(TEXTS)]
+        own = beam._generate(tf.constant(TEXTS), tf.fill(rows, 12), tf.fill(rows, penalty))["text"].numpy()
+        assert [text.decode() for text in own] == beam(TEXTS)
 
 
 def test_settings_of_another_number_than_the_texts_are_an_error():

@@ -1,5 +1,6 @@
 """Imported language models against `transformers`' own, with random weights that it wrote to disk."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -131,7 +132,6 @@ def test_greedy_texts(theirs, ours):
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before PyTorch 1.6"])
 def test_weights_in_files_of_pytorch(theirs, ours, zipped, tmp_path):
     """In two files with an index; half of them in half precision."""
-    import json
     import shutil
 
     import torch
@@ -154,3 +154,52 @@ def test_weights_in_files_of_pytorch(theirs, ours, zipped, tmp_path):
     for weight, exact in zip(zoo.load(copy).model.weights, ours.model.weights, strict=True):
         expected = torch.tensor(exact.numpy()).to(torch.bfloat16).float().numpy()
         np.testing.assert_array_equal(weight.numpy(), expected)
+
+
+def test_a_tokenizer_of_llama_that_puts_a_start_token_before_texts(tmp_path):
+    """Pairs of characters with byte fallback, `<s>` before a text, and tokens for start and end that differ."""
+    import tokenizers
+    import torch
+    import transformers
+
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    trained.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")]
+    )
+    trained.decoder = tokenizers.decoders.Sequence(
+        [
+            tokenizers.decoders.Replace("▁", " "),
+            tokenizers.decoders.ByteFallback(),
+            tokenizers.decoders.Fuse(),
+            tokenizers.decoders.Strip(" ", 1, 0),
+        ]
+    )
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trained.train_from_iterator(
+        TEXTS, tokenizers.trainers.BpeTrainer(vocab_size=330, special_tokens=special[:3], show_progress=False)
+    )
+    content = json.loads(trained.to_str())
+    learnt = [piece for piece in content["model"]["vocab"] if piece not in special]
+    content["model"]["vocab"] = {piece: i for i, piece in enumerate([*special, *learnt])}
+    template = tokenizers.processors.TemplateProcessing("<s> $A", None, [("<s>", 1)])
+    trained = tokenizers.Tokenizer.from_str(json.dumps(content))
+    trained.post_processor = template
+    trained.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(
+        vocab_size=trained.get_vocab_size(), **_LAYERS, initializer_range=0.2, bos_token_id=1, eos_token_id=2
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.save_pretrained(tmp_path)
+    ours = zoo.load(tmp_path)
+    for prompt in ("To be", "the mind", "中 é"):
+        theirs = trained.encode(prompt).ids
+        ids = ours.tokenizer.tokenize([prompt], add_start=ours.add_start).numpy()
+        assert ids.tolist() == [[2, *(i + 4 for i in theirs[1:])]]  # our start token
+        with torch.no_grad():
+            expected = model(torch.tensor([theirs])).logits.numpy()
+        found = np.array(ours.model(ids))
+        np.testing.assert_allclose(found[..., 7:], expected[..., 3:], atol=1e-4)
+        np.testing.assert_allclose(found[..., 3], expected[..., 2], atol=1e-4)  # the end token
+    assert ours.score(["To be"])[0].tokens == len(trained.encode("To be").ids) - 1

@@ -19,28 +19,25 @@ IGNORED = (r"lm_head\.weight", r"h\.\d+\.attn\.(bias|masked_bias)")  # the tied 
 def arguments(config: Config) -> dict[str, Any]:
     """The arguments of `zoo.models.GPT`."""
     config.only(add_cross_attention=False, tie_word_embeddings=True)
-    layers, heads = config.whole("n_layer"), config.whole("n_head")
-    scale = 1.0
-    if config.get("scale_attn_weights", True):
-        scale = (config.whole("n_embd") / heads) ** -0.5
-    scales: Any = scale
-    if config.get("scale_attn_by_inverse_layer_idx", False):
-        scales = [scale / (index + 1) for index in range(min(layers, 10_000))]
-    default = scale != 1.0 and scales is scale
+    layers, heads = config.layers("n_layer"), config.whole("n_head")
+    scale = (config.whole("n_embd") / heads) ** -0.5 if config.flag("scale_attn_weights", True) else 1.0
+    scales: Any = None if config.flag("scale_attn_weights", True) else scale  # None is the usual scale
+    if config.flag("scale_attn_by_inverse_layer_idx", False):
+        scales = [scale / (index + 1) for index in range(layers)]
     return {
         "units": config.whole("n_embd"),
         "num_heads": heads,
         "num_layers": layers,
-        "context_length": config.whole("n_positions", config.get("n_ctx")),
+        "context_length": config.whole("n_positions"),
         "feed_forward_units": config.whole("n_inner", 4 * config.whole("n_embd")),
         "activation": config.one_of("activation_function", ACTIVATIONS, "gelu_new"),
-        "score_scale": None if default else scales,
+        "score_scale": scales,
         "epsilon": config.number("layer_norm_epsilon", 1e-5),
     }
 
 
 def tensors(made: dict[str, Any], size: int, rows: Any) -> Iterator[Tensor]:
-    """What the checkpoint holds; its kernels are `(in, out)`, and those of query, key and value one.
+    """What the checkpoint holds. Kernels are `(in, out)`; one kernel holds query, key and value.
 
     Args:
         made: the arguments of the model.

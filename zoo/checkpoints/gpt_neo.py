@@ -18,7 +18,7 @@ IGNORED = (r"lm_head\.weight", r"h\.\d+\.attn\.attention\.(bias|masked_bias)")  
 def arguments(config: Config) -> dict[str, Any]:
     """The arguments of `zoo.models.GPT`."""
     config.only(tie_word_embeddings=True)
-    layers, window = config.whole("num_layers"), config.whole("window_size", 256)
+    layers, window = config.layers("num_layers"), config.whole("window_size", 256)
     windows = [window if kind == "local" else None for kind in _kinds(config, layers)]
     return {
         "units": config.whole("hidden_size"),
@@ -39,12 +39,12 @@ def _kinds(config: Config, layers: int) -> list[str]:
     kinds: list[str] = []
     try:
         for repeated, number in config.get("attention_types", [[["global", "local"], layers // 2]]):
-            if not 0 <= number <= layers:
+            if len(repeated) * number > layers:
                 raise ValueError
-            kinds += repeated * number
+            kinds += list(repeated) * number
     except (TypeError, ValueError):
         raise config.wrong("attention_types", "a list such as [[['global', 'local'], 6]]") from None
-    if len(kinds) != layers or not {*kinds} <= {"global", "local"}:
+    if len(kinds) != layers or not all(kind in ("global", "local") for kind in kinds):
         raise config.wrong("attention_types", f"'global' or 'local' for each of the {layers} layers")
     return kinds
 

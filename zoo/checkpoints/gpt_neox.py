@@ -15,7 +15,7 @@ from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, transposed
 from zoo.checkpoints.llama import rotary
 
 PREFIX = "gpt_neox."
-OUTPUT = "embed_out.weight"  # `transformers` 5 calls it lm_head.weight, but for safetensors
+OUTPUT = "embed_out.weight"  # `transformers` 5 calls it lm_head.weight, except in safetensors files
 IGNORED = (r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",)  # masks and constants
 
 
@@ -26,12 +26,12 @@ def arguments(config: Config) -> dict[str, Any]:
     return {
         "units": width,
         "num_heads": heads,
-        "num_layers": config.whole("num_hidden_layers"),
+        "num_layers": config.layers("num_hidden_layers"),
         "context_length": config.whole("max_position_embeddings"),
         "feed_forward_units": config.whole("intermediate_size"),
         "activation": config.one_of("hidden_act", ACTIVATIONS, "gelu"),
-        "tied_embeddings": config.get("tie_word_embeddings", False),
-        "parallel_residual": config.get("use_parallel_residual", True),
+        "tied_embeddings": config.flag("tie_word_embeddings", False),
+        "parallel_residual": config.flag("use_parallel_residual", True),
         "epsilon": config.number("layer_norm_eps", 1e-5),
         **rotary(config, width // heads, theta="rotary_emb_base", share=("rotary_pct", 0.25)),
     }

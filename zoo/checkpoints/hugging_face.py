@@ -1,9 +1,9 @@
 """What the importers share: the files of a Hugging Face checkpoint, checked before a model is built.
 
-An importer says what a checkpoint must hold, as a list of `Tensor`: a name, a shape, and the weight of ours that it
-becomes. `check_tensors` compares the list with the files, of which only the headers are read then. `assign` reads one
-tensor after the other. So a wrong or malicious configuration is found before anything large is built, and an import
-needs little more memory than the model.
+An importer says what a checkpoint must hold, as a list of `Tensor`: a name, a shape, and the weight of our model that
+it is read into. `check_tensors` compares the list with the files, of which only the headers are read then. `assign`
+reads one tensor after the other. So a wrong or malicious configuration is found before anything large is built, and an
+import needs little more memory than the model.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import json
 import pathlib
 import re
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from zoo.checkpoints.pytorch_file import StoredArray, read_pytorch
 # In the order in which they are looked for.
 _SAFETENSORS, _PYTORCH = "model.safetensors", "pytorch_model.bin"
 _WEIGHTS_FILES = (_SAFETENSORS, f"{_SAFETENSORS}.index.json", _PYTORCH, f"{_PYTORCH}.index.json")
-# Of the published ones Gemma's tokenizer.json is among the largest, with 35 MB.
+# Gemma's tokenizer.json, with 35 MB, is among the largest published ones.
 _LARGEST_JSON = 2**27
 # The names of Hugging Face for activations, and ours.
 ACTIVATIONS = {
@@ -117,6 +118,27 @@ class Config:
             raise self.wrong(name, "a whole number above 0")
         return value
 
+    def layers(self, name: str) -> int:
+        """The value of a key that counts layers, of which lists are made: at most 10,000.
+
+        Raises:
+            ValueError: it is missing or something else.
+        """
+        if self.whole(name) > 10_000:
+            raise self.wrong(name, "at most 10,000")
+        return self.whole(name)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """The value of a key, true or false.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "true or false")
+        return value
+
     def number(self, name: str, default: float) -> float:
         """The value of a key, a number above 0.
 
@@ -163,9 +185,9 @@ class Config:
 
     def wrong(self, name: str, wanted: str) -> ValueError:
         """The error of a key with a value that cannot be read."""
-        relation = "" if wanted.startswith("only") else "must be "
-        separator = "; " if wanted.startswith("only") else ", and "
-        return ValueError(f"{self.file}: {name} is {self._content.get(name)!r}{separator}{relation}{wanted}.")
+        found = reprlib.repr(self._content.get(name))
+        relation = "; " if wanted.startswith("only") else ", and must be "
+        return ValueError(f"{self.file}: {name} is {found}{relation}{wanted}.")
 
 
 def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArray]:
@@ -277,6 +299,8 @@ def assign(
         ValueError: a tensor holds NaN or infinity, or cannot be read.
     """
     sources = {tensor.weight: tensor for tensor in tensors}
+    unknown = {*sources} - {weight.path for weight in model.weights} - {""}
+    assert not unknown, unknown  # an importer that names a weight that no model has
     for weight in model.weights:
         tensor = sources[weight.path]
         array = stored[tensor.name].read()

@@ -32,10 +32,10 @@ _DEFAULT_END = "<|endoftext|>"  # of a GPT-2 whose configuration names no ids
 def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     """Reads a decoder-only language model of one of `FAMILIES`.
 
-    The zoo's ids are the checkpoint's ids plus 4. Its end of text becomes the zoo's end token. A prompt begins with
-    the token that the checkpoint's tokenizer puts before a text, if it does; an empty prompt always begins with the
-    start or the end of text. Special tokens in a text are text, see `BytePairTokenizer.tokenize`. Rows of the
-    embeddings beyond the vocabulary (padding) are never written.
+    The zoo's ids are the checkpoint's ids plus 4. The checkpoint's end of text becomes the zoo's end token. If the
+    checkpoint's tokenizer puts a token before a text, a prompt begins with it; an empty prompt always begins with the
+    start or the end of text. Special tokens in a text are read as plain characters, see `BytePairTokenizer.tokenize`.
+    Rows of the embeddings beyond the vocabulary (padding) are never written.
 
     Args:
         path: the checkpoint's folder.
@@ -57,7 +57,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     start, add_start = _start(path, tokenizer, special, end)
 
     def rows(embeddings: np.ndarray) -> np.ndarray:
-        """Rows of the zoo's ids `(4 + V, D)` of those of the checkpoint's `(V, D)`."""
+        """From the checkpoint's rows `(V, D)` to the zoo's rows `(4 + V, D)`."""
         first = np.zeros((_FIRST, embeddings.shape[1]), embeddings.dtype)
         first[START], first[END] = embeddings[start], embeddings[end]
         return np.concatenate([first, embeddings])
@@ -82,7 +82,8 @@ def _end(path: pathlib.Path, config: Config, tokenizer: Any, special: SpecialTok
     generation = path / "generation_config.json"
     found = read_json(generation) if generation.is_file() else {}
     found = found.get("eos_token_id") if isinstance(found, dict) else None
-    end = config.token("eos_token_id") if found is None else found
+    end = config.get("eos_token_id") if found is None else found
+    config.token("eos_token_id")  # its type
     if isinstance(end, list):
         if len(end) > 1:
             warnings.warn(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zoo.checkpoints.hugging_face import Config, Tensor, transposed
+from zoo.layers.functions.positions import check_scaling
 
 PREFIX = "model."
 IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
@@ -19,8 +20,8 @@ IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 def arguments(config: Config) -> dict[str, Any]:
     """The arguments of `zoo.models.GPT`."""
     kind = config.get("model_type")
-    # Their activation is that of the gate: swish(x W_gate) * x W_up.
-    config.one_of("hidden_act", {"silu": "swiglu"}, "silu")
+    # The activation belongs to the gate: silu(x W_gate) * x W_up.
+    activation = config.one_of("hidden_act", {"silu": "swiglu"}, "silu")
     config.only(mlp_bias=False, pretraining_tp=1)
     if kind != "qwen2":  # whose biases no key names
         config.only(attention_bias=False)
@@ -29,18 +30,18 @@ def arguments(config: Config) -> dict[str, Any]:
     return {
         "units": width,
         "num_heads": heads,
-        "num_layers": config.whole("num_hidden_layers"),
+        "num_layers": config.layers("num_hidden_layers"),
         "context_length": config.whole("max_position_embeddings"),
         "feed_forward_units": config.whole("intermediate_size"),
         "num_key_value_heads": config.whole("num_key_value_heads", heads),
         "key_dim": key_dim,
         "normalization": "rms",
-        "activation": "swiglu",
+        "activation": activation,
         "use_bias": False,
         "use_qkv_bias": kind == "qwen2",
         "use_query_key_norm": kind == "qwen3",
         "sliding_window": _windows(config),
-        "tied_embeddings": config.get("tie_word_embeddings", False),
+        "tied_embeddings": config.flag("tie_word_embeddings", False),
         "epsilon": config.number("rms_norm_eps", 1e-6),
         **rotary(config, key_dim),
     }
@@ -57,18 +58,24 @@ def rotary(
         theta: the key of the longest wavelength before version 5.
         share: the key of the share of features that are rotated before version 5, and its default.
     """
-    table = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    table = config.get(name, {})
     if not isinstance(table, dict):
-        raise config.wrong("rope_parameters" if config.get("rope_parameters") else "rope_scaling", "an object")
+        raise config.wrong(name, "an object")
     table = dict(table)
     kind = table.pop("rope_type", None) or table.pop("type", None) or "default"
     table.pop("type", None)
     wavelength = table.pop("rope_theta", None) or config.number(theta, 10_000.0)
     part = table.pop("partial_rotary_factor", None)
     part = config.number(*share) if part is None else part
-    scaling = None
-    if kind != "default":
-        scaling = {"rope_type": kind, **table}
+    if not all(isinstance(value, int | float) and 0 < value < 1e30 for value in (wavelength, part)) or part > 1:
+        raise config.wrong(name, "with numbers for rope_theta and partial_rotary_factor")
+    if kind == "default" and table:
+        raise config.wrong(name, f"only without {', '.join(map(repr, table))} can be read")
+    try:
+        scaling = None if kind == "default" else check_scaling({"rope_type": kind, **table})
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{config.file}: {name} cannot be read: {error}") from None
     size = int(width * part)
     return {
         "positions": "rotary",
@@ -80,19 +87,20 @@ def rotary(
 
 def _windows(config: Config) -> Any:
     """The sliding window of each layer, or None."""
-    if config.get("model_type") in ("qwen2", "qwen3") and not config.get("use_sliding_window", False):
+    kind, layers = config.get("model_type"), config.layers("num_hidden_layers")
+    if kind == "llama" or config.get("sliding_window") is None:  # Llama has none, whatever its configuration says
         return None
-    if config.get("sliding_window") is None:
+    if kind != "mistral" and not config.flag("use_sliding_window", False):
         return None
-    window, layers = config.whole("sliding_window"), config.whole("num_hidden_layers")
-    kinds = config.get("layer_types")
-    if kinds is None and config.get("model_type") != "mistral":
-        first = config.get("max_window_layers", 28)
-        kinds = ["full_attention" if index < first else "sliding_attention" for index in range(min(layers, 10_000))]
-    if kinds is None:
+    window, kinds = config.whole("sliding_window"), config.get("layer_types")
+    if kinds is None and kind == "mistral":
         return window
-    if not isinstance(kinds, list) or not {*map(str, kinds)} <= {"full_attention", "sliding_attention"}:
-        raise config.wrong("layer_types", "a list of 'full_attention' and 'sliding_attention'")
+    if kinds is None:
+        first = config.whole("max_window_layers", 28)
+        kinds = ["full_attention" if index < first else "sliding_attention" for index in range(layers)]
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(each in known for each in kinds):
+        raise config.wrong("layer_types", f"'full_attention' or 'sliding_attention' for each of the {layers} layers")
     windows = [window if kind == "sliding_attention" else None for kind in kinds]
     return windows if any(windows) else None
 

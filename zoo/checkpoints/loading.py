@@ -33,6 +33,8 @@ def load_checkpoint(path: str | pathlib.Path, target_language: str | None = None
     path = pathlib.Path(path)
     config = Config(path)
     kind = config.get("model_type")
+    if not isinstance(kind, str):
+        raise config.wrong("model_type", "a string")
     if kind == "marian":
         return load_marian(path, config, target_language)
     if kind not in FAMILIES:

@@ -6,6 +6,7 @@ Reference: https://huggingface.co/docs/transformers/model_doc/marian
 from __future__ import annotations
 
 import pathlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ _FIRST = END + 1
 _SOURCE_FILE, _TARGET_FILE, _VOCABULARY_FILE = "source.spm", "target.spm", "vocab.json"
 _TARGET_VOCABULARY_FILE = "target_vocab.json"
 _UNKNOWN_PIECE, _END_PIECE, _PADDING_PIECE = "<unk>", "</s>", "<pad>"
-# Constants, tied weights, and the embeddings of a model that has them once.
+# Constants, and the tied output.
 _IGNORED = (
     r"(model\.)?(encoder|decoder)\.embed_positions\.weight",
     r"lm_head\.weight",
@@ -52,7 +53,7 @@ class _Vocabulary(NamedTuple):
     rows: np.ndarray
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """Rows `(V, ...)` of the zoo's ids, zero where the checkpoint has none, of the checkpoint's rows."""
+        """Picks the rows of the zoo's ids `(V, ...)` from the checkpoint's rows; zero where there is none."""
         chosen = array[np.maximum(self.rows, 0)]
         chosen[self.rows < 0] = 0
         return chosen
@@ -81,7 +82,7 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     for name in (_SOURCE_FILE, _TARGET_FILE):
         if not (path / name).is_file():
             raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {name}.")
-    shared = config.get("share_encoder_decoder_embeddings", True)
+    shared = config.flag("share_encoder_decoder_embeddings", True)
     config.only(tie_word_embeddings=True, normalize_embedding=False, is_decoder=False, static_position_embeddings=True)
     sizes = config.whole("vocab_size"), config.whole("decoder_vocab_size", config.whole("vocab_size"))
     files = _VOCABULARY_FILE, _VOCABULARY_FILE if shared else _TARGET_VOCABULARY_FILE
@@ -89,10 +90,8 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     made = _arguments(config, shared)
     stored = stored_tensors(path)
     tensors = check_tensors(path, stored, _tensors(made, sizes, source, target, stored), _IGNORED)
-    unused = [PADDING, *(np.flatnonzero(target.rows[_FIRST:] < 0) + _FIRST).tolist()]
-    unused += range(_FIRST + len(target.pieces), len(target.rows))
     try:
-        model = Transformer(len(source.rows), len(target.rows), **made, unused_ids=unused, name="marian")
+        model = Transformer(len(source.rows), len(target.rows), **made, unused_ids=[PADDING], name="marian")
     except ValueError as error:
         raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
     assign(model, tensors, stored, path)
@@ -112,13 +111,13 @@ def _arguments(config: Config, shared: bool) -> dict[str, Any]:
         "units": config.whole("d_model"),
         "num_heads": heads,
         "feed_forward_units": hidden,
-        "encoder_layers": config.whole("encoder_layers"),
-        "decoder_layers": config.whole("decoder_layers"),
+        "encoder_layers": config.layers("encoder_layers"),
+        "decoder_layers": config.layers("decoder_layers"),
         "activation": config.one_of("activation_function", ACTIVATIONS, "gelu"),
         "dropout": config.get("dropout", 0.1),
         "tied_embeddings": "all" if shared else "target",
         "use_output_bias": True,
-        "scale_embeddings": config.get("scale_embedding", False),
+        "scale_embeddings": config.flag("scale_embedding", False),
         "position_pairs": "halves",
     }
 
@@ -127,6 +126,7 @@ def _vocabulary(path: pathlib.Path, name: str, size: int, config: Config) -> _Vo
     """The ids of one side: padding, unknown, start and end first, then the others in their order."""
     file = path / name
     ids = read_json(file)
+    # By their representation: True would equal 1, and strings cannot be sorted with numbers.
     if not isinstance(ids, dict) or sorted(map(repr, ids.values())) != sorted(map(repr, range(len(ids)))):
         raise ValueError(f"{file} must hold pieces with the ids 0, 1, 2 and so on, each once.")
     if len(ids) > size:
@@ -186,7 +186,7 @@ def _dense(theirs: str, ours: str, shape: tuple[int, int]) -> Iterator[Tensor]:
 
 
 def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
-    """The translator's settings: of `generation_config.json`, else of `config.json`, else `transformers`' defaults."""
+    """The translator's settings: of `generation_config.json`, else of `config.json`."""
     file = path / "generation_config.json"
     content = read_json(file) if file.is_file() else {}
     if not isinstance(content, dict):
@@ -196,11 +196,21 @@ def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
         value = content.get(name)
         return config.get(name, default) if value is None else value
 
-    longest = setting("max_length", 512)
+    longest, beams, penalty = setting("max_length", 512), setting("num_beams", 1), setting("length_penalty", 1.0)
+    if type(longest) is not int or type(beams) is not int or type(penalty) not in (int, float) or longest < 2:
+        raise ValueError(
+            f"{path}: max_length, num_beams and length_penalty of the generation must be numbers. They are "
+            f"{longest!r}, {beams!r} and {penalty!r}."
+        )
+    for name, usual in (("no_repeat_ngram_size", 0), ("repetition_penalty", 1.0)):
+        if setting(name, usual) != usual:
+            warnings.warn(
+                f"{path}: {name} is {setting(name, usual)!r} in the generation, and is left out.", stacklevel=5
+            )
     return {
         "max_source_length": config.whole("max_position_embeddings", 512),
         "max_target_length": longest - 1,  # the start token is counted there
-        "beam_size": setting("num_beams", 1),
-        "length_penalty": setting("length_penalty", 1.0),
+        "beam_size": beams,
+        "length_penalty": penalty,
         "length_normalization": "mean",
     }

@@ -133,7 +133,7 @@ def check_ties(ties: str, source_vocabulary_size: int, target_vocabulary_size: i
 
 @keras.saving.register_keras_serializable(package="zoo")
 class OutputBias(keras.layers.Layer):
-    """A learned bias of the logits, for a product with tied embeddings, which has none.
+    """A learned bias of the logits. A product with tied embeddings has no bias, so this layer adds one.
 
     Call arguments:
         logits: `(..., V)`.

@@ -19,9 +19,9 @@ _LANGUAGE = r"\A(?s:>>.*?<<)"
 class MarianTokenizer(SentencePieceTokenizer):
     """A `SentencePieceTokenizer` that reads the target language at the beginning of a text as one token.
 
-    A translator into several languages finds in the text itself which one is wanted: `>>fra<< How are you?`. The
-    language is a piece of the vocabulary that the file of SentencePiece does not have. One that the vocabulary lacks
-    is unknown.
+    For a translator into several languages, the text itself names the language: `>>fra<< How are you?`. The language is
+    a piece of the vocabulary, but not of the SentencePiece file. A language that the vocabulary lacks becomes the
+    unknown id.
 
     Args:
         model: as for `SentencePieceTokenizer`.
@@ -46,7 +46,7 @@ class MarianTokenizer(SentencePieceTokenizer):
                 known = ", ".join(self.languages) or "none"
                 raise ValueError(f"`target_language` must be one of {known}. Received: {target_language!r}")
             self._default = languages[f">>{target_language}<<"]
-        # With a key that no text has, since a table must not be empty.
+        # A table must not be empty, so it also has a key that no text contains.
         keys, values = [*languages, b"\xff"], np.array([*languages.values(), UNKNOWN], np.int32)
         self._languages = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(tf.constant(keys), values), default_value=UNKNOWN

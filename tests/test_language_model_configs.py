@@ -1,0 +1,93 @@
+"""Configurations of language models that cannot be read, and what a readable one asks of `GPT`. No weights needed."""
+
+import json
+
+import pytest
+
+from zoo.checkpoints import gpt_neo, gpt_neox, llama
+from zoo.checkpoints.hugging_face import Config
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 12,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 4,
+    "max_position_embeddings": 64,
+    "intermediate_size": 20,
+}
+NEO = {
+    "model_type": "gpt_neo",
+    "hidden_size": 12,
+    "num_heads": 3,
+    "num_layers": 4,
+    "max_position_embeddings": 64,
+}
+QWEN2 = {**LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8}
+NEOX = {**LLAMA, "model_type": "gpt_neox"}
+FAMILIES = {"llama": llama, "qwen2": llama, "mistral": llama, "gpt_neo": gpt_neo, "gpt_neox": gpt_neox}
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    def arguments(content):
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        return FAMILIES[content["model_type"]].arguments(Config(tmp_path))
+
+    return arguments
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "value"),
+    [
+        (LLAMA, "sliding_window", None),
+        ({**LLAMA, "sliding_window": 8}, "sliding_window", None),  # a key that Llama ignores
+        ({**LLAMA, "model_type": "mistral", "sliding_window": 8}, "sliding_window", 8),
+        ({**QWEN2, "max_window_layers": 3}, "sliding_window", [None, None, None, 8]),
+        ({**QWEN2, "layer_types": ["sliding_attention", "full_attention"] * 2}, "sliding_window", [8, None, 8, None]),
+        ({**QWEN2, "use_sliding_window": False}, "sliding_window", None),
+        ({**QWEN2, "max_window_layers": 4}, "sliding_window", None),
+        ({**LLAMA, "rope_theta": 500.0}, "max_wavelength", 500.0),
+        ({**LLAMA, "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}, "max_wavelength", 7.0),
+        (
+            {**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            "rotary_scaling",
+            {"rope_type": "linear", "factor": 2.0},
+        ),
+        ({**NEOX, "head_dim": 4}, "rotary_dim", 1),
+        ({**NEOX, "rotary_pct": 1.0}, "rotary_dim", None),
+        (NEO, "sliding_window", [None, 256, None, 256]),
+        ({**NEO, "attention_types": [[["global"], 4]]}, "sliding_window", None),
+    ],
+)
+def test_what_a_configuration_asks_for(arguments, content, name, value):
+    assert arguments(content)[name] == value
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({**LLAMA, "num_hidden_layers": 2**31 - 1}, "num_hidden_layers is 2147483647, and must be at most 10,000"),
+        ({**NEO, "num_layers": 2**31 - 1}, "num_layers is 2147483647, and must be at most 10,000"),
+        ({**NEO, "attention_types": [[["global"], 10**9]]}, "attention_types is .*, and must be a list such as"),
+        ({**NEO, "attention_types": [[["far"], 4]]}, "must be 'global' or 'local' for each of the 4 layers"),
+        ({**NEO, "attention_types": [[[["global"]], 4]]}, "must be 'global' or 'local' for each of the 4 layers"),
+        ({**LLAMA, "attention_bias": True}, "attention_bias is True; only False can be read"),
+        ({**LLAMA, "mlp_bias": True}, "mlp_bias is True; only False can be read"),
+        ({**LLAMA, "hidden_act": "gelu"}, "hidden_act is 'gelu'; only silu can be read"),
+        ({**LLAMA, "tie_word_embeddings": "false"}, "tie_word_embeddings is 'false', and must be true or false"),
+        ({**LLAMA, "rope_scaling": "linear"}, "rope_scaling is 'linear', and must be an object"),
+        ({**LLAMA, "rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_scaling cannot be read: `scaling` must be"),
+        ({**LLAMA, "rope_scaling": {"type": ["linear"]}}, "rope_scaling cannot be read"),
+        ({**LLAMA, "rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "only without 'full_attention' can"),
+        ({**LLAMA, "rope_parameters": {"partial_rotary_factor": "x"}}, "with numbers for rope_theta and partial"),
+        ({**QWEN2, "layer_types": ["full_attention"]}, "for each of the 4 layers"),
+        ({**QWEN2, "layer_types": [["full_attention"]] * 4}, "for each of the 4 layers"),
+        ({**QWEN2, "max_window_layers": "x"}, "max_window_layers is 'x', and must be a whole number above 0"),
+        ({**NEOX, "attention_bias": False}, "attention_bias is False; only True can be read"),
+        ({**NEOX, "rotary_pct": 0}, "rotary_pct is 0, and must be a number above 0"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_its_key(arguments, content, message):
+    with pytest.raises(ValueError, match=message) as error:
+        arguments(content)
+    assert "config.json: " in str(error.value)

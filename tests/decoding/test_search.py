@@ -219,6 +219,26 @@ class TestBeamByHand:
         assert [trimmed(ids) for ids in beams.ids[0]] == [(END,), (A, END)]
         assert model.steps == 2
 
+    def test_goes_on_without_early_stopping(self):
+        """Of the same, five times "a" and one token more have 6 ln 0.5 / (11 / 6)^3 = -0.67, and "end" has -0.69."""
+        model, source = Bigrams(), bigrams(start={"end": 0.5, "a": 0.5}, a={"a": 0.5, "end": 0.5})
+        beams = beam_search(model, source, [6], beam_size=2, length_penalty=3.0, early_stopping=False)
+        assert trimmed(beams.ids[0, 0])[:5] == (A,) * 5
+        np.testing.assert_allclose(beams.scores, [[6 * np.log(0.5) * (6 / 11) ** 3]], rtol=1e-5)
+
+    @pytest.mark.parametrize(("power", "best"), [(1.0, (A,) * 6), (0.0, (END,))])
+    def test_the_mean_is_the_log_probability_by_the_length(self, power, best):
+        """With the power 1 a token of "a a a a a a" counts, ln(0.4) / 6 = -0.15; with 0 the whole, ln 0.5 of "end"."""
+        source = bigrams(start={"end": 0.5, "a": 0.4, "b": 0.1}, a={"a": 0.9989, "b": 0.001}, b={"b": 0.9999})
+        beams = beam_search(Bigrams(), source, [6], 2, power, length_normalization="mean")
+        assert trimmed(beams.ids[0, 0]) == best
+        expected = np.log(0.4 * 0.9989**5) / 6 if power else np.log(0.5)
+        np.testing.assert_allclose(beams.scores, [[expected]], rtol=1e-3)
+
+    def test_an_unknown_normalisation_is_refused(self):
+        with pytest.raises(ValueError, match=r"`length_normalization` must be 'wu' or 'mean'\. Received: 'sum'"):
+            beam_search(Bigrams(), GARDEN_PATH, [3], length_normalization="sum")
+
     def test_fewer_texts_than_asked_for_leave_the_rest_empty(self):
         """With a limit of 1 there are as many texts as tokens that may be produced, four; with one of 0 none."""
         two = tf.repeat(GARDEN_PATH, 2, axis=0)

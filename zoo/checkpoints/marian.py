@@ -213,4 +213,5 @@ def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
         "beam_size": beams,
         "length_penalty": penalty,
         "length_normalization": "mean",
+        "early_stopping": setting("early_stopping", False) is True,
     }

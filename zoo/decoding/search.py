@@ -121,13 +121,15 @@ def beam_search(
     n_best: int = 1,
     return_weights: bool = False,
     length_normalization: str = "wu",
+    early_stopping: bool = True,
 ) -> Beams:
     """Follows the `beam_size` likeliest hypotheses of each source row until the best of them are known.
 
     At each step all open hypotheses are continued by every token, and the `beam_size` likeliest results count: those
-    with an end token are finished, the likeliest others stay open. A row is done when `beam_size` hypotheses are
-    finished, or when no open one can become better than the worst finished one that is asked for. So a beam of 1 is
-    greedy decoding, and a beam as wide as the number of all possible texts is an exhaustive search.
+    with an end token are finished, the likeliest others stay open. A row is done when no open hypothesis can become
+    better than the worst finished one that is asked for; with `early_stopping` also when `beam_size` hypotheses are
+    finished. So a beam of 1 is greedy decoding, and a beam as wide as the number of all possible texts is an exhaustive
+    search.
 
     Finished hypotheses are compared by
 
@@ -150,6 +152,7 @@ def beam_search(
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
         length_normalization: which of the two scores, "wu" or "mean".
+        early_stopping: whether `beam_size` finished hypotheses end the search of a row.
 
     Returns:
         `Beams`.
@@ -163,7 +166,7 @@ def beam_search(
     check_beam(beam_size, n_best)
     check_length_normalization(length_normalization)
     divisor = _DIVISORS[length_normalization]
-    search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights, divisor)
+    search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights, divisor, early_stopping)
     finished, paths = search.run(source)
     return search.traced(finished, *paths)
 
@@ -203,10 +206,12 @@ class _Search:
         n_best: int,
         return_weights: bool,
         divisor: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+        early_stopping: bool,
     ):
         self.model, self.limits, self.size = model, tf.cast(limits, tf.int32), beam_size
         self.powers = tf.broadcast_to(tf.cast(length_penalty, tf.float32), tf.shape(self.limits))
-        self.n_best, self.return_weights, self.divisor = n_best, return_weights, divisor
+        self.n_best, self.return_weights = n_best, return_weights
+        self.divisor, self.early_stopping = divisor, early_stopping
 
     def run(self, source: Any) -> tuple[Any, Any]:
         """The finished hypotheses, and the tokens, parents and weights of each step to trace them by."""
@@ -282,7 +287,8 @@ class _Search:
         bounds = highest / of_limits, highest / self.divisor(position + 1, powers)  # (B,) each
         may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
         full = finished.scores[:, -1] > _NOTHING  # (B,): K hypotheses are finished
-        return may_win & ~full & (position < limits)
+        undecided = may_win & (position < limits)
+        return undecided & ~full if self.early_stopping else undecided
 
     def traced(
         self, finished: _Finished, tokens: tf.Tensor, parents: tf.Tensor, weights: tf.Tensor | None = None

@@ -47,6 +47,7 @@ class Translator(TextToText, SavedTask):
         length_penalty: how much longer translations are favoured, unless a call sets another value, see
             `zoo.decoding.beam_search`.
         length_normalization: what the length penalty is the power of: "wu" or "mean", see there.
+        early_stopping: whether `beam_size` finished hypotheses end a search, see there.
 
     Raises:
         ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, a
@@ -55,7 +56,14 @@ class Translator(TextToText, SavedTask):
 
     CONFIG_FILE = "translator.json"
     TOKENIZERS = ("source_tokenizer", "target_tokenizer")
-    SETTINGS = ("max_source_length", "max_target_length", "beam_size", "length_penalty", "length_normalization")
+    SETTINGS = (
+        "max_source_length",
+        "max_target_length",
+        "beam_size",
+        "length_penalty",
+        "length_normalization",
+        "early_stopping",
+    )
 
     def __init__(
         self,
@@ -67,6 +75,7 @@ class Translator(TextToText, SavedTask):
         beam_size: int = 1,
         length_penalty: float = 0.6,
         length_normalization: str = "wu",
+        early_stopping: bool = True,
     ):
         super().__init__(model)
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
@@ -93,6 +102,7 @@ class Translator(TextToText, SavedTask):
         self.beam_size = beam_size
         self.length_penalty = float(length_penalty)
         self.length_normalization = length_normalization
+        self.early_stopping = early_stopping
 
     @property
     def has_attention(self) -> bool:
@@ -231,8 +241,10 @@ class Translator(TextToText, SavedTask):
                 ids, scores = found.ids[:, None], found.log_probabilities[:, None]
                 weights = None if found.weights is None else found.weights[:, None]
             else:
-                options = (beam_size, length_penalties, n_best, return_weights, self.length_normalization)
-                ids, _, scores, weights = beam_search(self.model, source, limits, *options)
+                options = beam_size, length_penalties, n_best, return_weights
+                ids, _, scores, weights = beam_search(
+                    self.model, source, limits, *options, self.length_normalization, self.early_stopping
+                )
                 nothing = tf.constant([[0.0] + [float("-inf")] * (n_best - 1)])
                 scores = tf.where((limits <= 0)[:, None], nothing, scores)
         return (ids, scores, weights) if return_weights else (ids, scores)

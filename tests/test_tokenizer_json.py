@@ -648,7 +648,9 @@ class TestAddedTokens:
 
     def test_two_that_match_the_same(self, written):
         tokens = [{"content": "Ab", "normalized": True}, {"content": "aB", "normalized": True}]
-        with pytest.raises(ValueError, match=r"`added_tokens` must each match another text. Received: \['ab', 'ab'\]"):
+        with pytest.raises(
+            ValueError, match=r"No two `added_tokens` may match the same text. Received: \['ab', 'ab'\]"
+        ):
             read_tokenizer(written(self.content("gpt2 with a space before", *tokens)))
 
     def test_settings_beside_the_file_have_the_last_word(self, written):

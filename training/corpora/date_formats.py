@@ -50,7 +50,7 @@ class DateLocale:
     Attributes:
         name: the CLDR identifier, such as 'pt_BR'.
         script: the ISO 15924 code of its script, such as 'Deva'.
-        patterns: its unambiguous date patterns in CLDR syntax, the most formal first; no two write the same text.
+        patterns: its unambiguous date patterns in CLDR syntax, the most formal first; no two give the same text.
         numbering_systems: the systems its numbers are written in, the default one first.
         names: by field, the names to choose from: of the months, of the weekdays (Monday first) or of the era.
     """
@@ -94,8 +94,8 @@ def date_locale(name: str) -> DateLocale:
 def _is_unambiguous(pattern: str) -> bool:
     """Whether a date in this CLDR pattern has one reading only.
 
-    Year, month and day must occur once, the year in full, the month in words unless the order is year, month, day, and
-    something must stand between any two numbers. A weekday and an era in words may stand beside them.
+    Year, month and day each occur once. The year is written in full. The month is written in words, unless the order is
+    year, month, day. Any two numbers are separated. A weekday and an era in words may stand beside them.
     """
     fields = _date_fields(pattern)
     if not all(field in _NUMERIC or field in _NAMED for field in fields):

@@ -21,7 +21,7 @@ from ..corpora.corpus import CorpusError
 from . import generator_tables, translator_tables
 from .generator_tables import GeneratorRecipe
 from .recipe_tables import Recipe
-from .translator_tables import TranslatorRecipe
+from .translator_tables import DEFAULT_FAMILY, TranslatorRecipe
 
 # Which recipe a model's family makes.
 _RECIPES = dict.fromkeys(translator_tables.FAMILIES, TranslatorRecipe) | dict.fromkeys(
@@ -89,7 +89,7 @@ def blamed_on(table: str) -> Iterator[None]:
 
 def _kind_of_recipe(name: str, tables: dict[str, Any]) -> type[Recipe]:
     model = tables.get("model", {})
-    family = model.get("family", "rnn_seq2seq") if isinstance(model, dict) else "rnn_seq2seq"
+    family = model.get("family", DEFAULT_FAMILY) if isinstance(model, dict) else DEFAULT_FAMILY
     if not isinstance(family, str) or family not in _RECIPES:
         hint = _nearest(str(family), list(_RECIPES))
         known = ", ".join(_RECIPES)

@@ -56,7 +56,7 @@ _RNNSeq2SeqArguments: Any = table_of(
 
 
 class RNNSeq2SeqConfig(_RNNSeq2SeqArguments):
-    """The arguments of `zoo.models.RNNSeq2Seq`."""
+    """The arguments of `zoo.models.RNNSeq2Seq`."""  # keys, types and defaults: see its constructor
 
     @pydantic.model_validator(mode="after")
     def _possible(self) -> Self:
@@ -112,7 +112,8 @@ class LengthsConfig(Table):
 
 
 FAMILIES: dict[str, type[Table]] = {"rnn_seq2seq": RNNSeq2SeqConfig, "transformer": TransformerConfig}
-ModelConfig: Any = one_of("family", "rnn_seq2seq", **FAMILIES)
+DEFAULT_FAMILY = "rnn_seq2seq"  # of a recipe whose [model] names none
+ModelConfig: Any = one_of("family", DEFAULT_FAMILY, **FAMILIES)
 
 
 class TranslatorRecipe(Recipe):

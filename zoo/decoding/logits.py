@@ -58,7 +58,7 @@ def top_k(values: tf.Tensor, k: int, first: int = 0, added: tf.Tensor | None = N
     values = tf.reshape(values, [-1, number * chunks, chunk])  # (B, N chunks, chunk)
     maxima = tf.reshape(tf.reduce_max(values, axis=-1), [-1, number, chunks])  # (B, N, chunks)
     maxima = maxima if added is None else maxima + added[:, :, None]
-    # Chunks with places before `first` may displace others, so that many additional chunks are searched.
+    # Chunks with places before `first` may displace others, so the same number of additional chunks is searched.
     few = min(k - (-first // chunk) * number, number * chunks)
     _, best = tf.math.top_k(tf.reshape(maxima, [-1, number * chunks]), few)  # (B, few)
     rows, best_of_row = (tf.zeros_like(best), best) if number == 1 else (best // chunks, best % chunks)
@@ -82,9 +82,9 @@ def _chunk(size: int) -> int | tf.Tensor:
 def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
     """The number to subtract from logits `(..., V)` to get log-probabilities: log(sum(exp(logits))), `(...)`.
 
-    The largest probability is exp(highest logit) / sum(exp(logits)), and oneDNN's softmax passes over its memory once,
-    while differences, exponentials and sums are three operations with a pass each. For 10,000 logits that saves half
-    the time for 5 rows and two thirds for 160; for the few scores of an attention, setting it up would cost more.
+    The largest probability is exp(highest logit) / sum(exp(logits)). oneDNN's softmax reads the memory once;
+    exponentials, sums and differences read it three times. For 10,000 logits that saves half the time for 5 rows and
+    two thirds for 160. For the few scores of an attention, the start of oneDNN's softmax would cost more than it saves.
     """
     highest = tf.reduce_max(logits, axis=-1)
     return highest - tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))

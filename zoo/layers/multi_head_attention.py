@@ -277,7 +277,8 @@ class MultiHeadAttention(keras.layers.Layer):
         if training and self.dropout > 0:
             dropout_mask = DropoutMask(self.dropout, self._dropout_layer.seed_generator)
 
-        # Further axes are folded into B, T and S after the projections: their activity regularisation divides by B.
+        # Further axes are folded into B, T and S after the projections: their activity regularisation divides by B. For
+        # inputs of rank 3 `fold` and `unfold` do nothing.
         queries = heads_first(self._queries(axes.fold(self._query_dense(query))))  # (B, H, T, key_dim)
         keys = heads_first(self._keys(axes.fold(self._key_dense(key))))  # (B, G, S, key_dim)
         values = heads_first(axes.fold(self._value_dense(value)))  # (B, G, S, value_dim)

@@ -165,7 +165,7 @@ def bias_against(ids: Sequence[int], vocabulary_size: int) -> Any:
 
 
 def to_logits(hidden: Any, output: keras.layers.Layer | None, embedding: keras.layers.Layer) -> Any:
-    """`(B, T, D)` -> logits `(B, T, V)` in float32, by the output layer, or by the tied embedding where it is None."""
+    """`(B, T, D)` -> logits `(B, T, V)` in float32. Uses the output layer; if `output` is None, the tied embedding."""
     logits = embedding(hidden, reverse=True) if output is None else output(hidden)
     return ops.cast(logits, "float32")
 

@@ -36,7 +36,7 @@ class AddedTokens(tf.Module):
     """Cuts texts into spans, which are added tokens or the text between them, as the `tokenizers` library does.
 
     The library looks for the tokens that are not normalised; normalises what lies between them; and looks there for the
-    others. At the first place that has a token it takes the longest one.
+    others. It searches places from left to right; where several tokens begin at one place, it takes the longest.
 
     Axes: B batch, P spans of all texts.
 
@@ -63,7 +63,7 @@ class AddedTokens(tf.Module):
             if normalized and texts:
                 texts = [text.decode() for text in self._normalize(tf.constant(texts)).numpy()]
             if len(set(texts)) < len(texts):
-                raise ValueError(f"`added_tokens` must each match another text. Received: {sorted(texts)}")
+                raise ValueError(f"No two `added_tokens` may match the same text. Received: {sorted(texts)}")
             found.append(_Finder(chosen, texts, [tokens[token] for token in chosen]) if chosen else None)
         return found
 
@@ -79,8 +79,8 @@ class AddedTokens(tf.Module):
             special_tokens: whether special tokens are found too.
 
         Returns:
-            The spans in their order, none of them empty; a token is the byte FE, which is in no text, `(P,)`. The text
-            of each span, int64 `(P,)`. The id of each token and -1 for text, int32 `(P,)`.
+            The spans in their order, none of them empty, `(P,)`; in place of a token stands the byte FE, which no text
+            has. The text of each span, int64 `(P,)`. The id of each token and -1 for text, int32 `(P,)`.
         """
         before, after = self._with_special if special_tokens else self._without_special
         rows = tf.range(tf.size(texts, tf.int64))

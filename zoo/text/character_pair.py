@@ -36,9 +36,10 @@ class CharacterPairTokenizer(PairTokenizer):
     usually begins with one. A character that the vocabulary lacks is written as its bytes, the pieces `<0x00>` to
     `<0xFF>`. The graph gives the same ids as the `tokenizers` library for every text.
 
-    The library has no words here: it merges a whole text as one. Nearly every vocabulary has `▁` at the beginning of
-    pieces only, and then no merge leaves a word; so texts are cut into words, which are found in a table as those of
-    `BytePairTokenizer`. A vocabulary with other pieces is read too, but slowly: each text is merged as one long word.
+    The library has no words here: it merges a whole text as one. In nearly every vocabulary `▁` stands only at the
+    beginning of a piece. Then no merge crosses the border of a word, so texts are cut into words, and words are looked
+    up in a table, as in `BytePairTokenizer`. A vocabulary with other pieces is read too, but slowly: each text is
+    merged as one long word.
 
     Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`. The vocabulary's own
     `<unk>`, `<s>` and `</s>` are among these pieces.
@@ -49,8 +50,8 @@ class CharacterPairTokenizer(PairTokenizer):
         vocabulary: the pieces in the order of their ids, and the added tokens.
         merges: pairs of pieces with a space between, in the order in which they are merged. Both pieces and what they
             make are in the vocabulary.
-        prepend: whether every text gets a `▁` in front, also one that begins with a space, and so does the text behind
-            an added token: the normalizer `Prepend`, which Llama's `legacy` form has.
+        prepend: whether a `▁` is put before every text, even if it begins with a space, and before the text behind an
+            added token. This is the normalizer `Prepend` of Llama's `legacy` form.
         prepend_scheme: the same in the pre-tokenizer `Metaspace`, which puts no `▁` before a space: "first" for texts,
             "always" also behind added tokens, "never". None if there is no `Metaspace`.
         split: whether no piece has a `▁` behind its first character: the option of `Metaspace`.

@@ -140,8 +140,8 @@ class PackedSelfAttention(tf.Module):
     def rotations(self, positions: tf.Tensor) -> tf.Tensor | None:
         """The complex numbers that rotate pairs of features by their positions.
 
-        Rotary positions as in `zoo.layers.RotaryEmbedding`, with a pair (x1, x2) as x1 + i x2: one complex product in
-        place of two real ones, a swap of halves and a sum. The kernels hold the features in that order.
+        Rotary positions as in `zoo.layers.RotaryEmbedding`, with a pair (x1, x2) as x1 + i x2: one complex product
+        replaces two real products, a swap of halves and a sum. The kernels hold the features in that order.
 
         Args:
             positions: integers `(B, T)`.

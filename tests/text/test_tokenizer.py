@@ -1,9 +1,13 @@
 """Every tokenizer against the contract of all, and what does not depend on a vocabulary."""
 
+import ast
+import pathlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo import text as zoo_text
 from zoo.testing import TokenizerTests
 from zoo.text import BytePairTokenizer, CharacterTokenizer, previous
 from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
@@ -47,3 +51,14 @@ def test_the_class_is_in_the_config():
 def test_an_unknown_class(config):
     with pytest.raises(ValueError, match=r"^Unknown tokenizer class .*; known are .*CharacterTokenizer.*\.$"):
         tokenizer_from_config(config)
+
+
+def test_every_tokenizer_can_be_loaded_wherever_zoo_text_is_imported():
+    """A saved tokenizer is found by its class, which is known once its file has been imported."""
+    files = pathlib.Path(zoo_text.__file__).parent.glob("*.py")
+    classes = (
+        node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef)
+    )
+    names = {node.name for node in classes if any(ast.unparse(base).endswith("Tokenizer") for base in node.bases)}
+    assert len(names) > 4
+    assert names - {"PairTokenizer"} <= {*zoo_text.__all__}  # a base of others

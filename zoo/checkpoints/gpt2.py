@@ -13,6 +13,7 @@ import numpy as np
 from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor
 
 PREFIX = "transformer."
+RENAMED: dict[str, str] = {}
 IGNORED = (r"lm_head\.weight", r"h\.\d+\.attn\.(bias|masked_bias)")  # the tied output, and masks
 
 

@@ -12,6 +12,7 @@ from zoo.checkpoints.gpt2 import norm
 from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, transposed
 
 PREFIX = "transformer."
+RENAMED: dict[str, str] = {}
 IGNORED = (r"lm_head\.weight", r"h\.\d+\.attn\.attention\.(bias|masked_bias)")  # the tied output, and masks
 
 

@@ -15,7 +15,8 @@ from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, transposed
 from zoo.checkpoints.llama import rotary
 
 PREFIX = "gpt_neox."
-OUTPUT = "embed_out.weight"  # `transformers` 5 calls it lm_head.weight, except in safetensors files
+# The output is called lm_head.weight by `transformers` 5, except in safetensors files.
+RENAMED = {"lm_head.weight": "embed_out.weight"}
 IGNORED = (r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",)  # masks and constants
 
 
@@ -42,7 +43,7 @@ def tensors(made: dict[str, Any], size: int, rows: Any) -> Iterator[Tensor]:
     width, hidden, heads = made["units"], made["feed_forward_units"], made["num_heads"]
     yield Tensor("embed_in.weight", (size, width), "embedding/embeddings", rows)
     if not made["tied_embeddings"]:
-        yield Tensor(OUTPUT, (size, width), "logits/kernel", lambda array: rows(array).T)
+        yield Tensor("embed_out.weight", (size, width), "logits/kernel", lambda array: rows(array).T)
     yield from norm("final_layer_norm", "norm", width)
     for index in range(made["num_layers"]):
         theirs, ours = f"layers.{index}", f"layer_{index + 1}"

@@ -46,13 +46,13 @@ class Tensor(NamedTuple):
     Attributes:
         name: its name in the files.
         shape: its shape there.
-        weight: the path of our weight.
+        weight: the path of our weight; None for a tensor that repeats another one.
         change: a function from the tensor to our weight's numbers; None where only the shapes differ.
     """
 
     name: str
     shape: tuple[int, ...]
-    weight: str
+    weight: str | None
     change: Callable[[np.ndarray], np.ndarray] | None = None
 
 
@@ -299,8 +299,6 @@ def assign(
         ValueError: a tensor holds NaN or infinity, or cannot be read.
     """
     sources = {tensor.weight: tensor for tensor in tensors}
-    unknown = {*sources} - {weight.path for weight in model.weights} - {""}
-    assert not unknown, unknown  # an importer that names a weight that no model has
     for weight in model.weights:
         tensor = sources[weight.path]
         array = stored[tensor.name].read()

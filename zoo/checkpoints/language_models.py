@@ -26,7 +26,7 @@ FAMILIES: dict[str, ModuleType] = {
     "qwen3": llama,
 }
 _FIRST = END + 1  # the zoo's ids are the checkpoint's plus this
-_DEFAULT_END = "<|endoftext|>"  # of a GPT-2 whose configuration names no ids
+_DEFAULT_END = "<|endoftext|>"  # of a checkpoint whose files name no end, such as a GPT-2 with vocab.json
 
 
 def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
@@ -48,7 +48,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     family = FAMILIES[config.get("model_type")]
     made, size = family.arguments(config), config.whole("vocab_size")
     special = read_special_tokens(path)
-    tokenizer = read_tokenizer(path, {_DEFAULT_END} if family is gpt2 else (), size)
+    tokenizer = read_tokenizer(path, {_DEFAULT_END}, size)
     if tokenizer.size - _FIRST > size:
         raise ValueError(
             f"{path}: the tokenizer has {tokenizer.size - _FIRST} pieces, and {CONFIG_FILE} a vocab_size of {size}."
@@ -63,8 +63,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
         return np.concatenate([first, embeddings])
 
     stored = stored_tensors(path, family.PREFIX)
-    if family is gpt_neox and "lm_head.weight" in stored:
-        stored[gpt_neox.OUTPUT] = stored.pop("lm_head.weight")
+    stored = {family.RENAMED.get(name, name): tensor for name, tensor in stored.items()}
     ignored = (*family.IGNORED, *([r"lm_head\.weight|embed_out\.weight"] if made.get("tied_embeddings", True) else ()))
     tensors = check_tensors(path, stored, family.tensors(made, size, rows), ignored)
     # The end of text has its own id in the checkpoint, which the zoo's end replaces; padded rows mean nothing.

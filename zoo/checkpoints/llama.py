@@ -14,6 +14,7 @@ from zoo.checkpoints.hugging_face import Config, Tensor, transposed
 from zoo.layers.functions.positions import check_scaling
 
 PREFIX = "model."
+RENAMED: dict[str, str] = {}
 IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 
 

@@ -159,7 +159,7 @@ def _tensors(
         name = next((name for name in ("model.shared.weight", *copies) if name in stored), "model.shared.weight")
         yield Tensor(name, (sizes[0], width), "target_embedding/embeddings", target.of)
         for copy in {"model.shared.weight", *copies} & {*stored} - {name}:
-            yield Tensor(copy, (sizes[0], width), "")  # the same numbers again
+            yield Tensor(copy, (sizes[0], width), None)
     else:
         yield Tensor("model.encoder.embed_tokens.weight", (sizes[0], width), "source_embedding/embeddings", source.of)
         yield Tensor("model.decoder.embed_tokens.weight", (sizes[1], width), "target_embedding/embeddings", target.of)

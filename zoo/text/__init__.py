@@ -3,6 +3,7 @@
 from zoo.text.byte_pair import BytePairTokenizer
 from zoo.text.character_pair import CharacterPairTokenizer
 from zoo.text.characters import CharacterTokenizer
+from zoo.text.marian import MarianTokenizer
 from zoo.text.normalization import Composition
 from zoo.text.sentence_piece import SentencePieceTokenizer
 from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder, encode_corpus, previous
@@ -16,6 +17,7 @@ __all__ = [
     "CharacterPairTokenizer",
     "CharacterTokenizer",
     "Composition",
+    "MarianTokenizer",
     "SentencePieceTokenizer",
     "Tokenizer",
     "compiled_encoder",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -90,9 +91,7 @@ def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
     return highest - tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))
 
 
-def log_probabilities(
-    hidden: tf.Tensor, tokens: tf.Tensor, output_weights: tf.Tensor, bias: tf.Tensor | None = None
-) -> tf.Tensor:
+def log_probabilities(hidden: tf.Tensor, tokens: tf.Tensor, logits_of: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """Natural logarithms of the probabilities of tokens. Their logits are never all in memory at once.
 
     Axes: B batch, T length, D width, V vocabulary.
@@ -100,8 +99,7 @@ def log_probabilities(
     Args:
         hidden: float `(B, T, D)`, from which the logits of each token are computed.
         tokens: ids `(B, T)`, 0 for padding.
-        output_weights: `(V, D)`: logits are rows times its transpose.
-        bias: `(V,)`, added to the logits; None for nothing.
+        logits_of: a function from rows `(N, D)` of `hidden` to their logits `(N, V)`.
 
     Returns:
         float32 `(B, T)`; 0 at padding.
@@ -116,9 +114,7 @@ def log_probabilities(
 
     def of_chunk(chunk):
         rows, ids = chunk
-        logits = tf.matmul(rows, tf.cast(output_weights, rows.dtype), transpose_b=True)  # (256, V)
-        logits = tf.cast(logits, tf.float32)
-        logits = logits if bias is None else logits + tf.cast(bias, tf.float32)
+        logits = logits_of(rows)  # (256, V)
         return tf.gather(logits, ids, batch_dims=1) - log_normalizer(logits)
 
     found = tf.map_fn(of_chunk, (rows, ids), fn_output_signature=tf.float32, parallel_iterations=1)
@@ -190,8 +186,20 @@ def _scorer(model: Any) -> Any:
     """A function (inputs of the model, tokens `(B, T)`) -> log-probabilities of the tokens."""
     if not hasattr(model, "without_logits"):
         raise ValueError("`score` needs a model with `without_logits` and `output_weights`; this one has neither.")
-    hidden_of, output = model.without_logits(), model.output_weights()
-    return lambda inputs, tokens: log_probabilities(hidden_of(inputs), tokens, *output)
+    hidden_of = model.without_logits()
+    # A packed model has its weights in the order that its product reads fastest.
+    logits_of = model.logits_of if hasattr(model, "logits_of") else _product_with(*model.output_weights())
+    return lambda inputs, tokens: log_probabilities(hidden_of(inputs), tokens, logits_of)
+
+
+def _product_with(weights: tf.Tensor, bias: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor]:
+    """A function from rows `(N, D)` to float32 logits `(N, V)`, by weights `(V, D)` and a bias `(V,)` or None."""
+
+    def logits_of(rows):
+        logits = tf.cast(tf.matmul(rows, tf.cast(weights, rows.dtype), transpose_b=True), tf.float32)  # (N, V)
+        return logits if bias is None else logits + tf.cast(bias, tf.float32)
+
+    return logits_of
 
 
 def _result(log_probability: tf.Tensor, tokens: tf.Tensor) -> dict[str, tf.Tensor]:

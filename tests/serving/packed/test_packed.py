@@ -74,12 +74,12 @@ def test_steps_without_rows_or_prompts(model, packed):
 
 
 def test_what_logits_and_attention_maps_are_made_of_is_the_models(model, packed):
-    weights, bias = packed.output_weights()
     source, target = tf.constant(SOURCE), tf.constant(TARGET)
     inputs = target if isinstance(model, GPT) else {"source": source, "target": target}
     read = (tf.constant(SOURCE[[0, 3]]),) if isinstance(model, GPT) else (source, target)
     with forward_only(16):
-        logits = packed.without_logits()(inputs) @ tf.transpose(weights) + (0 if bias is None else bias)
+        rows = packed.without_logits()(inputs)  # (B, T, .)
+        logits = tf.reshape(packed.logits_of(tf.reshape(rows, [-1, rows.shape[-1]])), [*rows.shape[:2], -1])
         maps = tf.nest.flatten(packed.attention_maps(*read))
     np.testing.assert_allclose(logits, model(inputs), atol=2e-5)
     for found, expected in zip(maps, tf.nest.flatten(model.attention_maps(*read)), strict=True):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo.serving.packed import products
 from zoo.serving.packed.products import Norm, Unnormalized, normalized
 
 RANDOM = np.random.default_rng(0)
@@ -55,8 +56,11 @@ def test_a_written_row_is_carried_on(layer):
     np.testing.assert_allclose(found, carried(norm, ROWS + written @ kernel + bias), rtol=1e-5, atol=1e-5)
 
 
-def test_the_residual_is_the_carried_norm(layer):
+@pytest.mark.parametrize("kind", [products.Product, products.Rescaling])
+def test_the_residual_is_the_carried_norm(layer, kind, monkeypatch):
+    monkeypatch.setattr(products, "_WIDE", 7 if kind is products.Product else 6)
     norm = Norm(layer)
+    assert isinstance(norm.residual(), kind)
     expected = carried(norm, np.array(layer(ROWS)))
     np.testing.assert_allclose(norm.residual()(normalized(carried(norm))), expected, rtol=1e-5, atol=1e-5)
 
@@ -75,3 +79,11 @@ def test_of_rows_without_a_norm(layer):
     found = Unnormalized(norm).reading(KERNEL, BIAS)(rows)
     np.testing.assert_allclose(found, ROWS @ KERNEL + BIAS, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(Unnormalized(norm).residual()(rows), carried(norm), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_large_and_small_products_are_the_same(transposed, monkeypatch):
+    rows, kernel = tf.constant(ROWS, tf.float32), tf.constant(KERNEL.T if transposed else KERNEL, tf.float32)
+    for limit in (24, 25):
+        monkeypatch.setattr(products, "_LARGE", limit)
+        np.testing.assert_allclose(products.product(rows, kernel, transposed), ROWS @ KERNEL, rtol=1e-5, atol=1e-5)

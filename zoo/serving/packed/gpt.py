@@ -41,16 +41,17 @@ class PackedGPT(tf.Module):
         self._layers = [PackedDecoderLayer(model.get_layer(f"layer_{i + 1}")) for i in range(model.num_layers)]
         table = as_array(model.get_layer("embedding").embeddings)
         # The constant feature of every row comes with its embedding, see `products`.
-        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant))  # (V, D + 1)
+        table = np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant)  # (V, D + 1)
+        self._embeddings = None if model.tied_embeddings else variable(table)
         self._positions = None
         if model.positions == "learned":
-            table = as_array(model.get_layer("positions").embeddings)[:max_length]
-            self._positions = variable(np.pad(table, [[0, 0], [0, 1]]))  # (max_length, D + 1)
+            positions = as_array(model.get_layer("positions").embeddings)[:max_length]
+            self._positions = variable(np.pad(positions, [[0, 0], [0, 1]]))  # (max_length, D + 1)
         # A separate product, not part of the embeddings, which may also be the output's weights.
         self._centering = Unnormalized(norm).residual() if norm.centered else None
         bias = model.output_weights()[1]
         kernel = None if model.tied_embeddings else as_array(model.get_layer("logits").kernel)
-        self._output = PackedOutput(norm, self._embeddings, kernel, None if bias is None else as_array(bias))
+        self._output = PackedOutput(norm, kernel, None if bias is None else as_array(bias), table)
 
     @property
     def weights(self) -> list[tf.Variable]:
@@ -95,7 +96,7 @@ class PackedGPT(tf.Module):
         return tf.reshape(logits, [-1, hypotheses, self.vocabulary_size]), (bias, tuple(new)), None
 
     def without_logits(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """As `zoo.models.GPT.without_logits`: a function from ids `(B, T)` to rows for `output_weights`."""
+        """As `zoo.models.GPT.without_logits`: a function from ids `(B, T)` to rows for `logits_of`."""
 
         def rows_of(tokens):
             rows, _ = self._prefill(tokens, _from_the_start(tokens))
@@ -104,9 +105,9 @@ class PackedGPT(tf.Module):
 
         return rows_of
 
-    def output_weights(self) -> Any:
-        """The last product's weights and bias, see `PackedOutput.weights`."""
-        return self._output.weights()
+    def logits_of(self, rows: tf.Tensor) -> tf.Tensor:
+        """Rows `(R, .)` that the function of `without_logits` gave -> logits `(R, V)`."""
+        return self._output.of_scaled(rows)
 
     def attention_maps(self, tokens: tf.Tensor) -> tf.Tensor:
         """As `zoo.models.GPT.attention_maps`."""
@@ -136,7 +137,8 @@ class PackedGPT(tf.Module):
 
     def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Tokens `(R,)` at positions `(B, T)`, R together -> rows `(R, D + 1)` and the rotations of their heads."""
-        rows = tf.gather(self._embeddings, tokens)  # (R, D + 1)
+        table = self._embeddings
+        rows = self._output.embeddings(tokens) if table is None else tf.gather(table, tokens)  # (R, D + 1)
         if self._positions is not None:
             rows += tf.gather(self._positions, tf.reshape(positions, [-1]))
         if self._centering is not None:

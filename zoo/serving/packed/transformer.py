@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -69,25 +70,26 @@ class PackedTransformer(tf.Module):
             self._scale = scale
             constant /= self._scale
             self._centering = Unnormalized(first).residual() if first.centered and self.norm_first else None
-        self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=constant))  # (V, D + 1)
+        table = np.pad(table, [[0, 0], [0, 1]], constant_values=constant)  # (V, D + 1)
+        bias = model.output_weights()[1]
+        kernel = as_array(model.get_layer("logits").kernel) if model.tied_embeddings == "none" else None
+        self._output = PackedOutput(last, kernel, None if bias is None else as_array(bias), table)
+        self._embeddings = variable(table) if model.tied_embeddings == "none" else None
         if model.tied_embeddings == "all":
-            self._encoder.embeddings = self._embeddings
+            self._encoder.lookup = self._output.embeddings
         # Sinusoidal positions come from a table too: computed at each step they cost up to 2% of one row.
         self._positions = None
         if model.positions == "learned":
-            table = as_array(model.get_layer("target_positions").embeddings)
-            if len(table) < max_length:
+            positions = as_array(model.get_layer("target_positions").embeddings)
+            if len(positions) < max_length:
                 raise ValueError(
-                    f"A target may have {max_length} tokens, more than the {len(table)} learned positions that there "
-                    "are. Give the Translator a smaller `max_target_length`."
+                    f"A target may have {max_length} tokens, more than the {len(positions)} learned positions that "
+                    "there are. Give the Translator a smaller `max_target_length`."
                 )
-            self._positions = variable(self._part(table[:max_length], first))  # (max_length, D + 1)
+            self._positions = variable(self._part(positions[:max_length], first))  # (max_length, D + 1)
         elif model.positions == "sinusoidal":
-            table = _waves(max_length, model.units, model.get_layer("target_positions"))
-            self._positions = variable(self._part(table, first))  # (max_length, D + 1)
-        bias = model.output_weights()[1]
-        kernel = as_array(model.get_layer("logits").kernel) if model.tied_embeddings == "none" else None
-        self._output = PackedOutput(last, self._embeddings, kernel, None if bias is None else as_array(bias))
+            positions = _waves(max_length, model.units, model.get_layer("target_positions"))
+            self._positions = variable(self._part(positions, first))  # (max_length, D + 1)
 
         memory = [layer.memory_attention for layer in layers]
         memory = [weight for each in memory for part in (each.key_dense, each.value_dense) for weight in part.weights]
@@ -129,7 +131,7 @@ class PackedTransformer(tf.Module):
         return logits, tuple(new), _where_allowed(weights, memory["mask"][:, None])
 
     def without_logits(self) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
-        """As `zoo.models.Transformer.without_logits`: a function from ids to rows for `output_weights`."""
+        """As `zoo.models.Transformer.without_logits`: a function from ids to rows for `logits_of`."""
 
         def rows_of(inputs):
             rows, shape, _ = self._prefill(self._memory(inputs["source"]), inputs["target"])
@@ -138,9 +140,9 @@ class PackedTransformer(tf.Module):
 
         return rows_of
 
-    def output_weights(self) -> Any:
-        """The last product's weights and bias, see `PackedOutput.weights`."""
-        return self._output.weights()
+    def logits_of(self, rows: tf.Tensor) -> tf.Tensor:
+        """Rows `(R, .)` that the function of `without_logits` gave -> logits `(R, V)`."""
+        return self._output.of_scaled(rows)
 
     def attention_maps(self, source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """As `zoo.models.Transformer.attention_maps`."""
@@ -176,7 +178,8 @@ class PackedTransformer(tf.Module):
 
     def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Tokens `(R,)` at positions `(R,)` or `(1,)` -> rows `(R, D + 1)`, and rotations `(., 1, 3 H, d / 2)`."""
-        rows = tf.gather(self._embeddings, tokens)  # (R, D + 1)
+        table = self._embeddings
+        rows = self._output.embeddings(tokens) if table is None else tf.gather(table, tokens)  # (R, D + 1)
         rows = rows if self._scale == 1 else rows * self._scale
         rows = rows if self._centering is None else self._centering(rows)
         if self._positions is not None:
@@ -192,28 +195,28 @@ class _Encoder:
     """The model's own encoder, with embeddings that may be those of the decoder.
 
     Attributes:
-        embeddings: variable `(V, D)` or wider.
+        lookup: a function from ids `(R,)` to embeddings `(R, D)` or wider.
     """
 
     def __init__(self, model: Transformer):
-        self.embeddings = None
+        self.weights: list[tf.Variable] = []  # of its layers, and the embeddings
+        self.lookup: Any = None  # the decoder's, which has them
         if model.tied_embeddings != "all":
-            self.embeddings = model.get_layer("source_embedding").embeddings.value
+            table = model.get_layer("source_embedding").embeddings.value
+            self.weights.append(table)
+            self.lookup = functools.partial(tf.gather, table)
         self.units, self.scale = model.units, model.units**0.5 if model.scale_embeddings else 1.0
         self.positions = model.get_layer("source_positions") if model.positions in ("sinusoidal", "learned") else None
         self.layers = [model.get_layer(f"encoder_layer_{i + 1}") for i in range(model.encoder_layers)]
         self.norm = model.get_layer("encoder_norm") if model.norm_first else None
-
-    @property
-    def weights(self) -> list[tf.Variable]:
-        """Variables: those of its layers, and the embeddings."""
         layers = [each for each in (self.positions, *self.layers, self.norm) if each is not None]
-        return [self.embeddings, *(weight.value for layer in layers for weight in layer.weights)]
+        self.weights += [weight.value for layer in layers for weight in layer.weights]
 
     def encode(self, source: tf.Tensor, maps: list[tf.Tensor] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """As the model does it: ids `(B, S)` -> `(B, S, D)` and the mask `(B, S)`."""
         mask = source != 0
-        hidden = tf.gather(self.embeddings, source)[..., : self.units] * self.scale  # (B, S, D)
+        hidden = self.lookup(tf.reshape(source, [-1]))[:, : self.units] * self.scale  # (B S, D)
+        hidden = tf.reshape(hidden, [*tf.unstack(tf.shape(source)), self.units])  # (B, S, D)
         hidden = hidden if self.positions is None else self.positions(hidden)
         for layer in self.layers:
             if maps is None:

@@ -1,0 +1,69 @@
+"""Exports that store their weights in float16."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.serving.conftest import build
+from zoo.serving import export, half_weights, open_servable
+
+TEXTS = ["abc", "", "12 é", "dédé 4321 😀"]
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory):
+    """A translator whose larger weights are in float16; those below 100 numbers are in float32."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(half_weights, "_SMALL", 100)
+        return export(build(), tmp_path_factory.mktemp("half") / "tiny", weights="float16")
+
+
+@pytest.fixture(scope="module")
+def rounded():
+    """The translator with these weights rounded in NumPy."""
+    translator = build()
+    for weight in translator.model.weights:
+        if weight.shape.num_elements() >= 100:
+            weight.assign(weight.numpy().astype("float16").astype("float32"))
+    return translator
+
+
+def test_large_weights_take_half_the_bytes(version):
+    stored = tf.train.load_checkpoint(str(version / "variables" / "variables"))
+    dtypes = {name: dtype for name, dtype in stored.get_variable_to_dtype_map().items() if "OBJECT_GRAPH" not in name}
+    shapes = stored.get_variable_to_shape_map()
+    assert {tf.float16, tf.float32} == set(dtypes.values())
+    assert all((np.prod(shapes[name]) >= 100) == (dtype == tf.float16) for name, dtype in dtypes.items())
+
+
+def test_python_computes_with_the_rounded_weights(version, rounded):
+    servable = open_servable(version)
+    assert servable(TEXTS) == rounded(TEXTS)
+    targets = ["zyx", "w", "", "987 ü"]
+    ours, theirs, exact = (
+        [score.log_probability for score in model.score(TEXTS, targets)] for model in (servable, rounded, build())
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    assert np.abs(np.subtract(ours, exact)).max() > 1e-4
+
+
+def test_a_session_computes_with_the_rounded_weights(version, rounded):
+    """As a server loads it: restores the variables, then runs the initialisers."""
+    v1 = tf.compat.v1
+    with v1.Session(graph=tf.Graph()) as session:
+        signature = v1.saved_model.load(session, ["serve"], str(version)).signature_def["serving_default"]
+        feed = {signature.inputs["text"].name: TEXTS}
+        texts = session.run(signature.outputs["text"].name, feed)
+    assert [text.decode() for text in texts] == rounded(TEXTS)
+
+
+def test_an_unknown_type_and_weights_beyond_float16(tmp_path, monkeypatch):
+    monkeypatch.setattr(half_weights, "_SMALL", 100)
+    translator = build()
+    with pytest.raises(ValueError, match=r"^`weights` must be 'float32' or 'float16'\. Received: weights='int8'$"):
+        export(translator, tmp_path / "tiny", weights="int8")
+    large = next(weight for weight in translator.model.weights if weight.shape.num_elements() >= 100)
+    large.assign(tf.fill(large.shape, 65536.0))
+    with pytest.raises(ValueError, match=r"^The weights cannot be stored in float16: .* has a value of 65536\.$"):
+        export(translator, tmp_path / "tiny", weights="float16")
+    assert not list((tmp_path / "tiny").iterdir())

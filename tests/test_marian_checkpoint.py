@@ -108,6 +108,20 @@ def test_a_vocabulary_that_cannot_be_read(folder, vocabulary, message):
         zoo.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "must hold an object. It holds a list"),
+        ({"num_beams": "4"}, "of the generation must be numbers. They are 512, '4' and 1.0"),
+        ({"early_stopping": "soon"}, "of the generation must be true, false or 'never', not 'soon'"),
+    ],
+)
+def test_a_generation_that_cannot_be_read(folder, content, message):
+    (folder / "generation_config.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        zoo.load(folder)
+
+
 def test_tensors_that_are_missing(folder):
     (folder / "pytorch_model.bin").unlink()
     safetensors.numpy.save_file({"model.shared.weight": np.zeros((14, 6), "float32")}, folder / "model.safetensors")

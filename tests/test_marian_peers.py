@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -81,6 +82,7 @@ def theirs(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("marian")
     separate = not request.param.get("share_encoder_decoder_embeddings", True)
     source, target = write_vocabularies(folder, separate)
+    torch.set_num_threads(1)  # in models this small, threads mostly wait for one another
     torch.manual_seed(1)
     config = transformers.MarianConfig(
         vocab_size=source,
@@ -174,9 +176,39 @@ def test_texts(theirs, ours, beams):
         assert translation.text == tokenizer.batch_decode(ids[:, 1:], skip_special_tokens=True)[0], text
 
 
+RULES = [(False, 1.0), (True, 1.0), ("never", 0.5)]
+
+
+@pytest.mark.parametrize("theirs", [CONFIGS["shared"]], ids=["shared"], indirect=True)
+@pytest.mark.parametrize(("early_stopping", "length_penalty"), RULES)
+def test_texts_of_100_sentences_by_every_rule_that_ends_a_search(theirs, ours, early_stopping, length_penalty):
+    """Beginnings of sentences of Python's help, in batches. They have words that the vocabulary lacks."""
+    from pydoc_data.topics import topics
+
+    import torch
+
+    model, tokenizer, _ = theirs
+    sentences = re.split(r"(?<=[.!?]) ", " ".join(" ".join(topics.values()).split()))[:100]
+    texts = [sentence.lower()[: 3 + number % 30] for number, sentence in enumerate(sentences)]
+    settings = {"length_penalty": length_penalty, "early_stopping": early_stopping}
+    tokenizers = ours.source_tokenizer, ours.target_tokenizer
+    translator = zoo.Translator(
+        ours.model, *tokenizers, beam_size=3, max_target_length=19, length_normalization="mean", **settings
+    )
+    with torch.no_grad():
+        ids = model.generate(
+            **tokenizer(texts, return_tensors="pt", padding=True),
+            num_beams=3,
+            bad_words_ids=[[model.config.pad_token_id], [1]],
+            **settings,
+        )
+    assert translator(texts) == tokenizer.batch_decode(ids[:, 1:], skip_special_tokens=True)
+
+
 def test_settings_are_those_of_the_generation(ours):
     settings = ours.beam_size, ours.length_penalty, ours.length_normalization, ours.max_target_length
     assert settings == (4, 1.0, "mean", 19)
+    assert ours.early_stopping is False
 
 
 def test_exported_it_gives_the_same(ours, tmp_path):

@@ -219,12 +219,34 @@ class TestBeamByHand:
         assert [trimmed(ids) for ids in beams.ids[0]] == [(END,), (A, END)]
         assert model.steps == 2
 
-    def test_goes_on_without_early_stopping(self):
+    @pytest.mark.parametrize(
+        ("stays", "early_stopping", "steps"),
+        [(0.4, True, 2), (0.4, False, 2), (0.4, "never", 5), (0.9, True, 2), (0.9, False, 6), (0.9, "never", 6)],
+    )
+    def test_without_early_stopping_goes_on_while_an_open_hypothesis_would_count_if_it_ended_now(
+        self, stays, early_stopping, steps
+    ):
+        """After two steps "end" and "a end" are finished. The score of "a end" is above that of "a a", or below it.
+
+        Then 0.5 x 0.4^4 of five times "a" is too little even for the penalty of the limit: -4.36 / 6.16 = -0.71, and
+        "end" has -0.69.
+        """
+        model, source = Bigrams(), bigrams(start={"end": 0.5, "a": 0.5}, a={"a": stays, "end": 1 - stays})
+        beams = beam_search(model, source, [6], 2, length_penalty=3.0, early_stopping=early_stopping)
+        best = (A,) * 6 if steps == 6 else (END,)
+        assert (trimmed(beams.ids[0, 0]), int(model.steps)) == (best, steps)
+
+    def test_never_stops_early(self):
         """Of the same, five times "a" and one token more have 6 ln 0.5 / (11 / 6)^3 = -0.67, and "end" has -0.69."""
         model, source = Bigrams(), bigrams(start={"end": 0.5, "a": 0.5}, a={"a": 0.5, "end": 0.5})
-        beams = beam_search(model, source, [6], beam_size=2, length_penalty=3.0, early_stopping=False)
+        beams = beam_search(model, source, [6], beam_size=2, length_penalty=3.0, early_stopping="never")
         assert trimmed(beams.ids[0, 0])[:5] == (A,) * 5
         np.testing.assert_allclose(beams.scores, [[6 * np.log(0.5) * (6 / 11) ** 3]], rtol=1e-5)
+
+    @pytest.mark.parametrize("unknown", ["always", 1, None])
+    def test_an_unknown_rule_for_the_end_is_refused(self, unknown):
+        with pytest.raises(ValueError, match=f"`early_stopping` must be True, False or 'never'. Received: {unknown!r}"):
+            beam_search(Bigrams(), GARDEN_PATH, [3], early_stopping=unknown)
 
     @pytest.mark.parametrize(("power", "best"), [(1.0, (A,) * 6), (0.0, (END,))])
     def test_the_mean_is_the_log_probability_by_the_length(self, power, best):

@@ -87,7 +87,7 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     sizes = config.whole("vocab_size"), config.whole("decoder_vocab_size", config.whole("vocab_size"))
     files = _VOCABULARY_FILE, _VOCABULARY_FILE if shared else _TARGET_VOCABULARY_FILE
     source, target = (_vocabulary(path, name, size, config) for name, size in zip(files, sizes, strict=True))
-    made = _arguments(config, shared)
+    made, settings = _arguments(config, shared), _generation(path, config)
     stored = stored_tensors(path)
     tensors = check_tensors(path, stored, _tensors(made, sizes, source, target, stored), _IGNORED)
     try:
@@ -99,7 +99,7 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     target_tokenizer = MarianTokenizer.from_file(path / _TARGET_FILE, target.pieces)
     if target_language is not None:
         source_tokenizer = source_tokenizer.with_target_language(target_language)
-    return Translator(model, source_tokenizer, target_tokenizer, **_generation(path, config))
+    return Translator(model, source_tokenizer, target_tokenizer, **settings)
 
 
 def _arguments(config: Config, shared: bool) -> dict[str, Any]:
@@ -202,6 +202,9 @@ def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
             f"{path}: max_length, num_beams and length_penalty of the generation must be numbers. They are "
             f"{longest!r}, {beams!r} and {penalty!r}."
         )
+    stopping = setting("early_stopping", False)
+    if type(stopping) is not bool and stopping != "never":
+        raise ValueError(f"{path}: early_stopping of the generation must be true, false or 'never', not {stopping!r}.")
     for name, usual in (("no_repeat_ngram_size", 0), ("repetition_penalty", 1.0)):
         if setting(name, usual) != usual:
             warnings.warn(
@@ -213,5 +216,5 @@ def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
         "beam_size": beams,
         "length_penalty": penalty,
         "length_normalization": "mean",
-        "early_stopping": setting("early_stopping", False) is True,
+        "early_stopping": stopping,
     }

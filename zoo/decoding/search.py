@@ -121,15 +121,14 @@ def beam_search(
     n_best: int = 1,
     return_weights: bool = False,
     length_normalization: str = "wu",
-    early_stopping: bool = True,
+    early_stopping: bool | str = True,
 ) -> Beams:
     """Follows the `beam_size` likeliest hypotheses of each source row until the best of them are known.
 
     At each step all open hypotheses are continued by every token, and the `beam_size` likeliest results count: those
     with an end token are finished, the likeliest others stay open. A row is done when no open hypothesis can become
-    better than the worst finished one that is asked for; with `early_stopping` also when `beam_size` hypotheses are
-    finished. So a beam of 1 is greedy decoding, and a beam as wide as the number of all possible texts is an exhaustive
-    search.
+    better than the worst finished one that is asked for, and when `early_stopping` says so. So a beam of 1 is greedy
+    decoding, and a beam as wide as the number of all possible texts is an exhaustive search.
 
     Finished hypotheses are compared by
 
@@ -152,19 +151,23 @@ def beam_search(
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
         length_normalization: which of the two scores, "wu" or "mean".
-        early_stopping: whether `beam_size` finished hypotheses end the search of a row.
+        early_stopping: what else ends the search of a row, as in `transformers`: True, `beam_size` finished hypotheses;
+            False, `beam_size` finished hypotheses of which none has a lower score than the likeliest open one would
+            have if it ended now; "never", nothing. With a positive length penalty, an open hypothesis may always win
+            if it only grows long enough, so "never" then goes on until the limit as a rule.
 
     Returns:
         `Beams`.
 
     Raises:
-        ValueError: sizes that are not positive, `n_best` above `beam_size`, an unknown normalisation, or weights asked
-            for and the model has none.
+        ValueError: sizes that are not positive, `n_best` above `beam_size`, an unknown normalisation or
+            `early_stopping`, or weights asked for and the model has none.
 
     Reference: https://arxiv.org/abs/1609.08144
     """
     check_beam(beam_size, n_best)
     check_length_normalization(length_normalization)
+    check_early_stopping(early_stopping)
     divisor = _DIVISORS[length_normalization]
     search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights, divisor, early_stopping)
     finished, paths = search.run(source)
@@ -194,6 +197,16 @@ def check_length_normalization(name: str) -> None:
         raise ValueError(f"`length_normalization` must be {' or '.join(map(repr, _DIVISORS))}. Received: {name!r}")
 
 
+def check_early_stopping(early_stopping: bool | str) -> None:
+    """Checks what ends a search.
+
+    Raises:
+        ValueError: it is not known.
+    """
+    if not (isinstance(early_stopping, bool) or early_stopping == "never"):
+        raise ValueError(f"`early_stopping` must be True, False or 'never'. Received: {early_stopping!r}")
+
+
 class _Search:
     """One search. The arguments that stay the same in its loop are attributes."""
 
@@ -206,7 +219,7 @@ class _Search:
         n_best: int,
         return_weights: bool,
         divisor: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-        early_stopping: bool,
+        early_stopping: bool | str,
     ):
         self.model, self.limits, self.size = model, tf.cast(limits, tf.int32), beam_size
         self.powers = tf.broadcast_to(tf.cast(length_penalty, tf.float32), tf.shape(self.limits))
@@ -281,14 +294,17 @@ class _Search:
         highest: tf.Tensor,
         finished: _Finished,
     ) -> tf.Tensor:
-        """In which rows an open hypothesis may still win, given the log-probability of the likeliest one."""
+        """In which rows the search goes on, given the log-probability of the likeliest open hypothesis."""
         # It can only become less likely. Its penalty lies between the penalty of the next step and that of the limit,
         # so the better of the two scores is a bound.
         bounds = highest / of_limits, highest / self.divisor(position + 1, powers)  # (B,) each
-        may_win = tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]
-        full = finished.scores[:, -1] > _NOTHING  # (B,): K hypotheses are finished
-        undecided = may_win & (position < limits)
-        return undecided & ~full if self.early_stopping else undecided
+        undecided = (tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]) & (position < limits)
+        if self.early_stopping == "never":
+            return undecided
+        worst = finished.scores[:, -1]  # (B,): -inf if fewer than K hypotheses are finished
+        if self.early_stopping:
+            return undecided & (worst == _NOTHING)
+        return undecided & (highest / self.divisor(position, powers) > worst)
 
     def traced(
         self, finished: _Finished, tokens: tf.Tensor, parents: tf.Tensor, weights: tf.Tensor | None = None

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.decoding import beam_search, greedy, score
 from zoo.decoding.loop import in_halves
-from zoo.decoding.search import check_beam, check_length_normalization
+from zoo.decoding.search import check_beam, check_early_stopping, check_length_normalization
 from zoo.layers.functions import forward_only
 from zoo.tasks.protocol import TRANSLATION_SETTINGS
 from zoo.tasks.task import SavedTask, check_one_for_each_text, zeroed
@@ -47,11 +47,12 @@ class Translator(TextToText, SavedTask):
         length_penalty: how much longer translations are favoured, unless a call sets another value, see
             `zoo.decoding.beam_search`.
         length_normalization: what the length penalty is the power of: "wu" or "mean", see there.
-        early_stopping: whether `beam_size` finished hypotheses end a search, see there.
+        early_stopping: what ends a search early: True, False or "never", see there.
 
     Raises:
-        ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, a
-            tokenizer with more ids than the model, or a Keras that does not run on TensorFlow.
+        ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, an
+            unknown normalisation or `early_stopping`, a tokenizer with more ids than the model, or a Keras that does
+            not run on TensorFlow.
     """
 
     CONFIG_FILE = "translator.json"
@@ -75,7 +76,7 @@ class Translator(TextToText, SavedTask):
         beam_size: int = 1,
         length_penalty: float = 0.6,
         length_normalization: str = "wu",
-        early_stopping: bool = True,
+        early_stopping: bool | str = True,
     ):
         super().__init__(model)
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
@@ -95,6 +96,7 @@ class Translator(TextToText, SavedTask):
         check_beam(beam_size)
         _check_penalty(length_penalty)
         check_length_normalization(length_normalization)
+        check_early_stopping(early_stopping)
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length

@@ -40,6 +40,23 @@ def test_finds_what_a_sort_finds(size, rows, k, first, adds, seed):
 
 
 @pytest.mark.parametrize("size", [100, 1000, 1009])
+@pytest.mark.parametrize("added", [None, [[0.5, -1.0], [3.0, 2.0]]])
+def test_log_probabilities_are_found(size, added):
+    """Also beside an ignored value that is larger than all others."""
+    logits = np.random.default_rng(0).normal(0, 5, (2, 2, size))
+    logits[0, 1, 2] = 40
+    exact = (
+        logits - np.log(np.exp(logits).sum(-1, keepdims=True)) + (0 if added is None else np.array(added)[..., None])
+    )
+    exact[..., :3] = -np.inf
+    order = np.argsort(-exact.reshape(2, -1))[:, :5]
+    logits = tf.constant(logits, tf.float32)
+    values, rows, places = top_k(logits, 5, 3, None if added is None else tf.constant(added), normalized=True)
+    np.testing.assert_allclose(values, np.take_along_axis(exact.reshape(2, -1), order, 1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(rows.numpy() * size + places, order)
+
+
+@pytest.mark.parametrize("size", [100, 1000, 1009])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_of_equal_values_the_first_is_the_largest(size, rows):
     """Like argmax, on every code path: otherwise a text would depend on its neighbours in the batch."""

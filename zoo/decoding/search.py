@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from zoo.decoding.logits import log_normalizer, top_k
+from zoo.decoding.logits import top_k
 from zoo.decoding.loop import run_phases
 from zoo.text.tokenizer import END, PADDING, START
 
@@ -65,9 +65,9 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
         if return_weights and weights is None:
             raise ValueError(_NO_WEIGHTS)
         logits.set_shape([None, 1, None])  # (B, 1, V), which a loop may have lost
-        best = top_k(logits, 1, first=END)  # END is the first of the ids that may be written
+        best = top_k(logits, 1, first=END, normalized=True)  # END is the first of the ids that may be written
         token = tf.where(open_rows, best.places[:, 0], PADDING)  # (B,)
-        written = token, tf.where(open_rows, (best.values - log_normalizer(logits))[:, 0], 0.0)
+        written = token, tf.where(open_rows, best.values[:, 0], 0.0)
         if return_weights:
             written = *written, weights[:, 0] * tf.cast(open_rows[:, None], weights.dtype)
         open_rows = open_rows & (token != END) & (position + 1 < limits)
@@ -261,7 +261,7 @@ class _Search:
         """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
         logits.set_shape([None, self.size, None])  # (B, K, V), which a loop may have lost
         number = min(2 * self.size, self.size * (logits.shape[-1] - END))
-        totals, parents, tokens = top_k(logits, number, END, log_probabilities - log_normalizer(logits))
+        totals, parents, tokens = top_k(logits, number, END, log_probabilities, normalized=True)
         if number < 2 * self.size:
             # The vocabulary is so small that a hypothesis has only one continuation.
             extra = [[0, 0], [0, 2 * self.size - number]]

@@ -29,7 +29,7 @@ BELOW = {
         "zoo.text",
     },
     "zoo.decoding": {"zoo.text"},
-    "zoo.checkpoints": {"zoo.layers", "zoo.models", "zoo.tasks", "zoo.text"},
+    "zoo.checkpoints": {"zoo.atomic", "zoo.layers", "zoo.models", "zoo.tasks", "zoo.text"},
     "zoo.serving.packed": {"zoo.layers", "zoo.models"},
     "zoo.serving.layout": set(),
     "zoo.serving.checking": {"zoo.serving.layout"},

@@ -44,12 +44,13 @@ def remove_partial(path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def replaced_folder(path: pathlib.Path, marker: str) -> Iterator[pathlib.Path]:
+def replaced_folder(path: pathlib.Path, marker: str | None) -> Iterator[pathlib.Path]:
     """A new folder to write to, which takes the place of `path` when the block ends without an error.
 
     Args:
         path: the folder's final place.
-        marker: a file that only our folders contain; a folder without it is never replaced.
+        marker: a file that only our folders contain; a folder without it is never replaced, nor is any if None, unless
+            it is empty.
 
     Yields:
         A temporary folder next to `path`, removed after an error.
@@ -57,8 +58,10 @@ def replaced_folder(path: pathlib.Path, marker: str) -> Iterator[pathlib.Path]:
     Raises:
         FileExistsError: `path` exists, is not empty, and has no such file.
     """
-    if path.exists() and not (path / marker).is_file() and (not path.is_dir() or any(path.iterdir())):
-        raise FileExistsError(f"{path} exists and holds something else (no {marker}); choose another place.")
+    ours = marker is not None and (path / marker).is_file()
+    if path.exists() and not ours and (not path.is_dir() or any(path.iterdir())):
+        why = "is not empty" if marker is None else f"holds something else (no {marker})"
+        raise FileExistsError(f"{path} exists and {why}; choose another place.")
     with temporary_folder(path.parent, f".{path.name}.tmp-") as folder:
         yield folder
         if not path.exists():

@@ -117,21 +117,36 @@ def export(
             help="Of a checkpoint with several target languages, the one of texts that name none, such as fra."
         ),
     ] = None,
+    to_huggingface: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write a folder of Hugging Face instead, which `transformers` reads: a GPT of the shape of GPT-2, or"
+            " a transformer of the shape of Marian.",
+        ),
+    ] = None,
 ) -> None:
     """Export a finished run once more, as the next version of its model; or a checkpoint of Hugging Face."""
     with user_errors():
+        if to is not None and to_huggingface is not None:
+            raise ValueError("--to and --to-huggingface were both given; give one of them")
         import_tensorflow()
         from zoo.checkpoints import is_checkpoint
         from zoo.checkpoints.loading import load_checkpoint
+        from zoo.checkpoints.saving import save_checkpoint
         from zoo.serving import export
 
         from ..run import Run
 
-        if is_checkpoint(run):
+        is_imported = is_checkpoint(run)
+        if target_language is not None and not is_imported:
+            raise ValueError(f"--target-language is for checkpoints of Hugging Face; {run} is none.")
+        if to_huggingface is not None:
+            task = load_checkpoint(run, target_language) if is_imported else load(run)
+            typer.echo(save_checkpoint(task, to_huggingface))
+        elif is_imported:
             typer.echo(export(load_checkpoint(run, target_language), to or MODELS / model_name(run)))
         else:
-            if target_language is not None:
-                raise ValueError(f"--target-language is for checkpoints of Hugging Face; {run} is none.")
             finished = Run.load(run)
             typer.echo(finished.export(to or MODELS / finished.name))
 

@@ -1,15 +1,16 @@
-"""Other people's models, read from the folders in which they are published: one family a file.
+"""Other people's models, read from the folders in which they are published, and ours written so: one family a file.
 
-`loading.load_checkpoint` chooses the family. What all share is in `hugging_face`: the configuration, and the weights,
-whose shapes are checked before a model is built. `pytorch_file` reads the weights of older checkpoints, and
-`tokenizer_json` the tokenizer of any family.
+`loading.load_checkpoint` chooses the family, and `saving.save_checkpoint` is the way back. What all share is in
+`hugging_face`: the configuration, and the weights, whose shapes are checked before a model is built. `pytorch_file`
+reads the weights of older checkpoints, and `tokenizer_json` the tokenizer of any family.
 """
 
 from __future__ import annotations
 
 import pathlib
 
-CONFIG_FILE = "config.json"
+CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
 
 def is_checkpoint(path: pathlib.Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor
+from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, activation_name
 
 PREFIX = "transformer."
 RENAMED: dict[str, str] = {}
@@ -34,6 +34,44 @@ def arguments(config: Config) -> dict[str, Any]:
         "activation": config.one_of("activation_function", ACTIVATIONS, "gelu_new"),
         "score_scale": scales,
         "epsilon": config.number("layer_norm_epsilon", 1e-5),
+    }
+
+
+def configuration(model: Any) -> dict[str, Any]:
+    """The keys of `config.json` that `arguments` reads, for a `zoo.models.GPT`.
+
+    Raises:
+        ValueError: no key can say what the model's activation is. Other arguments are not checked.
+    """
+    scales = explicit(model.get_config())["score_scale"]
+    return {
+        "n_embd": model.units,
+        "n_head": model.num_heads,
+        "n_layer": model.num_layers,
+        "n_positions": model.context_length,
+        "n_inner": model.feed_forward_units or 4 * model.units,
+        "activation_function": activation_name("GPT-2", model),
+        "layer_norm_epsilon": model.epsilon,
+        "scale_attn_weights": scales[0] != 1.0,
+        "scale_attn_by_inverse_layer_idx": scales[-1] != scales[0],
+        "embd_pdrop": model.dropout,
+        "resid_pdrop": model.dropout,
+        "attn_pdrop": model.attention_dropout,
+        "tie_word_embeddings": True,
+    }
+
+
+def explicit(made: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `zoo.models.GPT`, without None where None stands for a number that follows from the others."""
+    heads, layers = made["num_heads"], made["num_layers"]
+    width = made["key_dim"] or made["units"] // heads
+    scales = made["score_scale"] or width**-0.5
+    scales = [scales] if isinstance(scales, int | float) else scales
+    return made | {
+        "key_dim": width,
+        "feed_forward_units": made["feed_forward_units"] or 4 * made["units"],
+        "num_key_value_heads": made["num_key_value_heads"] or heads,
+        "score_scale": [scales[index % len(scales)] for index in range(layers)],
     }
 
 

@@ -40,6 +40,20 @@ ACTIVATIONS = {
 }
 
 
+def activation_name(family: str, model: Any) -> str:
+    """The name of Hugging Face for a model's activation.
+
+    Raises:
+        ValueError: it has none that is known.
+    """
+    names: dict[str, str] = {}
+    for theirs, ours in ACTIVATIONS.items():
+        names.setdefault(ours, theirs)
+    if model.activation not in names:
+        raise ValueError(f"activation={model.activation!r}; a {family} checkpoint has {', '.join(names)}.")
+    return names[model.activation]
+
+
 class Tensor(NamedTuple):
     """A tensor of a checkpoint, and the weight that it becomes.
 
@@ -47,7 +61,8 @@ class Tensor(NamedTuple):
         name: its name in the files.
         shape: its shape there.
         weight: the path of our weight; None for a tensor that repeats another one.
-        change: a function from the tensor to our weight's numbers; None where only the shapes differ.
+        change: a function from the tensor to our weight's numbers; None where only the shapes differ. It may move
+            numbers, leave some out and put in zeros, and must not compute: see `collect`.
     """
 
     name: str
@@ -59,6 +74,13 @@ class Tensor(NamedTuple):
 def transposed(array: np.ndarray) -> np.ndarray:
     """The kernel `(in, out)` of a PyTorch weight `(out, in)`."""
     return array.T
+
+
+def picked(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Some rows of `(N, ...)`, by their indices `(M,)`; zeros where the index is -1. `(M, ...)`."""
+    chosen = array[np.maximum(rows, 0)]  # (M, ...)
+    chosen[rows < 0] = 0
+    return chosen
 
 
 def read_json(file: pathlib.Path) -> Any:
@@ -79,6 +101,11 @@ def read_json(file: pathlib.Path) -> Any:
         raise ValueError(f"{file} cannot be read: {error}") from None
     except RecursionError:
         raise ValueError(f"{file} cannot be read: its brackets are nested too deeply") from None
+
+
+def write_json(file: pathlib.Path, content: Any) -> None:
+    """Writes a JSON file."""
+    file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 class Config:
@@ -188,6 +215,14 @@ class Config:
         found = reprlib.repr(self._content.get(name))
         relation = "; " if wanted.startswith("only") else ", and must be "
         return ValueError(f"{self.file}: {name} is {found}{relation}{wanted}.")
+
+
+def write_tensors(path: pathlib.Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes the weights of a checkpoint, in one file."""
+    import safetensors.numpy
+
+    # Without the format, `transformers` before version 5 does not read the file.
+    safetensors.numpy.save_file(dict(tensors), path / _SAFETENSORS, metadata={"format": "pt"})
 
 
 def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArray]:
@@ -306,3 +341,37 @@ def assign(
             raise ValueError(f"{path}: {tensor.name} holds NaN or infinity; the checkpoint is broken.")
         array = array if tensor.change is None else tensor.change(array)
         weight.assign(array.astype(weight.dtype).reshape(weight.shape))
+
+
+def collect(model: keras.Model, tensors: Iterable[Tensor]) -> dict[str, np.ndarray]:
+    """The inverse of `assign`: the tensors, in float32, that would give a model the weights that it has.
+
+    No `Tensor` needs its other direction for this. A `change` only moves numbers, so what it makes of the places 1, 2,
+    3 and so on of a tensor says from which place each number of our weight comes, and 0 says from none.
+
+    A bias that the model does not have is zeros, which compute the same.
+
+    Raises:
+        ValueError: the model has weights that no tensor takes, such as those of LoRA.
+    """
+    weights = {weight.path: weight for weight in model.weights}
+    taken: set[str] = set()
+    found: dict[str, np.ndarray] = {}
+    for tensor in tensors:
+        array = found.setdefault(tensor.name, np.zeros(tensor.shape, np.float32))
+        if tensor.weight not in weights and str(tensor.weight).endswith("/bias"):
+            continue
+        taken.add(str(tensor.weight))
+        numbers = np.asarray(weights[str(tensor.weight)], np.float32).ravel()
+        if tensor.change is None:
+            array[...] = numbers.reshape(tensor.shape)
+            continue
+        counted = np.arange(1, array.size + 1, dtype=np.min_scalar_type(array.size))
+        places = tensor.change(counted.reshape(tensor.shape)).ravel()
+        known = places > 0
+        # Where two of our rows come from one, the last counts: a piece, and not a special id that stands for it.
+        array.reshape(-1)[places[known] - 1] = numbers[known]
+    left = [path for path in weights if path not in taken]
+    if left:
+        raise ValueError(f"The model has the weights {_some(left)}, which no tensor of the checkpoint takes.")
+    return found

@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, TOKENIZER_CONFIG_FILE
 from zoo.checkpoints.gpt2 import norm
 from zoo.checkpoints.hugging_face import (
     ACTIVATIONS,
-    CONFIG_FILE,
     Config,
     Tensor,
+    activation_name,
     assign,
     check_tensors,
+    picked,
     read_json,
     stored_tensors,
     transposed,
@@ -30,9 +32,9 @@ from zoo.text import END, PADDING, START, UNKNOWN
 from zoo.text.marian import MarianTokenizer
 
 _FIRST = END + 1
-_SOURCE_FILE, _TARGET_FILE, _VOCABULARY_FILE = "source.spm", "target.spm", "vocab.json"
-_TARGET_VOCABULARY_FILE = "target_vocab.json"
-_UNKNOWN_PIECE, _END_PIECE, _PADDING_PIECE = "<unk>", "</s>", "<pad>"
+SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
+VOCABULARY_FILE, TARGET_VOCABULARY_FILE = "vocab.json", "target_vocab.json"
+UNKNOWN_PIECE, END_PIECE, PADDING_PIECE = "<unk>", "</s>", "<pad>"
 # Constants, and the tied output.
 _IGNORED = (
     r"(model\.)?(encoder|decoder)\.embed_positions\.weight",
@@ -41,7 +43,7 @@ _IGNORED = (
 _PROJECTIONS = (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value"), ("out_proj", "attention_output"))
 
 
-class _Vocabulary(NamedTuple):
+class Vocabulary(NamedTuple):
     """The ids of one side.
 
     Attributes:
@@ -53,10 +55,8 @@ class _Vocabulary(NamedTuple):
     rows: np.ndarray
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """Picks the rows of the zoo's ids `(V, ...)` from the checkpoint's rows; zero where there is none."""
-        chosen = array[np.maximum(self.rows, 0)]
-        chosen[self.rows < 0] = 0
-        return chosen
+        """The rows of the zoo's ids `(V, ...)`, from the checkpoint's rows; zero where there is none."""
+        return picked(array, self.rows)
 
 
 def load_marian(path: pathlib.Path, config: Config, target_language: str | None = None) -> Translator:
@@ -79,30 +79,30 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
         ValueError: a file cannot be read, does not fit the others, or asks for what no argument of `Transformer` can
             do; or the vocabulary has no such language.
     """
-    for name in (_SOURCE_FILE, _TARGET_FILE):
+    for name in (SOURCE_FILE, TARGET_FILE):
         if not (path / name).is_file():
             raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {name}.")
     shared = config.flag("share_encoder_decoder_embeddings", True)
     config.only(tie_word_embeddings=True, normalize_embedding=False, is_decoder=False, static_position_embeddings=True)
     sizes = config.whole("vocab_size"), config.whole("decoder_vocab_size", config.whole("vocab_size"))
-    files = _VOCABULARY_FILE, _VOCABULARY_FILE if shared else _TARGET_VOCABULARY_FILE
-    source, target = (_vocabulary(path, name, size, config) for name, size in zip(files, sizes, strict=True))
-    made, settings = _arguments(config, shared), _generation(path, config)
+    files = VOCABULARY_FILE, VOCABULARY_FILE if shared else TARGET_VOCABULARY_FILE
+    source, target = (read_vocabulary(path, name, size, config) for name, size in zip(files, sizes, strict=True))
+    made, settings = arguments(config, shared), _generation(path, config)
     stored = stored_tensors(path)
-    tensors = check_tensors(path, stored, _tensors(made, sizes, source, target, stored), _IGNORED)
+    wanted = check_tensors(path, stored, tensors(made, sizes, source, target, stored), _IGNORED)
     try:
         model = Transformer(len(source.rows), len(target.rows), **made, unused_ids=[PADDING], name="marian")
     except ValueError as error:
         raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
-    assign(model, tensors, stored, path)
-    source_tokenizer = MarianTokenizer.from_file(path / _SOURCE_FILE, source.pieces)
-    target_tokenizer = MarianTokenizer.from_file(path / _TARGET_FILE, target.pieces)
+    assign(model, wanted, stored, path)
+    source_tokenizer = MarianTokenizer.from_file(path / SOURCE_FILE, source.pieces)
+    target_tokenizer = MarianTokenizer.from_file(path / TARGET_FILE, target.pieces)
     if target_language is not None:
         source_tokenizer = source_tokenizer.with_target_language(target_language)
     return Translator(model, source_tokenizer, target_tokenizer, **settings)
 
 
-def _arguments(config: Config, shared: bool) -> dict[str, Any]:
+def arguments(config: Config, shared: bool) -> dict[str, Any]:
     """The arguments of `zoo.models.Transformer`."""
     heads, hidden = config.whole("encoder_attention_heads"), config.whole("encoder_ffn_dim")
     config.only(decoder_attention_heads=heads, decoder_ffn_dim=hidden)  # one argument for both sides
@@ -122,7 +122,35 @@ def _arguments(config: Config, shared: bool) -> dict[str, Any]:
     }
 
 
-def _vocabulary(path: pathlib.Path, name: str, size: int, config: Config) -> _Vocabulary:
+def configuration(model: Any) -> dict[str, Any]:
+    """The keys of `config.json` that `arguments` reads, for a `zoo.models.Transformer`.
+
+    Raises:
+        ValueError: no key can say what the model's activation is. Other arguments are not checked.
+    """
+    sides = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (("attention_heads", model.num_heads), ("ffn_dim", model.feed_forward_units))
+    }
+    return sides | {
+        "d_model": model.units,
+        "encoder_layers": model.encoder_layers,
+        "decoder_layers": model.decoder_layers,
+        "activation_function": activation_name("Marian", model),
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "activation_dropout": model.feed_forward_dropout,
+        "scale_embedding": model.scale_embeddings,
+        "share_encoder_decoder_embeddings": model.tied_embeddings == "all",
+        "tie_word_embeddings": True,
+        "static_position_embeddings": True,
+        "normalize_before": False,
+        "normalize_embedding": False,
+    }
+
+
+def read_vocabulary(path: pathlib.Path, name: str, size: int, config: Config) -> Vocabulary:
     """The ids of one side: padding, unknown, start and end first, then the others in their order."""
     file = path / name
     ids = read_json(file)
@@ -131,26 +159,26 @@ def _vocabulary(path: pathlib.Path, name: str, size: int, config: Config) -> _Vo
         raise ValueError(f"{file} must hold pieces with the ids 0, 1, 2 and so on, each once.")
     if len(ids) > size:
         raise ValueError(f"{file} has {len(ids)} pieces, and {CONFIG_FILE} asks for {size}.")
-    for piece in (_UNKNOWN_PIECE, _END_PIECE):
+    for piece in (UNKNOWN_PIECE, END_PIECE):
         if piece not in ids:
             raise ValueError(f"{file} has no piece {piece!r}.")
     end, start = config.token("eos_token_id"), config.token("decoder_start_token_id")
-    if end is not None and end != ids[_END_PIECE]:
-        raise config.wrong("eos_token_id", f"{ids[_END_PIECE]}, the id of {_END_PIECE} in {name}")
+    if end is not None and end != ids[END_PIECE]:
+        raise config.wrong("eos_token_id", f"{ids[END_PIECE]}, the id of {END_PIECE} in {name}")
     padding = config.token("pad_token_id")
-    start = ids.get(_PADDING_PIECE, padding) if start is None else start
+    start = ids.get(PADDING_PIECE, padding) if start is None else start
     if start is None or not start < size:
         raise config.wrong("decoder_start_token_id", f"an id below {size}")
-    special = {ids[_UNKNOWN_PIECE], ids[_END_PIECE], ids.get(_PADDING_PIECE, start)}
+    special = {ids[UNKNOWN_PIECE], ids[END_PIECE], ids.get(PADDING_PIECE, start)}
     ordered = sorted((id_, piece) for piece, id_ in ids.items() if id_ not in special)
     rows = np.full(_FIRST + len(ordered), -1)
-    rows[[UNKNOWN, START, END]] = ids[_UNKNOWN_PIECE], start, ids[_END_PIECE]
+    rows[[UNKNOWN, START, END]] = ids[UNKNOWN_PIECE], start, ids[END_PIECE]
     rows[_FIRST:] = [id_ for id_, _ in ordered]
-    return _Vocabulary([piece for _, piece in ordered], rows)
+    return Vocabulary([piece for _, piece in ordered], rows)
 
 
-def _tensors(
-    made: dict[str, Any], sizes: tuple[int, int], source: _Vocabulary, target: _Vocabulary, stored: Any
+def tensors(
+    made: dict[str, Any], sizes: tuple[int, int], source: Vocabulary, target: Vocabulary, stored: Any
 ) -> Iterator[Tensor]:
     """What the checkpoint holds."""
     width, hidden = made["units"], made["feed_forward_units"]
@@ -186,8 +214,8 @@ def _dense(theirs: str, ours: str, shape: tuple[int, int]) -> Iterator[Tensor]:
 
 
 def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
-    """The translator's settings: of `generation_config.json`, else of `config.json`."""
-    file = path / "generation_config.json"
+    """The translator's settings: of `generation_config.json`, else of `config.json`; the source of its tokenizer."""
+    file = path / GENERATION_FILE
     content = read_json(file) if file.is_file() else {}
     if not isinstance(content, dict):
         raise ValueError(f"{file} must hold an object. It holds a {type(content).__name__}.")
@@ -210,8 +238,11 @@ def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
             warnings.warn(
                 f"{path}: {name} is {setting(name, usual)!r} in the generation, and is left out.", stacklevel=5
             )
+    longest_source = config.whole("max_position_embeddings", 512)
+    tokenizer = read_json(path / TOKENIZER_CONFIG_FILE) if (path / TOKENIZER_CONFIG_FILE).is_file() else {}
+    limit = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
     return {
-        "max_source_length": config.whole("max_position_embeddings", 512),
+        "max_source_length": min(limit, longest_source) if type(limit) is int and limit > 1 else longest_source,
         "max_target_length": longest - 1,  # the start token is counted there
         "beam_size": beams,
         "length_penalty": penalty,

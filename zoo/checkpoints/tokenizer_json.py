@@ -15,6 +15,7 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from zoo.checkpoints import TOKENIZER_CONFIG_FILE
 from zoo.checkpoints.hugging_face import read_json
 from zoo.text import BytePairTokenizer, CharacterPairTokenizer
 from zoo.text.added_tokens import AddedToken
@@ -22,7 +23,7 @@ from zoo.text.words import GPT_2
 
 TOKENIZER_FILE = "tokenizer.json"
 _VOCABULARY_FILE, _MERGES_FILE, _ADDED_FILE = "vocab.json", "merges.txt", "added_tokens.json"
-_SETTINGS_FILE, _SPECIAL_FILE = "tokenizer_config.json", "special_tokens_map.json"
+_SPECIAL_FILE = "special_tokens_map.json"
 _SPACE = "▁"
 # For messages: whatever stands in a file, they stay short.
 _SHORT = reprlib.Repr()
@@ -126,7 +127,7 @@ def _around(component: dict[str, Any]) -> tuple[list[str], list[str]]:
 def _names(path: pathlib.Path) -> dict[str, str]:
     """The special tokens that the files beside the tokenizer name, by their purposes."""
     names = {}
-    for file in (path / _SPECIAL_FILE, path / _SETTINGS_FILE):
+    for file in (path / _SPECIAL_FILE, path / TOKENIZER_CONFIG_FILE):
         content = _object(read_json(file), file.name) if file.is_file() else {}
         for purpose in ("bos_token", "eos_token", "pad_token", "unk_token"):
             value = content.get(purpose)
@@ -139,12 +140,12 @@ def _names(path: pathlib.Path) -> dict[str, str]:
 def _settings(path: pathlib.Path) -> list[dict[str, Any]]:
     """The added tokens of the files beside the tokenizer, with their ids."""
     entries = []
-    if (path / _SETTINGS_FILE).is_file():
-        settings = _object(read_json(path / _SETTINGS_FILE), _SETTINGS_FILE)
+    if (path / TOKENIZER_CONFIG_FILE).is_file():
+        settings = _object(read_json(path / TOKENIZER_CONFIG_FILE), TOKENIZER_CONFIG_FILE)
         decoder = _object(settings.get("added_tokens_decoder") or {}, "`added_tokens_decoder`")
         for number, entry in decoder.items():
             if not number.isdecimal():
-                raise ValueError(f"{_SETTINGS_FILE} has an added token with the id {number!r}")
+                raise ValueError(f"{TOKENIZER_CONFIG_FILE} has an added token with the id {number!r}")
             entries.append({**_object(entry, "an added token"), "id": int(number)})
     if (path / _ADDED_FILE).is_file() and not (path / TOKENIZER_FILE).is_file():
         described, special = {entry.get("content") for entry in entries}, _names(path).values()
@@ -152,7 +153,7 @@ def _settings(path: pathlib.Path) -> list[dict[str, Any]]:
             if content in special:
                 entries.append({"content": content, "id": number, "special": True})
             elif content not in described:
-                raise ValueError(f"{_ADDED_FILE} adds {content!r}, and {_SETTINGS_FILE} does not describe it")
+                raise ValueError(f"{_ADDED_FILE} adds {content!r}, and {TOKENIZER_CONFIG_FILE} does not describe it")
     return entries
 
 

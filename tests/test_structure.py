@@ -42,7 +42,7 @@ TRAINING = [
     {"schema"},
     {"batches", "scoring", "learn_tokenizer"},
     {"fitting", "cards"},
-    {"translation", "language_modelling"},
+    {"translation", "language_modelling", "imported"},
     {"run"},
 ]
 

@@ -1,4 +1,7 @@
-"""The model card of an exported model, its `README.md`: what it is, what it learnt from, how good it is, its limits."""
+"""The model card of an exported model, its `README.md`: what it is, what it learnt from, how good it is, its limits.
+
+Those of imported models are in `imported`.
+"""
 
 from __future__ import annotations
 
@@ -52,15 +55,13 @@ def translator_card(name: str, recipe: TranslatorRecipe, translator: Translator,
         f"{_vocabulary(translator.source_tokenizer, 'training sources')} It answers any input, also input outside its"
         " task: look at the score.",
     ]
-    return _card(
+    return _trained_card(
         name,
         recipe,
         translator,
         metrics,
         facts,
         about=_how_scored(metrics),
-        outputs="text, score",
-        signatures=_OF_TRANSLATORS,
         limits=[*limits, *_licence(recipe), *_weakest(metrics)],
     )
 
@@ -91,32 +92,27 @@ def generator_card(name: str, recipe: GeneratorRecipe, generator: TextGenerator,
         f"{_vocabulary(generator.tokenizer, 'training text')} Its texts read like its training text; they need not be"
         " true.",
     ]
-    return _card(
+    return _trained_card(
         name,
         recipe,
         generator,
         metrics,
         facts,
         about=about,
-        outputs="text, log_probability, tokens",
-        signatures=_OF_GENERATORS,
         limits=[*limits, *_licence(recipe)],
     )
 
 
-def _card(
+def _trained_card(
     name: str,
     recipe: TranslatorRecipe | GeneratorRecipe,
     task: Translator | TextGenerator,
     metrics: dict[str, Any],
     facts: dict[str, str],
     about: list[str],
-    outputs: str,
-    signatures: dict[str, str],
     limits: list[str],
 ) -> str:
-    """The parts that all cards share, with those of a task between them."""
-    description = recipe.description
+    """The card of a model that a recipe made."""
     scores = headlines(metrics)
     if scores:
         first = next(iter(scores))
@@ -128,12 +124,38 @@ def _card(
         "training": f"{metrics['training_seconds']:.0f} s",
         "command": f"`{metrics['command']}`",
         "made with": f"TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']}",
-        **_serving(metrics),
+        **serving_rows(metrics),
     }
+    description = recipe.description
+    sentence = f"{description[:1].upper()}{description[1:].removesuffix('.')}." if description else ""
+    return card(name, sentence, rows, about, task, limits)
+
+
+def card(
+    name: str,
+    description: str,
+    rows: dict[str, str],
+    about: list[str],
+    task: Translator | TextGenerator,
+    limits: list[str],
+) -> str:
+    """The parts that all cards share, as Markdown.
+
+    Args:
+        name: the model's name on a server.
+        description: a sentence; empty for none.
+        rows: the table of facts.
+        about: lines behind the table; none if empty.
+        task: the model.
+        limits: the items of the last list.
+    """
+    is_translator = isinstance(task, Translator)
+    outputs = "text, score" if is_translator else "text, log_probability, tokens"
+    signatures = _OF_TRANSLATORS if is_translator else _OF_GENERATORS
     lines = [
         f"# {name}",
         "",
-        *([f"{description[:1].upper()}{description[1:].removesuffix('.')}.", ""] if description else []),
+        *([description, ""] if description else []),
         "| | |",
         "|---|---|",
         *(f"| {key} | {fact} |" for key, fact in rows.items()),
@@ -171,7 +193,7 @@ def _card(
     return "\n".join(lines)
 
 
-def _serving(metrics: dict[str, Any]) -> dict[str, str]:
+def serving_rows(metrics: dict[str, Any]) -> dict[str, str]:
     """What a server needs, if it was measured, and why the model decodes without packed weights, if it does."""
     rows = {}
     if measured := metrics.get("start_up"):

@@ -134,8 +134,8 @@ def export(
         from zoo.checkpoints import is_checkpoint
         from zoo.checkpoints.loading import load_checkpoint
         from zoo.checkpoints.saving import save_checkpoint
-        from zoo.serving import export
 
+        from ..imported import export_imported
         from ..run import Run
 
         is_imported = is_checkpoint(run)
@@ -145,7 +145,7 @@ def export(
             task = load_checkpoint(run, target_language) if is_imported else load(run)
             typer.echo(save_checkpoint(task, to_huggingface))
         elif is_imported:
-            typer.echo(export(load_checkpoint(run, target_language), to or MODELS / model_name(run)))
+            typer.echo(export_imported(load_checkpoint(run, target_language), run, to or MODELS / model_name(run)))
         else:
             finished = Run.load(run)
             typer.echo(finished.export(to or MODELS / finished.name))

@@ -71,7 +71,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     ignored = (*family.IGNORED, *([r"lm_head\.weight|embed_out\.weight"] if made.get("tied_embeddings", True) else ()))
     tensors = check_tensors(path, stored, family.tensors(made, size, rows), ignored)
     # The end of text has its own id in the checkpoint, which the zoo's end replaces: the first after the special ids,
-    # where `saving` finds it. Padded rows mean nothing.
+    # where `end_piece` finds it. Padded rows mean nothing.
     unused = dict.fromkeys([*range(END), FIRST + end, *_suppressed(path, generation, size)])
     unused |= dict.fromkeys(range(tokenizer.size, FIRST + size))
     try:
@@ -80,6 +80,14 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
         raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
     assign(model, tensors, stored, path)
     return TextGenerator(model, tokenizer, add_start=add_start)
+
+
+def end_piece(generator: TextGenerator) -> str | None:
+    """The piece that the zoo's end stands for in an imported model; None in a model that was not imported."""
+    unused = tuple(generator.model.unused_ids)
+    if unused[:END] != (PADDING, UNKNOWN, START) or not FIRST <= (*unused, 0)[END] < generator.tokenizer.size:
+        return None
+    return generator.tokenizer.get_config()["vocabulary"][unused[END] - FIRST]
 
 
 def _suppressed(path: pathlib.Path, generation: dict[str, Any], size: int) -> list[int]:

@@ -19,12 +19,12 @@ import numpy as np
 from zoo.atomic import replaced_folder
 from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, TOKENIZER_CONFIG_FILE, gpt2, marian
 from zoo.checkpoints.hugging_face import Config, collect, picked, write_json, write_tensors
-from zoo.checkpoints.language_models import DEFAULT_END, FIRST
+from zoo.checkpoints.language_models import DEFAULT_END, FIRST, end_piece
 from zoo.checkpoints.tokenizer_writing import write_tokenizer
 from zoo.models import GPT, Transformer
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
-from zoo.text import END, PADDING, START, UNKNOWN, BytePairTokenizer, MarianTokenizer, SentencePieceTokenizer
+from zoo.text import END, START, BytePairTokenizer, MarianTokenizer, SentencePieceTokenizer
 
 START_PIECE = "<|startoftext|>"  # of a GPT that has a row for it; GPT-2 begins a text with its end
 _SPECIAL_PIECES = marian.END_PIECE, marian.UNKNOWN_PIECE, marian.PADDING_PIECE
@@ -101,7 +101,7 @@ def _write_gpt2(generator: TextGenerator, folder: pathlib.Path) -> None:
     model, tokenizer = generator.model, generator.tokenizer
     if not isinstance(tokenizer, BytePairTokenizer):
         raise ValueError(f"The tokenizer is a {type(tokenizer).__name__}; a GPT-2 checkpoint has byte pairs.")
-    vocabulary, ids = _pieces_of_gpt(model, tokenizer)
+    vocabulary, ids = _pieces_of_gpt(generator)
     size, end = max(model.vocabulary_size - FIRST, len(vocabulary)), int(ids[END])
     start = end if ids[START] < 0 else int(ids[START])
     special = {"bos_token_id": start, "eos_token_id": end}
@@ -120,8 +120,9 @@ def _write_gpt2(generator: TextGenerator, folder: pathlib.Path) -> None:
     write_tokenizer(folder, tokenizer, vocabulary, names, before, generator.context_length)
 
 
-def _pieces_of_gpt(model: GPT, tokenizer: BytePairTokenizer) -> tuple[list[str], np.ndarray]:
+def _pieces_of_gpt(generator: TextGenerator) -> tuple[list[str], np.ndarray]:
     """The pieces of a checkpoint, and the checkpoint's id of each of the zoo's ids `(V,)`: -1 for none."""
+    model, tokenizer = generator.model, generator.tokenizer
     made = tokenizer.get_config()
     vocabulary = list(made["vocabulary"])
     ids = np.arange(-FIRST, model.vocabulary_size - FIRST)
@@ -134,9 +135,7 @@ def _pieces_of_gpt(model: GPT, tokenizer: BytePairTokenizer) -> tuple[list[str],
         ids[ids == place] = -1
         ids[special_id] = place
 
-    unused = model.unused_ids  # an importer lists the piece of the end after the special ids
-    imported = tuple(unused[:END]) == (PADDING, UNKNOWN, START) and FIRST <= (*unused, 0)[END] < tokenizer.size
-    give(END, vocabulary[unused[END] - FIRST] if imported else DEFAULT_END)
+    give(END, end_piece(generator) or DEFAULT_END)
     rows = np.asarray(model.embedding.embeddings)  # (V, D)
     if not np.array_equal(rows[START], rows[END]):
         special = [tokenizer.id_of(token["content"]) for token in made["added_tokens"] if token["special"]]

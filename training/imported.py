@@ -1,0 +1,188 @@
+"""The export of a model that was imported from Hugging Face, with its card: where it comes from, and how it decodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import re
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from zoo.checkpoints import CONFIG_FILE
+from zoo.checkpoints.language_models import end_piece
+from zoo.serving import export, measure_start_up
+from zoo.serving.packed import unsupported
+from zoo.tasks.text_generator import TextGenerator
+from zoo.tasks.translator import Translator
+
+from .cards import card, serving_rows
+from .run_files import CARD_FILE
+
+_README, _LONGEST = "README.md", 2**16  # bytes of it that are read
+_LICENCE_FILES = ("LICENSE*", "LICENCE*", "COPYING*", "license*", "licence*")
+_FORMULAS = {
+    "mean": "log-probability / length^{penalty:g}, as in `transformers`",
+    "wu": "log-probability / ((5 + length) / 6)^{penalty:g}, as in Wu et al. 2016",
+}
+_ENDINGS = {
+    True: "as soon as {beam} hypotheses are finished",
+    False: "when {beam} are finished and the likeliest open one, scored as if it ended now, is no better",
+    "never": "when no open hypothesis can become better",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a checkpoint's folder says of itself. Its texts are a stranger's, and fit for a table of Markdown.
+
+    Attributes:
+        name: the name of the folder.
+        published_as: `_name_or_path` of `config.json`, if it is another name.
+        family: `model_type` of `config.json`.
+        licence: what the folder says of its licence.
+    """
+
+    name: str
+    published_as: str | None
+    family: str
+    licence: str
+
+    @classmethod
+    def of(cls, path: pathlib.Path) -> Source:
+        """Reads a folder that an importer has read."""
+        config = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
+        name, published_as = path.resolve().name, config.get("_name_or_path")
+        if not isinstance(published_as, str) or published_as.strip("./") in ("", name):
+            published_as = None
+        return cls(
+            _quoted(name),
+            None if published_as is None else _quoted(published_as),
+            _quoted(str(config["model_type"])),
+            _licence(path),
+        )
+
+
+def _licence(path: pathlib.Path) -> str:
+    """The licence in the head of the README, or the names of files; a plain sentence where there are none."""
+    said = []
+    if (path / _README).is_file():
+        with (path / _README).open("rb") as file:
+            text = file.read(_LONGEST).decode("utf-8", "replace")
+        head = re.match(r"---\r?\n(.*?)^---\s*$", text, re.DOTALL | re.MULTILINE)
+        # A word, or a list with a word a line. No more of YAML is needed.
+        found = re.search(r"^license:([^\n]*(?:\n[ \t]*-[^\n]*)*)", head[1] if head else "", re.MULTILINE)
+        value = re.sub(r"#.*", "", found[1]) if found else ""
+        words = re.findall(r"[^\s'\"\[\],-][^\s'\"\[\],]*", value)
+        said = [f"{', '.join(map(_quoted, words))}, by its {_README}"] if words else []
+    files = sorted({file.name for pattern in _LICENCE_FILES for file in path.glob(pattern) if file.is_file()})
+    said += [f"see {_quoted(name)} in its folder" for name in files[:1]]
+    return "; ".join(said) or "its folder names none: ask who published it"
+
+
+def _quoted(text: str) -> str:
+    """A text as code in a cell of a table, in one short line."""
+    line = " ".join(text.replace("`", "'").split())
+    line = line if len(line) <= 100 else f"{line[:97]}..."
+    return "`{}`".format(line.replace("|", "\\|"))
+
+
+def export_imported(task: Translator | TextGenerator, source: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
+    """Exports an imported model with its card.
+
+    Args:
+        task: the model.
+        source: the folder that it was imported from.
+        path: the model's folder.
+
+    Returns:
+        The new version's folder.
+    """
+
+    def files(folder: pathlib.Path) -> dict[str, str]:
+        metrics: dict[str, Any] = {"start_up": dataclasses.asdict(measure_start_up(folder, task))}
+        if reason := unsupported(task.model):
+            metrics["unpacked"] = reason
+        return {CARD_FILE: imported_card(path.resolve().name, Source.of(source), task, metrics)}
+
+    return export(task, path, files)
+
+
+def imported_card(name: str, source: Source, task: Translator | TextGenerator, metrics: dict[str, Any]) -> str:
+    """The card of an imported model, as Markdown.
+
+    Args:
+        name: the model's name.
+        source: where it comes from.
+        task: the model.
+        metrics: `start_up` and `unpacked`, if known, as in the metrics of a run.
+    """
+    published = f", published as {source.published_as}" if source.published_as else ""
+    facts, limits = _of_translator(task) if isinstance(task, Translator) else _of_generator(task)
+    rows = {
+        "model": f"`{type(task.model).__name__}`, {task.model.count_params():,} parameters",
+        "source": f"{source.name}, a checkpoint of Hugging Face{published}",
+        "family": source.family,
+        "licence": source.licence,
+        **facts,
+        "scores": "none: the zoo imported the model, and neither trained nor scored it",
+        "made with": f"TensorFlow {tf.__version__}, Keras {keras.__version__}",
+        **serving_rows(metrics),
+    }
+    return card(name, "", rows, [], task, limits)
+
+
+def _of_translator(translator: Translator) -> tuple[dict[str, str], list[str]]:
+    """The facts and the limits of a translator."""
+    model = translator.model
+    sizes = [tokenizer.size for tokenizer in translator.tokenizers]
+    ranked = _FORMULAS[translator.length_normalization].format(penalty=translator.length_penalty)
+    ending = _ENDINGS[translator.early_stopping].format(beam=translator.beam_size)
+    decoding = f"beam of {translator.beam_size}, ranked by {ranked}; a search ends {ending}"
+    facts = {
+        "sizes": f"{model.encoder_layers} + {model.decoder_layers} layers of {model.num_heads} heads, width"
+        f" {model.units}, feed-forward networks {model.feed_forward_units}",
+        "vocabulary": f"{sizes[0]:,} ids of the source, {sizes[1]:,} of the target",
+        "lengths": f"a source of at most {translator.max_source_length:,} tokens, a result of at most"
+        f" {translator.max_target_length:,}",
+        "decoding": "greedy" if translator.beam_size == 1 else decoding,
+    }
+    languages = getattr(translator.source_tokenizer, "languages", ())
+    if languages:
+        default = translator.source_tokenizer.target_language
+        facts["target languages"] = (
+            f"{', '.join(map(_quoted, languages))}; a text begins with one, such as {_quoted(f'>>{languages[0]}<<')}; "
+            + (f"{_quoted(default)} if it names none" if default else "no default")
+        )
+    limits = [
+        f"A source longer than {translator.max_source_length:,} tokens is cut off there. An empty text gives an empty"
+        " text, and the unknown token is never written.",
+        "It answers any input, also input outside its task: look at the score.",
+    ]
+    return facts, limits
+
+
+def _of_generator(generator: TextGenerator) -> tuple[dict[str, str], list[str]]:
+    """The facts and the limits of a language model."""
+    model, end = generator.model, end_piece(generator)
+    added = generator.tokenizer.get_config()["added_tokens"]
+    special = [token["content"] for token in added if token["special"] and token["content"] != end]
+    shown = ", ".join(map(_quoted, special[:5])) + (f" and {len(special) - 5} more" if len(special) > 5 else "")
+    facts = {
+        "sizes": f"{model.num_layers} layers of {model.num_heads} heads, width {model.units}, feed-forward networks"
+        f" {model.feed_forward_units}, {model.positions} positions",
+        "vocabulary": f"{generator.tokenizer.size:,} ids",
+        "context": f"{generator.context_length:,} tokens",
+        "special tokens": f"{_quoted(end or '')} ends a text"
+        + (f"; {shown}" if special else "")
+        + ("; a start token stands before every text" if generator.add_start else ""),
+    }
+    limits = [
+        f"The model reads at most {generator.context_length:,} tokens at once. Behind them it goes on from their last"
+        f" half. `score` reads a longer text in windows that begin {generator.stride:,} tokens apart.",
+        "Special tokens in a prompt are read as plain text.",
+        "Its texts need not be true.",
+    ]
+    return facts, limits

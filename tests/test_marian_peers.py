@@ -134,6 +134,15 @@ def test_ids(theirs, ours):
         assert [names[id_] for id_ in row.tolist()] == tokenizer(text)["input_ids"], text
 
 
+def test_texts_of_ids(theirs, ours):
+    """Any of them, also with spaces at their ends and languages in the middle."""
+    _, tokenizer, folder = theirs
+    names = ids_of(ours, folder, "target")
+    rows = np.random.default_rng(1).integers(0, len(names), (500, 6))
+    expected = [tokenizer.decode([names[id_] for id_ in row], skip_special_tokens=True) for row in rows]
+    assert [text.decode() for text in ours.target_tokenizer.detokenize(rows + 4).numpy()] == expected
+
+
 def test_logits(theirs, ours):
     import torch
 

@@ -74,6 +74,13 @@ def test_a_language_at_the_beginning_is_one_token(tokenizer, library, text, lang
     assert pieces(tokenizer, text) == [language, *expected]
 
 
+def test_no_space_stays_around_a_text(tokenizer, library):
+    names = [piece.decode() for piece in tokenizer.tokens([range(tokenizer.size)]).numpy()[0]]
+    pieces = ["▁", "▁low", "▁"]
+    assert library.decode_pieces(pieces) == "low "
+    assert tokenizer.detokenize([[names.index(piece) for piece in pieces]]).numpy() == [b"low"]
+
+
 def test_texts_without_a_language_get_the_one_that_is_set(tokenizer):
     french = tokenizer.with_target_language("fra")
     assert pieces(french, "lower") == [">>fra<<", *pieces(tokenizer, "lower")]

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.sentence_piece import SentencePieceTokenizer
-from zoo.text.tokenizer import END, UNKNOWN
+from zoo.text.tokenizer import END, UNKNOWN, strip
 
 # As in `transformers`: the text begins with `>>`, and the first `<<` ends the language.
 _LANGUAGE = r"\A(?s:>>.*?<<)"
@@ -69,3 +69,7 @@ class MarianTokenizer(SentencePieceTokenizer):
         lengths = tf.cast(has_first, tf.int64)  # (B,)
         ids = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(first, has_first), lengths, validate=False)
         return tf.concat([ids, super()._split(rest)], axis=1)  # (B, ragged)
+
+    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        # As in `transformers`: a translation that is cut off at the limit may end with a lone space.
+        return strip(super()._join(ids))

@@ -176,6 +176,15 @@ def test_a_padding_token_that_was_added_later(folder, loaded):
     assert zoo.load(folder).tokenizer.get_config() == loaded.tokenizer.get_config()
 
 
+def test_tokens_that_the_generation_suppresses_are_never_predicted(folder, loaded):
+    (folder / "generation_config.json").write_text('{"suppress_tokens": [3, 9]}')
+    unused = zoo.load(folder).model.unused_ids
+    assert unused[:4] == loaded.model.unused_ids[:4] and set(unused) - set(loaded.model.unused_ids) == {7, 13}
+    (folder / "generation_config.json").write_text('{"suppress_tokens": [-1]}')
+    with pytest.raises(ValueError, match=r"config\.json: suppress_tokens is \[-1\], and must be ids below \d+\.$"):
+        zoo.load(folder)
+
+
 class TestFaults:
     @pytest.mark.parametrize("name", ["model.safetensors", "vocab.json", "merges.txt"])
     def test_a_missing_file(self, folder, name):

@@ -318,3 +318,36 @@ def test_one_token_for_start_and_end(tmp_path, randomize):
     config = json.loads((folder / "config.json").read_text())
     assert config["bos_token_id"] == config["eos_token_id"] == config["vocab_size"] - 1
     assert [each.text for each in texts_of(zoo.load(folder))] == [each.text for each in texts_of(generator)]
+
+
+def test_a_vocabulary_that_has_an_end_of_text_keeps_its_id(tmp_path, randomize):
+    """As one that was read from the files of GPT-2, with a model that was trained here."""
+    learnt = BytePairTokenizer.learn(TEXTS, 270).get_config()
+    vocabulary = ["<|endoftext|>", *learnt["vocabulary"]]
+    tokenizer = BytePairTokenizer(vocabulary, learnt["merges"])
+    model = randomize(GPT(tokenizer.size, **SMALL_GPT))
+    folder = save_checkpoint(zoo.TextGenerator(model, tokenizer), tmp_path / "model")
+    generation = json.loads((folder / "generation_config.json").read_text())
+    start = len(vocabulary)
+    assert generation == {"bos_token_id": start, "eos_token_id": 0, "pad_token_id": 0, "suppress_tokens": [start]}
+    rows = safetensors.numpy.load_file(folder / "model.safetensors")["transformer.wte.weight"]
+    ours = model.embedding.embeddings.numpy()
+    np.testing.assert_array_equal(rows, ours[[END, *range(5, tokenizer.size), START]])
+
+
+def test_tokenizer_of_a_later_model(tmp_path):
+    """Digits and several patterns, in the chain that the Rust library reads."""
+    import tokenizers
+
+    learnt = BytePairTokenizer.learn(["in 1999 or 2026, we'll see"] * 3, 290).get_config()
+    changes = {"individual_digits": True, "nfc": True, "ignore_merges": True}
+    added = [{"content": "<|user|>", "special": True}]
+    tokenizer = BytePairTokenizer(**{**learnt, **changes, "added_tokens": added} | {
+        "vocabulary": [*learnt["vocabulary"], "<|user|>"]
+    })  # fmt: skip
+    generator = zoo.TextGenerator(GPT(tokenizer.size, **SMALL_GPT), tokenizer, add_start=False)
+    folder = save_checkpoint(generator, tmp_path / "model")
+    library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in ["in 1999, we'll", "e\u0301 2026  or\n", "中"]:
+        assert [id_ + 4 for id_ in library.encode(text).ids] == tokenizer.tokenize([text]).numpy()[0].tolist()
+    assert zoo.load(folder).tokenizer.get_config()["added_tokens"][0]["content"] == "<|user|>"

@@ -369,7 +369,6 @@ def collect(model: keras.Model, tensors: Iterable[Tensor]) -> dict[str, np.ndarr
         counted = np.arange(1, array.size + 1, dtype=np.min_scalar_type(array.size))
         places = tensor.change(counted.reshape(tensor.shape)).ravel()
         known = places > 0
-        # Where two of our rows come from one, the last counts: a piece, and not a special id that stands for it.
         array.reshape(-1)[places[known] - 1] = numbers[known]
     left = [path for path in weights if path not in taken]
     if left:

@@ -194,7 +194,7 @@ def card(
 
 
 def serving_rows(metrics: dict[str, Any]) -> dict[str, str]:
-    """What a server needs, if it was measured, and why the model decodes without packed weights, if it does."""
+    """What a server needs, if it was measured; how the weights are stored; why they are not packed, if they are not."""
     rows = {}
     if measured := metrics.get("start_up"):
         rows["to serve"] = (
@@ -202,6 +202,8 @@ def serving_rows(metrics: dict[str, Any]) -> dict[str, str]:
             f" 16 tokens, in {measured['first_seconds']:.1f} s, later ones in {measured['later_seconds'] * 1e3:.1f} ms,"
             f" on {measured['cores']} cores"
         )
+    if stored_as := metrics.get("stored_as"):
+        rows["precision"] = f"weights rounded to {stored_as} in the files; a server computes in float32"
     if reason := metrics.get("unpacked"):
         rows["weights"] = f"as in training, not packed for a server: {reason}"
     return rows

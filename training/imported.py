@@ -89,13 +89,16 @@ def _quoted(text: str) -> str:
     return "`{}`".format(line.replace("|", "\\|"))
 
 
-def export_imported(task: Translator | TextGenerator, source: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
+def export_imported(
+    task: Translator | TextGenerator, source: pathlib.Path, path: pathlib.Path, weights: str = "float32"
+) -> pathlib.Path:
     """Exports an imported model with its card.
 
     Args:
         task: the model.
         source: the folder that it was imported from.
         path: the model's folder.
+        weights: how the files store the weights, see `zoo.serving.export`.
 
     Returns:
         The new version's folder.
@@ -103,11 +106,12 @@ def export_imported(task: Translator | TextGenerator, source: pathlib.Path, path
 
     def files(folder: pathlib.Path) -> dict[str, str]:
         metrics: dict[str, Any] = {"start_up": dataclasses.asdict(measure_start_up(folder, task))}
+        metrics |= {"stored_as": weights} if weights != "float32" else {}
         if reason := unsupported(task.model):
             metrics["unpacked"] = reason
         return {CARD_FILE: imported_card(path.resolve().name, Source.of(source), task, metrics)}
 
-    return export(task, path, files)
+    return export(task, path, files, weights=weights)
 
 
 def imported_card(name: str, source: Source, task: Translator | TextGenerator, metrics: dict[str, Any]) -> str:
@@ -117,7 +121,7 @@ def imported_card(name: str, source: Source, task: Translator | TextGenerator, m
         name: the model's name.
         source: where it comes from.
         task: the model.
-        metrics: `start_up` and `unpacked`, if known, as in the metrics of a run.
+        metrics: `start_up`, `stored_as` and `unpacked`, if known, as in the metrics of a run.
     """
     published = f", published as {source.published_as}" if source.published_as else ""
     facts, limits = _of_translator(task) if isinstance(task, Translator) else _of_generator(task)

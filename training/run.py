@@ -92,16 +92,21 @@ class Run:
         """Writes the metrics."""
         write_whole(folder / METRICS_FILE, to_json(self.metrics).encode())
 
-    def export(self, path: pathlib.Path) -> pathlib.Path:
+    def export(self, path: pathlib.Path, weights: str = "float32") -> pathlib.Path:
         """Exports the model with its card, metrics and recipe, and returns the new version's folder.
 
-        The exported metrics also hold `start_up`, the result of `zoo.serving.measure_start_up`, and `unpacked`, if the
-        model has no packed form: the reason why.
+        The exported metrics also hold `start_up`, the result of `zoo.serving.measure_start_up`; `stored_as`, if the
+        weights are not in float32; and `unpacked`, if the model has no packed form: the reason why.
+
+        Args:
+            path: the model's folder.
+            weights: how the files store the weights, see `zoo.serving.export`.
         """
 
         def files(folder: pathlib.Path) -> dict[str, str]:
             start_up = dataclasses.asdict(measure_start_up(folder, self.task))
             metrics = {**self.metrics, "start_up": start_up}
+            metrics |= {"stored_as": weights} if weights != "float32" else {}
             if reason := unsupported(self.task.model):
                 metrics["unpacked"] = reason
             metrics.pop("unfinished", None)
@@ -111,7 +116,7 @@ class Run:
                 RECIPE_FILE: _recipe_text(self.recipe),
             }
 
-        return export(self.task, path, files)
+        return export(self.task, path, files, weights=weights)
 
 
 def train(

@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests.serving.conftest import build
+from zoo import TextGenerator
+from zoo.models import GPT
 from zoo.serving import export, half_weights, open_servable
 
 TEXTS = ["abc", "", "12 é", "dédé 4321 😀"]
@@ -55,6 +57,23 @@ def test_a_session_computes_with_the_rounded_weights(version, rounded):
         feed = {signature.inputs["text"].name: TEXTS}
         texts = session.run(signature.outputs["text"].name, feed)
     assert [text.decode() for text in texts] == rounded(TEXTS)
+
+
+def test_ids_that_are_never_written_stay_so(tmp_path, monkeypatch):
+    """Their logits are -1e9, beyond float16."""
+    monkeypatch.setattr(half_weights, "_SMALL", 1)
+    tokenizer = build().source_tokenizer
+    model = GPT(tokenizer.size, units=8, num_heads=2, num_layers=1, context_length=8, unused_ids=[0, 1, 2, 3, 5])
+    version = export(TextGenerator(model, tokenizer), tmp_path / "tiny", weights="float16")
+    stored = tf.train.load_checkpoint(str(version / "variables" / "variables"))
+    biases = [
+        stored.get_tensor(name)[-1]
+        for name, shape in stored.get_variable_to_shape_map().items()
+        if shape[1:] == [tokenizer.size]
+    ]
+    assert [np.flatnonzero(bias < -65000).tolist() for bias in biases] == [[0, 1, 2, 3, 5]]
+    texts = open_servable(version).generate(["ab"] * 50, temperature=2.0, seed=1)
+    assert tokenizer.detokenize([[5]]).numpy()[0].decode() not in "".join(text.text for text in texts)
 
 
 def test_an_unknown_type_and_weights_beyond_float16(tmp_path, monkeypatch):

@@ -128,7 +128,7 @@ class TestCommand:
         monkeypatch.chdir(tmp_path)
         generator.save("saved")
         assert succeeds("export", "saved", "--to-huggingface", "small-gpt") == "small-gpt\n"
-        assert succeeds("export", "small-gpt") == "saved_models/small-gpt/1\n"
+        assert succeeds("export", "small-gpt", "--weights", "float16") == "saved_models/small-gpt/1\n"
         rows = rows_of((tmp_path / "saved_models/small-gpt/1/README.md").read_text())
         special = r"`<\|endoftext\|>` ends a text; `<\|startoftext\|>`; a start token stands before every text"
         assert rows == rows | {
@@ -137,6 +137,7 @@ class TestCommand:
             "sizes": "1 layers of 3 heads, width 12, feed-forward networks 48, learned positions",
             "context": "20 tokens",
             "special tokens": special,
+            "precision": "weights rounded to float16 in the files; a server computes in float32",
         }
         assert " MB; loaded in " in rows["to serve"]
 
@@ -144,6 +145,9 @@ class TestCommand:
         monkeypatch.chdir(tmp_path)
         both = refuses("export", marian, "--to", "a", "--to-huggingface", "b")
         assert both == "--to and --to-huggingface were both given; give one of them"
+        assert refuses("export", marian, "--weights", "int8") == "--weights must be float32 or float16. Received: int8"
+        half = refuses("export", marian, "--weights", "float16", "--to-huggingface", "b")
+        assert half == "--weights is for a SavedModel; --to-huggingface writes float32"
         assert refuses("export", "nowhere", "--to-huggingface", "b").startswith("nowhere does not exist; ")
         assert refuses("export", marian, "--to-huggingface", marian).endswith(
             "exists and is not empty; choose another place."

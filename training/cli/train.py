@@ -117,6 +117,14 @@ def export(
             help="Of a checkpoint with several target languages, the one of texts that name none, such as fra."
         ),
     ] = None,
+    weights: Annotated[
+        str,
+        typer.Option(
+            metavar="float32|float16",
+            help="How the files store the weights. With float16 they take half the bytes; the server computes in"
+            " float32.",
+        ),
+    ] = "float32",
     to_huggingface: Annotated[
         pathlib.Path | None,
         typer.Option(
@@ -130,6 +138,10 @@ def export(
     with user_errors():
         if to is not None and to_huggingface is not None:
             raise ValueError("--to and --to-huggingface were both given; give one of them")
+        if weights not in ("float32", "float16"):  # before anything is loaded
+            raise ValueError(f"--weights must be float32 or float16. Received: {weights}")
+        if weights != "float32" and to_huggingface is not None:
+            raise ValueError("--weights is for a SavedModel; --to-huggingface writes float32")
         import_tensorflow()
         from zoo.checkpoints import is_checkpoint
         from zoo.checkpoints.loading import load_checkpoint
@@ -145,10 +157,11 @@ def export(
             task = load_checkpoint(run, target_language) if is_imported else load(run)
             typer.echo(save_checkpoint(task, to_huggingface))
         elif is_imported:
-            typer.echo(export_imported(load_checkpoint(run, target_language), run, to or MODELS / model_name(run)))
+            task = load_checkpoint(run, target_language)
+            typer.echo(export_imported(task, run, to or MODELS / model_name(run), weights))
         else:
             finished = Run.load(run)
-            typer.echo(finished.export(to or MODELS / finished.name))
+            typer.echo(finished.export(to or MODELS / finished.name, weights))
 
 
 def _print_scores(result: dict, split: str) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from zoo.serving.packed.products import FORBIDDEN
+
+_LARGEST = float(np.finfo(np.float16).max)  # 65504
 _SMALL = 4096  # numbers: biases and norms stay exact, and are few
 
 
@@ -40,16 +43,19 @@ class _HalfWeight(tf.saved_model.experimental.TrackableResource):
     """A float32 variable of the graph, made from a float16 one of the files."""
 
     def __init__(self, variable: tf.Variable):
-        largest = float(tf.reduce_max(tf.abs(variable)))
-        if not largest <= float(np.finfo(np.float16).max):
+        # A bias of -1e9 forbids an id. So does the lowest number of float16.
+        values = tf.where(variable <= FORBIDDEN, -_LARGEST, variable)
+        largest = float(tf.reduce_max(tf.abs(values)))
+        if not largest <= _LARGEST:
             raise ValueError(
                 f"The weights cannot be stored in float16: {variable.name.split(':')[0]} has a value of {largest:g}."
             )
         super().__init__()
         self.variable = variable
         # Of unknown shape, so that it can be emptied.
-        value = tf.cast(variable, tf.float16)
-        self.stored = tf.Variable(value, shape=tf.TensorShape(None), trainable=False, dtype=tf.float16)
+        self.stored = tf.Variable(
+            tf.cast(values, tf.float16), shape=tf.TensorShape(None), trainable=False, dtype=tf.float16
+        )
         _ = self.resource_handle  # calls `_create_resource` while there is no graph
 
     def _create_resource(self) -> tf.Tensor:

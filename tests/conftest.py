@@ -1,23 +1,35 @@
 """Fixtures of the whole suite. Keras is imported inside them, so that tests without it start at once."""
 
 import json
+import os
 import random
+import sys
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # There are as many workers as cores: a second thread for the products of each would wait for the other worker.
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup():
-    """Sets the seeds: weights and dropout do not depend on the tests that ran before.
+def pytest_runtest_setup(item):
+    """Sets the seeds, so that weights and dropout do not depend on the tests that ran before, and how graphs run.
 
     Keras draws the seeds of its initialisers and generators from Python's. `keras.utils.set_random_seed` would also
     set TensorFlow's seed, which clears its compiled functions: a test that calls an export would take seconds longer.
+
+    The graphs of most tests run once or twice. To optimise them first would take longer than they run, a sixth of the
+    time of a test of tasks. Graphs of long tests, and in the processes that tests start, are optimised as a user's are.
     """
     random.seed(0)
     np.random.seed(0)
+    if tensorflow := sys.modules.get("tensorflow"):
+        is_long = item.get_closest_marker("long") is not None
+        tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_long})
 
 
 @pytest.fixture(scope="session")
@@ -155,7 +167,7 @@ def layer_check(tmp_path):
         if layer.trainable_weights:
             optimizer = keras.optimizers.SGD(1e-3)
 
-            @tf.function
+            @tf.function(autograph=False)
             def train_step():
                 with tf.GradientTape() as tape:
                     loss = tf.add_n([tf.reduce_sum(o * d) for o, d in zip(called(layer), directions, strict=True)])

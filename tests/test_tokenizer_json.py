@@ -301,7 +301,7 @@ def test_special_tokens_are_found_only_where_they_are_allowed(name):
         assert not set(itertools.chain(*our_ids(name, texts))) & set(numbers)
     check_texts(name, texts)
 
-    @settings(deadline=None, max_examples=10)
+    @settings(deadline=None, max_examples=15)
     @given(TEXTS)
     @example(EDGES)
     def check(texts):
@@ -326,7 +326,6 @@ def test_any_ids_are_decoded_as_the_library_does(name):
     check()
 
 
-STRETCH = 128
 # The first plane, and of the others the borders and the marks.
 PLANES = [chr(c) for c in itertools.chain(range(0xD800), range(0xE000, 0x20000, 7), range(0xE0000, 0xE0200))]
 PLANES += [chr(c) for c in range(0x20000, 0x110000, 0x400)] + [chr(c - 1) for c in range(0x20400, 0x110001, 0x400)]
@@ -334,9 +333,9 @@ PLANES += [chr(c) for c in range(0x20000, 0x110000, 0x400)] + [chr(c - 1) for c 
 
 @family
 def test_every_character_alone(name):
-    texts = [character for character in PLANES if ord(character) % 5 == 0 or ord(character) < 0x500]
-    ids = library_ids(library_of(name), texts)
-    assert our_ids(name, texts) == ids
+    """Of the first scripts and the blocks of spaces, punctuation and signs all, of the others one in 41."""
+    texts = [each for each in PLANES if (code := ord(each)) < 0x500 or code >> 8 in (0x20, 0x25, 0x30) or not code % 41]
+    assert our_ids(name, texts) == library_ids(library_of(name), texts)
 
 
 @pytest.mark.long
@@ -385,7 +384,7 @@ def test_all_sentences_of_the_corpora(name, written, monkeypatch):
     assert len(content["model"]["vocab"]) > 7000
     library, ours = tokenizers.Tokenizer.from_str(json.dumps(content)), read_tokenizer(written(content))
     encode = compiled_encoder(ours)
-    decode = tf.function(ours.detokenize, input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    decode = tf.function(ours.detokenize, input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     for begin in range(0, len(texts), 4096):
         batch = texts[begin : begin + 4096]
         values, lengths = encode(batch)

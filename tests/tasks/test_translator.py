@@ -123,14 +123,14 @@ class TestAnswers:
         assert translator.has_attention is (name == "translator")
         assert any(ends) or not translator.has_attention, "the first of these models ends some texts of itself"
 
-    def test_sources_and_results_are_cut_at_their_longest_the_end_included(self, translator):
-        short = again(translator, max_source_length=4, max_target_length=3)
-        alignments = short.attend(["abcd1234", "?", "dd", "a"])
-        assert alignments[0].source_tokens == ["a", "b", "c", "</s>"]
-        assert all(1 <= len(each.target_tokens) <= 3 for each in alignments)
-        whole = translator(["abc", "abc", "ab", "dd", "a"])
-        assert short(["abcd1234", "abc", "ab", "dd", "a"]) == [text[:3] for text in whole]
-        assert max(map(len, whole)) > 3 and translator(["abcd1234"]) != whole[:1]
+    def test_sources_and_results_are_cut_at_their_longest_the_end_included(self):
+        short = with_a_beam()
+        texts = ["abcd1234", "abcd1", "abcd"]
+        long, as_long, shorter = short.attend(texts)
+        assert long.source_tokens == [*"abcd1", "</s>"] and len(long.source_tokens) == short.max_source_length
+        assert long.target_tokens == as_long.target_tokens != shorter.target_tokens
+        assert len(long.target_tokens) == short.max_target_length and "</s>" not in long.target_tokens
+        assert short(texts[:2]) == ["".join(long.target_tokens)] * 2
 
 
 class TestArguments:
@@ -247,20 +247,17 @@ class TestBeam:
                 assert ours.text == theirs.text
                 assert ours.score == pytest.approx(theirs.score, rel=1e-5)
 
-    def test_the_shortest_lengths_have_fewer_texts_than_are_asked_for(self, without_attention):
-        """As many texts of one token as there are ids from the end on."""
-        short = again(without_attention, max_source_length=2, max_target_length=1)
-        every = short.translate(["cab"], beam_size=30, n_best=30)[0]
-        assert len(every.alternatives) + 1 == short.target_tokenizer.size - 3
-        total = sum(math.exp(each.score) for each in (every, *every.alternatives))
-        assert 0.5 < total <= 1 + 1e-5
-
-    def test_traced_once_for_any_number_of_texts_and_any_penalty(self):
-        own, traces = build(attention=None), []
-        begin = type(own.model).begin
-        own.model.begin = lambda source: traces.append(1) or begin(own.model, source)
-        for texts, penalty in ((["a"], 0.0), (TEXTS, 0.6), (["cab", "dd"], 1)):
-            own.translate(texts, beam_size=1, length_penalty=penalty)
+    def test_the_shortest_lengths_have_fewer_texts_than_are_asked_for(self):
+        """As many texts of one token as there are ids from the end on. Any penalty and any number of texts is traced
+        once."""
+        short, traces = build(attention=None, max_source_length=2, max_target_length=1), []
+        begin = type(short.model).begin
+        short.model.begin = lambda source: traces.append(1) or begin(short.model, source)
+        for texts, penalty in ((["cab"], 0.0), (["a", "cab", "dd"], 0.6), (["cab", "dd"], 1)):
+            for every in short.translate(texts, beam_size=30, n_best=30, length_penalty=penalty):
+                assert len(every.alternatives) + 1 == short.target_tokenizer.size - 3
+                total = sum(math.exp(each.score) for each in (every, *every.alternatives))
+                assert 0.5 < total <= 1 + 1e-5
         assert len(traces) == 1
 
 

@@ -89,7 +89,7 @@ class Servable(tf.Module):
         super().__init__()
         self.tokenizers = dict(TOKENIZERS)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")], autograph=False)
     def serve(self, texts):
         outputs = {}
         for name, tokenizer in self.tokenizers.items():

@@ -1,5 +1,7 @@
 """Fixtures of the whole suite. Keras is imported inside them, so that tests without it start at once."""
 
+import contextlib
+import fcntl
 import json
 import os
 import random
@@ -30,6 +32,26 @@ def pytest_runtest_setup(item):
     if tensorflow := sys.modules.get("tensorflow"):
         is_long = item.get_closest_marker("long") is not None
         tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_long})
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory):
+    """A folder of all workers of xdist, for what takes long to make; see `once`."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def once():
+    """Whether to make a file or folder, for the worker that comes first; the others wait until it is made."""
+
+    @contextlib.contextmanager
+    def once(path):
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield not path.exists()
+
+    return once
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from zoo_training.corpora.dates import Dates
 
 from zoo.checkpoints.tokenizer_json import read_special_tokens, read_tokenizer
 from zoo.testing import TokenizerTests
@@ -353,6 +354,7 @@ def lines_of(file, column=None):
     return rows if column is None else [row.split("\t")[column] for row in rows]
 
 
+@functools.cache
 def corpus():
     """All sentences of Multi30k and Tatoeba."""
     return [
@@ -395,11 +397,14 @@ def test_all_sentences_of_the_corpora(name, written, monkeypatch):
         assert [text.decode() for text in decode(rows).numpy()] == library_texts(library, ids)
 
 
+@functools.cache
+def dates():
+    return Dates().read("validation").sources
+
+
 @family
 def test_dates_in_all_scripts(name):
-    from zoo_training.corpora.dates import Dates
-
-    check_texts(name, Dates().read("validation").sources)
+    check_texts(name, dates())
 
 
 def changed(name, changes):

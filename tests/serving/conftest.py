@@ -1,4 +1,4 @@
-"""A tiny translator, exported once, for all tests of serving."""
+"""Tiny models, exported once, for all tests of serving."""
 
 import numpy as np
 import pytest
@@ -35,14 +35,26 @@ def build_transformer(seed=28, **arguments):
 
 
 @pytest.fixture(scope="session")
+def exported_once(shared_folder, once):
+    """A function that exports a task under a name, in the worker that comes first, and gives its version's folder."""
+
+    def exported_once(task, name):
+        folder = shared_folder / f"exported_{name}"  # it holds nothing else
+        with once(folder) as first:
+            return export(task, folder / name) if first else folder / name / "1"
+
+    return exported_once
+
+
+@pytest.fixture(scope="session")
 def transformer():
     return build_transformer(beam_size=3)
 
 
 @pytest.fixture(scope="session")
-def exported_transformer(transformer, tmp_path_factory):
+def exported_transformer(transformer, exported_once):
     """The folder of its version 1."""
-    return export(transformer, tmp_path_factory.mktemp("transformer") / "tiny")
+    return exported_once(transformer, "with_heads")
 
 
 @pytest.fixture(scope="session")
@@ -56,25 +68,23 @@ def without_attention():
 
 
 @pytest.fixture(scope="session")
-def exported_without_attention(without_attention, tmp_path_factory):
+def exported_without_attention(without_attention, exported_once):
     """The folder of its version 1."""
-    return export(without_attention, tmp_path_factory.mktemp("without") / "vector")
+    return exported_once(without_attention, "vector")
 
 
 @pytest.fixture(scope="session")
-def exported(translator, tmp_path_factory):
+def exported(translator, exported_once):
     """The model's folder, with a version 1."""
-    folder = tmp_path_factory.mktemp("exported") / "tiny"
-    export(translator, folder)
-    return folder
+    return exported_once(translator, "tiny").parent
 
 
 @pytest.fixture(scope="session")
-def exported_generator(randomize, tmp_path_factory):
+def exported_generator(randomize, exported_once):
     """The version of a language model."""
     tokenizer = CharacterTokenizer("abcdé \n😀")
     generator = TextGenerator(randomize(GPT(tokenizer.size, 12, 3, 2, 48, positions="rotary"), scale=0.4), tokenizer)
-    return export(generator, tmp_path_factory.mktemp("models") / "writer")
+    return exported_once(generator, "writer")
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,5 @@
 """A real training of a few seconds, by the command `zoo`, that the tests of training share."""
 
-import contextlib
-import fcntl
-import os
 import pathlib
 import random
 import subprocess
@@ -66,19 +63,10 @@ def zoo_command():
     return run
 
 
-@contextlib.contextmanager
-def once(file):
-    """Whether to make a file, for the one worker of xdist that comes first; the others wait until it is made."""
-    with file.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield not file.exists()
-
-
 @pytest.fixture(scope="session")
-def workplace(tmp_path_factory):
+def workplace(shared_folder, once):
     """A folder with a corpus and a recipe, which all workers of xdist share."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "workplace"
+    folder = shared_folder / "workplace"
     folder.mkdir(exist_ok=True)
     with once(folder / "backwards.toml") as first:
         if first:
@@ -93,7 +81,7 @@ def recipe(workplace):
 
 
 @pytest.fixture(scope="session")
-def training(workplace):
+def training(workplace, once):
     """What `zoo train backwards.toml` prints on stderr; it leaves a run and a model in the workplace."""
     told = workplace / "told"
     with once(told) as first, pytest.MonkeyPatch.context() as patch:

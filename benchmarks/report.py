@@ -27,6 +27,7 @@ SCRIPTS = (
     "load",
     "thought_vector",
     "trained",
+    "imported_translator",
 )
 PICTURES = {
     "thought_vector": "![Exact match by source length](thought_vector.png)",

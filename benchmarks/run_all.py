@@ -4,7 +4,8 @@
     python benchmarks/run_all.py serving generation    # only these
 
 If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `thought_vector.py`
-takes longer, so run it separately. So do the trainings of the models that `trained.py` lists.
+and the training of `imported_translator.py` take longer, so run these separately. So do the trainings of the models
+that `trained.py` lists.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 
 import report
 
-LONG = ("thought_vector",)
+LONG = ("thought_vector", "imported_translator")
 
 
 def main() -> None:

@@ -153,8 +153,8 @@ def beam_search(
         length_normalization: which of the two scores, "wu" or "mean".
         early_stopping: what else ends the search of a row, as in `transformers`: True, `beam_size` finished hypotheses;
             False, `beam_size` finished hypotheses of which none has a lower score than the likeliest open one would
-            have if it ended now; "never", nothing. With a positive length penalty, an open hypothesis may always win
-            if it only grows long enough, so "never" then goes on until the limit as a rule.
+            have if it ended now; "never", nothing. With a positive length penalty, a hypothesis may win by growing
+            long, so "never" takes more steps.
 
     Returns:
         `Beams`.

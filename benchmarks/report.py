@@ -23,6 +23,7 @@ SCRIPTS = (
     "gpt_training",
     "generation",
     "serving",
+    "opus_mt",
     "tokenizing",
     "load",
     "thought_vector",

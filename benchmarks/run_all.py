@@ -3,9 +3,9 @@
     python benchmarks/run_all.py                       # what `make bench` does; needs the 'peers' extra
     python benchmarks/run_all.py serving generation    # only these
 
-If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `thought_vector.py`
-and the training of `imported_translator.py` take longer, so run these separately. So do the trainings of the models
-that `trained.py` lists.
+If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `opus_mt.py`,
+`thought_vector.py` and the training of `imported_translator.py` take longer, so run these separately. So do the
+trainings of the models that `trained.py` lists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 
 import report
 
-LONG = ("thought_vector", "imported_translator")
+LONG = ("opus_mt", "thought_vector", "imported_translator")
 
 
 def main() -> None:

@@ -79,7 +79,10 @@ def test_what_a_configuration_asks_for(arguments, content, name, value):
         ({**LLAMA, "rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_scaling cannot be read: `scaling` must be"),
         ({**LLAMA, "rope_scaling": {"type": ["linear"]}}, "rope_scaling cannot be read"),
         ({**LLAMA, "rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "only without 'full_attention' can"),
-        ({**LLAMA, "rope_parameters": {"partial_rotary_factor": "x"}}, "with numbers for rope_theta and partial"),
+        (
+            {**LLAMA, "rope_parameters": {"partial_rotary_factor": "x"}},
+            r"rope_theta and partial_rotary_factor\) must be positive numbers, .* They are 10000\.0 and 'x'",
+        ),
         ({**QWEN2, "layer_types": ["full_attention"]}, "for each of the 4 layers"),
         ({**QWEN2, "layer_types": [["full_attention"]] * 4}, "for each of the 4 layers"),
         ({**QWEN2, "max_window_layers": "x"}, "max_window_layers is 'x', and must be a whole number above 0"),

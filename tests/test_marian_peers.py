@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -212,6 +213,42 @@ def test_texts_of_100_sentences_by_every_rule_that_ends_a_search(theirs, ours, e
             **settings,
         )
     assert translator(texts) == tokenizer.batch_decode(ids[:, 1:], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("theirs", [CONFIGS["shared"]], ids=["shared"], indirect=True)
+def test_forbidden_tokens_leave_their_probability_to_the_others(theirs, tmp_path):
+    """With `renormalize_logits`, as published OPUS-MT have it; without, log-probabilities are smaller."""
+    import torch
+
+    model, tokenizer, folder = theirs
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    generation = json.loads((copy / "generation_config.json").read_text())
+    texts, padding = [text for text in TEXTS if text], model.config.pad_token_id
+    found = {}
+    for renormalizes in (True, False):
+        settings = {"renormalize_logits": renormalizes, "bad_words_ids": [[padding], [1]], "length_penalty": 0.0}
+        (copy / "generation_config.json").write_text(json.dumps(generation | settings))
+        ours = zoo.load(copy)
+        found[renormalizes] = [each.score for each in ours.translate(texts)]
+        for text, translation in zip(texts, ours.translate(texts), strict=True):
+            with torch.no_grad():
+                result = model.generate(
+                    **tokenizer([text], return_tensors="pt"),
+                    **settings,
+                    output_scores=True,
+                    return_dict_in_generate=True,
+                )
+            assert translation.text == tokenizer.batch_decode(result.sequences, skip_special_tokens=True)[0], text
+            np.testing.assert_allclose(translation.score, result.sequences_scores[0], rtol=1e-4, atol=1e-4)
+    assert min(np.subtract(found[True], found[False])) > 1e-3
+
+
+def test_other_forbidden_words_are_left_out(theirs, tmp_path):
+    copy = shutil.copytree(theirs[2], tmp_path / "copy")
+    generation = json.loads((copy / "generation_config.json").read_text())
+    (copy / "generation_config.json").write_text(json.dumps(generation | {"bad_words_ids": [[5], [5, 6]]}))
+    with pytest.warns(UserWarning, match=r"bad_words_ids of the generation leaves out \[\[5\], \[5, 6\]\]"):
+        zoo.load(copy)
 
 
 def test_settings_are_those_of_the_generation(ours):

@@ -184,7 +184,7 @@ def _of_generator(generator: TextGenerator) -> tuple[dict[str, str], list[str]]:
         + ("; a start token stands before every text" if generator.add_start else ""),
     }
     limits = [
-        f"The model reads at most {generator.context_length:,} tokens at once. Behind them it goes on from their last"
+        f"The model reads at most {generator.context_length:,} tokens at once. After that it continues from their last"
         f" half. `score` reads a longer text in windows that begin {generator.stride:,} tokens apart.",
         "Special tokens in a prompt are read as plain text.",
         "Its texts need not be true.",

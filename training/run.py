@@ -73,7 +73,10 @@ class Run:
         """
         for file in (RECIPE_FILE, METRICS_FILE):
             if not (folder / file).is_file():
-                raise FileNotFoundError(f"{folder} is not the folder of a finished training run: it has no {file}")
+                raise FileNotFoundError(
+                    f"{folder} is not the folder of a finished training run: it has no {file}; nor is it a checkpoint "
+                    "of Hugging Face, which has config.json"
+                )
         metrics = read_metrics(folder)
         recipe = read_back(folder)
         task: Any = load(folder / _PROCEDURES[type(recipe)].SAVED_IN)

@@ -38,7 +38,7 @@ def arguments(config: Config) -> dict[str, Any]:
 
 
 def configuration(model: Any) -> dict[str, Any]:
-    """The keys of `config.json` that `arguments` reads, for a `zoo.models.GPT`.
+    """The keys of `config.json` for a `zoo.models.GPT`.
 
     Raises:
         ValueError: no key can say what the model's activation is. Other arguments are not checked.

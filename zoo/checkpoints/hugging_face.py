@@ -340,13 +340,13 @@ def assign(
         if array.dtype.kind not in "iub" and not np.isfinite(array).all():
             raise ValueError(f"{path}: {tensor.name} holds NaN or infinity; the checkpoint is broken.")
         array = array if tensor.change is None else tensor.change(array)
-        weight.assign(array.astype(weight.dtype).reshape(weight.shape))
+        weight.assign(array.astype(weight.dtype, copy=False).reshape(weight.shape))
 
 
 def collect(model: keras.Model, tensors: Iterable[Tensor]) -> dict[str, np.ndarray]:
     """The inverse of `assign`: the tensors, in float32, that would give a model the weights that it has.
 
-    No `Tensor` needs its other direction for this. A `change` only moves numbers, so what it makes of the places 1, 2,
+    So a `Tensor` needs no inverse of `change`. A `change` only moves numbers, so what it makes of the places 1, 2,
     3 and so on of a tensor says from which place each number of our weight comes, and 0 says from none.
 
     A bias that the model does not have is zeros, which compute the same.

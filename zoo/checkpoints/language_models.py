@@ -56,7 +56,8 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
             f"{path}: the tokenizer has {tokenizer.size - FIRST} pieces, and {CONFIG_FILE} a vocab_size of {size}."
         )
     generation = read_json(path / GENERATION_FILE) if (path / GENERATION_FILE).is_file() else {}
-    generation = generation if isinstance(generation, dict) else {}
+    if not isinstance(generation, dict):
+        raise ValueError(f"{path / GENERATION_FILE} must hold an object. It holds a {type(generation).__name__}.")
     end = _end(path, config, generation, tokenizer, special)
     start, add_start = _start(path, tokenizer, special, end)
 
@@ -104,7 +105,7 @@ def _end(path: pathlib.Path, config: Config, generation: dict[str, Any], tokeniz
     """The checkpoint's id of the end of text: of the generation, else of the model, else of the tokenizer."""
     found = generation.get("eos_token_id")
     end = config.get("eos_token_id") if found is None else found
-    config.token("eos_token_id")  # its type
+    config.token("eos_token_id")  # checks its type
     if isinstance(end, list):
         if len(end) > 1:
             warnings.warn(

@@ -70,7 +70,10 @@ def rotary(
     part = table.pop("partial_rotary_factor", None)
     part = config.number(*share) if part is None else part
     if not all(isinstance(value, int | float) and 0 < value < 1e30 for value in (wavelength, part)) or part > 1:
-        raise config.wrong(name, "with numbers for rope_theta and partial_rotary_factor")
+        raise ValueError(
+            f"{config.file}: {theta} and {share[0]} (in {name}: rope_theta and partial_rotary_factor) must be positive "
+            f"numbers, the second one at most 1. They are {wavelength!r} and {part!r}."
+        )
     if kind == "default" and table:
         raise config.wrong(name, f"only without {', '.join(map(repr, table))} can be read")
     try:

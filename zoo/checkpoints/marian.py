@@ -87,11 +87,13 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     sizes = config.whole("vocab_size"), config.whole("decoder_vocab_size", config.whole("vocab_size"))
     files = VOCABULARY_FILE, VOCABULARY_FILE if shared else TARGET_VOCABULARY_FILE
     source, target = (read_vocabulary(path, name, size, config) for name, size in zip(files, sizes, strict=True))
-    made, settings = arguments(config, shared), _generation(path, config)
+    generation = _generation(path, config)
+    made, settings = arguments(config, shared), _settings(path, config, generation)
+    unused = _unused_ids(path, generation, target)
     stored = stored_tensors(path)
     wanted = check_tensors(path, stored, tensors(made, sizes, source, target, stored), _IGNORED)
     try:
-        model = Transformer(len(source.rows), len(target.rows), **made, unused_ids=[PADDING], name="marian")
+        model = Transformer(len(source.rows), len(target.rows), **made, unused_ids=unused, name="marian")
     except ValueError as error:
         raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
     assign(model, wanted, stored, path)
@@ -123,7 +125,7 @@ def arguments(config: Config, shared: bool) -> dict[str, Any]:
 
 
 def configuration(model: Any) -> dict[str, Any]:
-    """The keys of `config.json` that `arguments` reads, for a `zoo.models.Transformer`.
+    """The keys of `config.json` for a `zoo.models.Transformer`.
 
     Raises:
         ValueError: no key can say what the model's activation is. Other arguments are not checked.
@@ -213,8 +215,8 @@ def _dense(theirs: str, ours: str, shape: tuple[int, int]) -> Iterator[Tensor]:
     yield Tensor(f"{theirs}.bias", shape[:1], f"{ours}/bias")
 
 
-def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
-    """The translator's settings: of `generation_config.json`, else of `config.json`; the source of its tokenizer."""
+def _generation(path: pathlib.Path, config: Config) -> Callable[[str, Any], Any]:
+    """A function from a key and its default to the value in `generation_config.json`, else in `config.json`."""
     file = path / GENERATION_FILE
     content = read_json(file) if file.is_file() else {}
     if not isinstance(content, dict):
@@ -224,12 +226,48 @@ def _generation(path: pathlib.Path, config: Config) -> dict[str, Any]:
         value = content.get(name)
         return config.get(name, default) if value is None else value
 
+    return setting
+
+
+def _unused_ids(path: pathlib.Path, setting: Callable[[str, Any], Any], target: Vocabulary) -> list[int]:
+    """The ids whose logits are -1e9: padding and, with `renormalize_logits`, the tokens of `bad_words_ids`.
+
+    OPUS-MT forbids its padding, the start of a text, so that it is never written. With `renormalize_logits`, it has no
+    probability, and that of the other tokens is larger. Without, they stay as they are. No search of the zoo writes the
+    start or the unknown token, so nothing needs to be done for these.
+    """
+    words = setting("bad_words_ids", []) or []
+    if not isinstance(words, list) or not all(
+        isinstance(word, list) and word and all(type(id_) is int for id_ in word) for word in words
+    ):
+        raise ValueError(f"{path}: bad_words_ids of the generation must be lists of ids. Received: {words!r}")
+    ids = {int(row): id_ for id_, row in enumerate(target.rows)}
+    unused, left_out = {PADDING}, []
+    for word in words:
+        id_ = ids.get(word[0], PADDING) if len(word) == 1 else END
+        if id_ != END and setting("renormalize_logits", False) is True:
+            unused.add(id_)
+        elif id_ not in (PADDING, UNKNOWN, START):
+            left_out.append(word)
+    if left_out:
+        warnings.warn(
+            f"{path}: bad_words_ids of the generation leaves out {left_out!r}: words of several tokens, the end of a "
+            "text, and without renormalize_logits all but padding and the unknown token.",
+            stacklevel=4,
+        )
+    return sorted(unused)
+
+
+def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """The translator's settings; the length of a source is that of its tokenizer."""
     longest, beams, penalty = setting("max_length", 512), setting("num_beams", 1), setting("length_penalty", 1.0)
-    if type(longest) is not int or type(beams) is not int or type(penalty) not in (int, float) or longest < 2:
+    if type(longest) is not int or type(beams) is not int or type(penalty) not in (int, float):
         raise ValueError(
             f"{path}: max_length, num_beams and length_penalty of the generation must be numbers. They are "
             f"{longest!r}, {beams!r} and {penalty!r}."
         )
+    if longest < 2:
+        raise ValueError(f"{path}: max_length of the generation must be above 1. It is {longest}.")
     stopping = setting("early_stopping", False)
     if type(stopping) is not bool and stopping != "never":
         raise ValueError(f"{path}: early_stopping of the generation must be true, false or 'never', not {stopping!r}.")

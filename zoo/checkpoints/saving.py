@@ -1,8 +1,7 @@
 """`save_checkpoint`: a model of the zoo as a folder of Hugging Face.
 
-The importers' tables serve in this direction, too: `config.json` is written first and read by the importer, which so
-says what it would build and which tensors it wants. What it would build differently is refused, and `collect` takes the
-tensors from the weights.
+The importers' tables also serve for writing. `config.json` is written first. The importer reads it and lists the
+model's arguments and tensors. An argument that differs is refused. `collect` makes the tensors from the weights.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from zoo.checkpoints.tokenizer_writing import write_tokenizer
 from zoo.models import GPT, Transformer
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
-from zoo.text import END, START, BytePairTokenizer, MarianTokenizer, SentencePieceTokenizer
+from zoo.text import END, START, UNKNOWN, BytePairTokenizer, MarianTokenizer, SentencePieceTokenizer
 
 START_PIECE = "<|startoftext|>"  # of a GPT that has a row for it; GPT-2 begins a text with its end
-_SPECIAL_PIECES = marian.END_PIECE, marian.UNKNOWN_PIECE, marian.PADDING_PIECE
+_MARIAN_PIECES = marian.END_PIECE, marian.UNKNOWN_PIECE, marian.PADDING_PIECE
 _POSITIONS = 512  # of OPUS-MT. Its positions are computed, so more of them are no more weights.
-# What a checkpoint need not say: it is of training, or follows from the weights, or counts only beside what is refused.
+# Arguments that are not compared: they matter in training only, follow from the weights, or belong to what is refused.
 _FREE = {
     *("name", "dtype", "trainable", "layer_states", "dropout", "attention_dropout", "feed_forward_dropout"),
     *("vocabulary_size", "source_vocabulary_size", "target_vocabulary_size", "unused_ids"),
@@ -50,9 +49,9 @@ def save_checkpoint(task: TextGenerator | Translator, path: str | pathlib.Path) 
       "target"; and with tokenizers that are a `MarianTokenizer` or a `SentencePieceTokenizer`. `</s>` has the id 0,
       `<unk>` 1, and `<pad>`, which is the start as well, the last one, or 2 if the sides have two vocabularies.
 
-    A folder that was imported gives the same ids again if its special tokens stood there. Weights are in float32;
-    biases that the model does not have are zeros. Kept are the settings that Hugging Face has a name for: not the
-    `context_length` and `stride` of a `TextGenerator`.
+    A folder that was imported is written with the same ids if its special tokens were in these places. Weights are in
+    float32; biases that the model does not have are zeros. Kept are the settings that Hugging Face has a name for: not
+    the `context_length` and `stride` of a `TextGenerator`.
 
     The folder is first written under another name and then renamed.
 
@@ -111,7 +110,7 @@ def _write_gpt2(generator: TextGenerator, folder: pathlib.Path) -> None:
     _check_shape("GPT-2", gpt2.explicit(model.get_config()), gpt2.explicit(_defaults(model) | made))
     tensors = collect(model, gpt2.tensors(made, size, lambda array: picked(array, ids)))
     write_tensors(folder, {gpt2.PREFIX + name: array for name, array in tensors.items()})
-    # What the zoo never writes; its end is written, and the piece that it took the place of is not.
+    # Ids that the zoo never writes. The end is removed: the importer lists its old id as unused.
     never = {id_ - FIRST for id_ in model.unused_ids if id_ > END} | {start}
     generation = special | {"pad_token_id": end, "suppress_tokens": sorted(never - {end}) or None}
     write_json(folder / GENERATION_FILE, generation)
@@ -158,7 +157,7 @@ def _write_marian(translator: Translator, folder: pathlib.Path) -> None:
     if shared and vocabularies[0] != vocabularies[1]:
         raise ValueError("tied_embeddings='all' and two vocabularies; a Marian checkpoint then has one.")
     sizes = len(vocabularies[0]), len(vocabularies[1])
-    end, unknown, padding = (vocabularies[1][piece] for piece in _SPECIAL_PIECES)
+    end, unknown, padding = (vocabularies[1][piece] for piece in _MARIAN_PIECES)
     special = {"eos_token_id": end, "bos_token_id": None, "forced_eos_token_id": None}
     special |= {"pad_token_id": padding, "decoder_start_token_id": padding}
     config = {"architectures": ["MarianMTModel"], "model_type": "marian", "is_encoder_decoder": True}
@@ -178,7 +177,11 @@ def _write_marian(translator: Translator, folder: pathlib.Path) -> None:
     source = _with_size(marian.read_vocabulary(folder, files[0], sizes[0], read), model.source_vocabulary_size)
     target = _with_size(marian.read_vocabulary(folder, files[-1], sizes[1], read), model.target_vocabulary_size)
     write_tensors(folder, collect(model, marian.tensors(made, sizes, source, target, stored={})))
-    write_json(folder / GENERATION_FILE, _generation(translator) | special | {"bad_words_ids": [[padding], [unknown]]})
+    renormalizes = START in model.unused_ids
+    forbidden = [[padding]] if renormalizes and UNKNOWN not in model.unused_ids else [[padding], [unknown]]
+    generation = _generation(translator) | special
+    generation |= {"bad_words_ids": forbidden, "renormalize_logits": renormalizes}
+    write_json(folder / GENERATION_FILE, generation)
     settings = {"tokenizer_class": "MarianTokenizer", "model_max_length": translator.max_source_length}
     settings |= {"eos_token": marian.END_PIECE, "unk_token": marian.UNKNOWN_PIECE, "pad_token": marian.PADDING_PIECE}
     write_json(folder / TOKENIZER_CONFIG_FILE, settings | {"separate_vocabs": not shared})
@@ -186,9 +189,9 @@ def _write_marian(translator: Translator, folder: pathlib.Path) -> None:
 
 def _pieces_of_marian(tokenizer: SentencePieceTokenizer, shared: bool) -> dict[str, int]:
     """The pieces and their ids: as in OPUS-MT if the sides share them, else with one id of padding on both sides."""
-    end, unknown, padding = _SPECIAL_PIECES
+    end, unknown, padding = _MARIAN_PIECES
     pieces = [piece.decode() for piece in tokenizer.tokens([range(FIRST, tokenizer.size)]).numpy()[0]]
-    if taken := [piece for piece in _SPECIAL_PIECES if piece in pieces]:
+    if taken := [piece for piece in _MARIAN_PIECES if piece in pieces]:
         raise ValueError(f"A tokenizer has the piece {taken[0]}, which is a special token of a Marian checkpoint.")
     pieces = [end, unknown, *pieces, padding] if shared else [end, unknown, padding, *pieces]
     return {piece: id_ for id_, piece in enumerate(pieces)}

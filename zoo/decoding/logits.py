@@ -102,7 +102,7 @@ def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
 def _log_normalizer_of_chunks(logits: tf.Tensor, maxima: tf.Tensor) -> tf.Tensor:
     """`log_normalizer` of logits `(B, N, C, V / C)` in chunks, of which the maxima `(B, N, C)` are known: `(B, N)`.
 
-    The highest logit and the largest probability are in the same chunk, so none is looked for among all. That saves two
+    The highest logit and the largest probability are in the same chunk, so only that chunk is searched. That saves two
     of five passes over the logits: 4% of a step of 128 hypotheses with 58,000 logits each.
     """
     shape = tf.shape(logits)

@@ -127,7 +127,7 @@ def beam_search(
 
     At each step all open hypotheses are continued by every token, and the `beam_size` likeliest results count: those
     with an end token are finished, the likeliest others stay open. A row is done when no open hypothesis can become
-    better than the worst finished one that is asked for, and when `early_stopping` says so. So a beam of 1 is greedy
+    better than the worst finished one that is asked for, or when `early_stopping` says so. So a beam of 1 is greedy
     decoding, and a beam as wide as the number of all possible texts is an exhaustive search.
 
     Finished hypotheses are compared by
@@ -151,10 +151,10 @@ def beam_search(
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
         length_normalization: which of the two scores, "wu" or "mean".
-        early_stopping: what else ends the search of a row, as in `transformers`: True, `beam_size` finished hypotheses;
-            False, `beam_size` finished hypotheses of which none has a lower score than the likeliest open one would
-            have if it ended now; "never", nothing. With a positive length penalty, a hypothesis may win by growing
-            long, so "never" takes more steps.
+        early_stopping: what else ends the search of a row, as in `transformers`. True: `beam_size` finished hypotheses.
+            False: also require that the likeliest open one, if it ended now, would not beat the worst of them.
+            "never": nothing. With a positive length penalty, a hypothesis may win by growing long, so "never" takes
+            more steps.
 
     Returns:
         `Beams`.
@@ -261,7 +261,7 @@ class _Search:
         """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
         logits.set_shape([None, self.size, None])  # (B, K, V), which a loop may have lost
         number = min(2 * self.size, self.size * (logits.shape[-1] - END))
-        totals, parents, tokens = top_k(logits, number, END, log_probabilities, normalized=True)
+        totals, parents, tokens = top_k(logits, number, first=END, added=log_probabilities, normalized=True)
         if number < 2 * self.size:
             # The vocabulary is so small that a hypothesis has only one continuation.
             extra = [[0, 0], [0, 2 * self.size - number]]

@@ -21,7 +21,7 @@ Cache = tuple[Tensor, Tensor]  # keys `(B, G, S, key_dim)` and values `(B, G, S,
 class MultiHeadAttention(keras.layers.Layer):
     """Several attentions side by side, each with its own projections of query, key and value.
 
-        head_h = softmax(Q W_q^h (K W_k^h)^T / sqrt(key_dim) + mask) V W_v^h
+        head_h = softmax(Q W_q^h (K W_k^h)^T / sqrt(key_dim)) V W_v^h    (softmax over the allowed keys)
         output = concat(head_1, ..., head_H) W_o
 
     It replaces `keras.layers.MultiHeadAttention` in one line: the same arguments with the same meaning, the same
@@ -282,7 +282,7 @@ class MultiHeadAttention(keras.layers.Layer):
         queries = heads_first(self._queries(axes.fold(self._query_dense(query))))  # (B, H, T, key_dim)
         keys = heads_first(self._keys(axes.fold(self._key_dense(key))))  # (B, G, S, key_dim)
         values = heads_first(axes.fold(self._value_dense(value)))  # (B, G, S, value_dim)
-        # softmax(queries keys^T / sqrt(key_dim) + mask) values: `_forward` of functions/scaled_dot_product_attention.py
+        # softmax(queries keys^T / sqrt(key_dim)) values: `_forward` of functions/scaled_dot_product_attention.py
         weights = None
         if return_attention_scores:
             context, weights = attention_with_weights(queries, keys, values, mask, dropout_mask)  # weights (B, H, T, S)

@@ -10,15 +10,16 @@ import tensorflow as tf
 from zoo.serving.packed.products import FORBIDDEN
 
 _LARGEST = float(np.finfo(np.float16).max)  # 65504
-_SMALL = 4096  # numbers: biases and norms stay exact, and are few
+_SMALL = 4096  # numbers: what has fewer, such as norms and most biases, stays exact
 
 
 class HalfWeights(tf.Module):
     """What an export tracks instead of its float32 variables.
 
     The SavedModel holds float16 variables. When a server or Python has restored them, an initialiser casts each to the
-    float32 weight that the functions read, and empties it. So only the files are halved: the memory of a loaded model
-    and its speed are those of float32. A cast inside the functions would be repeated for every request.
+    float32 weight that the functions read, then empties the float16 variable. So only the files are halved: the memory
+    of a loaded model and its speed are those of float32. A cast inside the functions would be repeated for every
+    request.
 
     Such a SavedModel cannot be loaded and saved again with `tf.saved_model.save`.
 
@@ -44,7 +45,7 @@ class _HalfWeight(tf.saved_model.experimental.TrackableResource):
 
     def __init__(self, variable: tf.Variable):
         # A bias of -1e9 forbids an id. So does the lowest number of float16.
-        values = tf.where(variable <= FORBIDDEN, -_LARGEST, variable)
+        values = tf.where(variable <= FORBIDDEN / 2, -_LARGEST, variable)
         largest = float(tf.reduce_max(tf.abs(values)))
         if not largest <= _LARGEST:
             raise ValueError(

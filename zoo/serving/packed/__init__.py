@@ -34,6 +34,6 @@ def pack(model: keras.Model, max_length: int) -> keras.Model | tf.Module:
         same numbers up to rounding.
 
     Raises:
-        ValueError: a translator has fewer learned positions.
+        ValueError: a translator has fewer learned positions than `max_length`.
     """
     return model if unsupported(model) else _PACKED[type(model)](model, max_length)

@@ -39,10 +39,14 @@ class PackedGPT(tf.Module):
         self.vocabulary_size, self.context_length = model.vocabulary_size, min(max_length, model.context_length)
         norm = Norm(model.get_layer("norm"))
         self._layers = [PackedDecoderLayer(model.get_layer(f"layer_{i + 1}")) for i in range(model.num_layers)]
-        table = as_array(model.get_layer("embedding").embeddings)
-        # The constant feature of every row comes with its embedding, see `products`.
-        table = np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant)  # (V, D + 1)
-        self._embeddings = None if model.tied_embeddings else variable(table)
+        table = np.asarray(
+            model.get_layer("embedding").embeddings, "float32"
+        )  # (V, D), in the output's variable if tied
+        self._embeddings = None
+        if not model.tied_embeddings:
+            # The constant feature of every row comes with its embedding, see `products`.
+            table = np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant)  # (V, D + 1)
+            self._embeddings = variable(table)
         self._positions = None
         if model.positions == "learned":
             positions = as_array(model.get_layer("positions").embeddings)[:max_length]
@@ -51,7 +55,8 @@ class PackedGPT(tf.Module):
         self._centering = Unnormalized(norm).residual() if norm.centered else None
         bias = model.output_weights()[1]
         kernel = None if model.tied_embeddings else as_array(model.get_layer("logits").kernel)
-        self._output = PackedOutput(norm, kernel, None if bias is None else as_array(bias), table)
+        bias = None if bias is None else as_array(bias)
+        self._output = PackedOutput(norm, kernel, bias, table, norm.constant)
 
     @property
     def weights(self) -> list[tf.Variable]:

@@ -8,7 +8,7 @@ generation.py and serving.py):
 - The query's kernel holds the factor of the scores, 1 / sqrt(d).
 - Normalisations are in the weights, see `products`.
 
-Together a layer takes 35 operations a step, before some 130, and a token of the small GPT half the time.
+A layer takes 35 operations a step instead of some 130. This halves the time of a token of the small GPT.
 
 Axes: B batch, K hypotheses a row, R rows of all of these and tokens, T tokens, S tokens in the cache or of the source,
 D width, H heads, G key and value heads, d width of a head.

@@ -30,9 +30,9 @@ import tensorflow as tf
 
 from zoo.layers.projection import Projection
 
-FORBIDDEN = -1e9  # added to the score of a key that may not be attended to
+FORBIDDEN = -1e9  # added to the score of a forbidden key
 _LARGE = 2**18  # numbers in a kernel
-_WIDE = 256
+_WIDE = 256  # features from which on a `Rescaling` is faster than a matrix
 
 
 def product(left: tf.Tensor, right: tf.Tensor, transposed: bool = False) -> tf.Tensor:
@@ -181,7 +181,7 @@ class Norm:
 
 
 class Unnormalized:
-    """Takes the place of a `Norm` where a layer reads a row that no norm has passed.
+    """Stands for a `Norm` where the row has not been normalised yet.
 
     Args:
         after: the first `Norm` behind it.
@@ -208,24 +208,27 @@ class PackedOutput(tf.Module):
         norm: the `Norm` that the rows have passed.
         kernel: `(D, V)`; None where the embeddings are used.
         bias: `(V,)` or None.
-        embeddings: `(V, D + 1)`, used where there is no kernel.
+        embeddings: `(V, D)`, used where there is no kernel.
+        constant: the last feature of the rows that these embeddings begin.
     """
 
-    def __init__(self, norm: Norm, kernel: Any = None, bias: Any = None, embeddings: Any = None):
+    def __init__(self, norm: Norm, kernel: Any = None, bias: Any = None, embeddings: Any = None, constant: float = 0.0):
         super().__init__()
         self.scale, self.shift = None, None
         if kernel is not None:
             read = norm.reading(kernel, bias)
             kernel, bias = read.kernel.numpy(), np.zeros(kernel.shape[-1:]) if read.bias is None else read.bias.numpy()
+            rows = [kernel]  # (D + 1, V)
         else:
             # Embeddings cannot take the norm's scale. They stand in columns, although a look-up of columns is slower:
             # without oneDNN, a product with a transposed kernel takes three times as long as this one.
-            kernel = np.transpose(embeddings)  # (D + 1, V)
+            rows = [np.transpose(embeddings), np.full([1, len(embeddings)], constant, "float32")]  # (D, V), (1, V)
             self.scale, self.shift = norm.outside()
-        self._features = len(kernel)  # D + 1
+        self._features = sum(map(len, rows))  # D + 1
         # Adding a bias to (R, V) logits takes a tenth of the product's time; one more row of weights is free.
         self._has_bias = bias is not None
-        self.kernel = variable(np.concatenate([kernel, *([] if bias is None else [bias[None]])]))  # (D + 1 or D + 2, V)
+        rows += [] if bias is None else [np.asarray(bias, "float32")[None]]
+        self.kernel = variable(np.concatenate(rows))  # (D + 1 or D + 2, V)
 
     def embeddings(self, tokens: tf.Tensor) -> tf.Tensor:
         """Ids `(R,)` -> embeddings `(R, D + 1)`, where the output shares them."""

@@ -59,22 +59,24 @@ class PackedTransformer(tf.Module):
         last = Norm(model.get_layer("decoder_norm")) if self.norm_first else self._layers[-1].last
         self._prepare = [layer.prepare for layer in layers]
 
-        # With the factor sqrt(D) and without their mean, unless the output or the encoder uses the same table. Then
-        # both are operations at every step; the constant is divided by the factor, to be right after it.
-        table, constant = as_array(model.get_layer("target_embedding").embeddings), first.constant
+        # The table holds the factor sqrt(D), and no mean. If the output or the encoder shares it, both are applied at
+        # each step, and the constant is divided by the factor.
+        table, constant = np.asarray(model.get_layer("target_embedding").embeddings, "float32"), first.constant
         self._scale, self._centering = 1.0, None
         scale = model.units**0.5 if model.scale_embeddings else 1.0
         if model.tied_embeddings == "none":
-            table = self._part(scale * table, first)[:, :-1]
+            table = self._part(scale * table.astype("float64"), first)[:, :-1]
         else:
             self._scale = scale
             constant /= self._scale
             self._centering = Unnormalized(first).residual() if first.centered and self.norm_first else None
-        table = np.pad(table, [[0, 0], [0, 1]], constant_values=constant)  # (V, D + 1)
         bias = model.output_weights()[1]
+        bias = None if bias is None else as_array(bias)
         kernel = as_array(model.get_layer("logits").kernel) if model.tied_embeddings == "none" else None
-        self._output = PackedOutput(last, kernel, None if bias is None else as_array(bias), table)
-        self._embeddings = variable(table) if model.tied_embeddings == "none" else None
+        self._output = PackedOutput(last, kernel, bias, table, constant)
+        self._embeddings = None
+        if model.tied_embeddings == "none":
+            self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=constant))  # (V, D + 1)
         if model.tied_embeddings == "all":
             self._encoder.lookup = self._output.embeddings
         # Sinusoidal positions come from a table too: computed at each step they cost up to 2% of one row.

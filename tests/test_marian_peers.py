@@ -217,7 +217,7 @@ def test_texts_of_100_sentences_by_every_rule_that_ends_a_search(theirs, ours, e
 
 @pytest.mark.parametrize("theirs", [CONFIGS["shared"]], ids=["shared"], indirect=True)
 def test_forbidden_tokens_leave_their_probability_to_the_others(theirs, tmp_path):
-    """With `renormalize_logits`, as published OPUS-MT have it; without, log-probabilities are smaller."""
+    """With `renormalize_logits`; without it, log-probabilities are smaller."""
     import torch
 
     model, tokenizer, folder = theirs

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pathlib
 import tempfile
 
 from harness import Contestant, race, threads
 from results import Recording, Table, options, ratio, spread
-from serving import at_once, best
+from serving import at_once, best, session_call
 from tokenizing import file_sentences, help_sentences
 from zoo_training.quiet import import_tensorflow
 
@@ -77,18 +76,8 @@ def write_checkpoint(folder: pathlib.Path, sentences: list[str]) -> None:
 
 
 def zoo_step(path: str, texts: list[str], threads: int, onednn: bool, requests: int = 1):
-    """Ours: a session, as a server has it."""
-    os.environ["TF_ENABLE_ONEDNN_OPTS"] = str(int(onednn))
-    import tensorflow as tf
-
-    tf1 = tf.compat.v1
-    tf1.disable_eager_execution()
-    config = tf1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=2)
-    session = tf1.Session(graph=tf.Graph(), config=config)
-    with session.graph.as_default():
-        graph = tf1.saved_model.load(session, ["serve"], path)
-    signature = graph.signature_def["serving_default"]
-    call = session.make_callable([signature.outputs["text"].name], [signature.inputs["text"].name])
+    """Ours."""
+    call = session_call(path, threads, onednn, "text")
 
     def step() -> list[str]:
         return [text.decode() for text in call(texts)[0]]

@@ -80,8 +80,8 @@ def at_once(request, requests: int):
     return step
 
 
-def zoo_step(path: str, rows: int, requests: int, threads: int, onednn: bool):
-    """Ours: a session, as a server has it."""
+def session_call(path: str, threads: int, onednn: bool, *outputs: str):
+    """An export in a session, as a server has it: a function from texts to these outputs of `serving_default`."""
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = str(int(onednn))
     import tensorflow as tf
 
@@ -92,9 +92,12 @@ def zoo_step(path: str, rows: int, requests: int, threads: int, onednn: bool):
     with session.graph.as_default():
         graph = tf1.saved_model.load(session, ["serve"], path)
     signature = graph.signature_def["serving_default"]
-    call = session.make_callable(
-        [signature.outputs["text"].name, signature.outputs["score"].name], [signature.inputs["text"].name]
-    )
+    return session.make_callable([signature.outputs[name].name for name in outputs], [signature.inputs["text"].name])
+
+
+def zoo_step(path: str, rows: int, requests: int, threads: int, onednn: bool):
+    """Ours."""
+    call = session_call(path, threads, onednn, "text", "score")
     texts = [text(ids) for ids in sources(rows)]
 
     def request():

@@ -247,7 +247,7 @@ def test_other_forbidden_words_are_left_out(theirs, tmp_path):
     copy = shutil.copytree(theirs[2], tmp_path / "copy")
     generation = json.loads((copy / "generation_config.json").read_text())
     (copy / "generation_config.json").write_text(json.dumps(generation | {"bad_words_ids": [[5], [5, 6]]}))
-    with pytest.warns(UserWarning, match=r"bad_words_ids of the generation leaves out \[\[5\], \[5, 6\]\]"):
+    with pytest.warns(UserWarning, match=r"these bad_words_ids of the generation are left out: \[\[5\], \[5, 6\]\]"):
         zoo.load(copy)
 
 

@@ -5,10 +5,14 @@ Those of imported models are in `imported`.
 
 from __future__ import annotations
 
+import dataclasses
+import pathlib
 import shlex
 import urllib.parse
 from typing import Any
 
+from zoo.serving import measure_start_up
+from zoo.serving.packed import unsupported
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 from zoo.text import CharacterTokenizer, Tokenizer
@@ -191,6 +195,22 @@ def card(
         "",
     ]
     return "\n".join(lines)
+
+
+def serving_metrics(version: pathlib.Path, task: Translator | TextGenerator, weights: str) -> dict[str, Any]:
+    """What `serving_rows` shows of an exported version.
+
+    Args:
+        version: its folder.
+        task: what was exported.
+        weights: how its files store the weights, see `zoo.serving.export`.
+    """
+    metrics: dict[str, Any] = {"start_up": dataclasses.asdict(measure_start_up(version, task))}
+    if weights != "float32":
+        metrics["stored_as"] = weights
+    if reason := unsupported(task.model):
+        metrics["unpacked"] = reason
+    return metrics
 
 
 def serving_rows(metrics: dict[str, Any]) -> dict[str, str]:

@@ -13,12 +13,11 @@ import tensorflow as tf
 
 from zoo.checkpoints import CONFIG_FILE
 from zoo.checkpoints.language_models import end_piece
-from zoo.serving import export, measure_start_up
-from zoo.serving.packed import unsupported
+from zoo.serving import export
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
-from .cards import card, serving_rows
+from .cards import card, serving_metrics, serving_rows
 from .run_files import CARD_FILE
 
 _README, _LONGEST = "README.md", 2**16  # bytes of it that are read
@@ -105,10 +104,7 @@ def export_imported(
     """
 
     def files(folder: pathlib.Path) -> dict[str, str]:
-        metrics: dict[str, Any] = {"start_up": dataclasses.asdict(measure_start_up(folder, task))}
-        metrics |= {"stored_as": weights} if weights != "float32" else {}
-        if reason := unsupported(task.model):
-            metrics["unpacked"] = reason
+        metrics = serving_metrics(folder, task, weights)
         return {CARD_FILE: imported_card(path.resolve().name, Source.of(source), task, metrics)}
 
     return export(task, path, files, weights=weights)

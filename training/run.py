@@ -28,12 +28,12 @@ import tensorflow as tf
 from zoo.atomic import write_whole
 from zoo.extras import needs
 from zoo.loading import load
-from zoo.serving import export, measure_start_up
-from zoo.serving.packed import unsupported
+from zoo.serving import export
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
 from . import language_modelling, translation
+from .cards import serving_metrics
 from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
 from .fitting.fit import fit
 from .progress import say
@@ -107,11 +107,7 @@ class Run:
         """
 
         def files(folder: pathlib.Path) -> dict[str, str]:
-            start_up = dataclasses.asdict(measure_start_up(folder, self.task))
-            metrics = {**self.metrics, "start_up": start_up}
-            metrics |= {"stored_as": weights} if weights != "float32" else {}
-            if reason := unsupported(self.task.model):
-                metrics["unpacked"] = reason
+            metrics = self.metrics | serving_metrics(folder, self.task, weights)
             metrics.pop("unfinished", None)
             return {
                 CARD_FILE: _PROCEDURES[type(self.recipe)].card(self.name, self.recipe, self.task, metrics),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, activation_name
+from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, activation_name, norm
 
 PREFIX = "transformer."
 RENAMED: dict[str, str] = {}
@@ -106,9 +106,3 @@ def tensors(made: dict[str, Any], size: int, rows: Any) -> Iterator[Tensor]:
         ):
             yield Tensor(f"{theirs}.{name}.weight", shape, f"{ours}/{weight}/kernel")
             yield Tensor(f"{theirs}.{name}.bias", shape[1:], f"{ours}/{weight}/bias")
-
-
-def norm(theirs: str, ours: str, width: int) -> Iterator[Tensor]:
-    """Scale and shift of a layer normalisation."""
-    yield Tensor(f"{theirs}.weight", (width,), f"{ours}/gamma")
-    yield Tensor(f"{theirs}.bias", (width,), f"{ours}/beta")

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zoo.checkpoints.gpt2 import norm
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, transposed
+from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, norm, transposed
 
 PREFIX = "transformer."
 RENAMED: dict[str, str] = {}

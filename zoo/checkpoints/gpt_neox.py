@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.gpt2 import norm
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, transposed
+from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, norm, transposed
 from zoo.checkpoints.llama import rotary
 
 PREFIX = "gpt_neox."

@@ -13,7 +13,7 @@ import json
 import pathlib
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -81,6 +81,12 @@ def picked(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     chosen = array[np.maximum(rows, 0)]  # (M, ...)
     chosen[rows < 0] = 0
     return chosen
+
+
+def norm(theirs: str, ours: str, width: int) -> Iterator[Tensor]:
+    """Scale and shift of a layer normalisation."""
+    yield Tensor(f"{theirs}.weight", (width,), f"{ours}/gamma")
+    yield Tensor(f"{theirs}.bias", (width,), f"{ours}/beta")
 
 
 def read_json(file: pathlib.Path) -> Any:

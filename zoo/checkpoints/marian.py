@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, TOKENIZER_CONFIG_FILE
-from zoo.checkpoints.gpt2 import norm
 from zoo.checkpoints.hugging_face import (
     ACTIVATIONS,
     Config,
@@ -21,6 +20,7 @@ from zoo.checkpoints.hugging_face import (
     activation_name,
     assign,
     check_tensors,
+    norm,
     picked,
     read_json,
     stored_tensors,
@@ -210,8 +210,7 @@ def tensors(
 
 def _dense(theirs: str, ours: str, shape: tuple[int, int]) -> Iterator[Tensor]:
     """Kernel and bias of a projection."""
-    change: Callable[[np.ndarray], np.ndarray] = transposed
-    yield Tensor(f"{theirs}.weight", shape, f"{ours}/kernel", change)
+    yield Tensor(f"{theirs}.weight", shape, f"{ours}/kernel", transposed)
     yield Tensor(f"{theirs}.bias", shape[:1], f"{ours}/bias")
 
 
@@ -232,9 +231,9 @@ def _generation(path: pathlib.Path, config: Config) -> Callable[[str, Any], Any]
 def _unused_ids(path: pathlib.Path, setting: Callable[[str, Any], Any], target: Vocabulary) -> list[int]:
     """The ids whose logits are -1e9: padding and, with `renormalize_logits`, the tokens of `bad_words_ids`.
 
-    OPUS-MT forbids its padding, the start of a text, so that it is never written. With `renormalize_logits`, it has no
-    probability, and that of the other tokens is larger. Without, they stay as they are. No search of the zoo writes the
-    start or the unknown token, so nothing needs to be done for these.
+    OPUS-MT forbids its padding, which is also the start of a text. With `renormalize_logits`, a forbidden token has no
+    probability, and the others have more. Without it, the others keep theirs. Searches of the zoo never write padding,
+    the start or the unknown token, so without it these need no change.
     """
     words = setting("bad_words_ids", []) or []
     if not isinstance(words, list) or not all(
@@ -251,15 +250,15 @@ def _unused_ids(path: pathlib.Path, setting: Callable[[str, Any], Any], target: 
             left_out.append(word)
     if left_out:
         warnings.warn(
-            f"{path}: bad_words_ids of the generation leaves out {left_out!r}: words of several tokens, the end of a "
-            "text, and without renormalize_logits all but padding and the unknown token.",
+            f"{path}: these bad_words_ids of the generation are left out: {left_out!r}. Words of several tokens and "
+            "the end of a text cannot be forbidden, and other tokens only with renormalize_logits.",
             stacklevel=4,
         )
     return sorted(unused)
 
 
 def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """The translator's settings; the length of a source is that of its tokenizer."""
+    """The translator's settings. The limit of a source is that of the tokenizer or of the positions."""
     longest, beams, penalty = setting("max_length", 512), setting("num_beams", 1), setting("length_penalty", 1.0)
     if type(longest) is not int or type(beams) is not int or type(penalty) not in (int, float):
         raise ValueError(

@@ -17,6 +17,22 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
+# Methods of the suites of `zoo.testing` that trace or export for seconds, for each class that the suites go through.
+LONG_METHODS = {
+    "test_it_decodes_in_a_graph_of_unknown_sizes",
+    "test_it_is_exported_with_core_operations",
+    "test_what_is_exported_answers_as_what_was_exported",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Moves these methods to `make test-long`, but for the families of `test_own_family.py`, which are small."""
+    for item in items:
+        if item.originalname in LONG_METHODS and item.path.name != "test_own_family.py":
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Sets the seeds, so that weights and dropout do not depend on the tests that ran before, and how graphs run.

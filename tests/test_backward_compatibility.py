@@ -63,6 +63,7 @@ def test_keras_file(name, files):
         assert int(model.optimizer.iterations) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "texts"), [("words", ["abc1", "f2", ""]), ("text", ["ab", "c1 is", ""])])
 def test_run_and_export(name, texts, workplace):
     """A run of 0.1 gives the texts of its export, a graph that 0.1 itself made, which stops at the context."""
@@ -84,7 +85,8 @@ def test_run_is_exported_again(name, workplace, tmp_path):
     assert (version / "saved_model.pb").is_file()
 
 
-@pytest.mark.parametrize("name", [pytest.param("words", marks=pytest.mark.long), "text"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["words", "text"])
 def test_stopped_training_goes_on(name, workplace, tmp_path, monkeypatch):
     """It ends as 0.1 ended, of which `runs/` holds the whole log; the moving average has no warm-up, as there."""
     from zoo_training.run import Run, train

@@ -23,7 +23,7 @@ def blocks(name, language):
     return re.findall(rf"^```{language}\n(.*?)^```", PAGES[name], re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "number"), [(name, number) for name in RUN_AS_PROGRAMS for number in range(len(blocks(name, "python")))]
 )

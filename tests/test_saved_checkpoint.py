@@ -87,6 +87,7 @@ def texts_of(task, **settings):
 
 
 class TestReadAgain:
+    @pytest.mark.long
     @pytest.mark.parametrize("saved", ["as GPT-2", "separate"], indirect=True)
     def test_the_texts_are_the_same(self, saved, loaded):
         found, expected = texts_of(loaded), texts_of(saved[0])

@@ -332,6 +332,7 @@ PLANES = [chr(c) for c in itertools.chain(range(0xD800), range(0xE000, 0x20000, 
 PLANES += [chr(c) for c in range(0x20000, 0x110000, 0x400)] + [chr(c - 1) for c in range(0x20400, 0x110001, 0x400)]
 
 
+@pytest.mark.long
 @family
 def test_every_character_alone(name):
     """Of the first scripts and the blocks of spaces, punctuation and signs all, of the others one in 41."""

@@ -96,6 +96,7 @@ def score(translator: TextToText, corpus: PairCorpus, split: str) -> dict[str, A
 def learn_tokenizers(recipe: TranslatorRecipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
     """The tokenizers of both sides, learnt from the training pairs; the same object twice where they are joint."""
     config = recipe.tokenizer
+    # `learn_tokenizer` calls `learn` of the class of the recipe's `kind`; for byte pairs, `BytePairTokenizer.learn`.
     if config.joint:
         joint = learn_tokenizer(config.joint, [*pairs.sources, *pairs.targets], nfc=True)
         return joint, joint

@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
+import zoo
 from zoo import TextGenerator, Translator
+from zoo.checkpoints.saving import save_checkpoint
 from zoo.models import GPT, RNNSeq2Seq, Transformer
 from zoo.serving import ServableTranslator, export
-from zoo.text import CharacterTokenizer
+from zoo.text import CharacterTokenizer, MarianTokenizer, SentencePieceTokenizer
+
+SCRIPTS = ["a man rides a horse", "мужчина едет на лошади", "ένας άντρας ιππεύει", "رجل يركب حصانا", "איש רוכב על סוס"]
+SCRIPTS += ["एक आदमी घोड़े पर", "ผู้ชายขี่ม้า", "一个男人骑着马", "男の人が馬に乗る", "한 남자가 말을 탄다 😀"]
 
 
 def build(attention="additive", cell="gru", dropout=0.0, seed=4):
@@ -18,11 +23,8 @@ def build(attention="additive", cell="gru", dropout=0.0, seed=4):
     return Translator(model, source, target, max_source_length=400, max_target_length=12)
 
 
-def build_transformer(seed=28, **arguments):
-    """Likewise a transformer, of two decoder layers and one encoder layer."""
-    source, target = CharacterTokenizer("abcdé 1234😀"), CharacterTokenizer("zyxwü 987😀")
-    sizes = dict(units=8, num_heads=2, feed_forward_units=12, encoder_layers=1, decoder_layers=2, dropout=0.3)
-    model = Transformer(source.size, target.size, **sizes, tied_embeddings="none")
+def set_random_weights(model, seed):
+    """All but the factors of norms, which stay 1."""
     random = np.random.default_rng(seed)
     ones = [weight.path.endswith("gamma") for weight in model.weights]
     model.set_weights(
@@ -31,6 +33,14 @@ def build_transformer(seed=28, **arguments):
             for w, one in zip(model.weights, ones, strict=True)
         ]
     )
+
+
+def build_transformer(seed=28, **arguments):
+    """Likewise a transformer, of two decoder layers and one encoder layer."""
+    source, target = CharacterTokenizer("abcdé 1234😀"), CharacterTokenizer("zyxwü 987😀")
+    sizes = dict(units=8, num_heads=2, feed_forward_units=12, encoder_layers=1, decoder_layers=2, dropout=0.3)
+    model = Transformer(source.size, target.size, **sizes, tied_embeddings="none")
+    set_random_weights(model, seed)
     return Translator(model, source, target, **{"max_source_length": 400, "max_target_length": 12, **arguments})
 
 
@@ -85,6 +95,27 @@ def exported_generator(randomize, exported_once):
     tokenizer = CharacterTokenizer("abcdé \n😀")
     generator = TextGenerator(randomize(GPT(tokenizer.size, 12, 3, 2, 48, positions="rotary"), scale=0.4), tokenizer)
     return exported_once(generator, "writer")
+
+
+@pytest.fixture(scope="session")
+def imported(tmp_path_factory):
+    """A translator read from a folder as Hugging Face's Marian has it, with four beams and random weights."""
+    learnt = SentencePieceTokenizer.learn(SCRIPTS * 5, 150, character_coverage=1.0)
+    model, pieces = learnt.get_config()["model"], learnt.tokens([range(4, learnt.size)]).numpy()[0]
+    tokenizer = MarianTokenizer(model, [piece.decode() for piece in pieces])
+    sizes = dict(units=12, num_heads=3, feed_forward_units=20, encoder_layers=1, decoder_layers=2)
+    model = Transformer(tokenizer.size, tokenizer.size, **sizes, tied_embeddings="all", position_pairs="halves")
+    set_random_weights(model, seed=2)
+    settings = dict(beam_size=4, length_normalization="mean")
+    folder = tmp_path_factory.mktemp("imported") / "opus-mt-mul-mul"
+    save_checkpoint(Translator(model, tokenizer, tokenizer, 60, 12, **settings), folder)
+    return zoo.load(folder)
+
+
+@pytest.fixture(scope="session")
+def exported_import(imported, exported_once):
+    """The folder of its version 1."""
+    return exported_once(imported, "opus")
 
 
 @pytest.fixture(scope="session")

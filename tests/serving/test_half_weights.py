@@ -9,6 +9,8 @@ from zoo import TextGenerator
 from zoo.models import GPT
 from zoo.serving import export, half_weights, open_servable
 
+pytestmark = pytest.mark.long
+
 TEXTS = ["abc", "", "12 é", "dédé 4321 😀"]
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+pytestmark = pytest.mark.long
+
 BATCHES = [
     [b"cab", b"", "é 1".encode(), b"\xff\xfe", b"4321 abcd" * 9, b"a\0b", "😀".encode()],
     [b"dd"],

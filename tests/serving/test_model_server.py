@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from servers import BINARY, SERVERS, in_time, real, stand_in
 
+from tests.serving.conftest import SCRIPTS
 from zoo.serving.exporting import with_packed_model
 
 pytestmark = pytest.mark.long
@@ -59,6 +60,29 @@ def test_rest_and_grpc_say_what_the_translator_says(translating, transformer):
     status, rows = translating.by_rest({"signature_name": "serving_default", "instances": binary})
     assert status == 200
     assert len(rows["predictions"]) == 2
+
+
+def test_an_imported_translator_answers_many_clients_in_ten_scripts(serve, imported, exported_import):
+    """By gRPC and REST, whatever is batched with a text; `test_marian_peers.py` compares its texts with the library."""
+    wanted = {each.source: each for each in imported.translate(SCRIPTS)}
+    assert len({(each.text, each.score) for each in wanted.values()}) == len(SCRIPTS)
+    with serve(exported_import) as client, concurrent.futures.ThreadPoolExecutor(8) as clients:
+        assert client.warmed == 3 * 5
+
+        def ask(number):
+            texts = [SCRIPTS[(number + row) % len(SCRIPTS)] for row in range(1 + number % 3)]
+            return (
+                texts,
+                client.by_grpc("serving_default", text=(texts, tf.string)),
+                client.by_rest({"instances": texts}),
+            )
+
+        answers = list(clients.map(ask, range(32)))
+    for texts, by_grpc, (status, by_rest) in answers:
+        expected = [wanted[text] for text in texts]
+        assert [text.decode() for text in by_grpc["text"]] == [each.text for each in expected]
+        assert by_grpc["score"] == pytest.approx([each.score for each in expected], abs=1e-5)
+        assert (status, [row["text"] for row in by_rest["predictions"]]) == (200, [each.text for each in expected])
 
 
 def settings(rows, seed):

@@ -110,6 +110,7 @@ class TestPatterns:
 
         check()
 
+    @pytest.mark.long
     @pytest.mark.parametrize(("before", "after", "one_in"), [("", "!\n", 1), ("'", "1", 5), ("  ", " a", 5)])
     def test_every_character_is_cut_as_the_library_does(self, patterns, individual_digits, before, after, one_in):
         """Behind nothing; and behind an apostrophe and behind spaces a fifth of them."""

@@ -79,6 +79,7 @@ def recipe(folder, *changes, name="adam"):
     return read_recipe(str(folder / f"{name}.toml"), [f'corpus.train="{folder / "letters.txt"}"', *changes])
 
 
+@pytest.mark.long
 class TestTraining:
     def test_it_learns_what_can_be_known_and_no_more(self, trained):
         metrics = json.loads((trained / "runs" / "adam" / "metrics.json").read_text())
@@ -87,7 +88,6 @@ class TestTraining:
         (text,) = zoo.load("saved_models/adam")(["aA"], max_new_tokens=14, seed=1)
         assert re.fullmatch(r"( ?(aA|bB|cC|dD))+[abcd ]*", text)
 
-    @pytest.mark.long
     def test_muon_learns_it_too(self, workplace, tmp_path):
         changed = recipe(workplace, "training.learning_rate=2e-2", name="muon")
         history = fit(changed, language_modelling.prepare(changed), tmp_path).history
@@ -132,7 +132,6 @@ class TestTraining:
         exec("\n".join(statements), scope)
         assert set(eval(call, scope)) == {"text", "log_probability", "tokens"}
 
-    @pytest.mark.long
     def test_stopped_it_goes_on_to_the_same_weights(self, workplace, tmp_path):
         import keras
 
@@ -151,6 +150,7 @@ class TestTraining:
             assert (ours == theirs).all()
 
 
+@pytest.mark.long
 class TestScore:
     def test_it_is_the_mean_of_what_the_model_says_of_each_window(self, trained):
         run = Run.load(trained / "runs" / "adam")
@@ -205,6 +205,7 @@ class TestFaults:
         with pytest.raises(RecipeError, match=re.escape(message)):
             recipe(workplace, change)
 
+    @pytest.mark.long
     def test_a_model_of_the_other_kind(self, trained):
         letters = CharacterTokenizer("abcd")
         generator = zoo.TextGenerator(GPT(8, 8, 2, 1, 6), letters)

@@ -97,7 +97,7 @@ def interrupted(recipe, folder, moments):
     return fit(recipe, TRAIN, CHECK, folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class TestStops:
     def test_it_ends_as_if_it_had_not_been_stopped(self, tmp_path, capfd):
         """From what a kill in the second epoch leaves behind; in between somebody tries it with other texts."""
@@ -123,7 +123,6 @@ class TestStops:
         for ours, theirs in zip(*(each.task.model.get_weights() for each in (alone, resumed)), strict=True):
             assert np.array_equal(ours, theirs)
 
-    @pytest.mark.long
     @pytest.mark.parametrize(
         ("overrides", "moments"),
         [
@@ -145,14 +144,12 @@ class TestStops:
         for ours, theirs in zip(*(each.task.model.get_weights() for each in (alone, resumed)), strict=True):
             assert np.array_equal(ours, theirs)
 
-    @pytest.mark.long
     def test_of_a_compiled_training(self, tmp_path):
         recipe = short(TRANSFORMER, "training.jit_compile=true", "training.buckets=1", "training.epochs=2")
         fit(recipe, TRAIN, CHECK, tmp_path / "alone")
         interrupted(recipe, tmp_path / "stopped", [15])
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
 
-    @pytest.mark.long
     def test_between_the_best_weights_and_the_checkpoint(self, tmp_path, monkeypatch):
         """The moment when one file tells of an epoch and the other does not."""
         recipe = short(RNN)
@@ -172,7 +169,6 @@ class TestStops:
         assert interrupted(recipe, tmp_path / "stopped", []).history
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
 
-    @pytest.mark.long
     def test_one_that_ended_early_has_ended(self, tmp_path):
         """Also when the process is killed before it used its result."""
         recipe = short(RNN, "training.epochs=50", "training.learning_rate=1e-9", "training.monitor=bleu")

@@ -18,6 +18,7 @@ import zoo.layers
 from zoo.layers import (
     AdditiveAttention,
     AttentionDecoder,
+    AttentionPooling,
     BidirectionalEncoder,
     CausalSelfAttention,
     ConcatAttention,
@@ -30,6 +31,7 @@ from zoo.layers import (
     ReversibleEmbedding,
     RotaryEmbedding,
     SelfAttention,
+    SequencePooling,
     SimpleSelfAttention,
     SinusoidalPositionalEncoding,
     TransformerDecoderLayer,
@@ -141,6 +143,7 @@ CASES = {
     "AttentionDecoder": case(
         lambda: AttentionDecoder(D, AdditiveAttention(7, name="attention"), name="decoder"), decoder_steps
     ),
+    "AttentionPooling": case(lambda: AttentionPooling(7), plain("x", mask=TOKENS, **SCORES)),
     "BidirectionalEncoder": case(lambda: BidirectionalEncoder(4), plain("x", mask=TOKENS)),
     "CausalSelfAttention": case(lambda: CausalSelfAttention(7, dropout=0.1), plain("x", mask=TOKENS, **SCORES)),
     "ConcatAttention": case(lambda: ConcatAttention(7), plain("x", "memory", value_mask=MEMORY, **SCORES)),
@@ -155,6 +158,7 @@ CASES = {
     "ReversibleEmbedding": case(lambda: ReversibleEmbedding(7, D), plain("x", reverse=True)),
     "RotaryEmbedding": case(lambda: RotaryEmbedding(pairs="adjacent")),
     "SelfAttention": case(lambda: SelfAttention(7, use_bias=True), plain("x", mask=TOKENS, **SCORES)),
+    "SequencePooling": case(lambda: SequencePooling("max"), plain("x", mask=TOKENS)),
     "SimpleSelfAttention": case(lambda: SimpleSelfAttention(), plain("x", mask=TOKENS, **SCORES)),
     "SinusoidalPositionalEncoding": case(lambda: SinusoidalPositionalEncoding()),
     "TransformerDecoderLayer": case(

@@ -14,6 +14,7 @@ from zoo.layers.feed_forward import FeedForward
 from zoo.layers.learned_positional_embedding import LearnedPositionalEmbedding
 from zoo.layers.maxout_readout import MaxoutReadout
 from zoo.layers.multi_head_attention import MultiHeadAttention
+from zoo.layers.pooling import AttentionPooling, SequencePooling
 from zoo.layers.reversible_embedding import ReversibleEmbedding
 from zoo.layers.rotary_embedding import RotaryEmbedding
 from zoo.layers.scored_attention import ScoredAttention
@@ -26,6 +27,7 @@ from zoo.layers.transformer_layers import TransformerDecoderLayer, TransformerEn
 __all__ = [
     "AdditiveAttention",
     "AttentionDecoder",
+    "AttentionPooling",
     "BidirectionalEncoder",
     "CausalSelfAttention",
     "ConcatAttention",
@@ -39,6 +41,7 @@ __all__ = [
     "RotaryEmbedding",
     "ScoredAttention",
     "SelfAttention",
+    "SequencePooling",
     "SimpleSelfAttention",
     "SinusoidalPositionalEncoding",
     "TransformerDecoderLayer",

@@ -47,6 +47,11 @@ def check_activation(activation: str | Callable | dict) -> str | Callable:
     return activation
 
 
+def activation_function(activation: str | Callable) -> Callable:
+    """The function of an activation that `check_activation` has passed."""
+    return activation if callable(activation) else _ACTIVATIONS.get(activation) or keras.activations.get(activation)
+
+
 def serialized_activation(activation: str | Callable) -> Any:
     """What `get_config` holds of an activation, from which `check_activation` makes it again."""
     return activation if isinstance(activation, str) else keras.saving.serialize_keras_object(activation)
@@ -124,10 +129,8 @@ class FeedForward(keras.layers.Layer):
         """Both layers; see the class."""
         if training and self.activation in ("silu", "swiglu"):
             activation = keras.ops.silu  # with TensorFlow's custom gradient, which keeps fewer tensors
-        elif isinstance(self.activation, str):
-            activation = _ACTIVATIONS.get(self.activation) or keras.activations.get(self.activation)
         else:
-            activation = self.activation
+            activation = activation_function(self.activation)
         hidden = activation(self.input_projection(inputs))  # (B, T, units)
         if self.activation in GATED:
             hidden = hidden * self.gate_projection(inputs)

@@ -1,8 +1,21 @@
-"""Model families: functional Keras models from ids to logits, with `begin` and `step` for decoding."""
+"""Functional Keras models of ids: families, with `begin` and `step` for decoding, and encoders with their heads."""
 
+from zoo.models.encoder import Encoder, RNNEncoder
 from zoo.models.family import Family
 from zoo.models.gpt import GPT
+from zoo.models.heads import Classifier, MaskedLanguageModel, SentenceEmbedder, TokenClassifier
 from zoo.models.rnn_seq2seq import RNNSeq2Seq
 from zoo.models.transformer import Transformer
 
-__all__ = ["GPT", "Family", "RNNSeq2Seq", "Transformer"]
+__all__ = [
+    "GPT",
+    "Classifier",
+    "Encoder",
+    "Family",
+    "MaskedLanguageModel",
+    "RNNEncoder",
+    "RNNSeq2Seq",
+    "SentenceEmbedder",
+    "TokenClassifier",
+    "Transformer",
+]

@@ -1,4 +1,4 @@
-"""What all families of models share."""
+"""What all models share: their configuration, and what follows from it."""
 
 import inspect
 from collections.abc import Sequence
@@ -13,15 +13,76 @@ from zoo.layers.functions.tensors import Shape
 _NEVER = -1e9  # a logit
 
 
-class Family(keras.Model):
-    """A functional model from ids to logits: the base of all families.
+class FunctionalModel(keras.Model):
+    """A functional model whose constructor's arguments are its configuration: the base of all models of the zoo.
 
     A subclass builds its layers and its graph in `__init__`, calls this constructor, and sets an attribute for each of
     its own arguments. `get_config` follows from the signature, and a `.keras` file also keeps what was changed in
     single layers: `trainable`, quantisation, LoRA.
 
     For a copy, write `type(model).from_config(model.get_config())`. `keras.models.clone_model` calls no `get_config`
-    of a functional model, so it gives Keras' plain class, without `begin` and `step`.
+    of a functional model, so it gives Keras' plain class, without the methods of the zoo's.
+
+    Args:
+        inputs: the input of the graph, or a dict of inputs by name.
+        outputs: the output of the graph.
+        dtype: the policy that all layers compute in.
+        name: name of the model.
+        trainable: whether training changes the weights.
+    """
+
+    def __init__(
+        self,
+        inputs: KerasTensor | dict[str, KerasTensor],
+        outputs: KerasTensor,
+        dtype: Any = None,
+        name: str | None = None,
+        trainable: bool = True,
+    ):
+        object.__setattr__(self, "_has_graph", True)
+        super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
+        self.dtype_policy = keras.dtype_policies.get(dtype)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Layers set before the graph exists are plain attributes: the graph tracks them, in the order of their use,
+        # and a PyTorch module refuses layers before its constructor has run.
+        if "_has_graph" in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            object.__setattr__(self, name, value)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, and under `layer_states` what was changed in single layers."""
+        config = {
+            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
+        }
+        if "dtype" in config:
+            config["dtype"] = keras.dtype_policies.serialize(self.dtype_policy)
+        config = {
+            name: keras.saving.serialize_keras_object(value) if callable(value) else value
+            for name, value in config.items()
+        }
+        states = {layer.path: state for layer in self._inner_layers() if (state := _state_of(layer))}
+        return {**config, "layer_states": states} if states else config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """The model that `get_config` describes, with new weights."""
+        config = dict(config)
+        states = config.pop("layer_states", {})
+        model = cls(**config)
+        if states:
+            for layer in model._inner_layers():  # outer layers first: `trainable` also sets the layers inside
+                _restore(layer, states.get(layer.path, {}))
+        return model
+
+    def _inner_layers(self) -> list[keras.layers.Layer]:
+        # Layers without weights have no state to keep, and automatic names. Keras has no public way to all layers.
+        return [layer for layer in self._flatten_layers(include_self=False) if layer.weights]
+
+
+class Family(FunctionalModel):
+    """A functional model from ids to logits, with `begin` and `step` for decoding: the base of all families.
 
     Decoding with ids needs no tokenizer: see `zoo.decoding`, such as `zoo.decoding.greedy(model, ids, limits)`.
 
@@ -46,18 +107,8 @@ class Family(keras.Model):
         name: str | None = None,
         trainable: bool = True,
     ):
-        object.__setattr__(self, "_has_graph", True)
-        super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
-        self.dtype_policy = keras.dtype_policies.get(dtype)
+        super().__init__(inputs, outputs, dtype, name, trainable)
         self._hidden = hidden
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Layers set before the graph exists are plain attributes: the graph tracks them, in the order of their use,
-        # and a PyTorch module refuses layers before its constructor has run.
-        if "_has_graph" in self.__dict__:
-            super().__setattr__(name, value)
-        else:
-            object.__setattr__(self, name, value)
 
     def without_logits(self) -> keras.Model:
         """The model without its last product, with the same weights, for a loss that never holds all logits.
@@ -66,34 +117,6 @@ class Family(keras.Model):
             A model of the same inputs. Its outputs `(B, T, D)` are what the last product multiplies.
         """
         return keras.Model(self.input, self._hidden, name=f"{self.name}_without_logits")
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, and under `layer_states` what was changed in single layers."""
-        config = {
-            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
-        }
-        config["dtype"] = keras.dtype_policies.serialize(self.dtype_policy)
-        config = {
-            name: keras.saving.serialize_keras_object(value) if callable(value) else value
-            for name, value in config.items()
-        }
-        states = {layer.path: state for layer in self._inner_layers() if (state := _state_of(layer))}
-        return {**config, "layer_states": states} if states else config
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        """The model that `get_config` describes, with new weights."""
-        config = dict(config)
-        states = config.pop("layer_states", {})
-        model = cls(**config)
-        if states:
-            for layer in model._inner_layers():  # outer layers first: `trainable` also sets the layers inside
-                _restore(layer, states.get(layer.path, {}))
-        return model
-
-    def _inner_layers(self) -> list[keras.layers.Layer]:
-        # Layers without weights have no state to keep, and automatic names. Keras has no public way to all layers.
-        return [layer for layer in self._flatten_layers(include_self=False) if layer.weights]
 
 
 def _state_of(layer: Any) -> Any:

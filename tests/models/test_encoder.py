@@ -1,0 +1,270 @@
+"""Encoders, and the heads on top of them."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.models import Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder, TokenClassifier
+
+# Sizes that differ from each other; a row without padding, with it, and of a single token.
+SIZES = dict(vocabulary_size=13, units=6, num_heads=3, num_layers=2, feed_forward_units=10, max_length=8)
+IDS = np.array([[4, 5, 6, 7], [8, 9, 0, 0], [12, 0, 0, 0]], "int32")
+SEGMENTS = np.array([[0, 0, 1, 1], [0, 1, 0, 0], [1, 0, 0, 0]], "int32")
+KINDS = {
+    "BERT": dict(num_segments=2),
+    "modern": dict(positions="rotary", normalization="rms", norm_first=True, activation="swiglu", use_bias=False),
+    "sinusoidal": dict(positions="sinusoidal", activation="relu", feed_forward_units=None),
+}
+HEADS = {
+    "classifier": lambda encoder: Classifier(encoder, 5, pooling="attention", hidden_units=7),
+    "token classifier": lambda encoder: TokenClassifier(encoder, 5),
+    "masked": lambda encoder: MaskedLanguageModel(encoder),
+    "embedder": lambda encoder: SentenceEmbedder(encoder, embedding_units=7),
+}
+
+
+def inputs_of(model, rows=slice(None), length=4):
+    inputs = {"ids": IDS[rows, :length], "segments": SEGMENTS[rows, :length]}
+    return {name: inputs[name] for name in model.input}
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "recurrent"])
+def encoder(request, randomize):
+    if request.param == "recurrent":
+        return randomize(RNNEncoder(13, units=3, embedding_units=6, num_layers=2, cell="lstm"))
+    return randomize(Encoder(**{**SIZES, **KINDS[request.param]}))
+
+
+@pytest.fixture(scope="module", params=HEADS)
+def head(request, randomize):
+    return randomize(HEADS[request.param](Encoder(**SIZES, **KINDS["BERT"])))
+
+
+# What they compute.
+
+
+def bert(w, ids, segments, softmax):
+    """Devlin et al. 2019, in NumPy: tokens `(T,)` without padding -> vectors `(T, D)` and weights `(N, H, T, T)`."""
+
+    def norm(x, name):
+        x = x - x.mean(-1, keepdims=True)
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}/gamma"] + w[f"{name}/beta"]
+
+    def heads(x, name):
+        return np.einsum("td,dhe->hte", x, w[f"{name}/kernel"]) + w[f"{name}/bias"][:, None]
+
+    gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
+    h = w["token_embedding/embeddings"][ids] + w["positions/embeddings"][: len(ids)]
+    h = norm(h + w["segment_embedding/embeddings"][segments], "embedding_norm")
+    maps = []
+    for name in ("layer_1", "layer_2"):
+        query, key, value = (heads(h, f"{name}/self_attention/{part}") for part in ("query", "key", "value"))
+        maps.append(softmax(np.einsum("hte,hse->hts", query, key) / np.sqrt(2)))
+        context = np.einsum("hts,hse->hte", maps[-1], value)
+        output = np.einsum("hte,hed->td", context, w[f"{name}/self_attention/attention_output/kernel"])
+        h = norm(h + output + w[f"{name}/self_attention/attention_output/bias"], f"{name}/self_attention_norm")
+        inner = gelu(h @ w[f"{name}/feed_forward/input/kernel"] + w[f"{name}/feed_forward/input/bias"])
+        outer = inner @ w[f"{name}/feed_forward/output/kernel"] + w[f"{name}/feed_forward/output/bias"]
+        h = norm(h + outer, f"{name}/feed_forward_norm")
+    return h, np.array(maps)
+
+
+def weights_of(model):
+    return {weight.path: weight.numpy().astype("float64") for weight in model.weights}
+
+
+def test_computes_bert(randomize, numpy_softmax):
+    model = randomize(Encoder(**SIZES, **KINDS["BERT"]))
+    vectors, maps = model(inputs_of(model)), model.attention_maps(**inputs_of(model))
+    for row, length in enumerate((4, 2, 1)):
+        expected = bert(weights_of(model), IDS[row, :length], SEGMENTS[row, :length], numpy_softmax)
+        np.testing.assert_allclose(vectors[row, :length], expected[0], atol=2e-5)
+        np.testing.assert_allclose(maps[row, :, :, :length, :length], expected[1], atol=1e-5)
+        np.testing.assert_array_equal(maps[row, :, :, :length, length:], 0)
+
+
+def test_heads_compute_their_equations(head):
+    """Of the encoder's vectors, which the test before checks."""
+    inputs, w = inputs_of(head), weights_of(head)
+    vectors, outputs = head.encoder(inputs).numpy().astype("float64"), head(inputs)
+    for row, length in enumerate((4, 2, 1)):
+        h = vectors[row, :length]
+        if isinstance(head, Classifier):
+            odds = np.exp(np.tanh(h @ w["pooling/key/kernel"] + w["pooling/key/bias"]) @ w["pooling/score/kernel"])
+            weights = (odds / odds.sum())[:, 0]
+            np.testing.assert_allclose(head.pooling_weights(**inputs)[row, :length], weights, atol=1e-5)
+            hidden = np.tanh(weights @ h @ w["hidden/kernel"] + w["hidden/bias"])
+            expected, found = hidden @ w["logits/kernel"] + w["logits/bias"], outputs[row]
+        elif isinstance(head, TokenClassifier):
+            expected, found = h @ w["logits/kernel"] + w["logits/bias"], outputs[row, :length]
+        elif isinstance(head, MaskedLanguageModel):
+            x = h @ w["transform/kernel"] + w["transform/bias"]
+            x = x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+            x = x - x.mean(-1, keepdims=True)
+            x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * w["transform_norm/gamma"]
+            x = x + w["transform_norm/beta"]
+            expected = x @ w["token_embedding/embeddings"].T + w["output_bias/bias"]
+            found = outputs[row, :length]
+        else:
+            expected = h.mean(0) @ w["projection/kernel"]
+            expected, found = expected / np.linalg.norm(expected), outputs[row]
+        np.testing.assert_allclose(found, expected, atol=5e-5)
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean", "max"])
+def test_poolings_of_a_classifier(pooling, randomize):
+    model = randomize(Classifier(Encoder(**SIZES), 5, pooling=pooling))
+    inputs, w = inputs_of(model), weights_of(model)
+    h = model.encoder(inputs).numpy()[1, :2]
+    pooled = {"first": h[0], "mean": h.mean(0), "max": h.max(0)}[pooling]
+    np.testing.assert_allclose(model(inputs)[1], pooled @ w["logits/kernel"] + w["logits/bias"], atol=1e-5)
+    with pytest.raises(ValueError, match="it was built without pooling='attention'"):
+        model.pooling_weights(**inputs)
+
+
+# What holds for all of them.
+
+
+def alone_and_among_others(model):
+    """The outputs of each row, in its batch and without neighbours and padding."""
+    together = model(inputs_of(model))
+    for row, length in enumerate((4, 2, 1)):
+        single = model(inputs_of(model, slice(row, row + 1), length))[0]
+        same = together[row, :length] if len(single.shape) == 2 else together[row]
+        yield single, same
+
+
+def test_a_row_does_not_depend_on_its_neighbours_and_padding(encoder):
+    for single, same in alone_and_among_others(encoder):
+        np.testing.assert_allclose(same, single, atol=2e-5)
+
+
+def test_an_answer_does_not_depend_on_neighbours_and_padding(head):
+    for single, same in alone_and_among_others(head):
+        np.testing.assert_allclose(same, single, atol=2e-5)
+
+
+def test_a_token_sees_what_is_before_and_behind_it(encoder):
+    ids, other = IDS[:1].copy(), IDS[:1].copy()
+    other[0, 2] = 11
+    inputs = inputs_of(encoder, slice(0, 1))
+    changed = np.abs(encoder({**inputs, "ids": ids}) - encoder({**inputs, "ids": other})).max(-1)[0]
+    assert (changed > 1e-4).all()
+
+
+def check_saved(model, path):
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    assert type(loaded) is type(model)
+    assert loaded.get_config() == model.get_config()
+    np.testing.assert_array_equal(loaded(inputs_of(model)), model(inputs_of(model)))
+    copy = type(model).from_config(model.get_config())
+    assert [weight.shape for weight in copy.weights] == [weight.shape for weight in model.weights]
+
+
+def test_a_saved_encoder_is_loaded_as_it_was(encoder, tmp_path):
+    check_saved(encoder, tmp_path / "encoder.keras")
+
+
+def test_a_saved_head_is_loaded_as_it_was(head, tmp_path):
+    check_saved(head, tmp_path / "head.keras")
+
+
+def test_a_text_without_tokens_has_an_answer(encoder, randomize):
+    nothing = {name: np.zeros((2, 3), "int32") for name in encoder.input}
+    assert np.isfinite(encoder(nothing)).all()
+    np.testing.assert_array_equal(SentenceEmbedder(encoder)(nothing), 0)
+
+
+def test_a_frozen_encoder_stays_frozen_and_is_not_trained(tmp_path):
+    model = Classifier(Encoder(**SIZES), 5)
+    model.encoder.trainable = False
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert [weight.path for weight in loaded.trainable_weights] == ["logits/kernel", "logits/bias"]
+
+
+def test_every_weight_has_a_gradient(head):
+    with tf.GradientTape() as tape:
+        outputs = head(inputs_of(head), training=True)
+        loss = tf.reduce_sum(outputs * np.random.default_rng(1).normal(size=outputs.shape))
+    for weight, gradient in zip(head.trainable_weights, tape.gradient(loss, head.trainable_variables), strict=True):
+        assert gradient is not None, weight.path
+        # A bias of the keys adds the same to all scores of a query.
+        assert weight.path.endswith("key/bias") or np.abs(tf.convert_to_tensor(gradient)).max() > 0, weight.path
+
+
+def test_lower_precision(head):
+    config = head.get_config()
+    for policy, tolerance in (("mixed_bfloat16", 2**-3), ("mixed_float16", 2**-6)):
+        config["encoder"]["config"]["dtype"] = {"class_name": "DTypePolicy", "config": {"name": policy}}
+        low = type(head).from_config(config)
+        low.set_weights(head.get_weights())
+        outputs, expected = low(inputs_of(head)), head(inputs_of(head))
+        assert outputs.dtype == "float32"
+        assert low.encoder.compute_dtype == policy.removeprefix("mixed_")
+        # What stands at padding means nothing.
+        real = (IDS > 0)[..., None] if len(outputs.shape) == 3 else 1
+        scale = np.abs(expected * real).max()
+        np.testing.assert_allclose(outputs * real, expected * real, rtol=0, atol=tolerance * scale)
+
+
+def test_a_classifier_learns_which_token_decides():
+    """Texts of random tokens, of which one says the class; its weight becomes the largest."""
+    keras.utils.set_random_seed(1)
+    random = np.random.default_rng(3)
+    labels = random.integers(0, 3, 600)
+    ids = random.integers(7, 13, (600, 6))
+    places = random.integers(0, 6, 600)
+    ids[np.arange(600), places] = 4 + labels
+    model = Classifier(RNNEncoder(13, units=8, dropout=0.0), 3, pooling="attention", dropout=0.0)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
+    model.fit({"ids": ids[:500]}, labels[:500], batch_size=50, epochs=6, verbose=0)
+    assert model.evaluate({"ids": ids[500:]}, labels[500:], verbose=0)[1] > 0.97
+
+
+# What they refuse.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"units": 7}, "must be a multiple of `num_heads`"),
+        ({"num_layers": 0}, "`num_layers` must be"),
+        ({"num_segments": -1}, "`num_segments` must be"),
+        ({"positions": "relative"}, "`positions` must be one of"),
+        ({"dropout": 1.5}, "`dropout` must be"),
+        ({"epsilon": 0}, "`epsilon` must be"),
+        ({"activation": "relo"}, "`activation` must be one of"),
+    ],
+)
+def test_arguments_out_of_range(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Encoder(**{**SIZES, **changes})
+
+
+def test_a_text_longer_than_the_positions_is_refused():
+    with pytest.raises(ValueError, match="max_length=8"):
+        Encoder(**SIZES)({"ids": np.ones((1, 9), "int32")})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda e: Classifier(e, 0), "`num_classes` must be"),
+        (lambda e: Classifier(e, 3, pooling="sum"), "`pooling` must be one of"),
+        (lambda e: Classifier(e, 3, hidden_units=0), "`hidden_units` must be"),
+        (lambda e: TokenClassifier(e, 3, dropout=-1), "`dropout` must be"),
+        (lambda e: SentenceEmbedder(e, embedding_units=0), "`embedding_units` must be"),
+        (lambda e: SentenceEmbedder(keras.Sequential()), "`encoder` must be a model with an input `ids`"),
+        (lambda e: TokenClassifier("encoder", 3), "`encoder` must be a model with an input `ids`"),
+        (lambda e: MaskedLanguageModel(RNNEncoder(13, 4)), "embeddings of width 4, vectors of width 8"),
+    ],
+)
+def test_what_heads_refuse(make, message):
+    with pytest.raises(ValueError, match=message):
+        make(Encoder(**SIZES))

@@ -7,6 +7,7 @@ from zoo.text.marian import MarianTokenizer
 from zoo.text.normalization import Composition
 from zoo.text.sentence_piece import SentencePieceTokenizer
 from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder, encode_corpus, previous
+from zoo.text.word_piece import WordPieceTokenizer
 
 __all__ = [
     "END",
@@ -20,6 +21,7 @@ __all__ = [
     "MarianTokenizer",
     "SentencePieceTokenizer",
     "Tokenizer",
+    "WordPieceTokenizer",
     "compiled_encoder",
     "encode_corpus",
     "previous",

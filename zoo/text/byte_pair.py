@@ -14,7 +14,6 @@ from zoo.text.added_tokens import AddedToken, AddedTokens
 from zoo.text.byte_pair_graph import Bytes, Merging, WordPieces
 from zoo.text.normalization import Lowercase, Nfc
 from zoo.text.pair_tokenizer import (
-    FIRST,
     PairTokenizer,
     check_pieces,
     check_unk_token,
@@ -24,6 +23,7 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
+from zoo.text.word_tokenizer import FIRST
 from zoo.text.words import GPT_2, check_patterns, split_into_words
 
 _BYTES = 256

@@ -28,26 +28,24 @@ import tensorflow as tf
 _NONE = -1  # no id: a word of several pieces, or a byte that the vocabulary lacks
 
 
-class WordPieces(tf.Module):
-    """The pieces of words: one look-up for words that are one piece, rounds of merging for the others.
+class WholeWords(tf.Module):
+    """The pieces of words: one look-up for words that are one piece, and a longer way for the others.
 
     Most words of a text are one piece. The few others still take about half of the time (benchmarks/notes.md,
     tokenizing.py).
 
     Args:
         whole: the words that are one piece, and its id.
-        symbols: turns words `(W,)` into the ids that merging begins with, ragged `(W, None)`.
-        merging: what merges them.
+        split: splits words `(W,)`, of which there is at least one, into ids, ragged `(W, None)`.
     """
 
-    def __init__(self, whole: Mapping[bytes, int], symbols: Callable[[tf.Tensor], tf.RaggedTensor], merging: "Merging"):
+    def __init__(self, whole: Mapping[bytes, int], split: Callable[[tf.Tensor], tf.RaggedTensor]):
         super().__init__()
         pairs = tf.lookup.KeyValueTensorInitializer(
             tf.constant([*whole], tf.string), tf.constant([*whole.values()], tf.int32)
         )
         self._whole = tf.lookup.StaticHashTable(pairs, default_value=_NONE)
-        self._symbols = symbols
-        self._merging = merging
+        self._split = split
 
     def __call__(self, words: tf.Tensor, rows: tf.Tensor, known: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         """Splits words into pieces.
@@ -63,11 +61,26 @@ class WordPieces(tf.Module):
         ids = self._whole.lookup(words)  # (W,)
         ids = ids if known is None else tf.where(known < 0, ids, known)
 
-        def merged() -> tuple[tf.Tensor, tf.Tensor]:
-            rare = tf.unique(tf.boolean_mask(words, ids < 0), tf.int64)  # a repeated word is merged once
-            return _in_places(ids, rows, self._merging(self._symbols(rare.y)), rare.idx)
+        def split() -> tuple[tf.Tensor, tf.Tensor]:
+            rare = tf.unique(tf.boolean_mask(words, ids < 0), tf.int64)  # a repeated word is split once
+            return _in_places(ids, rows, self._split(rare.y), rare.idx)
 
-        return tf.cond(tf.reduce_all(ids >= 0), lambda: (ids, rows), merged)
+        return tf.cond(tf.reduce_all(ids >= 0), lambda: (ids, rows), split)
+
+
+class WordPieces(WholeWords):
+    """The pieces of words, by rounds of merging if a word is not one piece.
+
+    Args:
+        whole: the words that are one piece, and its id.
+        symbols: turns words `(W,)` into the ids that merging begins with, ragged `(W, None)`.
+        merging: what merges them.
+    """
+
+    def __init__(self, whole: Mapping[bytes, int], symbols: Callable[[tf.Tensor], tf.RaggedTensor], merging: "Merging"):
+        super().__init__(whole, lambda words: merging(symbols(words)))
+        self._symbols = symbols
+        self._merging = merging
 
     def sample(
         self, words: tf.Tensor, rows: tf.Tensor, known: tf.Tensor | None, dropout: float, seed: tf.Tensor

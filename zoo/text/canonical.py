@@ -1,13 +1,17 @@
-"""Tables of Unicode for the graphs of `normalization` and `byte_pair_graph`. Plain Python, run once at construction."""
+"""Tables of Unicode for the graphs of `normalization`, `words` and `word_piece_graph`.
+
+Plain Python, run once at construction. What the `tokenizers` library does to characters is asked of the library: it
+knows another version of Unicode than Python, and BERT's rules have cases of their own.
+"""
 
 import dataclasses
 import functools
 import itertools
 import sys
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 
-from tokenizers import normalizers
+from tokenizers import normalizers, pre_tokenizers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +135,72 @@ def _classes() -> dict[str, int]:
 @functools.cache
 def lowercase_of() -> dict[str, str]:
     """The lower case of each character that the `tokenizers` library changes."""
-    lowercase = normalizers.Lowercase().normalize_str
+    return _changed_by(normalizers.Lowercase().normalize_str)
+
+
+@functools.cache
+def bert_changes(**options: bool) -> dict[str, str]:
+    """What the library's `BertNormalizer` makes of each character that it changes. All other options are False."""
+    off = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), False)
+    return _changed_by(normalizers.BertNormalizer(**{**off, **options}).normalize_str)
+
+
+@functools.cache
+def bert_separators() -> tuple[str, str]:
+    """The characters that the library's `BertPreTokenizer` drops as white space, and those that are words alone."""
+    pieces = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    found: dict[int, list[str]] = {1: [], 2: [], 3: []}
+    for stretch in _stretches():
+        if len(pieces(stretch)) != 1:
+            for character in stretch:
+                found[len(pieces(f"a{character}a"))].append(character)
+    return "".join(found[2]), "".join(found[3])
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptMarks:
+    """What decides the order of the marks that `BertNormalizer` leaves when it strips accents.
+
+    Attributes:
+        watched: the marks that stay, and characters that fall apart into such: with none of them, nothing is ordered.
+        expansions: the canonical decomposition of characters that hold a mark that stays, or begin with a mark.
+        classes: the combining class of every mark.
+    """
+
+    watched: str
+    expansions: dict[str, str]
+    classes: dict[str, int]
+
+
+@functools.cache
+def kept_marks() -> KeptMarks:
+    """The marks that `BertNormalizer` leaves, such as U+302E: its table of accents is older than that of its NFD."""
+    decompose = normalizers.NFD().normalize_str
+    removed = {character for character, new in bert_changes(strip_accents=True).items() if not new}
+    # A mark changes places with one of the lowest class before it, or of the highest class behind it.
+    pairs = (("{}\u0334", 1), ("\u0345{}", 0))
+    classes = {
+        mark: combining_class
+        for mark, combining_class in _classes().items()
+        if any(decompose(pair.format(mark))[place] == decompose(mark)[0] for pair, place in pairs)
+    }
+    kept = classes.keys() - removed
+    decomposed = _changed_by(decompose)
+    holding = {character: pieces for character, pieces in decomposed.items() if not kept.isdisjoint(pieces)}
+    leading = {character: pieces for character, pieces in decomposed.items() if pieces[0] in classes}
+    return KeptMarks("".join(sorted({*kept, *holding})), holding | leading, classes)
+
+
+def _changed_by(change: Callable[[str], str]) -> dict[str, str]:
+    """What each character becomes that a function changes, one at a time."""
+    changed = itertools.chain.from_iterable(stretch for stretch in _stretches() if change(stretch) != stretch)
+    return {character: new for character in changed if (new := change(character)) != character}
+
+
+def _stretches() -> Iterator[str]:
+    """All characters, 256 at a time: most stretches have nothing special, and one call for all 256 shows it."""
     characters = every_character()
-    # Most stretches have no upper case, and one call for a whole stretch shows it.
-    stretches = (characters[start : start + 256] for start in range(0, len(characters), 256))
-    changed = itertools.chain.from_iterable(stretch for stretch in stretches if lowercase(stretch) != stretch)
-    return {character: lower for character in changed if (lower := lowercase(character)) != character}
+    return (characters[start : start + 256] for start in range(0, len(characters), 256))
 
 
 def every_character() -> str:

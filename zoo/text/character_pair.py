@@ -11,7 +11,6 @@ import tensorflow as tf
 from zoo.text.added_tokens import AddedTokens
 from zoo.text.byte_pair_graph import Characters, Merging, WordPieces
 from zoo.text.pair_tokenizer import (
-    FIRST,
     PairTokenizer,
     check_pieces,
     check_unk_token,
@@ -22,6 +21,7 @@ from zoo.text.pair_tokenizer import (
     whole_words,
 )
 from zoo.text.tokenizer import REPLACEMENT
+from zoo.text.word_tokenizer import FIRST
 from zoo.text.words import SEPARATOR, separated
 
 SPACE = "▁"

@@ -90,8 +90,8 @@ class Composition(tf.Module):
         super().__init__()
         tables = canonical_tables(frozenset(vocabulary))
         self._passes = tables.passes
-        self._watched = _code_point_table(dict.fromkeys(tables.watched, 1))
-        self._classes = _code_point_table(tables.classes)
+        self._watched = code_point_table(dict.fromkeys(tables.watched, 1))
+        self._classes = code_point_table(tables.classes)
         self._expansions = Expansion(tables.expansions) if tables.expansions else None
         self._spellings = Expansion(tables.spellings) if tables.spellings else None
         self._pairs = _lookup_table(
@@ -125,7 +125,7 @@ class Composition(tf.Module):
             values, rows = self._expansions(values, rows)  # a larger N
         classes = tf.zeros_like(values)
         if self._classes is not None:
-            values, classes = _reordered(values, self._classes.lookup(values), rows)  # (N,), (N,)
+            values, classes = reordered(values, self._classes.lookup(values), rows)  # (N,), (N,)
         for _ in range(self._passes):
             values, classes, rows = self._compose_once(values, classes, rows)  # a smaller N
         if self._spellings is not None:
@@ -160,7 +160,7 @@ class Expansion(tf.Module):
 
     def __init__(self, sequences: Mapping[str, str]):
         super().__init__()
-        self._choices = _code_point_table({character: i for i, character in enumerate(sequences, start=1)})
+        self._choices = code_point_table({character: i for i, character in enumerate(sequences, start=1)})
         # Row 0 is for all other characters; -1 fills the rows.
         self._pieces = np.full([1 + len(sequences), max(map(len, sequences.values()))], -1, np.int32)
         for row, sequence in zip(self._pieces[1:], sequences.values(), strict=True):
@@ -184,7 +184,7 @@ class Expansion(tf.Module):
         return tf.boolean_mask(pieces, kept), tf.repeat(rows, tf.math.count_nonzero(kept, axis=1))
 
 
-def _reordered(values: tf.Tensor, classes: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def reordered(values: tf.Tensor, classes: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Sorts each run of marks by class. A run never leaves its row, so `rows` stays as it is."""
     # The number of the run grows at each base, and with the row at its border.
     runs = tf.cumsum(tf.cast(classes == 0, tf.int64)) + rows  # (N,)
@@ -206,7 +206,7 @@ def _pair_key(base: Any, mark: Any) -> Any:
     return base * 2**_CODE_POINT_BITS + mark
 
 
-def _code_point_table(mapping: Mapping[str, int]) -> Any:
+def code_point_table(mapping: Mapping[str, int]) -> Any:
     """A table from code points to numbers, int32 to int32; see `_lookup_table`."""
     return _lookup_table([ord(character) for character in mapping], list(mapping.values()), tf.int32)
 

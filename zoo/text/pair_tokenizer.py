@@ -1,58 +1,25 @@
 """What tokenizers share that merge pairs inside words: of bytes (GPT-2, Qwen2) or of characters (Llama)."""
 
 import collections
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tokenizers
 
-from zoo.text.added_tokens import AddedToken, AddedTokens
+from zoo.text.added_tokens import AddedToken
 from zoo.text.byte_pair_graph import WordPieces
-from zoo.text.tokenizer import SPECIAL_PIECES, Tokenizer, checked_texts
+from zoo.text.tokenizer import checked_texts
+from zoo.text.word_tokenizer import WordTokenizer
 
-FIRST = len(SPECIAL_PIECES)
 
-
-class PairTokenizer(Tokenizer):
+class PairTokenizer(WordTokenizer):
     """Base of tokenizers that cut texts into words and merge the symbols of each word.
 
-    The piece `vocabulary[i]` has the id `i + 4`, so an imported vocabulary has its own ids plus 4.
-
-    A subclass sets `_added` and `_words`, gives its arguments to `_keep`, and gives `_normalized`, `_cut` and `_join`.
+    An imported vocabulary has its own ids plus 4.
     """
 
-    _added: AddedTokens
     _words: WordPieces
-
-    def tokenize(
-        self,
-        texts: Any,
-        add_start: bool = False,
-        add_end: bool = False,
-        max_length: int | None = None,
-        special_tokens: bool = False,
-    ) -> tf.Tensor:
-        """Turns strings into rows of ids, padded with 0 to the longest row, as `Tokenizer.tokenize` does.
-
-        Args:
-            texts: strings in UTF-8, `(B,)`.
-            add_start: whether each row begins with the start id.
-            add_end: whether the last id of each row is followed by the end id.
-            max_length: the largest number of ids in a row, start and end included; None means no limit.
-            special_tokens: whether a special token that stands in a text, such as `<|im_start|>`, becomes its id. If
-                not, it is read as any other text. So whoever writes a prompt cannot begin a turn of someone else: build
-                the frame of a conversation with True, and read what a user wrote with False.
-
-        Returns:
-            Ids, int32 `(B, T)`.
-
-        Raises:
-            ValueError: `texts` are not strings with one axis, or `max_length` leaves no room for an id of the text.
-        """
-        texts = checked_texts(texts)
-        return self._padded(self._split(texts, special_tokens), texts.shape[0], add_start, add_end, max_length)
 
     def sample(
         self,
@@ -89,57 +56,6 @@ class PairTokenizer(Tokenizer):
         ids, rows = self._words.sample(*self._words_of(texts), dropout, tf.cast(seed, tf.int64))
         ids = tf.RaggedTensor.from_value_rowids(ids, rows, tf.size(texts, tf.int64), validate=False)
         return self._padded(ids, texts.shape[0], add_start, add_end, max_length)
-
-    def id_of(self, piece: str) -> int:
-        """The id of a piece of the vocabulary, such as `<|im_end|>`.
-
-        Raises:
-            ValueError: the vocabulary lacks it.
-        """
-        vocabulary = self.get_config()["vocabulary"]
-        if piece not in vocabulary:
-            raise ValueError(f"The vocabulary has no piece {piece!r}.")
-        return FIRST + vocabulary.index(piece)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, fit for JSON."""
-        return json.loads(self._arguments)
-
-    def _keep(self, arguments: dict[str, Any]) -> None:
-        """Keeps the constructor's arguments for `get_config`."""
-        # As JSON: tf.Module would wrap lists and dictionaries and search them for variables.
-        self._arguments = json.dumps(arguments)
-
-    def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
-        """Normalises valid UTF-8 `(B,)`; an empty text stays empty."""
-        raise NotImplementedError
-
-    def _cut(self, texts: tf.Tensor, rows: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Cuts normalised texts into words.
-
-        Args:
-            texts: whole texts, or the spans of `AddedTokens`, `(P,)`. The byte FE, a token, is a word.
-            rows: the text of each span, `(P,)`; None if they are whole texts.
-
-        Returns:
-            The words in their order, none of them empty, `(W,)`, and the index in `texts` of each, int64 `(W,)`.
-        """
-        raise NotImplementedError
-
-    def _words_of(
-        self, texts: tf.Tensor, special_tokens: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """The words of all texts, the text of each, and the ids of added tokens among them, as `WordPieces` has it."""
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")  # (B,)
-        if not self._added.may_be_in_texts(special_tokens):
-            return *self._cut(self._normalized(texts), None), None
-        spans, rows, ids = self._added(texts, special_tokens)  # (P,), (P,), (P,)
-        words, origins = self._cut(spans, rows)  # (W,), (W,)
-        return words, tf.gather(rows, origins), tf.gather(ids, origins)
-
-    def _split(self, texts: tf.Tensor, special_tokens: bool = False) -> tf.RaggedTensor:
-        ids, rows = self._words(*self._words_of(texts, special_tokens))
-        return tf.RaggedTensor.from_value_rowids(ids, rows, tf.size(texts, tf.int64), validate=False)
 
 
 def visible(piece: str) -> str:

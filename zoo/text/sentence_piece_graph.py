@@ -41,7 +41,7 @@ from zoo.text.sentence_piece_file import SPACE, Normalization
 from zoo.text.words import SEPARATOR, in_ranges, separated
 
 _BITS = 21  # enough for U+10FFFF
-_END = 2**_BITS - 1  # behind the last character of each word; no piece has it
+LAST = 2**_BITS - 1  # behind the last character of each word; no piece has it
 _REPLACEMENT = "\ufffd".encode()
 _SCORE_LIMIT = 1e5  # beyond it the library subtracts the sum so far
 
@@ -76,7 +76,7 @@ class Trie(tf.Module):
         """The number of the key of d characters that begins at each place, or -1.
 
         Args:
-            characters: the characters, int64 `(N,)`, with `_END` behind each text.
+            characters: the characters, int64 `(N,)`, with `LAST` behind each text.
 
         Returns:
             Numbers, int32 `(D, N)`, D as large as a key was followed.
@@ -87,7 +87,7 @@ class Trie(tf.Module):
         def step(depth, states, shifted, found):
             states = self._steps.lookup(tf.bitwise.left_shift(states, _BITS) + shifted)  # (N,)
             found = found.write(depth, tf.gather(tf.constant(self._values), states))
-            return depth + 1, states, tf.concat([shifted[1:], [_END]], axis=0), found
+            return depth + 1, states, tf.concat([shifted[1:], [LAST]], axis=0), found
 
         _, _, _, found = tf.while_loop(
             lambda depth, states, shifted, found: tf.reduce_any(states > 0),
@@ -161,7 +161,7 @@ class Normalizer(tf.Module):
         # One really comes to the places after what was read.
         places = tf.range(tf.size(data))
         pointers = tf.where(is_end, places, places + sizes)
-        starts = _followed(tf.cast(pointers, tf.int64), tf.cast(tf.concat([[0], ends[:-1] + 1], axis=0), tf.int64))
+        starts = followed(tf.cast(pointers, tf.int64), tf.cast(tf.concat([[0], ends[:-1] + 1], axis=0), tf.int64))
         heads = tf.gather(
             tf.where(starts)[:, 0], tf.cumsum(tf.cast(starts, tf.int32)) - 1
         )  # (N,): of what a byte is in
@@ -296,7 +296,7 @@ class Viterbi(tf.Module):
             word may have at most for which the library certainly segments the word in this way, float32 `(W,)`.
         """
         decoded = tf.strings.unicode_decode(texts, "UTF-8")  # (W, ragged)
-        ends = tf.fill([tf.size(texts), 1], _END)
+        ends = tf.fill([tf.size(texts), 1], LAST)
         decoded = tf.concat([decoded, tf.RaggedTensor.from_tensor(ends, row_splits_dtype=tf.int64)], axis=1)
         characters, rows = tf.cast(decoded.values, tf.int64), decoded.value_rowids()  # (N,), (N,)
         numbers = self._trie(characters)  # (D, N)
@@ -304,7 +304,7 @@ class Viterbi(tf.Module):
         numbers = tf.concat([single, numbers[1:]], axis=0)  # (D, N)
         lengths, margins = self._last_pieces(numbers, decoded.row_splits, whole)  # (N,), (N,)
         places = tf.range(tf.size(characters, tf.int64))  # (N,)
-        chosen = _followed(places - lengths, decoded.row_splits[1:] - 1)  # (N,)
+        chosen = followed(places - lengths, decoded.row_splits[1:] - 1)  # (N,)
         margin = tf.math.segment_min(tf.where(chosen, margins, np.inf), rows)  # (W,)
         # A sum of n float32 scores is wrong by up to n times 2**-24 of the largest sum on the way, which the largest
         # score for each byte of the text bounds. Two sums are compared; twice that, to be safe.
@@ -449,14 +449,14 @@ class Pairs(tf.Module):
 
     def _with_protected(self, texts: tf.RaggedTensor, symbols: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Puts protected pieces, from the left the longest ones, in the places of characters."""
-        ends = tf.fill([texts.nrows(), 1], _END)
+        ends = tf.fill([texts.nrows(), 1], LAST)
         ended = tf.concat([texts, tf.RaggedTensor.from_tensor(ends, row_splits_dtype=tf.int64)], axis=1)
-        is_end = ended.values == _END  # (N + W,)
+        is_end = ended.values == LAST  # (N + W,)
         numbers = self._protected(tf.cast(ended.values, tf.int64))  # (D, N + W)
         sizes = longest(numbers)
         places = tf.range(tf.size(sizes))
         pointers = tf.where(is_end, places, places + tf.maximum(sizes, 1))
-        starts = tf.boolean_mask(_followed(tf.cast(pointers, tf.int64), ended.row_splits[:-1]), ~is_end)  # (N,)
+        starts = tf.boolean_mask(followed(tf.cast(pointers, tf.int64), ended.row_splits[:-1]), ~is_end)  # (N,)
         sizes = tf.boolean_mask(sizes, ~is_end)
         numbers = tf.boolean_mask(numbers, ~is_end, axis=1)
         found = tf.gather_nd(numbers, tf.stack([tf.maximum(sizes - 1, 0), tf.range(tf.size(sizes))], axis=1))
@@ -513,7 +513,7 @@ def _parts(
     return parts
 
 
-def _followed(pointers: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
+def followed(pointers: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
     """Which places one comes to from the starts, along pointers that end in places that point to themselves.
 
     After k rounds the places of the first 2**k steps are marked, and pointers go that far.

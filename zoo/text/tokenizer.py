@@ -118,6 +118,63 @@ class Tokenizer(tf.Module):
             dense = tf.pad(dense, [[0, 0], [1, 0]], constant_values=START)  # (B, T + 1)
         return tf.ensure_shape(dense, [rows, None])
 
+    def tokenize_pairs(
+        self, first: Any, second: Any, max_length: int | None = None, separators: int = 1
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Turns pairs of strings into rows of ids: start, the first text, end, the second text, end, and padding.
+
+        A pair that is too long loses ids at the end of its longer text, until both are equally long; then both lose
+        them, and of an odd number the longer text keeps one more. This is `longest_first` of the `tokenizers` library.
+
+        Args:
+            first: strings in UTF-8, `(B,)`.
+            second: strings in UTF-8, `(B,)`.
+            max_length: the largest number of ids in a row, start and ends included; None means no limit.
+            separators: how many end ids stand between the texts: BERT has one, RoBERTa two.
+
+        Returns:
+            Ids, int32 `(B, T)`, and the segment of each, int32 `(B, T)`: 1 for the second text and the end behind it, 0
+            for all others.
+
+        Raises:
+            ValueError: a text is no batch of strings, the batches differ in size, `separators` is below 1, or
+                `max_length` leaves no room for an id of each text.
+        """
+        first, second = checked_texts(first), checked_texts(second)
+        if not first.shape.is_compatible_with(second.shape):
+            raise ValueError(
+                f"`first` and `second` must have as many texts. Received: {first.shape[0]} and {second.shape[0]}"
+            )
+        if separators < 1:
+            raise ValueError(f"`separators` must be at least 1. Received: separators={separators}")
+        texts = [self._split(first), self._split(second)]  # (B, ragged), (B, ragged)
+        if max_length is not None:
+            room = max_length - separators - 2
+            if room < 2:
+                raise ValueError(
+                    "`max_length` must leave room for start, ends and an id of each text. "
+                    f"Received: max_length={max_length}"
+                )
+            lengths = texts[0].row_lengths(), texts[1].row_lengths()  # (B,), (B,)
+            # The shorter text keeps up to half of the room, and the longer one what is left.
+            short = tf.minimum(tf.minimum(*lengths), room // 2)  # (B,)
+            kept = tf.where(lengths[0] <= lengths[1], short, room - short)  # (B,), of the first text
+            texts = [_cut_to(text, limits) for text, limits in zip(texts, (kept, room - kept), strict=True)]
+        begins = 1 + texts[0].row_lengths()[:, tf.newaxis] + separators  # (B, 1), of the second texts
+        ends = begins + texts[1].row_lengths()[:, tf.newaxis]  # (B, 1)
+
+        def repeated(id_: int, number: int) -> tf.RaggedTensor:
+            return tf.RaggedTensor.from_tensor(tf.fill([tf.size(first), number], id_), row_splits_dtype=tf.int64)
+
+        ids = [repeated(START, 1), texts[0], repeated(END, separators), texts[1], repeated(END, 1)]
+        # The maximum over no rows is the least integer.
+        width = tf.maximum(tf.reduce_max(ends) + 1, 1)
+        dense = tf.concat(ids, axis=1).to_tensor(PADDING, shape=tf.stack([tf.constant(-1, tf.int64), width]))  # (B, T)
+        columns = tf.range(width)[tf.newaxis, :]  # (1, T)
+        segments = tf.cast((columns >= begins) & (columns <= ends), tf.int32)  # (B, T)
+        rows = first.shape.merge_with(second.shape)[0]
+        return tf.ensure_shape(dense, [rows, None]), tf.ensure_shape(segments, [rows, None])
+
     def detokenize(self, ids: Any) -> tf.Tensor:
         """Turns rows of ids back into strings.
 
@@ -301,6 +358,14 @@ def checked_texts(texts: Any) -> tf.Tensor:
             f"Received: {texts.dtype.name} of shape {texts.shape}"
         )
     return tf.ensure_shape(texts, [None])
+
+
+def _cut_to(ids: tf.RaggedTensor, limits: tf.Tensor) -> tf.RaggedTensor:
+    """The first ids of each row of `(B, None)`, at most as many as its limit `(B,)`."""
+    rows = ids.value_rowids()  # (N,)
+    places = tf.range(tf.size(rows, tf.int64)) - tf.gather(ids.row_starts(), rows)  # (N,)
+    values = tf.boolean_mask(ids.values, places < tf.gather(limits, rows))
+    return tf.RaggedTensor.from_row_lengths(values, tf.minimum(ids.row_lengths(), limits), validate=False)
 
 
 def _checked_ids(ids: Any) -> tf.Tensor:

@@ -1,10 +1,11 @@
 """How many sentences a second do tokenizers encode and decode, against the libraries that learn their vocabularies?
 
 There is a row for each kind of `tokenizer.json`: GPT-2 and Qwen2 merge bytes and cut texts by different expressions,
-Llama 2 merges characters; and one for the unigram and the BPE model of SentencePiece. Both sides have one vocabulary,
-learnt from the same sentences, and the same batches. Ours runs in a TensorFlow graph and returns padded tensors. The
-libraries are called from Python with whole batches: `tokenizers`, whose `encode_batch` returns objects that hold
-unpadded ids, and `sentencepiece`, which returns lists of ids. All may use all cores.
+Llama 2 merges characters, and BERT takes the longest pieces; and one for the unigram and the BPE model of
+SentencePiece. Both sides have one vocabulary, learnt from the same sentences, and the same batches. Ours runs in a
+TensorFlow graph and returns padded tensors. The libraries are called from Python with whole batches: `tokenizers`,
+whose `encode_batch` returns objects that hold unpadded ids, and `sentencepiece`, which returns lists of ids. All may
+use all cores.
 
     python benchmarks/tokenizing.py                          # the sentences of Python's own help
     python benchmarks/tokenizing.py --file train.en.gz       # a sentence a line, gzip or not
@@ -46,7 +47,7 @@ def in_batches(rows: list, size: int) -> list[list]:
     return [rows[begin : begin + size] for begin in range(0, len(rows) - size + 1, size)]
 
 
-KINDS = ("GPT-2", "Qwen2", "Llama 2", "unigram", "bpe")
+KINDS = ("GPT-2", "Qwen2", "Llama 2", "BERT", "unigram", "bpe")
 
 
 def learnt(kind: str, sentences: list[str], size: int, lowercase: bool) -> str:
@@ -58,10 +59,21 @@ def learnt(kind: str, sentences: list[str], size: int, lowercase: bool) -> str:
         from zoo.text import SentencePieceTokenizer
 
         return SentencePieceTokenizer.learn(sentences, size, kind).get_config()["model"]
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     from zoo.text.words import QWEN_2
 
+    if kind == "BERT":
+        from zoo.text.word_piece import BERT_PIECES, WordPieceTokenizer
+
+        vocabulary = WordPieceTokenizer.learn(sentences, size, lowercase=lowercase).get_config()["vocabulary"]
+        ids = {piece: i for i, piece in enumerate([*BERT_PIECES, *vocabulary])}
+        tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+        tokenizer.decoder = decoders.WordPiece()
+        return tokenizer.to_str()
     alphabet, special, steps = pre_tokenizers.ByteLevel.alphabet(), [], [normalizers.Lowercase()] * lowercase
     if kind == "Llama 2":
         tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
@@ -111,20 +123,25 @@ def library(content: str):
 
     tokenizer = tokenizers.Tokenizer.from_str(content)
     tokenizer.encode_special_tokens = True  # which is to read them as text, as ours does
-    ours = range(SPECIAL_IDS, SPECIAL_IDS + tokenizer.get_vocab_size())
-    return lambda batch: [each.ids for each in tokenizer.encode_batch(batch)], tokenizer.decode_batch, ours
+    first = 0 if isinstance(tokenizer.model, tokenizers.models.WordPiece) else SPECIAL_IDS  # they have ours already
+    ours = range(first, first + tokenizer.get_vocab_size())
+
+    def encode(batch: list[str]) -> list[list[int]]:
+        return [each.ids for each in tokenizer.encode_batch(batch, add_special_tokens=False)]
+
+    return encode, tokenizer.decode_batch, ours
 
 
 def tokenizer_of(content: str):
     """Our tokenizer."""
-    from zoo.checkpoints.tokenizer_json import read_tokenizer
+    from zoo.checkpoints.tokenizer_json import read_tokenizer, read_word_pieces
     from zoo.text import SentencePieceTokenizer
 
     if not content.startswith("{"):
         return SentencePieceTokenizer(content)
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "tokenizer.json").write_text(content, encoding="utf-8")
-        return read_tokenizer(folder)
+        return read_word_pieces(folder).tokenizer if '"WordPiece"' in content else read_tokenizer(folder)
 
 
 def zoo_step(content: str, batches: list[list[str]], decode: bool):

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from zoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer, Tokenizer
+from zoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 from .run_files import Digest
-from .schema.recipe_tables import BytePairConfig, CharactersConfig, SentencePieceConfig
+from .schema.recipe_tables import BytePairConfig, CharactersConfig, SentencePieceConfig, WordPieceConfig
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,9 @@ _WORD = 6  # characters, of scripts without spaces
 
 
 def learn_tokenizer(
-    config: CharactersConfig | BytePairConfig | SentencePieceConfig, texts: Iterable[str], nfc: bool = False
+    config: CharactersConfig | BytePairConfig | SentencePieceConfig | WordPieceConfig,
+    texts: Iterable[str],
+    nfc: bool = False,
 ) -> Tokenizer:
     """A tokenizer of the recipe's kind, learnt from texts; a warning suggests fewer pieces for little text.
 
@@ -29,7 +31,7 @@ def learn_tokenizer(
         config: the recipe's table.
         texts: the training texts, read once.
         nfc: for byte pairs, whether the texts are in NFC and the tokenizer brings its inputs into it. Characters always
-            do, and the sentencepiece library as the recipe says.
+            do; pieces of sentencepiece and word pieces follow the recipe.
     """
     if isinstance(config, CharactersConfig):
         return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)
@@ -44,6 +46,8 @@ def learn_tokenizer(
     tokenizer: Tokenizer
     if isinstance(config, SentencePieceConfig):
         tokenizer = SentencePieceTokenizer.learn(counted(), **config.model_dump(exclude={"kind"}))
+    elif isinstance(config, WordPieceConfig):
+        tokenizer = WordPieceTokenizer.learn(counted(), **config.model_dump(exclude={"kind"}))
     else:
         tokenizer = BytePairTokenizer.learn(counted(), config.size, config.minimum_frequency, config.lowercase, nfc)
     suggested = max(300, words // _ENOUGH_WORDS // 100 * 100)

@@ -8,7 +8,13 @@ import sys
 import pytest
 import tensorflow as tf
 
-from zoo.text import BytePairTokenizer, CharacterPairTokenizer, CharacterTokenizer, SentencePieceTokenizer
+from zoo.text import (
+    BytePairTokenizer,
+    CharacterPairTokenizer,
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+)
 from zoo.text.words import QWEN_2
 
 BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -21,6 +27,7 @@ TOKENIZERS = {
     "lowercase": BytePairTokenizer.learn(CORPUS, 290, lowercase=True, nfc=True),
     "bytes": BytePairTokenizer.learn([], 300),
     "sentence_pieces": SentencePieceTokenizer.learn(CORPUS, 300, byte_fallback=True),
+    "word_pieces": WordPieceTokenizer.learn(CORPUS, 60),
     "qwen2": BytePairTokenizer(
         [*BytePairTokenizer.learn(CORPUS, 280).get_config()["vocabulary"], "<|a|>", "  "],
         BytePairTokenizer.learn(CORPUS, 280).get_config()["merges"],
@@ -136,6 +143,7 @@ def test_moved_and_loaded_by_tensorflow_alone(tmp_path):
     assert pieces["lowercase_tokens"][0][:3] == ["<s>", "abc", "▁abc"]
     assert pieces["bytes_ids"][1][:4] == [2, 126 + 4, 255 + 4, 3]  # of C2 AD, of which AD is the last
     assert pieces["sentence_pieces_texts"] == ["abc ABC BAC", "\xad", "q'll z😀\ufffd\ufffd \ufffd"]
+    assert pieces["word_pieces_texts"] == ["abc abc bac", "", "\ufffd ' ll z😀"]
     assert wanted[3]["qwen2_tokens"][0][6:] == [">", "1", "2", "▁▁", "▁", "3", "</s>"]
     assert wanted[3]["llama2_tokens"][1][:4] == ["<s>", "▁abc", "<x>", "ab"]  # it takes the space, as in the library
     assert pieces["pieces_texts"] == ["abc ABC BAC", "\xad", "q'll   z😀\ufffd \ufffd"]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from zoo.testing import TokenizerTests
-from zoo.text import END, START, UNKNOWN, BytePairTokenizer, WordPieceTokenizer, compiled_encoder, encode_corpus
+from zoo.text import END, START, UNKNOWN, WordPieceTokenizer, compiled_encoder, encode_corpus
 from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
-from zoo.text.word_piece import SPECIAL_PIECES, read_vocabulary, special_pieces_first
+from zoo.text.word_piece import BERT_PIECES, read_vocabulary, special_pieces_first
 from zoo.text.word_piece_graph import BertNormalizer, cut_into_words
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -99,7 +99,7 @@ class Pair:
 
 def library_of(tokenizer):
     config = tokenizer.get_config()
-    vocabulary = [*SPECIAL_PIECES, *config["vocabulary"]]
+    vocabulary = [*BERT_PIECES, *config["vocabulary"]]
     prefix = config["continuing_subword_prefix"]
     library = tokenizers.Tokenizer(
         tokenizers.models.WordPiece(
@@ -293,21 +293,10 @@ class TestPairs:
         assert ids.numpy().tolist() == [encoding.ids for encoding in encodings]
         assert segments.numpy().tolist() == [encoding.type_ids for encoding in encodings]
 
-    def test_any_tokenizer_has_pairs(self):
-        tokenizer = BytePairTokenizer.learn(["ab"], 260)
-        a, b = (tokenizer.id_of(letter) for letter in "ab")
-        ids, segments = tokenizer.tokenize_pairs(["ab", "a"], ["b", ""], separators=2)
-        assert ids.numpy().tolist() == [[START, a, b, END, END, b, END], [START, a, END, END, END, 0, 0]]
-        assert segments.numpy().tolist() == [[0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 0, 0]]
-
     def test_single_texts_keep_start_and_end(self):
         library = self.library("[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", 6)
         ids = pair("uncased").tokenizer.tokenize(self.first, add_start=True, add_end=True, max_length=6)
         assert ids.numpy().tolist() == [encoding.ids for encoding in library.encode_batch(self.first)]
-
-    def test_no_pairs(self):
-        ids, segments = pair("uncased").tokenizer.tokenize_pairs([], [])
-        assert ids.shape == segments.shape == (0, 1)
 
     @pytest.mark.parametrize(
         ("texts", "options", "message"),
@@ -333,7 +322,8 @@ def test_special_pieces_come_first(tmp_path):
     others, order = special_pieces_first(listed)
     assert others == ["[unused1]", "[MASK]", "a", "\u2028", "##b"]
     assert order.tolist() == [0, 2, 3, 4, 1, 5, 6, 7, 8]
-    tokenizer = WordPieceTokenizer.from_vocabulary(tmp_path / "vocab.txt", lowercase=False)
+    tokenizer = WordPieceTokenizer.from_vocabulary(str(tmp_path / "vocab.txt"), lowercase=False)
+    assert WordPieceTokenizer.from_vocabulary(iter(listed)).mask_id == 5
     assert tokenizer.get_config() == WordPieceTokenizer(others, lowercase=False).get_config()
     assert tokenizer.mask_id == 5
     ids = tokenizer.tokenize(["ab [unused1] c"], add_start=True, add_end=True).numpy()[0]

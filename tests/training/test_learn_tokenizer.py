@@ -2,7 +2,7 @@
 
 import pytest
 from zoo_training.learn_tokenizer import learn_tokenizer
-from zoo_training.schema.recipe_tables import BytePairConfig, CharactersConfig, SentencePieceConfig
+from zoo_training.schema.recipe_tables import BytePairConfig, CharactersConfig, SentencePieceConfig, WordPieceConfig
 
 
 def test_each_kind_has_its_options():
@@ -15,6 +15,8 @@ def test_each_kind_has_its_options():
     lower = learn_tokenizer(SentencePieceConfig(character_coverage=1.0, **options), ["É ab ab ab"] * 2)
     assert lower.size <= 268
     assert lower.detokenize(lower.tokenize(["É AB"])).numpy()[0].decode() == "é ab"
+    words = learn_tokenizer(WordPieceConfig(size=12, strip_accents=False, minimum_frequency=1), ["É ab ab"])
+    assert words.get_config()["vocabulary"] == ["[MASK]", "a", "b", "é", "##b", "ab"]
 
 
 @pytest.mark.parametrize(

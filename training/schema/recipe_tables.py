@@ -96,6 +96,19 @@ class SentencePieceConfig(_SentencePieceArguments):
     """A vocabulary of pieces of words, learnt by the sentencepiece library."""
 
 
+_WordPieceArguments: Any = table_of(
+    Table,
+    "zoo/text/word_piece.py:WordPieceTokenizer.learn",
+    ("kind", "wordpiece"),
+    but=("texts",),
+    defaults={"size": 10_000},
+)
+
+
+class WordPieceConfig(_WordPieceArguments):
+    """A vocabulary of pieces of words, as BERT has it: a text without control characters, ideographs as words."""
+
+
 def one_of(name: str, default: str, **tables: type[Table]) -> Any:
     """The type of a table that comes in several kinds, told apart by its key `name`."""
 
@@ -113,6 +126,7 @@ TOKENIZERS: dict[str, type[Table]] = {
     "characters": CharactersConfig,
     "byte_pair": BytePairConfig,
     "sentencepiece": SentencePieceConfig,
+    "wordpiece": WordPieceConfig,
 }
 TokenizerConfig: Any = one_of("kind", "characters", **TOKENIZERS)
 

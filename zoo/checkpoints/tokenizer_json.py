@@ -3,8 +3,8 @@
 `tokenizer.json` describes a tokenizer as a chain of components: a normalizer, a pre-tokenizer, a model and a decoder.
 `read_tokenizer` knows the chains of two families: byte-level pairs (GPT-2, GPT-NeoX, SmolLM, Qwen2, Llama 3), which
 become a `BytePairTokenizer`, and pairs of characters (Llama 1 and 2, TinyLlama), which become a
-`CharacterPairTokenizer`. A component, an option or a value that it does not know changes the ids in some way, and is
-refused by its name.
+`CharacterPairTokenizer`. `read_word_pieces` knows the chain of BERT, which becomes a `WordPieceTokenizer`. A component,
+an option or a value that they do not know changes the ids in some way, and is refused by its name.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ import dataclasses
 import pathlib
 import reprlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from zoo.checkpoints import TOKENIZER_CONFIG_FILE
 from zoo.checkpoints.hugging_face import read_json
-from zoo.text import BytePairTokenizer, CharacterPairTokenizer
+from zoo.text import BytePairTokenizer, CharacterPairTokenizer, WordPieceTokenizer
 from zoo.text.added_tokens import AddedToken
+from zoo.text.word_piece import BERT_PIECES, MASK_PIECE, read_vocabulary, special_pieces_first
 from zoo.text.words import GPT_2
 
 TOKENIZER_FILE = "tokenizer.json"
 _VOCABULARY_FILE, _MERGES_FILE, _ADDED_FILE = "vocab.json", "merges.txt", "added_tokens.json"
-_SPECIAL_FILE = "special_tokens_map.json"
+_SPECIAL_FILE, _WORD_PIECE_FILE = "special_tokens_map.json", "vocab.txt"
 _SPACE = "▁"
+_BERT_PURPOSES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
+_BERT_PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 # For messages: whatever stands in a file, they stay short.
 _SHORT = reprlib.Repr()
 _SHORT.maxdict = _SHORT.maxstring = _SHORT.maxother = 80
@@ -67,6 +72,50 @@ def read_tokenizer(
         if file.name == _VOCABULARY_FILE:
             content = _of_gpt_2(content, path / _MERGES_FILE)
         return _tokenizer(_object(content, "it"), _settings(path), frozenset(special_tokens), size)
+    except ValueError as error:
+        raise ValueError(f"{file} cannot be read: {error}") from None
+
+
+class WordPieces(NamedTuple):
+    """The tokenizer of a checkpoint of BERT, and its order of the checkpoint's ids.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        order: the checkpoint's id of each of its ids, `(V,)`: row `order[i]` of the checkpoint's embedding belongs into
+            row i.
+    """
+
+    tokenizer: WordPieceTokenizer
+    order: np.ndarray
+
+
+def read_word_pieces(path: str | pathlib.Path, size: int | None = None) -> WordPieces:
+    """Reads the tokenizer of a checkpoint of BERT.
+
+    Padding, unknown, start (`[CLS]`) and end (`[SEP]`) become the ids 0 to 3, and the others follow in their order.
+    `truncation` and `padding` in the file are left to the caller.
+
+    Args:
+        path: the folder, with `tokenizer.json` or with `vocab.txt`. Tokens that `tokenizer_config.json` adds are read
+            too.
+        size: the number of ids that the model has. Special tokens beyond it are left out.
+
+    Returns:
+        The tokenizer and the order of its ids.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file cannot be read, or is of another kind of tokenizer; the message names what is not known.
+    """
+    path = pathlib.Path(path)
+    file = path / TOKENIZER_FILE
+    if not file.is_file():
+        file = path / _WORD_PIECE_FILE
+        if not file.is_file():
+            raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {TOKENIZER_FILE} and no {file.name}.")
+    try:
+        content = _of_bert(path, read_vocabulary(file)) if file.name == _WORD_PIECE_FILE else read_json(file)
+        return _word_pieces(path, _object(content, "it"), size)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
@@ -124,12 +173,14 @@ def _around(component: dict[str, Any]) -> tuple[list[str], list[str]]:
     return tokens(parts[: places[0]]), tokens(parts[places[0] + 1 :])
 
 
-def _names(path: pathlib.Path) -> dict[str, str]:
+def _names(
+    path: pathlib.Path, purposes: Iterable[str] = ("bos_token", "eos_token", "pad_token", "unk_token")
+) -> dict[str, str]:
     """The special tokens that the files beside the tokenizer name, by their purposes."""
     names = {}
     for file in (path / _SPECIAL_FILE, path / TOKENIZER_CONFIG_FILE):
         content = _object(read_json(file), file.name) if file.is_file() else {}
-        for purpose in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        for purpose in purposes:
             value = content.get(purpose)
             value = value.get("content") if isinstance(value, dict) else value
             if isinstance(value, str):
@@ -199,6 +250,81 @@ def _tokenizer(
         return BytePairTokenizer(**arguments)
     arguments |= {**_metaspace(changes, cuts), "byte_fallback": byte_fallback}
     return CharacterPairTokenizer(**arguments, strip_space=_strips_space(decoders, byte_fallback))
+
+
+def _of_bert(path: pathlib.Path, vocabulary: list[str]) -> dict[str, Any]:
+    """What `tokenizer.json` would say of a `vocab.txt` and the settings beside it."""
+    file = path / TOKENIZER_CONFIG_FILE
+    settings = _object(read_json(file), TOKENIZER_CONFIG_FILE) if file.is_file() else {}
+    names = _names(path, _BERT_PURPOSES)
+    start, end = (names.get(f"{name}_token", default) for name, default in (("cls", "[CLS]"), ("sep", "[SEP]")))
+    places = {piece: place for place, piece in enumerate(vocabulary)}
+    if len(places) < len(vocabulary):
+        raise ValueError("it has a piece twice")
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars"),
+            "strip_accents": settings.get("strip_accents"),
+            "lowercase": settings.get("do_lower_case"),
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "cls": [start], "sep": [end]},
+        "decoder": {"type": "WordPiece"},
+        "model": {"type": "WordPiece", "vocab": places, "unk_token": names.get("unk_token", "[UNK]")},
+    }
+
+
+def _word_pieces(path: pathlib.Path, content: dict[str, Any], size: int | None) -> WordPieces:
+    """The tokenizer of the content of `tokenizer.json`."""
+    model, names = _object(content.get("model"), "`model`"), _names(path, _BERT_PURPOSES)
+    if model.get("type") != "WordPiece":
+        raise ValueError(f"its model is {model.get('type')!r}; only 'WordPiece' can be read")
+    _only(model, {"vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"})
+    prefix = _string(model.get("continuing_subword_prefix", "##"), "`continuing_subword_prefix`")
+    longest = model.get("max_input_chars_per_word", 100)
+    if type(longest) is not int or longest < 0:
+        raise ValueError(f"`max_input_chars_per_word` must be a number. It is {_SHORT.repr(longest)}")
+    chains = [_chain(content.get(part), name) for part, name in _BERT_PARTS.items()]
+    for part, chain, kind in zip(_BERT_PARTS, chains, ("BertNormalizer", "BertPreTokenizer", "WordPiece"), strict=True):
+        if [component["type"] for component in chain] != [kind]:
+            raise _unknown(f"the {part.replace('pre_', 'pre-')}", *chain)
+    (normalizer,), (cut,), (decoder,) = chains
+    flags = ("clean_text", "handle_chinese_chars", "lowercase")
+    _only(normalizer, {*flags, "strip_accents"})
+    _only(cut, set())
+    _only(decoder, {"prefix", "cleanup"})
+    if decoder.get("prefix", "##") != prefix:
+        raise _unknown("the decoder", decoder)
+    unknown, mask = _string(model.get("unk_token"), "`unk_token`"), names.get("mask_token", MASK_PIECE)
+    special = [names.get("pad_token", BERT_PIECES[0]), unknown, *_start_and_end(content)]
+    vocabulary, added = _vocabulary(content, model, _settings(path), frozenset((*special, mask)), size)
+    pieces, order = special_pieces_first(vocabulary, special)
+    tokenizer = WordPieceTokenizer(
+        pieces,
+        **{name: _flag(normalizer, name, True) for name in flags},
+        strip_accents=None if normalizer.get("strip_accents") is None else _flag(normalizer, "strip_accents", False),
+        continuing_subword_prefix=prefix,
+        max_input_chars_per_word=longest,
+        cleanup=_flag(decoder, "cleanup", True),
+        mask_token=mask,
+        added_tokens=[token for token in added if token["content"] not in special],
+    )
+    return WordPieces(tokenizer, order)
+
+
+def _start_and_end(content: dict[str, Any]) -> tuple[str, str]:
+    """The token before a text, and the one behind it, which also stands between two texts."""
+    chain = _chain(content.get("post_processor"), "processors")
+    if [component["type"] for component in chain] == ["BertProcessing"]:
+        both = [_list(chain[0].get(name), f"`{name}`") for name in ("cls", "sep")]
+        if all(both):
+            return _string(both[0][0], "`cls`"), _string(both[1][0], "`sep`")
+    if [component["type"] for component in chain] == ["TemplateProcessing"]:
+        before, after = _around(chain[0])
+        if len(before) == len(after) == 1:
+            return before[0], after[0]
+    raise _unknown("the post-processor", *chain)
 
 
 def _vocabulary(

@@ -124,7 +124,8 @@ class Tokenizer(tf.Module):
         """Turns pairs of strings into rows of ids: start, the first text, end, the second text, end, and padding.
 
         A pair that is too long loses ids at the end of its longer text, until both are equally long; then both lose
-        them, and of an odd number the longer text keeps one more. This is `longest_first` of the `tokenizers` library.
+        them, and of an odd number the longer text keeps one more, or the second. This is `longest_first` of the
+        `tokenizers` library. Special tokens that stand in the texts are read as text.
 
         Args:
             first: strings in UTF-8, `(B,)`.

@@ -20,7 +20,7 @@ from zoo.text.tokenizer import REPLACEMENT, UNKNOWN
 from zoo.text.word_piece_graph import BertNormalizer, LongestMatch, cut_into_words
 from zoo.text.word_tokenizer import FIRST, WordTokenizer
 
-SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+BERT_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 MASK_PIECE = "[MASK]"
 _PREFIX = "##"
 _CHUNK = 1000  # repetitions of a word in one text for the trainer
@@ -109,17 +109,14 @@ class WordPieceTokenizer(WordTokenizer):
         if not set(vocabulary) - special:
             raise ValueError("`vocabulary` must hold pieces that are not special. Received: none")
         decode = tokenizers.decoders.WordPiece(continuing_subword_prefix, cleanup).decode
-        before = "x"  # a text before the piece, since the first piece of a text has no space before it
-        contents, bare = (
-            [b"" if piece in special else decode([*begin, piece]).encode()[len(begin) :] for piece in vocabulary]
-            for begin in ([before], [])
-        )
+        # What a piece writes behind another one, and as the first of a text, where there is no space before it.
+        contents = [b"" if piece in special else decode(["x", piece])[1:].encode() for piece in vocabulary]
+        first = [b"" if piece in special else decode([piece]).encode() for piece in vocabulary]
         super().__init__([visible(piece) for piece in vocabulary], contents)
         self._keep(arguments)
-        unknown = REPLACEMENT.encode()
         self._inside = self._contents[:-1].copy()
-        self._inside[UNKNOWN] = b" " + unknown
-        self._first = np.array([*self._contents[:FIRST], *bare], dtype=object)
+        self._inside[UNKNOWN] = b" " + REPLACEMENT.encode()
+        self._first = np.array([*self._contents[:FIRST], *first], dtype=object)
         self._is_word = np.array([*[1] * FIRST, *(piece not in special for piece in vocabulary)], np.int32)
         self.lowercase = lowercase
         ids = {piece: id_ for id_, piece in enumerate(vocabulary, start=FIRST)}
@@ -142,8 +139,8 @@ class WordPieceTokenizer(WordTokenizer):
     @classmethod
     def from_vocabulary(
         cls,
-        pieces: Iterable[str] | pathlib.Path,
-        special_pieces: Sequence[str] = SPECIAL_PIECES,
+        pieces: str | pathlib.Path | Iterable[str],
+        special_pieces: Sequence[str] = BERT_PIECES,
         **options: Any,
     ) -> Self:
         """The tokenizer of a whole vocabulary, its special pieces included.
@@ -159,7 +156,7 @@ class WordPieceTokenizer(WordTokenizer):
         Raises:
             ValueError: a special piece is missing, or the constructor refuses the pieces.
         """
-        listed = read_vocabulary(pieces) if isinstance(pieces, pathlib.Path) else list(pieces)
+        listed = read_vocabulary(pieces) if isinstance(pieces, str | pathlib.Path) else list(pieces)
         return cls(special_pieces_first(listed, special_pieces)[0], **options)
 
     @classmethod
@@ -183,7 +180,7 @@ class WordPieceTokenizer(WordTokenizer):
                 pairs are frequent enough, and larger if the characters alone need more.
             minimum_frequency: how often a pair must occur to be merged.
             lowercase: whether texts are turned into lower case, in learning and in use.
-            strip_accents: whether accents are left out, in learning and in use; left out, it is as `lowercase`.
+            strip_accents: whether accents are left out, in learning and in use; as `lowercase` if None.
             limit_alphabet: the largest number of characters, the most frequent ones; a word with others is unknown.
 
         Returns:
@@ -200,17 +197,16 @@ class WordPieceTokenizer(WordTokenizer):
         words = _counted_words(texts, tokenizers.normalizers.BertNormalizer(True, True, strip_accents, lowercase))
         counts: collections.Counter[str] = collections.Counter()
         for word, count in words.items():
-            counts.update(dict.fromkeys(word, 0))
             for character in word:
                 counts[character] += count
-        known = sorted(counts, key=lambda character: (-counts[character], character))[:limit_alphabet]
-        words = {word: count for word, count in words.items() if set(word) <= set(known)}
+        known = {*sorted(counts, key=lambda character: (-counts[character], character))[:limit_alphabet]}
+        words = {word: count for word, count in words.items() if known.issuperset(word)}
         if not words:
             raise ValueError("`texts` must hold a word to learn from. Received: none")
         # The library numbers the characters inside words as its hash table happens to hold them, and breaks ties by
         # these numbers. As special tokens, they are numbered first, in our order, and the same texts give the same.
         inside = sorted({_PREFIX + character for word in words for character in word[1:]})
-        learner = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=SPECIAL_PIECES[UNKNOWN]))
+        learner = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=BERT_PIECES[UNKNOWN]))
         learner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
         trainer = tokenizers.trainers.WordPieceTrainer(
             vocab_size=max(0, size - FIRST - 1),
@@ -244,7 +240,7 @@ class WordPieceTokenizer(WordTokenizer):
 
 
 def special_pieces_first(
-    pieces: Sequence[str], special_pieces: Sequence[str] = SPECIAL_PIECES
+    pieces: Sequence[str], special_pieces: Sequence[str] = BERT_PIECES
 ) -> tuple[list[str], np.ndarray]:
     """The order of a vocabulary in which its special pieces have the ids 0 to 3, and the others follow as they were.
 
@@ -271,14 +267,15 @@ def special_pieces_first(
     return [pieces[place] for place in others], order
 
 
-def read_vocabulary(path: pathlib.Path) -> list[str]:
+def read_vocabulary(path: str | pathlib.Path) -> list[str]:
     """The pieces of a `vocab.txt`, one a line.
 
     Raises:
         ValueError: the file is not UTF-8.
     """
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")  # a piece may be a line break of other kinds
+        # By this line break alone: a piece may be another one, such as U+2028.
+        lines = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be in UTF-8: {error}") from None
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]

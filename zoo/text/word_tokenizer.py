@@ -38,9 +38,9 @@ class WordTokenizer(Tokenizer):
             add_start: whether each row begins with the start id.
             add_end: whether the last id of each row is followed by the end id.
             max_length: the largest number of ids in a row, start and end included; None means no limit.
-            special_tokens: whether a special token that stands in a text, such as `<|im_start|>`, becomes its id. If
-                not, it is read as any other text. So whoever writes a prompt cannot begin a turn of someone else: build
-                the frame of a conversation with True, and read what a user wrote with False.
+            special_tokens: whether a special token that stands in a text, such as `<|im_start|>` or `[MASK]`, becomes
+                its id. If not, it is read as any other text. So whoever writes a prompt cannot begin a turn of someone
+                else: build the frame of a conversation with True, and read what a user wrote with False.
 
         Returns:
             Ids, int32 `(B, T)`.

@@ -213,7 +213,10 @@ class TestFaults:
             ("model.num_heads=4", "'transformer' or 'gpt'; here model.family = 'rnn_seq2seq'"),
             ("model.context_length=64", "'gpt'; here model.family = 'rnn_seq2seq'"),
             ('model={family="transformer",attention="dot"}', "'rnn_seq2seq'; here model.family = 'transformer'"),
-            ("tokenizer.source.size=300", "'byte_pair' or 'sentencepiece'; here tokenizer.source.kind = 'characters'"),
+            (
+                "tokenizer.source.size=300",
+                "'byte_pair' or 'sentencepiece' or 'wordpiece'; here tokenizer.source.kind = 'characters'",
+            ),
         ],
     )
     def test_a_key_of_another_kind(self, override, fault):

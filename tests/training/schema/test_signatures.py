@@ -36,6 +36,7 @@ def function(family):
         "characters": text.CharacterTokenizer.learn,
         "byte_pair": text.BytePairTokenizer.learn,
         "sentencepiece": text.SentencePieceTokenizer.learn,
+        "wordpiece": text.WordPieceTokenizer.learn,
     }[family]
 
 
@@ -51,6 +52,7 @@ def test_keys_and_defaults_are_those_of_the_function(kind, table):
         "gpt": {"units", "num_heads", "num_layers", "context_length"},
         "byte_pair": {"size"},
         "sentencepiece": {"size"},
+        "wordpiece": {"size"},
     }
     assert differ == smaller.get(kind, set())
 
@@ -70,6 +72,7 @@ def test_choices():
         "zoo/models/gpt.py:GPT.__init__",
         "zoo/text/byte_pair.py:BytePairTokenizer.learn",
         "zoo/text/sentence_piece.py:SentencePieceTokenizer.learn",
+        "zoo/text/word_piece.py:WordPieceTokenizer.learn",
     ],
 )
 def test_every_argument_is_described(file):

@@ -1,0 +1,150 @@
+"""The tokenizer of a checkpoint of BERT: the ids of `transformers`' files, in the zoo's order."""
+
+import json
+import re
+
+import pytest
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from zoo.checkpoints.tokenizer_json import read_word_pieces
+from zoo.text import END, START, UNKNOWN
+
+VOCABULARY = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"aouz.,中", "##b", "##ß", "gro", "Gro"]
+TEXTS = ["Groß ab, ab.", "中 [MASK] äb", "xyz new a", "", "[SEP] gro"]
+
+
+def library(bert_processing=False, vocabulary=VOCABULARY, mask="[MASK]", **options):
+    """The library's tokenizer, with the components that `transformers` gives BERT."""
+    ids = {piece: i for i, piece in enumerate(vocabulary)}
+    made = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=vocabulary[2]))
+    made.normalizer = normalizers.BertNormalizer(**options)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    start, end = ((piece, ids[piece]) for piece in vocabulary[3:5])
+    if bert_processing:
+        made.post_processor = processors.BertProcessing(end, start)
+    else:
+        made.post_processor = processors.TemplateProcessing(
+            single=f"{start[0]} $A {end[0]}",
+            pair=f"{start[0]} $A {end[0]} $B:1 {end[0]}:1",
+            special_tokens=[start, end],
+        )
+    made.add_special_tokens([*vocabulary[:1], *vocabulary[2:5], AddedToken(mask, special=True, lstrip=True)])
+    made.add_tokens([AddedToken("new", normalized=True)])
+    return made
+
+
+def written(folder, content, **files):
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    for name, value in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("bert_processing", [False, True])
+@pytest.mark.parametrize("options", [{}, {"lowercase": False}, {"strip_accents": False, "clean_text": False}])
+def test_ids_in_the_order_of_the_checkpoint(tmp_path, bert_processing, options):
+    theirs = library(bert_processing, **options)
+    tokenizer, order = read_word_pieces(written(tmp_path, json.loads(theirs.to_str())))
+    assert sorted(order) == [*range(len(VOCABULARY) + 1)]
+    assert order[: END + 1].tolist() == [0, 2, 3, 4] and order[tokenizer.mask_id] == 5
+    ids = tokenizer.tokenize(TEXTS[:-1], add_start=True, add_end=True, special_tokens=True).numpy()
+    for text, row in zip(TEXTS, ids, strict=False):
+        assert order[row[row > 0]].tolist() == theirs.encode(text).ids, text
+    # Special tokens in a text are text, unless they are asked for; and the frame's never are anything else.
+    theirs.encode_special_tokens = True
+    for text in TEXTS:
+        row = tokenizer.tokenize([text], add_start=True, add_end=True).numpy()[0]
+        assert order[row].tolist() == theirs.encode(text).ids, text
+    first, second = tokenizer.tokenize_pairs(["ab"], ["gro"])
+    assert order[first.numpy()[0]].tolist() == theirs.encode("ab", "gro").ids
+    assert second.numpy()[0].tolist() == theirs.encode("ab", "gro").type_ids
+    shown = tokenizer.detokenize(ids).numpy()[0].decode()
+    assert shown == theirs.decode(theirs.encode(TEXTS[0]).ids).replace("[UNK]", "\ufffd")
+
+
+def test_special_tokens_of_other_names(tmp_path):
+    renamed = ["<pad>", "x", "<unk>", "<s>", "</s>", "<m>", *VOCABULARY[6:]]
+    theirs = library(vocabulary=renamed, mask="<m>")
+    names = {"pad_token": "<pad>", "mask_token": {"content": "<m>"}}
+    tokenizer, order = read_word_pieces(written(tmp_path, json.loads(theirs.to_str()), special_tokens_map=names))
+    row = tokenizer.tokenize(["a <m>q"], add_start=True, add_end=True, special_tokens=True).numpy()[0]
+    assert row.tolist() == [START, *tokenizer.tokenize(["a"]).numpy()[0], tokenizer.mask_id, UNKNOWN, END]
+    assert order[row].tolist() == theirs.encode("a <m>q").ids
+
+
+def test_the_files_of_older_checkpoints(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    uncased = read_word_pieces(tmp_path)
+    config = uncased.tokenizer.get_config()
+    assert [config[name] for name in ("lowercase", "strip_accents", "handle_chinese_chars")] == [True, None, True]
+    assert uncased.order.tolist() == [0, 2, 3, 4, 1, *range(5, len(VOCABULARY))]
+    settings = {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = read_word_pieces(tmp_path).tokenizer.get_config()
+    assert [config[name] for name in ("lowercase", "strip_accents", "handle_chinese_chars")] == [False, True, False]
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"do_lower_case": False, "tokenize_chinese_chars": False}])
+def test_folders_have_the_ids_of_transformers(tmp_path, settings, saved):
+    transformers = pytest.importorskip("transformers")
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = transformers.BertTokenizerFast.from_pretrained(tmp_path)
+    if saved:
+        theirs.save_pretrained(tmp_path / "saved")
+    tokenizer, order = read_word_pieces(tmp_path / "saved" if saved else tmp_path)
+    assert tokenizer.lowercase == (not settings)
+    texts = ["Groß ab, ab.", "Gro 中a. [MASK] äb", "xyz a", "gro [MASK]."]
+    for text in texts:
+        row = tokenizer.tokenize([text], add_start=True, add_end=True, special_tokens=True).numpy()[0]
+        assert order[row].tolist() == theirs(text)["input_ids"], text
+    pairs = [*zip(texts, texts[::-1], strict=True)]
+    for first, second in pairs:
+        ids, segments = tokenizer.tokenize_pairs([first.replace("[MASK]", "")], [second.replace("[MASK]", "")], 8)
+        wanted = theirs(first.replace("[MASK]", ""), second.replace("[MASK]", ""), truncation=True, max_length=8)
+        assert order[ids.numpy()[0]].tolist() == wanted["input_ids"]
+        assert segments.numpy()[0].tolist() == wanted["token_type_ids"]
+
+
+def test_special_tokens_beyond_the_model_are_left_out(tmp_path):
+    content = json.loads(library().to_str())
+    content["added_tokens"][-1] |= {"special": True}
+    tokenizer, order = read_word_pieces(written(tmp_path, content), size=len(VOCABULARY))
+    assert tokenizer.size == len(order) == len(VOCABULARY)
+
+
+REFUSED = [
+    ({"model": {"type": "BPE"}}, "its model is 'BPE'; only 'WordPiece' can be read"),
+    ({"model": {"more": 1}}, "its WordPiece has the option more = 1"),
+    ({"model": {"max_input_chars_per_word": "x"}}, "`max_input_chars_per_word` must be a number. It is 'x'"),
+    ({"model": {"unk_token": "q"}}, "the vocabulary lacks ['q']"),
+    ({"normalizer": {"type": "NFC"}}, "the normalizer 'NFC'"),
+    ({"normalizer": {"more": 1}}, "its BertNormalizer has the option more = 1"),
+    ({"normalizer": {"lowercase": "x"}}, "`lowercase` must be true or false. It is 'x'"),
+    ({"normalizer": {"strip_accents": 1}}, "`strip_accents` must be true or false. It is 1"),
+    ({"pre_tokenizer": {"type": "Whitespace"}}, "the pre-tokenizer 'Whitespace' cannot be read"),
+    ({"decoder": {"prefix": "@@"}}, "the decoder 'WordPiece' with {'cleanup': True, 'prefix': '@@'} cannot be read"),
+    ({"post_processor": {"type": "ByteLevel"}}, "the post-processor 'ByteLevel'"),
+    ({"post_processor": {"single": [{"Sequence": {}}]}}, "the post-processor 'TemplateProcessing'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_not_known_is_refused_by_its_name(tmp_path, changes, message):
+    content = json.loads(library().to_str())
+    for part, change in changes.items():
+        content[part] |= change
+    with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read: .*" + re.escape(message)):
+        read_word_pieces(written(tmp_path, content))
+
+
+def test_missing_and_broken_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"it has no tokenizer.json and no vocab.txt"):
+        read_word_pieces(tmp_path)
+    (tmp_path / "vocab.txt").write_text("a\na\n")
+    with pytest.raises(ValueError, match=r"vocab\.txt cannot be read: it has a piece twice"):
+        read_word_pieces(tmp_path)

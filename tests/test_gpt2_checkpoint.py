@@ -196,7 +196,7 @@ class TestFaults:
         (folder / "config.json").unlink()
         with pytest.raises(FileNotFoundError, match=r"it has no config\.json\.$"):
             load_checkpoint(folder)
-        with pytest.raises(FileNotFoundError, match="holds no saved Translator"):
+        with pytest.raises(FileNotFoundError, match="holds no saved model of the zoo"):
             zoo.load(folder)
 
     @pytest.mark.parametrize("name", ["model.safetensors", "vocab.json", "config.json"])

@@ -53,7 +53,7 @@ def test_a_run_with_one_of_each_kind(tmp_path):
     for kind in ("translator", "generator"):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / f"{kind}.json").touch()
-    told = rf"holds models of both kinds; give {tmp_path}/translator or {tmp_path}/generator\.$"
+    told = rf"holds models of several kinds; give {tmp_path}/translator or {tmp_path}/generator\.$"
     with pytest.raises(ValueError, match=told):
         zoo.load(tmp_path)
 
@@ -70,10 +70,10 @@ def test_an_exported_model_or_a_version_of_it(folder, translator):
     ("name", "fault"),
     [
         ("nowhere", "does not exist"),
-        ("empty", "holds no saved Translator or TextGenerator, and no SavedModel"),
-        ("file", "holds no saved Translator or TextGenerator, and no SavedModel"),
-        ("models", "holds no saved Translator or TextGenerator, and no SavedModel"),
-        ("models/tiny/3", "holds no saved Translator or TextGenerator, and no SavedModel"),
+        ("empty", "holds no saved model of the zoo, and no SavedModel"),
+        ("file", "holds no saved model of the zoo, and no SavedModel"),
+        ("models", "holds no saved model of the zoo, and no SavedModel"),
+        ("models/tiny/3", "holds no saved model of the zoo, and no SavedModel"),
     ],
 )
 def test_what_is_neither(folder, name, fault):

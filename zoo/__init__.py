@@ -3,6 +3,8 @@
 - `zoo.layers`, `zoo.models`: Keras layers and functional models, for scripts of your own.
 - `zoo.Translator`: a model with its tokenizers, strings in and strings out.
 - `zoo.TextGenerator`: a language model with its tokenizer, a text in and its continuation out.
+- `zoo.TextClassifier`, `zoo.TextEmbedder`, `zoo.MaskFiller`: an encoder with its tokenizer, a text in and its class,
+  its vector or the words behind its masks out.
 - `zoo.load`: anything that was saved or exported, ready to be called.
 - `zoo.serving`, `zoo.decoding`, `zoo.text`, `zoo.pictures`: the parts between.
 - `zoo.testing`: test suites for your own families and tasks.
@@ -14,10 +16,17 @@ import importlib
 
 from zoo import keras_hook
 
-_HOMES = {"TextGenerator": "zoo.tasks.text_generator", "Translator": "zoo.tasks.translator", "load": "zoo.loading"}
+_HOMES = {
+    "MaskFiller": "zoo.tasks.encoder_tasks",
+    "TextClassifier": "zoo.tasks.encoder_tasks",
+    "TextEmbedder": "zoo.tasks.encoder_tasks",
+    "TextGenerator": "zoo.tasks.text_generator",
+    "Translator": "zoo.tasks.translator",
+    "load": "zoo.loading",
+}
 _PACKAGES = ("decoding", "layers", "models", "pictures", "serving", "testing", "text")
 
-__all__ = ["TextGenerator", "Translator", "load"]
+__all__ = ["MaskFiller", "TextClassifier", "TextEmbedder", "TextGenerator", "Translator", "load"]
 
 
 def __getattr__(name):

@@ -261,14 +261,17 @@ class MaskedLanguageModel(Head):
         self.transform = keras.layers.Dense(width, activation_function(activation), dtype=dtype, name="transform")
         self.transform_norm = make_normalization("layer", epsilon, dtype=dtype, name="transform_norm")
         self.output_bias = OutputBias(dtype="float32", name="output_bias")
-        hidden = self.transform_norm(self.transform(hidden))  # (B, T, D)
-        logits = self.output_bias(to_logits(hidden, None, encoder.token_embedding))  # (B, T, V)
-        super().__init__(inputs, logits, dtype, name, trainable)
+        self.encoder = encoder
+        super().__init__(inputs, self.logits_of(hidden), dtype, name, trainable)
 
         # Config.
-        self.encoder = encoder
         self.activation = activation
         self.epsilon = epsilon
+
+    def logits_of(self, vectors: Any) -> Any:
+        """Vectors of the encoder `(..., D)`, such as those of the masks only -> logits `(..., V)` in float32."""
+        transformed = self.transform_norm(self.transform(vectors))  # (..., D)
+        return self.output_bias(to_logits(transformed, None, self.encoder.token_embedding))  # (..., V)
 
 
 @keras.saving.register_keras_serializable(package="zoo")

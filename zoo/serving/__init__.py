@@ -4,6 +4,9 @@ import importlib
 
 _HOMES = {
     "Finding": "zoo.serving.checking.rules",
+    "ServableClassifier": "zoo.serving.servable",
+    "ServableEmbedder": "zoo.serving.servable",
+    "ServableFiller": "zoo.serving.servable",
     "ServableGenerator": "zoo.serving.servable",
     "ServableTranslator": "zoo.serving.servable",
     "ServingClient": "zoo.serving.clients.client",

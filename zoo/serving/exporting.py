@@ -1,4 +1,4 @@
-"""Exports a `Translator` or `TextGenerator` as a SavedModel that a stock TensorFlow Serving runs."""
+"""Exports a task as a SavedModel that a stock TensorFlow Serving runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from zoo.atomic import remove_abandoned, temporary_folder
 from zoo.serving.half_weights import HalfWeights
 from zoo.serving.layout import LARGEST_VERSION, WARM_UP_FILE, versions
 from zoo.serving.packed import pack
-from zoo.tasks.text_generator import TextGenerator
-from zoo.tasks.translator import Translator
+from zoo.tasks.task import SavedTask
 
 STORED_AS = ("float32", "float16")
 _TEMPORARY, _VERSION = ".export.tmp-", "version"
@@ -36,7 +35,7 @@ max_enqueued_batches { value: 64 }
 
 
 def export(
-    model: Translator | TextGenerator,
+    model: SavedTask,
     path: str | pathlib.Path,
     files: dict[str, str] | Callable[[pathlib.Path], dict[str, str]] | None = None,
     texts: Iterable[str] | None = None,
@@ -80,8 +79,26 @@ def export(
       `weights` `[None, T, T]`, the mean of the last layer's heads, zero at padding; `attention_by_head` the same
       tokens, and `weights` `[None, N, H, T, T]` of all N layers and H heads.
 
+    Those of a `TextClassifier`, of pairs of texts with a second input `text_pair` `[None]`:
+
+    - `serving_default` gives `label` and `probability` `[None]`;
+    - `classify` gives `labels` and `probabilities` `[None, C]` of all C classes, the most probable first.
+
+    That of a `TextEmbedder`: `embed`, which is `serving_default` too, gives `embedding` `[None, D]`.
+
+    Those of a `MaskFiller`:
+
+    - `serving_default` gives `text` `[None]`, with the most probable token in the place of each mask, and `probability`
+      `[None]`, the product of those of its tokens;
+    - `fill` gives the same `text`, and `tokens` and `probabilities` `[None, M, K]`: for each of M masks the K most
+      probable tokens, with empty strings for a text of fewer masks.
+
+    All three have `attention`, with `tokens` `[None, T]` and `weights` `[None, T, T]`, the mean of the last layer's
+    heads, zero at padding; or `[None, 1, T]`, how much each token counts, where attention makes one vector of a text.
+    And those with layers and heads have `attention_by_head`, with `weights` `[None, N, H, T, T]`.
+
     Args:
-        model: what to export.
+        model: a task: a `Translator`, `TextGenerator`, `TextClassifier`, `TextEmbedder` or `MaskFiller`.
         path: the model's folder, whose name is the model's name to a server.
         files: further texts to put into the version's folder, by file name, such as a card; or a function that gives
             them, called with the folder after everything else is written.
@@ -122,14 +139,13 @@ def export(
         return _rename_to_next_version(folder, path)
 
 
-def with_packed_model(model: Translator | TextGenerator) -> Translator | TextGenerator:
+def with_packed_model(model: SavedTask) -> SavedTask:
     """The same tokenizers and settings around the packed model: what an export holds, see `zoo.serving.packed`."""
-    max_length = model.max_target_length if isinstance(model, Translator) else model.context_length
     settings = {name: getattr(model, name) for name in model.SETTINGS}
-    return type(model)(pack(model.model, max_length), *model.tokenizers, **settings)
+    return type(model)(pack(model.model, model.packed_length), *model.tokenizers, **settings)
 
 
-def _bare_module(model: Translator | TextGenerator, half: bool) -> tf.Module:
+def _bare_module(model: SavedTask, half: bool) -> tf.Module:
     """A module with nothing but what the signatures use: no layers, no optimizer, no training graph."""
     module = tf.Module()
     weights = model.model.weights
@@ -139,7 +155,7 @@ def _bare_module(model: Translator | TextGenerator, half: bool) -> tf.Module:
     return module
 
 
-def write_warm_up(folder: pathlib.Path, model: Translator | TextGenerator, texts: Iterable[str] | None = None) -> None:
+def write_warm_up(folder: pathlib.Path, model: SavedTask, texts: Iterable[str] | None = None) -> None:
     """Writes the requests that a server warms up with into a version's folder.
 
     There are some for each signature, in several batch sizes. A server that has answered them has set up everything

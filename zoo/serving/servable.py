@@ -1,4 +1,4 @@
-"""Exported SavedModels, called from Python with the methods of `Translator` and `TextGenerator`."""
+"""Exported SavedModels, called from Python with the methods of the tasks that they were exported from."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from zoo.serving.layout import SAVED_MODEL_FILE, newest_version
 from zoo.tasks.text_continuation import TextContinuation
+from zoo.tasks.text_reading import MaskFilling, TextClassification, TextEmbedding
 from zoo.tasks.text_to_text import TextToText
 
 
@@ -21,10 +22,11 @@ class _Servable:
 
     Raises:
         FileNotFoundError: there is no SavedModel.
-        ValueError: the SavedModel has no signature from `text` to `text` of that name.
+        ValueError: the SavedModel has no signature of that name, with such inputs and outputs.
     """
 
-    _named, _takes = "serving_default", {"text"}  # the signature that such a SavedModel has, and inputs of it
+    # The signature that such a SavedModel has, inputs of it and an output.
+    _named, _takes, _gives = "serving_default", {"text"}, "text"
 
     def __init__(self, path: str | pathlib.Path):
         folder = newest_version(pathlib.Path(path))
@@ -35,9 +37,11 @@ class _Servable:
         self._signatures = self._saved_model.signatures
         named = self._signatures.get(self._named)
         inputs = {} if named is None else named.structured_input_signature[1]
-        if named is None or "text" not in named.structured_outputs or not self._takes <= set(inputs):
+        if named is None or self._gives not in named.structured_outputs or not self._takes <= set(inputs):
             takes = " and ".join(f"`{name}`" for name in sorted(self._takes, reverse=True))
-            raise ValueError(f"The SavedModel {folder} has no signature {self._named!r} from {takes} to `text`.")
+            raise ValueError(
+                f"The SavedModel {folder} has no signature {self._named!r} from {takes} to `{self._gives}`."
+            )
 
     def _signature(self, name, why="; export the model again"):
         """A signature that not all have.
@@ -112,7 +116,48 @@ class ServableGenerator(_Servable, TextContinuation):
         return self._signature("attention_by_head")(text=text)
 
 
-def open_servable(path: str | pathlib.Path) -> ServableTranslator | ServableGenerator:
+class _ServableEncoder(_Servable):
+    """An exported task of an encoder.
+
+    Args:
+        path: a version's folder, or a model's folder, of which the newest version is taken.
+
+    Raises:
+        FileNotFoundError: there is no SavedModel.
+        ValueError: the SavedModel is of another task.
+    """
+
+    def __init__(self, path: str | pathlib.Path):
+        super().__init__(path)
+        self.pairs = "text_pair" in self._signatures[self._named].structured_input_signature[1]
+
+    def _ask(self, signature, **tensors):
+        return self._signature(signature, ": its model has no such attention to show")(**tensors)
+
+
+class ServableClassifier(_ServableEncoder, TextClassification):
+    """An exported `TextClassifier`."""
+
+    _named, _gives = "classify", "labels"
+
+
+class ServableEmbedder(_ServableEncoder, TextEmbedding):
+    """An exported `TextEmbedder`."""
+
+    _named, _gives = "embed", "embedding"
+
+
+class ServableFiller(_ServableEncoder, MaskFilling):
+    """An exported `MaskFiller`."""
+
+    _named, _gives = "fill", "tokens"
+
+
+Servable = ServableTranslator | ServableGenerator | ServableClassifier | ServableEmbedder | ServableFiller
+_BY_SIGNATURE = (ServableGenerator, ServableClassifier, ServableEmbedder, ServableFiller)
+
+
+def open_servable(path: str | pathlib.Path) -> Servable:
     """Loads a SavedModel as what it was exported from.
 
     Args:
@@ -120,17 +165,18 @@ def open_servable(path: str | pathlib.Path) -> ServableTranslator | ServableGene
 
     Raises:
         FileNotFoundError: there is no SavedModel.
-        ValueError: the SavedModel turns no text into text.
+        ValueError: the SavedModel is not of a task.
     """
-    generates = ServableGenerator._takes <= _inputs(path, ServableGenerator._named)
-    return (ServableGenerator if generates else ServableTranslator)(path)
+    inputs = _inputs(path)
+    fitting = (each for each in _BY_SIGNATURE if each._takes <= inputs.get(each._named, set()))
+    return next(fitting, ServableTranslator)(path)
 
 
-def _inputs(path: str | pathlib.Path, signature: str) -> set[str]:
-    """The names of a signature's inputs, without loading the SavedModel; none where it cannot be read or has none."""
+def _inputs(path: str | pathlib.Path) -> dict[str, set[str]]:
+    """The names of each signature's inputs, without loading the SavedModel; none where it cannot be read."""
     folder = newest_version(pathlib.Path(path))
     try:
         saved_model = saved_model_pb2.SavedModel.FromString((folder / SAVED_MODEL_FILE).read_bytes() if folder else b"")
     except (OSError, DecodeError):
-        return set()
-    return {name for graph in saved_model.meta_graphs for name in graph.signature_def[signature].inputs}
+        return {}
+    return {name: set(each.inputs) for graph in saved_model.meta_graphs for name, each in graph.signature_def.items()}

@@ -10,8 +10,7 @@ import time
 import tensorflow as tf
 
 from zoo.serving.layout import SAVED_MODEL_FILE
-from zoo.tasks.text_generator import TextGenerator
-from zoo.tasks.translator import Translator
+from zoo.tasks.task import SavedTask
 
 _LATER = 5  # requests
 
@@ -36,7 +35,7 @@ class StartUp:
     cores: int
 
 
-def measure_start_up(version: pathlib.Path, model: Translator | TextGenerator) -> StartUp:
+def measure_start_up(version: pathlib.Path, model: SavedTask) -> StartUp:
     """Loads a version as a server does, into a graph-mode session, and sends it a request.
 
     Args:
@@ -46,7 +45,9 @@ def measure_start_up(version: pathlib.Path, model: Translator | TextGenerator) -
     Returns:
         What was measured, with one thread an operation.
     """
-    request = model.example_requests(model.example_texts()[:1])["generate"]
+    requests = model.example_requests(model.example_texts()[:1])
+    asked = "generate" if "generate" in requests else "serving_default"
+    request = requests[asked]
     feed = {name: value.numpy() for name, value in request.items()}
     v1 = tf.compat.v1
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=os.cpu_count())
@@ -56,7 +57,7 @@ def measure_start_up(version: pathlib.Path, model: Translator | TextGenerator) -
     try:
         with v1.Session(graph=tf.Graph(), config=config) as session:
             load_seconds, graph = _timed(lambda: v1.saved_model.load(session, ["serve"], str(version)))
-            signature = graph.signature_def["generate"]
+            signature = graph.signature_def[asked]
             outputs = {name: tensor.name for name, tensor in signature.outputs.items()}
             inputs = {signature.inputs[name].name: value for name, value in feed.items()}
             first, *later = (_timed(lambda: session.run(outputs, inputs))[0] for _ in range(1 + _LATER))

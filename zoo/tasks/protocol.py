@@ -73,6 +73,40 @@ class Score:
         return math.exp(-self.log_probability / max(self.tokens, 1))
 
 
+@dataclasses.dataclass(frozen=True)
+class Classification:
+    """A text and its class.
+
+    Attributes:
+        text: the text, or the pair of texts, that was given.
+        label: the most probable class.
+        probability: its probability.
+        probabilities: the probability of every class, the most probable first. They sum to 1, unless a text may belong
+            to several classes.
+    """
+
+    text: str | tuple[str, str]
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Filling:
+    """A text whose masks are filled.
+
+    Attributes:
+        text: the text that was given, with its masks.
+        filled: the text with the most probable token in the place of each mask. It is written as the tokenizer
+            writes, for example in lower case.
+        candidates: for each mask the most probable tokens and their probabilities, the most probable first.
+    """
+
+    text: str
+    filled: str
+    candidates: tuple[dict[str, float], ...]
+
+
 # Lists of texts.
 
 

@@ -55,8 +55,8 @@ def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor) -> tf.Tensor
 class SavedTask(tf.Module):
     """A Keras model with its tokenizers, which is saved as a folder that `zoo.load` reads.
 
-    A subclass has an attribute for each tokenizer and setting, and a constructor that takes the model, the tokenizers,
-    and the settings by their names.
+    A subclass has an attribute for each tokenizer and setting, a constructor that takes the model, the tokenizers, and
+    the settings by their names, and the methods that raise NotImplementedError here.
 
     Args:
         model: the model.
@@ -73,6 +73,23 @@ class SavedTask(tf.Module):
         super().__init__()
         check_backend(type(self).__name__)
         self.model = model
+
+    @property
+    def packed_length(self) -> int:
+        """The most tokens that the model decodes or reads, see `zoo.serving.packed.pack`."""
+        raise NotImplementedError
+
+    def signatures(self) -> dict[str, Any]:
+        """The functions that an export has, by their names."""
+        raise NotImplementedError
+
+    def example_texts(self) -> list[str]:
+        """Texts for warm-up requests, if there are no better ones."""
+        raise NotImplementedError
+
+    def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
+        """What a client sends to each signature with these texts."""
+        raise NotImplementedError
 
     @property
     def tokenizers(self) -> list[Tokenizer]:

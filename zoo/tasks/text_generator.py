@@ -96,6 +96,11 @@ class TextGenerator(TextContinuation, SavedTask):
         self.add_start = add_start
         self.stride = self._checked_stride(context_length // 2 if stride is None else stride)
 
+    @property
+    def packed_length(self) -> int:
+        """The most tokens that the model reads at once."""
+        return self.context_length
+
     def _checked_stride(self, stride: Any) -> int:
         if isinstance(stride, bool) or not isinstance(stride, int) or not 1 <= stride <= self.context_length:
             raise ValueError(f"`stride` must be from 1 to the context's {self.context_length}. Received: {stride!r}")

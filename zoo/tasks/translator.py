@@ -107,6 +107,11 @@ class Translator(TextToText, SavedTask):
         self.early_stopping = early_stopping
 
     @property
+    def packed_length(self) -> int:
+        """The most tokens of a translation."""
+        return self.max_target_length
+
+    @property
     def has_attention(self) -> bool:
         """Whether the model gives attention weights."""
         return getattr(self.model, "has_attention", False)

@@ -60,6 +60,9 @@ class TaskTests:
             assert len(found) == len(expected), f"{where}: {len(found)} results, expected {len(expected)}"
             for number, pair in enumerate(zip(found, expected, strict=True)):
                 self._check(*pair, f"{where}, {number}")
+        elif isinstance(expected, dict):
+            assert list(found) == list(expected), f"{where}: {list(found)}, expected {list(expected)}"
+            self._check(list(found.values()), list(expected.values()), where)
         elif isinstance(expected, float | np.ndarray):
             scale = max(1, np.abs(expected).max(initial=0))
             assert np.shape(found) == np.shape(expected), f"{where}: shape {np.shape(found)}"

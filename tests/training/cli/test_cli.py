@@ -266,7 +266,7 @@ class TestMistakes:
             (["train", "dates", "--set", "model.units"], "--set 'model.units': expected KEY=VALUE"),
             (["translate", "nowhere", "a"], "nowhere does not exist; `zoo list` shows the exported models"),
             (["export", "nowhere"], "nowhere is not the folder of a finished training run: it has no recipe.json"),
-            (["translate", ".", "a"], ". holds no saved Translator or TextGenerator, and no SavedModel."),
+            (["translate", ".", "a"], ". holds no saved model of the zoo, and no SavedModel."),
         ],
     )
     def test_of_names(self, tmp_path, monkeypatch, arguments, told):

@@ -56,7 +56,7 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         model=model,
         steps=windows.steps,
         tokens=windows.tokens,
-        training=windows.training,
+        training_from=windows.training,
         validation=_once(validation, length),
         make_task=lambda: TextGenerator(model, tokenizer),
         sizes={"training_tokens": len(train)},

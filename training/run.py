@@ -42,7 +42,7 @@ from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import Recipe, read_recipe
 from .schema.translator_tables import TranslatorRecipe
 
-# How each kind of recipe is prepared, scored and saved.
+# The module of each kind of recipe. Each has `prepare`, `score`, `card` and `SAVED_IN`, the folder of the saved model.
 _PROCEDURES = {TranslatorRecipe: translation, GeneratorRecipe: language_modelling}
 _SCORING, _EXPORT = "scoring", "export"
 

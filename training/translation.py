@@ -50,18 +50,18 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
     batches = _batches(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept))
     lengths = recipe.lengths.max_source, recipe.lengths.max_target
-    bleu = None
+    measure_bleu = None
     if recipe.training.monitor == "bleu":
         greedy = Translator(model, *tokenizers, *lengths)
 
-        def bleu() -> float:
+        def measure_bleu() -> float:
             return corpus_bleu(greedy(validation.sources, batch_size=128), validation.targets, recipe.corpus.language)
 
     return Prepared(
         model=model,
         steps=batches.steps,
         tokens=batches.tokens,
-        training=batches.training,
+        training_from=batches.training,
         validation=_batches(recipe, encoded_validation).once(),
         make_task=lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
         sizes={"training_pairs": len(train)},
@@ -70,7 +70,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
             "validation": _digest(validation),
             "vocabulary": vocabulary_digest(tokenizers),
         },
-        bleu=bleu,
+        measure_bleu=measure_bleu,
     )
 
 

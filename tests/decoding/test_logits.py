@@ -51,7 +51,7 @@ def test_log_probabilities_are_found(size, added):
     exact[..., :3] = -np.inf
     order = np.argsort(-exact.reshape(2, -1))[:, :5]
     logits = tf.constant(logits, tf.float32)
-    values, rows, places = top_k(logits, 5, 3, None if added is None else tf.constant(added), normalized=True)
+    values, rows, places = top_k(logits, 5, 3, None if added is None else tf.constant(added), as_log_probabilities=True)
     np.testing.assert_allclose(values, np.take_along_axis(exact.reshape(2, -1), order, 1), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(rows.numpy() * size + places, order)
 

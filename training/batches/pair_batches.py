@@ -86,7 +86,7 @@ class Bucket:
         rows: numbers of the pairs, int `(n,)`.
         source_length: what their sources are padded to.
         target_length: what their targets are padded to.
-        batch_size: pairs a batch; 0 before that is decided.
+        batch_size: pairs in a batch; 0 before that is decided.
     """
 
     rows: np.ndarray
@@ -144,11 +144,11 @@ class Batches:
 
     Args:
         pairs: the pairs as ids.
-        batch_size: pairs a batch, in training. Every batch of a bucket has one shape, so the pairs that do not fill
+        batch_size: pairs in a batch, in training. Every batch of a bucket has one shape, so the pairs that do not fill
             a batch are left out of that epoch; they are others in each epoch.
         buckets: how many lengths to pad to.
         seed: the seed of the order.
-        batch_tokens: tokens a batch, with padding, on the side that has more of them. It takes the place of
+        batch_tokens: tokens in a batch, with padding, on the side that has more of them. It takes the place of
             `batch_size`: the shorter the pairs, the more are in a batch.
         samplers: draw new ids of sources and targets for each training batch, in place of the ids of `pairs`.
             A draw has more ids, so such a batch is as long as its longest row, not as its bucket.
@@ -168,7 +168,7 @@ class Batches:
         self._samplers = samplers
         self.buckets = self._filled(make_buckets(pairs.lengths, buckets), batch_size, batch_tokens)
         sizes = {bucket.batch_size for bucket in self.buckets}
-        self._rows = sizes.pop() if len(sizes) == 1 else None  # a static shape if all buckets have one batch size
+        self._static_batch_size = sizes.pop() if len(sizes) == 1 else None  # None: the buckets differ in batch size
 
     def _filled(self, buckets: list[Bucket], batch_size: int, batch_tokens: int | None) -> list[Bucket]:
         """Buckets with their batch sizes; one that cannot fill a batch is merged into a neighbour."""
@@ -247,7 +247,7 @@ class Batches:
                 yield rows.astype("int32"), counted, (bucket.source_length, bucket.target_length), step
 
         scalar = tf.TensorSpec([], tf.int32)
-        signature = (tf.TensorSpec([self._rows], tf.int32), scalar, tf.TensorSpec([2], tf.int32), scalar)
+        signature = (tf.TensorSpec([self._static_batch_size], tf.int32), scalar, tf.TensorSpec([2], tf.int32), scalar)
         dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))  # Keras asks how long it is
 
@@ -257,7 +257,7 @@ class Batches:
                     sampler(rows, tf.stack([2 * self.seed + side, tf.cast(step, tf.int64)]))
                     if sampler
                     else self._padded(side, rows, lengths[side]),
-                    [self._rows, None],
+                    [self._static_batch_size, None],
                 )
                 for side, sampler in enumerate(samplers)
             )
@@ -267,7 +267,8 @@ class Batches:
 
     def _padded(self, side: int, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
         """Ids of sources (side 0) or targets (side 1), padded to the length of their bucket."""
-        ids = tf.gather((self.pairs.sources, self.pairs.targets)[side], rows).to_tensor(shape=[self._rows, None])
+        ids = tf.gather((self.pairs.sources, self.pairs.targets)[side], rows)  # (B, ragged)
+        ids = ids.to_tensor(shape=[self._static_batch_size, None])
         return tf.pad(ids, [[0, 0], [0, length - tf.shape(ids)[1]]])
 
     def _batch(self, source: tf.Tensor, labels: tf.Tensor, counted: tf.Tensor):

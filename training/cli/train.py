@@ -39,7 +39,8 @@ def train(
     with user_errors():
         from ..schema.recipe import RecipeError, name_of, read_recipe
 
-        # A TranslatorRecipe, or a GeneratorRecipe where the model's family is a language model.
+        # A TranslatorRecipe, or a GeneratorRecipe where the model's family is a language model. Its `corpus` is of the
+        # class in training/corpora whose `kind` the recipe names, for example `Multi30k`.
         name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
         if parsed.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
             raise RecipeError("training.tensorboard=true needs `pip install 'attention-zoo[tensorboard]'`")
@@ -81,7 +82,7 @@ def evaluate(
     """Score a model on a split of its corpus.
 
     Translators: BLEU if it is of sentences, and how often the whole output is right. Language models, as a run saved
-    them (runs/NAME): loss, perplexity and bits a byte.
+    them (runs/NAME): loss, perplexity and bits per byte.
     """
     with user_errors():
         from ..schema.recipe import read_recipe

@@ -115,7 +115,7 @@ class Validation(keras.callbacks.Callback):
     Args:
         config: the recipe's table `training`; the last of its epochs is always validated.
         batches: the validation batches.
-        bleu: a function that translates the validation sources with the model as it is, and scores the result; None
+        measure_bleu: translates the validation sources with the model as it is, and scores the result; None
             where the loss decides.
         average: gives the weights that are validated.
         best: the file of the best weights.
@@ -125,13 +125,13 @@ class Validation(keras.callbacks.Callback):
         self,
         config: TrainingConfig,
         batches: Any,
-        bleu: Callable[[], float] | None,
+        measure_bleu: Callable[[], float] | None,
         average: WeightAverage,
         best: pathlib.Path,
     ):
         super().__init__()
         self.config = config
-        self.batches, self.bleu = batches, bleu
+        self.batches, self.measure_bleu = batches, measure_bleu
         self.average, self.best = average, best
         self.best_score: list[float] | None = None
         self.waited = 0
@@ -142,10 +142,10 @@ class Validation(keras.callbacks.Callback):
             return
         with self.average.in_place():
             scores = self.model.evaluate(self.batches, verbose=0, return_dict=True)
-            if self.bleu:
-                scores["bleu"] = self.bleu()
+            if self.measure_bleu:
+                scores["bleu"] = self.measure_bleu()
             # The loss decides between equal scores: BLEU is 0 until some four words in a row are correct.
-            score = [scores["bleu"], -scores["loss"]] if self.bleu else [-scores["loss"]]
+            score = [scores["bleu"], -scores["loss"]] if self.measure_bleu else [-scores["loss"]]
             if not diverged(scores["loss"]) and (self.best_score is None or score > self.best_score):
                 self._keep(self.model.model)
                 self.best_score, self.waited = score, 0

@@ -30,23 +30,23 @@ class Prepared:
         model: a model of ids, with its initial weights.
         steps: batches of an epoch.
         tokens: tokens of an epoch, for the speed that is shown.
-        training: gives the endless stream of batches for `model.fit`, from a number of batches on.
+        training_from: gives the endless stream of batches for `model.fit`, from a number of batches on.
         validation: batches to choose the best epoch by.
         make_task: gives the `Translator` or `TextGenerator`: the model with its tokenizers.
         sizes: how much there is to train on, for `metrics.json`.
         digests: hashes of the training and validation texts and of the vocabularies, by name.
-        bleu: a function that scores the model as it is on the validation texts; None where the loss decides.
+        measure_bleu: scores the model as it is on the validation texts; None where the loss decides.
     """
 
     model: keras.Model
     steps: int
     tokens: int
-    training: Callable[[int], tf.data.Dataset]
+    training_from: Callable[[int], tf.data.Dataset]
     validation: tf.data.Dataset
     make_task: Callable[[], Translator | TextGenerator]
     sizes: Mapping[str, int]
     digests: Mapping[str, str]
-    bleu: Callable[[], float] | None = None
+    measure_bleu: Callable[[], float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def fit(
     # What happens at the end of an epoch, and the state of the last one, if there is one.
     best = folder / "best.weights.h5"
     average = WeightAverage(config)
-    validation = Validation(config, prepared.validation, prepared.bleu, average, best)
+    validation = Validation(config, prepared.validation, prepared.measure_bleu, average, best)
     checkpoint = Checkpoint(folder, recipe, average, validation, prepared.digests)
     if checkpoint.restore(model):
         say(f"going on after epoch {checkpoint.epoch} of {config.epochs}")
@@ -111,7 +111,7 @@ def fit(
         logs = [keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)] if config.tensorboard else []
         with contextlib.closing(TrainingProgress(config.epochs, steps, tokens)) as progress:
             model.fit(
-                prepared.training(checkpoint.epoch * steps),
+                prepared.training_from(checkpoint.epoch * steps),
                 steps_per_epoch=steps,
                 initial_epoch=checkpoint.epoch,
                 epochs=config.epochs,

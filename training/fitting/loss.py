@@ -12,8 +12,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-PIECES = 8
-SMALL_VOCABULARY = 1000
+PIECES = 8  # parts of a batch's tokens; the reason is in `projected_cross_entropy`
+SMALL_VOCABULARY = 1000  # up to this size the logits of all tokens are computed at once
 
 
 class TokenPrediction(keras.Model):
@@ -37,12 +37,12 @@ class TokenPrediction(keras.Model):
         self.model = model
         self.label_smoothing = label_smoothing
         self._body = model.without_logits()
-        self._loss = keras.metrics.Mean(name="loss")
-        self._accuracy = keras.metrics.Mean(name="token_accuracy")
+        self._loss_metric = keras.metrics.Mean(name="loss")
+        self._accuracy_metric = keras.metrics.Mean(name="token_accuracy")
         self.built = True
 
     def call(self, inputs, training=None):
-        """The rows that the logits would be computed from, `(B, T, D)`."""
+        """The vectors that the logits would be computed from, `(B, T, D)`."""
         return self._body(inputs, training=training)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -50,13 +50,13 @@ class TokenPrediction(keras.Model):
         smoothing = self.label_smoothing if training else 0.0
         tokens = projected_cross_entropy(y_pred, *self.model.output_weights(), y, sample_weight, smoothing)
         weight = keras.ops.maximum(tokens.weight, 1e-7)  # a batch of padding only has the loss 0
-        self._loss.update_state(tokens.loss / weight, sample_weight=tokens.weight)
-        self._accuracy.update_state(tokens.correct / weight, sample_weight=tokens.weight)
+        self._loss_metric.update_state(tokens.loss / weight, sample_weight=tokens.weight)
+        self._accuracy_metric.update_state(tokens.correct / weight, sample_weight=tokens.weight)
         return tokens.loss / weight
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Loss and accuracy since the beginning of the epoch."""
-        return {metric.name: metric.result() for metric in (self._loss, self._accuracy)}
+        return {metric.name: metric.result() for metric in (self._loss_metric, self._accuracy_metric)}
 
 
 class TokenLoss(NamedTuple):
@@ -88,7 +88,7 @@ def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights
     Axes: B batch, T target length, D width, V vocabulary; in the code N = B T tokens, and n tokens of a piece.
 
     Args:
-        hidden: `(B, T, D)`, the rows that the logits are computed from, h.
+        hidden: `(B, T, D)`, the vectors that the logits are computed from, h.
         output_weights: `(V, D)`, W.
         bias: `(V,)`, or None.
         labels: int `(B, T)`, from 0 to V - 1.
@@ -108,24 +108,25 @@ def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights
     # Here each piece's logits are used up, gradients included, while they are in the processor's cache; the residuals
     # are the gradients themselves, (N, D) + (V, D) numbers. See "translation training" in benchmarks/notes.md.
     @tf.custom_gradient
-    def summed(rows, weights, bias):
-        narrow = tf.cast(weights, rows.dtype)
-        pieces_of = (_pieces(tensor, pieces) for tensor in (rows, labels, sample_weights))
+    def summed(vectors, weights, bias):
+        narrow = tf.cast(weights, vectors.dtype)
+        pieces_of = (_pieces(tensor, pieces) for tensor in (vectors, labels, sample_weights))
         sums = [_piece(*piece, narrow, bias, label_smoothing) for piece in zip(*pieces_of, strict=True)]
-        rows_grad, *sums = zip(*sums, strict=True)
+        vectors_grad, *sums = zip(*sums, strict=True)
         loss, correct, weights_grad, bias_grad = map(tf.add_n, sums)
-        rows_grad = tf.concat(rows_grad, axis=0)[: tf.shape(rows)[0]]  # (N, D)
+        vectors_grad = tf.concat(vectors_grad, axis=0)[: tf.shape(vectors)[0]]  # (N, D)
         # The smoothed labels' own share of the last two gradients: e / V everywhere, and 1 - e at the label. It is
         # added here and not in the pieces, because a scatter passes over the whole (V, D) matrix.
         everywhere = label_smoothing / vocabulary * sample_weights  # (N,)
         at_label = (1 - label_smoothing) * sample_weights  # (N,)
-        wide = tf.cast(rows, tf.float32)
+        wide = tf.cast(vectors, tf.float32)
         weights_grad -= tf.linalg.matvec(wide, everywhere, transpose_a=True)  # (D,), the same for every word
         weights_grad = tf.tensor_scatter_nd_sub(weights_grad, labels[:, None], wide * at_label[:, None])  # (V, D)
         bias_grad = tf.tensor_scatter_nd_sub(bias_grad - tf.reduce_sum(everywhere), labels[:, None], at_label)  # (V,)
 
         def gradient(grad_output, _):
-            return tf.cast(grad_output * rows_grad, rows.dtype), grad_output * weights_grad, grad_output * bias_grad
+            of_vectors = tf.cast(grad_output * vectors_grad, vectors.dtype)
+            return of_vectors, grad_output * weights_grad, grad_output * bias_grad
 
         return (loss, correct), gradient
 
@@ -142,9 +143,9 @@ def _pieces(tensor, number):
     return tf.unstack(tf.reshape(tf.pad(tensor, padding), [number, size, *tensor.shape[1:]]))
 
 
-def _piece(rows, labels, sample_weights, output_weights, bias, smoothing):
-    """Of some tokens: (gradient of rows, loss, correct, gradients of weights and bias without the labels' share)."""
-    logits = tf.cast(tf.matmul(rows, output_weights, transpose_b=True), tf.float32) + bias  # (n, V)
+def _piece(vectors, labels, sample_weights, output_weights, bias, smoothing):
+    """Of some tokens: (gradient of vectors, loss, correct, gradients of weights and bias without the labels' share)."""
+    logits = tf.cast(tf.matmul(vectors, output_weights, transpose_b=True), tf.float32) + bias  # (n, V)
     highest = tf.reduce_max(logits, axis=1)  # (n,)
     powers = tf.exp(logits - highest[:, None])  # (n, V)
     total = tf.reduce_sum(powers, axis=1)  # (n,)
@@ -154,15 +155,15 @@ def _piece(rows, labels, sample_weights, output_weights, bias, smoothing):
     if smoothing:
         # The mean of all logits is the product with the mean of all weights, and takes no pass over the logits.
         mean = tf.reduce_mean(tf.cast(output_weights, tf.float32), axis=0)  # (D,)
-        loss -= smoothing * (tf.linalg.matvec(tf.cast(rows, tf.float32), mean) + tf.reduce_mean(bias))
+        loss -= smoothing * (tf.linalg.matvec(tf.cast(vectors, tf.float32), mean) + tf.reduce_mean(bias))
         label_weights += smoothing * mean
     correct = tf.cast(label_logits >= highest, tf.float32)
     # The softmax is powers * scale. The scale goes to the narrow side of both products: D numbers instead of V.
     scale = sample_weights / total  # (n,)
-    powers = tf.cast(powers, rows.dtype)
-    rows_grad = tf.cast(tf.matmul(powers, output_weights), tf.float32) * scale[:, None]  # (n, D)
-    rows_grad -= sample_weights[:, None] * label_weights
-    weights_grad = tf.matmul(powers, rows * tf.cast(scale, rows.dtype)[:, None], transpose_a=True)  # (V, D)
-    bias_grad = tf.linalg.matvec(powers, tf.cast(scale, rows.dtype), transpose_a=True)  # (V,)
+    powers = tf.cast(powers, vectors.dtype)
+    vectors_grad = tf.cast(tf.matmul(powers, output_weights), tf.float32) * scale[:, None]  # (n, D)
+    vectors_grad -= sample_weights[:, None] * label_weights
+    weights_grad = tf.matmul(powers, vectors * tf.cast(scale, vectors.dtype)[:, None], transpose_a=True)  # (V, D)
+    bias_grad = tf.linalg.matvec(powers, tf.cast(scale, vectors.dtype), transpose_a=True)  # (V,)
     sums = tf.reduce_sum(loss * sample_weights), tf.reduce_sum(correct * sample_weights)
-    return rows_grad, *sums, tf.cast(weights_grad, tf.float32), tf.cast(bias_grad, tf.float32)
+    return vectors_grad, *sums, tf.cast(weights_grad, tf.float32), tf.cast(bias_grad, tf.float32)

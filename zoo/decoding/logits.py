@@ -28,7 +28,7 @@ class Largest(NamedTuple):
 
 
 def top_k(
-    values: tf.Tensor, k: int, first: int = 0, added: tf.Tensor | None = None, normalized: bool = False
+    values: tf.Tensor, k: int, first: int = 0, added: tf.Tensor | None = None, as_log_probabilities: bool = False
 ) -> Largest:
     """The k largest values of several rows together.
 
@@ -36,14 +36,14 @@ def top_k(
     the k chunks with the largest maxima, so only these chunks are searched. Copying takes as long as searching, so
     nothing is copied if V is divisible by a chunk length near 64.
 
-    Axes: B batch, N rows, V values a row.
+    Axes: B batch, N rows, V values of a row.
 
     Args:
         values: float `(B, N, V)`, N and V known.
         k: how many, at most N (V - `first`).
         first: places before this one are ignored.
         added: float `(B, N)`, added to all values of a row; None for nothing.
-        normalized: whether the values are logits, of which the log-probabilities of each row are wanted.
+        as_log_probabilities: whether the values are logits, to be turned into log-probabilities row by row.
 
     Returns:
         `Largest`. Of equal values any may come, but with k = 1 and one row the first of them.
@@ -51,7 +51,7 @@ def top_k(
     number, size = values.shape[1:]
     if size < 4 * _TOP_CHUNK * k:
         left = size - first
-        if normalized:
+        if as_log_probabilities:
             added = -log_normalizer(values) if added is None else added - log_normalizer(values)
         values = values[:, :, first:] if first else values
         values = values if added is None else values + added[:, :, None]
@@ -63,7 +63,7 @@ def top_k(
         values = tf.pad(values, [[0, 0], [0, 0], [0, chunks * chunk - size]], constant_values=float("-inf"))
     values = tf.reshape(values, [-1, number * chunks, chunk])  # (B, N chunks, chunk)
     maxima = tf.reshape(tf.reduce_max(values, axis=-1), [-1, number, chunks])  # (B, N, chunks)
-    if normalized:
+    if as_log_probabilities:
         normalizer = _log_normalizer_of_chunks(tf.reshape(values, [-1, number, chunks, chunk]), maxima)  # (B, N)
         added = -normalizer if added is None else added - normalizer
     maxima = maxima if added is None else maxima + added[:, :, None]

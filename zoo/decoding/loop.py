@@ -135,6 +135,7 @@ def in_halves(
     second = tf.cond(
         many,
         lambda: tuple(decode(*(each[half:] for each in rows))),
+        # No rows: every axis whose size is not known is empty.
         lambda: tuple(tf.zeros([size or 0 for size in each.shape], each.dtype) for each in results),
     )
     return tuple(_joined(*both) for both in zip(first, second, strict=True))

@@ -169,7 +169,7 @@ def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Ten
     Axes: R rows, L length, C width of the longest window.
 
     Args:
-        text: ids `(R, L)`, at least one a row, with zeros anywhere.
+        text: ids `(R, L)`, at least one in each row, with zeros anywhere.
         context_length: the most tokens that the model reads at once.
 
     Returns:
@@ -204,7 +204,7 @@ def sample(
 
     Args:
         model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) ->
-            (logits, cache, weights)`; it is stepped with one hypothesis a row (K = 1).
+            (logits, cache, weights)`; it is stepped with one hypothesis for each row (K = 1).
         source: what the model's `begin` takes, with leading axis B.
         first: int32 `(B,)`, the tokens that the first step reads.
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0 stays empty.
@@ -419,8 +419,9 @@ def _shifted(state: tf.Tensor, bits: int) -> tf.Tensor:
 class StopStrings:
     """Ends a row when one of its stop strings has been written: a `watch` of `sample` and `generate`.
 
-    A string may begin and end inside tokens. Axes: B batch, N strings a row, R rows that are left, W bytes looked at,
-    L bytes of the longest string.
+    A string may begin and end inside tokens.
+
+    Axes: B batch, N strings of a row, R rows that are left, W bytes looked at, L bytes of the longest string.
 
     The state's `kept` `(B,)`, int32, is how many bytes of a row's text come before the first of its strings; -1 if none
     was written.

@@ -43,8 +43,8 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
 
     Args:
         model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) ->
-            (logits, cache, weights)`; it is stepped with one hypothesis a row (K = 1). The tensors of `memory` have
-            the rows as their first axis; a step gets those of its rows.
+            (logits, cache, weights)`; it is stepped with one hypothesis for each row (K = 1). The tensors of `memory`
+            have the rows as their first axis; a step gets those of its rows.
         source: the argument of the model's `begin`: usually ids `(B, S)`; its first axis is B.
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0
             stays empty.
@@ -60,12 +60,14 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
     limits = tf.cast(limits, tf.int32)
 
     def step(position, fixed, open_rows, moving, found):
+        # `found` is passed on empty: greedy's results are what each step writes.
         (memory, limits), (tokens, cache) = fixed, moving
         logits, cache, weights = model.step(tokens, position, memory, cache)
         if return_weights and weights is None:
             raise ValueError(_NO_WEIGHTS)
         logits.set_shape([None, 1, None])  # (B, 1, V), which a loop may have lost
-        best = top_k(logits, 1, first=END, normalized=True)  # END is the first of the ids that may be written
+        # A place is an id; END is the first that may be written.
+        best = top_k(logits, 1, first=END, as_log_probabilities=True)
         token = tf.where(open_rows, best.places[:, 0], PADDING)  # (B,)
         written = token, tf.where(open_rows, best.values[:, 0], 0.0)
         if return_weights:
@@ -146,7 +148,7 @@ def beam_search(
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted; a hypothesis that is still open
             then counts as finished. A row of limit 0 stays empty.
         beam_size: K, how many hypotheses are followed.
-        length_penalty: 0 compares plain log-probabilities, which favours short texts; 1 nearly their mean a token. A
+        length_penalty: 0 compares plain log-probabilities, which favours short texts; 1 nearly their mean per token. A
             number, or a float32 tensor `()` or `(B,)`.
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
@@ -261,7 +263,7 @@ class _Search:
         """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
         logits.set_shape([None, self.size, None])  # (B, K, V), which a loop may have lost
         number = min(2 * self.size, self.size * (logits.shape[-1] - END))
-        totals, parents, tokens = top_k(logits, number, first=END, added=log_probabilities, normalized=True)
+        totals, parents, tokens = top_k(logits, number, first=END, added=log_probabilities, as_log_probabilities=True)
         if number < 2 * self.size:
             # The vocabulary is so small that a hypothesis has only one continuation.
             extra = [[0, 0], [0, 2 * self.size - number]]

@@ -265,6 +265,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if use_causal_mask and len(axes.axes) > 1:
             raise ValueError(f"`use_causal_mask` needs one axis to count positions along. Received: {axes}")
         blockwise = self._blockwise(return_attention_scores)
+        # A mask that is None stays None, and for inputs of rank 3 no mask is reshaped.
         keys_allowed = axes.fold_mask(value_mask, value, "value_mask"), axes.fold_mask(key_mask, key, "key_mask")
         mask = AttentionMask(
             pairs=axes.fold_pairs(attention_mask, query, key),  # (B, H, T, S), where axes may be 1

@@ -20,7 +20,9 @@ from zoo.text.tokenizer import example_texts, strip
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _LARGEST_PENALTY = 10.0  # more than is useful, and far from an overflow
-_SETTINGS = {name: tf.TensorSpec([None], setting.dtype, name=name) for name, setting in TRANSLATION_SETTINGS.items()}
+_ROW_SETTINGS = {
+    name: tf.TensorSpec([None], setting.dtype, name=name) for name, setting in TRANSLATION_SETTINGS.items()
+}
 
 
 class Translator(TextToText, SavedTask):
@@ -125,10 +127,10 @@ class Translator(TextToText, SavedTask):
     def _translate(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """`text` `(B,)` and `score` `(B,)`, by the translator's own beam."""
         source = self._source_ids(text)
-        ids, scores = self._decode_in_halves(source, *self._settings(source), self.beam_size, 1)
+        ids, scores = self._decode_in_halves(source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
-    @tf.function(input_signature=[_TEXT, *_SETTINGS.values()], autograph=False)
+    @tf.function(input_signature=[_TEXT, *_ROW_SETTINGS.values()], autograph=False)
     def _generate(self, text: tf.Tensor, max_target_length: tf.Tensor, length_penalty: Any) -> dict[str, tf.Tensor]:
         """As `_translate`, with settings of each row `(B,)`."""
         text = check_one_for_each_text(text, max_target_length=max_target_length, length_penalty=length_penalty)
@@ -137,7 +139,7 @@ class Translator(TextToText, SavedTask):
             # NaN and values out of range are replaced by the translator's own penalty.
             fits = (length_penalty >= 0) & (length_penalty <= _LARGEST_PENALTY)
             length_penalty = tf.where(fits, length_penalty, self.length_penalty)
-        ids, scores = self._decode_in_halves(self._source_ids(text), limits, length_penalty, self.beam_size, 1)
+        ids, scores = self._decode_in_halves(self._source_ids(text), limits, length_penalty, self.beam_size, n_best=1)
         return {"text": self.target_tokenizer.detokenize(ids[:, 0]), "score": scores[:, 0]}
 
     @tf.function(input_signature=[_TEXT, tf.TensorSpec([None], tf.string, name="target")], autograph=False)
@@ -157,7 +159,9 @@ class Translator(TextToText, SavedTask):
             ids, maps, _ = self._maps(source)
             weights = tf.reduce_mean(maps[:, -1], axis=1)  # (B, T, S)
         else:
-            ids, _, weights = self._decode(source, *self._settings(source), self.beam_size, 1, True)
+            ids, _, weights = self._decode(
+                source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1, return_weights=True
+            )
             ids, weights = ids[:, 0], weights[:, 0]
         return {**self._tokens(source, ids), "weights": weights}
 
@@ -203,7 +207,9 @@ class Translator(TextToText, SavedTask):
         self, text: tf.Tensor, length_penalty: Any, beam_size: int, n_best: int
     ) -> dict[str, tf.Tensor]:
         source = self._source_ids(text)
-        ids, scores = self._decode_in_halves(source, *self._settings(source, length_penalty), beam_size, n_best)
+        ids, scores = self._decode_in_halves(
+            source, *self._own_limits_and_penalties(source, length_penalty), beam_size, n_best
+        )
         shape = tf.shape(ids)
         found = self.target_tokenizer.detokenize(tf.reshape(ids, [shape[0] * n_best, shape[2]]))  # (B N,)
         return {"text": tf.reshape(found, [-1, n_best]), "score": scores}
@@ -213,7 +219,7 @@ class Translator(TextToText, SavedTask):
     def _source_ids(self, text: tf.Tensor) -> tf.Tensor:
         return self.source_tokenizer.tokenize(strip(text), add_end=True, max_length=self.max_source_length)
 
-    def _settings(self, source: tf.Tensor, length_penalty: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
+    def _own_limits_and_penalties(self, source: tf.Tensor, length_penalty: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
         """The translator's own limit and penalty for each row, unless another penalty is given."""
         length_penalty = self.length_penalty if length_penalty is None else length_penalty
         rows = tf.shape(source)[:1]
@@ -223,7 +229,7 @@ class Translator(TextToText, SavedTask):
     def _decode_in_halves(
         self, source: tf.Tensor, limits: tf.Tensor, length_penalties: tf.Tensor, beam_size: int, n_best: int
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Ids `(B, N, T)` and log-probabilities `(B, N)`, of many texts at once."""
+        """Ids `(B, N, T)` and log-probabilities `(B, N)`; many texts are decoded in two halves, see `in_halves`."""
         results = tf.TensorSpec([None, n_best, None], tf.int32), tf.TensorSpec([None, n_best], tf.float32)
         rows = source, limits, length_penalties
         return in_halves(lambda *half: self._decode(*half, beam_size, n_best), results, rows, beam_size)
@@ -238,7 +244,7 @@ class Translator(TextToText, SavedTask):
         n_best: int,
         return_weights: bool = False,
     ) -> Any:
-        """The same in one loop; if asked for, also the weights `(B, N, T, S)`."""
+        """Ids `(B, N, T)` and log-probabilities `(B, N)`, by one loop; if asked for, the weights `(B, N, T, S)` too."""
         # An empty text consists of its end token. Its translation is empty.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
         limits = tf.where(empty, 0, limits)
@@ -259,7 +265,7 @@ class Translator(TextToText, SavedTask):
     @tf.function(autograph=False)
     def _maps(self, source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
-        ids, _ = self._decode(source, *self._settings(source), self.beam_size, 1)
+        ids, _ = self._decode(source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1)
         ids = ids[:, 0]
         with self._forward_only():
             maps, source_maps = self.model.attention_maps(source, previous(ids))

@@ -151,6 +151,8 @@ class BytePairTokenizer(PairTokenizer):
         unknown = None if unk_token is None else ids[unk_token]
         symbols = Bytes([ids.get(character, unknown) for character in _ALPHABET], unknown if fuse_unk else None)
         whole = vocabulary if ignore_merges else whole_words(vocabulary, pairs)
+        # `_split` of `WordTokenizer` turns texts into ids: `_normalized`, `_cut` into words, then these tables and
+        # merges.
         self._words = WordPieces(
             {_content(piece): ids[piece] for piece in whole if piece not in added},
             symbols,
@@ -218,7 +220,8 @@ class BytePairTokenizer(PairTokenizer):
 
         Args:
             vocab_json: pieces and their ids, which are 0, 1, 2 and so on; ours are greater by 4.
-            merges_txt: a merge a line, with a space between the pieces; lines that begin with `#version` are ignored.
+            merges_txt: one merge on each line, with a space between the pieces; lines that begin with `#version` are
+                ignored.
 
         Returns:
             The tokenizer.

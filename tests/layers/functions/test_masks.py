@@ -65,28 +65,28 @@ def test_dense_is_what_every_part_allows_and_no_larger_than_it_varies(case, nump
 
 def test_nothing_forbidden_is_no_mask():
     mask = AttentionMask(offset=3)
-    assert mask.dense(5, 7) is mask.rows(None) is mask.of_one_head(5, 7) is None
+    assert mask.dense(5, 7) is mask.any_allowed(None) is mask.of_one_head(5, 7) is None
     assert AttentionMask(queries=QUERIES).dense(5, 7) is None
 
 
 @pytest.mark.parametrize("queries", [None, QUERIES], ids=["all queries", "masked queries"])
-def test_rows_are_the_queries_that_may_attend_to_anything(case, queries, numpy_allowed):
+def test_any_allowed_says_which_queries_may_attend_to_anything(case, queries, numpy_allowed):
     parts, _ = case
     mask = AttentionMask(**parts, queries=queries)
-    rows = mask.rows(mask.dense(5, 7))
+    allowed = mask.any_allowed(mask.dense(5, 7))
     expected = numpy_allowed(SHAPE, **parts, **({} if queries is None else {"queries": queries}))
     expected = expected.any(axis=-1, keepdims=True)
-    if rows is None:
+    if allowed is None:
         assert expected.all()
     else:
-        np.testing.assert_array_equal(np.broadcast_to(rows, expected.shape), expected)
+        np.testing.assert_array_equal(np.broadcast_to(allowed, expected.shape), expected)
 
 
-def test_a_causal_mask_alone_needs_no_look_at_rows():
+def test_with_a_causal_mask_alone_every_query_may_attend_to_something():
     mask = AttentionMask(causal=True, offset=1)
-    assert mask.rows(mask.dense(5, 7)) is None
-    rows = AttentionMask(queries=QUERIES, causal=True).rows(mask.dense(5, 7))
-    np.testing.assert_array_equal(rows, QUERIES[:, None, :, None])
+    assert mask.any_allowed(mask.dense(5, 7)) is None
+    allowed = AttentionMask(queries=QUERIES, causal=True).any_allowed(mask.dense(5, 7))
+    np.testing.assert_array_equal(allowed, QUERIES[:, None, :, None])
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_lengths_may_be_unknown_in_a_graph(name):
     def call(length, memory_length, extra_queries, extra_keys):
         dense = mask.dense(length, memory_length)
         padded = mask.padded(memory_length, extra_queries, extra_keys)
-        return dense, mask.rows(dense), padded.block(length - 2, 3, memory_length - 3, 5)
+        return dense, mask.any_allowed(dense), padded.block(length - 2, 3, memory_length - 3, 5)
 
     graph = tf.function(call, input_signature=[tf.TensorSpec((), tf.int32)] * 4)
     for result, expected in zip(graph(5, 7, 1, 2), call(5, 7, 1, 2), strict=True):

@@ -148,8 +148,8 @@ class TestAgainstOthers:
 
 class TestPrecision:
     @pytest.mark.parametrize(("dtype", "rounding", "vocabulary"), [("bfloat16", 2**-8, 11), ("float16", 2**-11, LARGE)])
-    def test_lower_precision_of_the_rows(self, vocabulary, dtype, rounding):
-        """Rows and their gradient are narrow; loss, weights, bias and theirs are not."""
+    def test_lower_precision_of_the_vectors(self, vocabulary, dtype, rounding):
+        """Vectors and their gradient are narrow; loss, weights, bias and theirs are not."""
         width = 16
         hidden, output, bias, labels, counted = case((6, 8), width, vocabulary)
         # Some kernels add up a product of n terms in the narrow dtype. Each addition may be off by one rounding, in

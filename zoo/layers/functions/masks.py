@@ -9,7 +9,8 @@ from keras import ops
 from zoo.layers.functions.axes import AttentionAxes
 from zoo.layers.functions.tensors import Tensor, at_least_float32, scores_dtype
 
-# Stands for minus infinity in float32 and above, without its NaN: inf - inf in a row with no allowed position.
+# Used instead of minus infinity, in float32 and float64. For a query that may attend to nothing, minus infinity would
+# give inf - inf = NaN.
 LOWEST = -3.0e38
 
 
@@ -76,7 +77,7 @@ class AttentionMask:
         parts = [] if pairs is None else [pairs]
         if keys is not None:
             parts.append(ops.reshape(keys, (-1, 1, 1, ops.shape(keys)[1])))  # (B, 1, 1, S)
-        positions = ops.expand_dims(query_numbers + self._offset, 1)  # (T, 1), against (S,)
+        positions = ops.expand_dims(query_numbers + self._offset_as_int32, 1)  # (T, 1), against (S,)
         if self.causal:
             parts.append((positions >= key_numbers)[None, None])  # (1, 1, T, S)
         if self.window is not None:
@@ -87,23 +88,23 @@ class AttentionMask:
         return whole
 
     @property
-    def _offset(self) -> int | Tensor:
+    def _offset_as_int32(self) -> int | Tensor:
         return self.offset if isinstance(self.offset, int) else ops.cast(self.offset, "int32")
 
-    def rows(self, dense: Tensor | None) -> Tensor | None:
+    def any_allowed(self, dense: Tensor | None) -> Tensor | None:
         """Which queries may attend to anything: `(B, H, T, 1)` with axes of 1 where nothing varies; None for all.
 
         Args:
             dense: the result of `dense`.
         """
-        rows = None
+        allowed = None
         # With a causal mask alone, every query may attend to at least the first key.
         if self.pairs is not None or self.keys is not None or self.window is not None:
-            rows = ops.any(dense, axis=-1, keepdims=True)  # (B, H, T, 1)
+            allowed = ops.any(dense, axis=-1, keepdims=True)  # (B, H, T, 1)
         if self.queries is None:
-            return rows
+            return allowed
         queries = ops.reshape(self.queries, (-1, 1, ops.shape(self.queries)[1], 1))  # (B, 1, T, 1)
-        return queries if rows is None else ops.logical_and(rows, queries)
+        return queries if allowed is None else ops.logical_and(allowed, queries)
 
     def of_one_head(self, length: int | Tensor, memory_length: int | Tensor) -> Tensor | None:
         """All of it, `queries` too, for attention with one head: `(B, T, S)`, where axes may be 1; None allows all."""
@@ -117,20 +118,20 @@ class AttentionMask:
         """The keys that a range of queries may attend to by position: the first, and one past the last."""
         first, end = 0, memory_length
         if self.window is not None:
-            first = ops.maximum(0, first_query + self._offset - self.window + 1)
-            end = ops.minimum(end, last_query + self._offset + self.window)
+            first = ops.maximum(0, first_query + self._offset_as_int32 - self.window + 1)
+            end = ops.minimum(end, last_query + self._offset_as_int32 + self.window)
         if self.causal:
-            end = ops.minimum(end, last_query + self._offset + 1)
+            end = ops.minimum(end, last_query + self._offset_as_int32 + 1)
         return first, end
 
     def query_range(self, first_key: Tensor, last_key: Tensor, length: int | Tensor) -> tuple[Tensor, Tensor]:
         """The queries that may attend to a range of keys by position: the first, and one past the last."""
         first, end = 0, length
         if self.window is not None:
-            first = ops.maximum(0, first_key - self._offset - self.window + 1)
-            end = ops.minimum(end, last_key - self._offset + self.window)
+            first = ops.maximum(0, first_key - self._offset_as_int32 - self.window + 1)
+            end = ops.minimum(end, last_key - self._offset_as_int32 + self.window)
         if self.causal:
-            first = ops.maximum(0, first_key - self._offset)
+            first = ops.maximum(0, first_key - self._offset_as_int32)
         return first, end
 
     def padded(self, memory_length: int | Tensor, extra_queries: int | Tensor, extra_keys: int | Tensor) -> Self:

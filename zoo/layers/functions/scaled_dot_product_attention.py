@@ -34,6 +34,7 @@ def _forward(
     query = at_least_float32(query) * query.shape[-1] ** -0.5  # (B, H, T, d)
     key = ops.swapaxes(at_least_float32(key), 2, 3)  # (B, G, d, S)
     scores = _product(query, key)  # (B, H, T, S)
+    # Without the mask of the queries, which follows in `any_allowed`.
     allowed = mask.dense(length, memory_length)  # (B, H, T, S) with axes of 1; None allows all
     if allowed is not None:
         scores = ops.where(allowed, scores, LOWEST)
@@ -41,8 +42,9 @@ def _forward(
     drawn = None if dropout_mask is None else ops.cast(dropout_mask(ops.shape(weights)), weights.dtype)
     dropped = weights if drawn is None else weights * drawn
     context = _product(ops.cast(dropped, value.dtype), value)  # (B, H, T, e)
-    # Where nothing is allowed the softmax is uniform. The context is zeroed, not the weights: S times fewer numbers.
-    any_allowed = mask.rows(allowed)  # (B, H, T, 1); None if every query may attend to something
+    # Where a query may attend to nothing, the softmax is uniform. Then its context is set to zero, not its weights: e
+    # numbers instead of S.
+    any_allowed = mask.any_allowed(allowed)  # (B, H, T, 1); None if every query may attend to something
     return _zero_unless(any_allowed, context), weights, drawn, any_allowed
 
 
@@ -83,6 +85,7 @@ def attention(
         hand_gradient: likewise.
     """
     inputs = query, key, value, mask, dropout_mask
+    # `_FORWARD_ONLY` is set inside `forward_only`, below, by tasks and exports.
     large, is_forward_only = _is_large(query, key, blockwise), _FORWARD_ONLY.get()
     if large is False:
         return _whole(*inputs, hand_gradient and not is_forward_only)

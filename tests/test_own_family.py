@@ -252,7 +252,7 @@ def test_a_task_says_which_part_is_missing():
     generator = zoo.TextGenerator(model, *tokenizers, context_length=12)
     with pytest.raises(ValueError, match="`score` needs a model with `without_logits`"):
         generator.score(["a"])
-    with pytest.raises(ValueError, match="needs one with `attention_maps`"):
+    with pytest.raises(ValueError, match="a language model needs `attention_maps`"):
         generator.attend(["a"])
     with pytest.raises(ValueError, match="`context_length` must be given"):
         zoo.TextGenerator(model, *tokenizers)

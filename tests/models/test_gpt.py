@@ -32,7 +32,7 @@ def model(request, randomize):
 class TestFamily(FamilyTests):
     without_gradient = ("key/bias",)  # it adds the same to all scores of a row
     test_an_export_says_the_same = None  # in tests/serving
-    test_it_learns = None  # `test_fit_learns_to_count_under_xla` says more
+    test_it_learns = None  # `test_fit_learns_to_count_under_xla` tests more
 
     @pytest.fixture(scope="class", autouse=True)
     def under_test(self, request, model):
@@ -128,7 +128,7 @@ def test_fit_learns_to_count_under_xla():
 
 
 @pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "feed_forward_dropout"])
-def test_dropout_falls_in_training_only(rate):
+def test_dropout_acts_in_training_only(rate):
     model = GPT(**SIZES, **{rate: 0.5})
     assert np.abs(model(TOKENS, training=True) - model(TOKENS)).max() > 0
     np.testing.assert_array_equal(model(TOKENS), model(TOKENS, training=False))

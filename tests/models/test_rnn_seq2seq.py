@@ -38,7 +38,7 @@ FAMILIES = {
 
 class TestFamily(FamilyTests):
     test_an_export_says_the_same = None  # in tests/serving
-    test_it_learns = None  # `test_fit_learns_from_batches_of_two_shapes_under_xla` says more
+    test_it_learns = None  # `test_fit_learns_from_batches_of_two_shapes_under_xla` tests more
 
     @pytest.fixture(scope="class", autouse=True, params=FAMILIES)
     def under_test(self, request, randomize):

@@ -48,9 +48,9 @@ def model(request, randomize):
 
 
 class TestFamily(FamilyTests):
-    without_gradient = ("key/bias",)  # it adds the same to all scores of a row
+    without_gradient = ("key/bias",)  # it adds the same number to all scores of a query
     test_an_export_says_the_same = None  # in tests/serving
-    test_it_learns = None  # `test_fit_learns_to_reverse_under_xla` says more
+    test_it_learns = None  # `test_fit_learns_to_reverse_under_xla`, in make test-long, tests more
 
     @pytest.fixture(scope="class", autouse=True)
     def under_test(self, request, model):
@@ -159,7 +159,7 @@ def test_the_memory_is_kept_once_a_row_and_the_cache_has_the_policys_type(model)
 
 
 @pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "feed_forward_dropout"])
-def test_dropout_falls_in_training_only(rate):
+def test_dropout_acts_in_training_only(rate):
     model = Transformer(**{**SIZES, rate: 0.5})
     np.testing.assert_array_equal(model(BATCH), model(BATCH, training=False))
     assert np.abs(model(BATCH, training=True) - model(BATCH)).max() > 0

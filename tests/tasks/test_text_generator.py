@@ -226,11 +226,11 @@ def test_attention_is_the_whole_models(generator):
 
 def test_attention_of_texts_that_fill_the_context_or_have_no_tokens(of_characters, of_pieces):
     assert len(of_characters.attend(["a" * 23])[0].source_tokens) == 24
-    message = "has 24 tokens; 23 fit into the model's context of 24, the start token counted"
+    message = "has 24 tokens. The model's context of 24 has room for 23 beside the start token"
     with pytest.raises(ValueError, match=message):
         of_characters.attend_by_head(["a" * 24])
     assert of_pieces.attend(["a" * 20])[0].source_tokens == ["a"] * 20
-    with pytest.raises(ValueError, match=r"position 0 has 21 tokens; 20 fit into the model's context of 20\. Shorten"):
+    with pytest.raises(ValueError, match=r"position 0 has 21 tokens\. The model's context of 20 has room for 20\. S"):
         of_pieces.attend(["a" * 21])
     with pytest.raises(ValueError, match="position 1 has no tokens"):
         of_pieces.attend(["abc", ""])

@@ -29,19 +29,23 @@ from .shared import (
 def generate(
     model: ModelPath,
     prompts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Texts to continue; none for an empty one.")
+        list[str] | None,
+        typer.Argument(metavar="[PROMPT]...", help="Texts to continue; without one, the model begins a text."),
     ] = None,
     file: Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")] = None,
     tokens: Annotated[int, typer.Option("--tokens", "-n", min=0, help="The most tokens to add.")] = 256,
     temperature: Annotated[
-        float, typer.Option(min=0, help="Below 1 likely tokens become likelier; 0 takes the likeliest.")
+        float, typer.Option(min=0, help="Below 1, likely tokens become likelier; 0 always takes the likeliest.")
     ] = 1.0,
     top_k: Annotated[int, typer.Option(min=0, help="Draw only from this many of the likeliest; 0 for all.")] = 0,
     top_p: Annotated[
-        float, typer.Option(min=0, max=1, help="Draw only from the likeliest that have this share together.")
+        float,
+        typer.Option(min=0, max=1, help="Draw only from the likeliest, whose probabilities add up to this."),
     ] = 1.0,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1, what was written becomes less likely.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Determines the choices; any if not given.")] = None,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1, tokens that the text already has become less likely.")
+    ] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="The same seed draws the same tokens; default a random one.")] = None,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")
     ] = None,
@@ -49,9 +53,9 @@ def generate(
 ) -> None:
     """Continue texts with a language model.
 
-    A saved model prints a text while it is written; an exported one prints each text at once. A line of dashes
-    separates several texts. A text may be longer than the model's context: when the context is full, the model reads
-    its last half anew.
+    A saved model prints a text while it is written; an exported one prints it when it is complete. A line of dashes
+    separates several texts. A text may be longer than the model's context: when the context is full, the model
+    continues from the last half of it.
     """
     with user_errors():
         if prompts and file:
@@ -83,7 +87,7 @@ def score(
     ),
     stride: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens from window to window of a long text; default half of the context."),
+        typer.Option(min=1, help="Tokens between the starts of two windows of a text; default half of the context."),
     ] = None,
 ) -> None:
     """Tell how likely texts are: log-probability, tokens and perplexity of each, and the text, with tabs between.

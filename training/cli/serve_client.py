@@ -48,11 +48,11 @@ def serve_client(
     status: Annotated[bool, typer.Option("--status", help="Show the model's versions and signatures instead.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The longest that a request may take.")] = 30.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts to send in one request.")] = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
 ) -> None:
     """Ask a model on TensorFlow Serving: translate, continue or score texts, or call any signature.
 
-    Prints what `zoo translate`, `zoo generate` and `zoo score` print; for other signatures a line of JSON a text.
+    Prints what `zoo translate`, `zoo generate` and `zoo score` print; for other signatures, each text's JSON on a line.
     """
     with user_errors((ValueError, OSError, ModuleNotFoundError)):
         from zoo.serving import ServingClient

@@ -30,7 +30,8 @@ def _located(path: Path, info: pydantic.ValidationInfo) -> Path:
 
 UserPath = Annotated[Path, pydantic.Strict(False), pydantic.AfterValidator(_located)]
 """A path in a recipe. `~` is the home folder; a relative path is looked up in the working directory, then in the
-recipe's folder. The working directory is first because `--set` is typed there, and because 0.1 knew no other place."""
+recipe's folder. The working directory is first, because `--set` is typed there; so recipes of version 0.1 keep their
+meaning."""
 
 
 class Corpus(pydantic.BaseModel, abc.ABC):

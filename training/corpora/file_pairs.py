@@ -31,21 +31,22 @@ Files = UserPath | Annotated[tuple[UserPath, UserPath], pydantic.Strict(False)]
 class FilePairs(PairCorpus):
     r"""Pairs from tab-separated files (TSV) or line-parallel files, plain or gzipped (`.gz`), in UTF-8.
 
-    A split is one path, a TSV with a pair a line, or a list of two, `[source, target]`, whose lines correspond.
+    A split is one path, a TSV with one pair in each line, or a list of two, `[source, target]`, whose lines correspond.
     `~` is the home folder; a relative path is looked up in the working directory, then in the recipe's folder. A line
     ends only at `\n` or `\r\n`, and quotes in a TSV are ordinary text. Each file is read once, so pipes work.
 
-    Files that are given are read as they are; a warning counts the pairs that two of them share. A validation or test
-    split without a file is held out of `train`, such that **no text, source or target, is in two of these splits**:
-    pairs that share either side, directly or through other pairs, stay together. Which pairs are held out depends on
-    the texts and `seed`, not on the order of the lines, and the test pairs do not depend on how many are held out for
-    validation. Texts are compared after NFC normalisation and without surrounding white space.
+    If two files that you give share pairs, both keep them, and a warning says how many. A validation or test split
+    without a file is held out of `train`, such that **no text, source or target, is in two of these splits**: pairs
+    that share either side, directly or through other pairs, stay together. Which pairs are held out depends on the
+    texts and `seed`, not on the order of the lines. `validation_pairs` does not change the test pairs. Texts are
+    compared after NFC normalisation and without surrounding white space.
 
     To translate the other way, swap the columns or the two paths.
 
     Raises:
-        CorpusError: from `read`, where a file cannot be read: missing, a folder, not UTF-8, a broken `.gz`, empty;
-            with too few columns or no column of that name; two files of unequal length; too few pairs to hold out from.
+        CorpusError: from `read`. A file is missing, is a folder, is empty, is not UTF-8 or is a broken `.gz`. It has
+            too few columns, or no column of that name. Two files have unequal lengths. Or there are too few pairs to
+            hold some out.
     """
 
     kind: Literal["text"] = "text"
@@ -60,8 +61,8 @@ class FilePairs(PairCorpus):
     target_language: str | None = Field(
         default=None,
         pattern="^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$",
-        description="language of the targets, such as de: with it, sentences also get a BLEU in the style of published "
-        "figures; Chinese, Japanese, Thai and other unspaced languages need it for BLEU",
+        description="language of the targets, such as de. With it, sentences also get a BLEU that compares with "
+        "published figures. Languages without spaces, such as Chinese, Japanese and Thai, need it for BLEU",
     )
     validation_pairs: pydantic.NonNegativeInt | None = Field(
         default=None,
@@ -107,11 +108,12 @@ class FilePairs(PairCorpus):
         told = [name for name in (*columns, "header") if getattr(self, name) != type(self).model_fields[name].default]
         if told and not any(isinstance(files, Path) for files in (self.train, self.validation, self.test)):
             listed = ", ".join(f"`{name}`" for name in told)
-            raise ValueError(f"{listed} must be left out: every split is a list of two files, and no TSV")
+            raise ValueError(f"{listed} must be left out: every split is a list of two files, so there is no TSV")
         for name, column in columns.items():
             if isinstance(column, str) and not self.header:
                 raise ValueError(
-                    f"`{name}` must be a number from 1, or `header` true for a name. Received: {name}={column!r}"
+                    f"`{name}` is a name, which needs `header = true`; or give a number from 1. "
+                    f"Received: {name}={column!r}"
                 )
         if self.source_column == self.target_column:
             raise ValueError(
@@ -130,7 +132,7 @@ class FilePairs(PairCorpus):
         return self.target_language
 
     def read(self, split: str) -> Pairs:
-        """All pairs of a split, normalised; read once and kept; a warning counts the pairs of other splits in it."""
+        """All pairs of a split, normalised; read once and kept. A warning says how many are also in other splits."""
         known = split in self._cache
         pairs = super().read(split)
         if not known:
@@ -263,13 +265,13 @@ def hold_out(
 ) -> list[str | None]:
     """Chooses the pairs to hold out of a corpus, so that no text is in two splits.
 
-    Pairs that share a source or a target, directly or through other pairs, form a family, and a family stays together.
-    Families are taken in an order that depends only on their texts and `seed`. A family that would make a split too
-    large is skipped, so a split has exactly the requested size unless too few small families are left.
+    Pairs that share a source or a target, directly or through other pairs, form a cluster, which stays together.
+    Clusters are taken in an order that depends only on their texts and `seed`. A cluster that would make a split too
+    large is skipped. So a split has exactly the requested size, unless too few small clusters are left.
 
     Args:
         pairs: (source, target), normalised, or None for a pair that must not be held out. They are read once; only
-            64 bits a text are kept.
+            64 bits of each text are kept.
         counts: the pairs wanted for each split, in order of preference; None: one in twenty, at most 1,000.
         seed: another seed gives another choice.
         where: the place of the pairs, for errors.
@@ -278,10 +280,10 @@ def hold_out(
         For each pair the split it is held out for, or None.
 
     Raises:
-        CorpusError: no pair would be left to train on, or all families are larger than a split.
+        CorpusError: no pair would be left to train on, or all clusters are larger than a split.
     """
-    families = _families(pairs, seed)
-    sizes = Counter(families)
+    clusters = _clusters(pairs, seed)
+    sizes = Counter(clusters)
     del sizes[0]
     usable = sizes.total()
     default = min(1000, max(1, usable // 20))
@@ -290,29 +292,34 @@ def hold_out(
     if sum(wanted.values()) >= usable:
         raise CorpusError(f"{asked} of {usable} usable pairs; ask for fewer, or for 0 to have no such split.")
     chosen: dict[int, str] = {}
-    # Ordered by a hash of the least hash: the least hash itself would favour families with many texts.
-    left = sorted(sizes, key=lambda family: hashlib.blake2b(family.to_bytes(8)).digest())
+    # A cluster is named by the smallest hash of its texts. The name is hashed again for the order: the more texts a
+    # cluster has, the smaller its name tends to be, so the large clusters would come first.
+    left = sorted(sizes, key=lambda cluster: hashlib.blake2b(cluster.to_bytes(8)).digest())
     for split, count in wanted.items():
         missing, passed_over = count, []
-        for family in left:
-            if sizes[family] <= missing:
-                chosen[family] = split
-                missing -= sizes[family]
+        for cluster in left:
+            if sizes[cluster] <= missing:
+                chosen[cluster] = split
+                missing -= sizes[cluster]
             else:
-                passed_over.append(family)
+                passed_over.append(cluster)
         left = passed_over
         if missing == count > 0:
             raise CorpusError(
-                f"{asked}: the {usable} usable pairs share sources or targets in too large families; ask for more, or "
-                "for 0 to have no such split."
+                f"{asked}: pairs that share a source or a target stay together, and of the {usable} usable pairs every "
+                "such cluster left is larger than the split; ask for more pairs, or for 0 to have no such split."
             )
         if missing:
-            logger.warning("%s: held out %d pairs for %s, not %d.", where, count - missing, split, count)
-    return [chosen.get(family) for family in families]
+            logger.warning(
+                "%s: held out %d pairs for %s; %d were wanted, but pairs that share a text stay together, and every "
+                "cluster of them that is left is too large.",
+                *(where, count - missing, split, count),
+            )
+    return [chosen.get(cluster) for cluster in clusters]
 
 
-def _families(pairs: Iterable[tuple[str, str] | None], seed: int) -> array[int]:
-    """For each pair its family, the least hash of any text in it; 0 for None."""
+def _clusters(pairs: Iterable[tuple[str, str] | None], seed: int) -> array[int]:
+    """The cluster of each pair: the smallest hash of its texts. 0 for None."""
     parents: dict[int, int] = {}
 
     def find(text: int) -> int:

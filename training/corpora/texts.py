@@ -27,6 +27,9 @@ Document = Iterator[str]
 PIECE = 1 << 20  # characters; a piece ends at the next white space after this many
 _BREAK = re.compile(r"(?<=\S)\s")
 
+# What a recipe may say where `FileTexts` has a tuple of paths.
+_Paths = str | list[str] | None
+
 
 class TextCorpus(Corpus):
     """Documents by split.
@@ -40,8 +43,8 @@ class TextCorpus(Corpus):
         default=None,
         ge=0,
         lt=1,
-        description="share of the training text to hold out for validation, if no validation text is given; 0: no such "
-        "split; default: 0.1",
+        description="share of the training text that is held out for validation, if no validation text is given. 0 "
+        "makes no validation split. Default: 0.1",
     )
     test_share: float | None = Field(
         default=None, ge=0, lt=1, description="share to hold out for a test; default: nothing"
@@ -194,7 +197,7 @@ class FileTexts(TextCorpus):
         default="*", min_length=1, description="names of the files of a folder that are read, such as *.txt"
     )
 
-    @pydantic.field_validator("train", "validation", "test", mode="before")
+    @pydantic.field_validator("train", "validation", "test", mode="before", json_schema_input_type=_Paths)
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, str | Path) else value
@@ -238,7 +241,7 @@ class FileTexts(TextCorpus):
 
 
 class PydocTopics(TextCorpus):
-    """The topics of Python's `help()`: about 460,000 characters on the language, a document a topic.
+    """The topics of Python's `help()`: about 460,000 characters on the language; each topic is a document.
 
     They come with Python (`pydoc_data.topics`), so nothing is downloaded. They differ a little between versions of
     Python, and so do scores.

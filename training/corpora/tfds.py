@@ -172,8 +172,8 @@ class TfdsPairs(TfdsCorpus, PairCorpus):
     kind: Literal["tfds"] = "tfds"
     source: str | None = Field(
         default=None,
-        description="the feature with the source text, a nested one as outer/inner; default: the first of the "
-        "corpus's supervised keys, or of its two languages in alphabetical order",
+        description="the feature with the source text, a nested one as outer/inner; default: the first "
+        "supervised key of the corpus, else the alphabetically first of its two languages",
     )
     target: str | None = Field(
         default=None, description="the feature with the target text; default: the other of the two"

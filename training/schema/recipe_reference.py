@@ -27,7 +27,7 @@ which `zoo train` takes as well.
 
 `[model] family` chooses the model: `rnn_seq2seq` (the default) and `transformer` are translators and learn from pairs
 of texts; `gpt` is a language model and learns from running text. The keys of `[model]` are the arguments of the classes
-in `zoo.models`, whose docstrings explain the letters.
+in `zoo.models`. Their docstrings explain the letters, such as D and H.
 
 A relative path of a file is looked up in the working directory, then in the recipe's folder.
 
@@ -120,7 +120,7 @@ def _values(schema: dict[str, Any]) -> str:
     if "prefixItems" in schema:
         return f"list of {len(schema['prefixItems'])} strings"
     if schema.get("type") == "array":
-        return f"list of {_values(schema.get('items', {}))}"
+        return f"list of {_values(schema.get('items', {}))}".replace("number", "numbers").replace("string", "strings")
     kind = {"integer": "whole number", "number": "number", "boolean": "true or false"}
     kind |= {"string": "string", "object": "table"}
     words = kind.get(schema.get("type", ""), "")

@@ -77,8 +77,8 @@ class BytePairConfig(_BytePairArguments):
         0.0,
         ge=0,
         le=1,
-        description="BPE-dropout: the probability that a pair is passed over, drawn anew whenever training uses a "
-        "text; needs `jit_compile = false`, since batches then differ in length",
+        description="BPE-dropout: the probability that a merge is skipped. It is drawn again each time that training "
+        "uses a text. Needs `jit_compile = false`, since batches then differ in length",
     )
 
 
@@ -137,14 +137,14 @@ class TrainingConfig(Table):
     accumulate: PositiveInt = Field(1, description="batches whose gradients are averaged for one update")
     epochs: PositiveInt = Field(10, description="passes over the training text, unless `steps_per_epoch` is set")
     steps_per_epoch: PositiveInt | None = Field(
-        None, description="batches from one checkpoint to the next; one pass if left out"
+        None, description="number of batches that count as one epoch; if left out, an epoch is one pass over the text"
     )
     learning_rate: PositiveFloat = Field(1e-3, le=1, description="the highest learning rate")
     warmup_steps: NonNegativeInt = Field(0, description="updates over which the learning rate rises from zero")
     schedule: Literal["constant", "cosine", "inverse_sqrt"] = Field(
         "cosine",
-        description="learning rate after the warm-up: cosine falls to zero at the end, inverse_sqrt with one over the "
-        "root of the step (Vaswani et al. 2017)",
+        description="learning rate after the warm-up: cosine falls to zero at the end, inverse_sqrt falls in "
+        "proportion to 1 / sqrt(step) (Vaswani et al. 2017)",
     )
     optimizer: Literal["adam", "muon"] = Field(
         "adam", description="muon updates the matrices of layers, and Adam all other weights (Jordan et al. 2024)"
@@ -162,7 +162,7 @@ class TrainingConfig(Table):
         "thousand updates, so it suits a training of several thousand",
     )
     average_last: PositiveInt | None = Field(
-        None, description="validate and keep the mean of the weights of this many last epochs"
+        None, description="validate and keep the mean of the weights of the last epochs, as many as this"
     )
     validate_every: PositiveInt = Field(1, description="epochs from one validation to the next")
     patience: PositiveInt | None = Field(

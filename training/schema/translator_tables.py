@@ -86,14 +86,14 @@ class TranslatorTraining(TrainingConfig):
     batch_size: PositiveInt = Field(64, description="pairs in a batch")
     batch_tokens: PositiveInt | None = Field(
         None,
-        description="tokens in a batch, padding counted, of the longer side; replaces `batch_size`: the shorter the "
-        "pairs, the more of them are in a batch",
+        description="tokens in a batch, padding included, counted on the longer side. Replaces `batch_size`: batches "
+        "of short pairs then hold more pairs",
     )
     buckets: PositiveInt = Field(4, description="number of lengths that batches are padded to")
     monitor: Literal["loss", "bleu"] = Field(
         "loss",
-        description="score of the validation split that chooses the best weights; bleu translates the split greedily, "
-        "and suits texts of four words and more; the loss decides between equal scores",
+        description="which score of the validation split chooses the best weights. bleu: the split is translated "
+        "greedily, which suits texts of four words and more. Of equal scores the loss decides",
     )
 
 

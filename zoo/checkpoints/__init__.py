@@ -1,4 +1,4 @@
-"""Reads other people's models, and writes ours in their format: one family a file.
+"""Reads other people's models, and writes ours in their format: a file for each family.
 
 `loading.load_checkpoint` chooses the family, and `saving.save_checkpoint` is the way back. What all share is in
 `hugging_face`: the configuration, and the weights, whose shapes are checked before a model is built. `pytorch_file`

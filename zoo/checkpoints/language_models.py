@@ -27,7 +27,7 @@ FAMILIES: dict[str, ModuleType] = {
     "qwen3": llama,
 }
 FIRST = END + 1  # the zoo's ids are the checkpoint's plus this
-DEFAULT_END = "<|endoftext|>"  # of a checkpoint whose files name no end, such as a GPT-2 with vocab.json
+DEFAULT_END = "<|endoftext|>"  # if the checkpoint's files name no end of text, as in a GPT-2 with vocab.json
 
 
 def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
@@ -36,8 +36,8 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     The zoo's ids are the checkpoint's ids plus 4. The checkpoint's end of text becomes the zoo's end token. If the
     checkpoint's tokenizer puts a token before a text, a prompt begins with it; an empty prompt always begins with the
     start or the end of text. Special tokens in a text are read as plain characters, see `BytePairTokenizer.tokenize`.
-    Rows of the embeddings beyond the vocabulary (padding) are never written, nor what `suppress_tokens` of
-    `generation_config.json` lists.
+    The model never writes ids beyond the vocabulary, whose embeddings are padding, nor the ids in `suppress_tokens` of
+    `generation_config.json`.
 
     Args:
         path: the checkpoint's folder.
@@ -45,10 +45,10 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file cannot be read, does not fit the others, or asks for what no argument of `GPT` can do.
+        ValueError: a file cannot be read, does not fit the others, or asks for something that `GPT` cannot do.
     """
     family = FAMILIES[config.get("model_type")]
-    made, size = family.arguments(config), config.whole("vocab_size")
+    arguments, size = family.arguments(config), config.whole("vocab_size")
     special = read_special_tokens(path)
     tokenizer = read_tokenizer(path, {DEFAULT_END}, size)
     if tokenizer.size - FIRST > size:
@@ -69,14 +69,15 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
 
     stored = stored_tensors(path, family.PREFIX)
     stored = {family.RENAMED.get(name, name): tensor for name, tensor in stored.items()}
-    ignored = (*family.IGNORED, *([r"lm_head\.weight|embed_out\.weight"] if made.get("tied_embeddings", True) else ()))
-    tensors = check_tensors(path, stored, family.tensors(made, size, rows), ignored)
-    # The end of text has its own id in the checkpoint, which the zoo's end replaces: the first after the special ids,
-    # where `end_piece` finds it. Padded rows mean nothing.
+    is_tied = arguments.get("tied_embeddings", True)
+    ignored = (*family.IGNORED, *([r"lm_head\.weight|embed_out\.weight"] if is_tied else ()))
+    tensors = check_tensors(path, stored, family.tensors(arguments, size, rows), ignored)
+    # The checkpoint's end of text, `FIRST + end`, is never written: the zoo's END is written in its place. It stands
+    # directly behind the special ids here, where `end_piece` reads it. The ids behind the vocabulary are padding.
     unused = dict.fromkeys([*range(END), FIRST + end, *_suppressed(path, generation, size)])
     unused |= dict.fromkeys(range(tokenizer.size, FIRST + size))
     try:
-        model = GPT(FIRST + size, **made, unused_ids=list(unused), name=config.get("model_type"))
+        model = GPT(FIRST + size, **arguments, unused_ids=list(unused), name=config.get("model_type"))
     except ValueError as error:
         raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
     assign(model, tensors, stored, path)
@@ -86,6 +87,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
 def end_piece(generator: TextGenerator) -> str | None:
     """The piece that the zoo's end stands for in an imported model; None in a model that was not imported."""
     unused = tuple(generator.model.unused_ids)
+    # The 0 is for a list without a further id.
     if unused[:END] != (PADDING, UNKNOWN, START) or not FIRST <= (*unused, 0)[END] < generator.tokenizer.size:
         return None
     return generator.tokenizer.get_config()["vocabulary"][unused[END] - FIRST]
@@ -102,14 +104,15 @@ def _suppressed(path: pathlib.Path, generation: dict[str, Any], size: int) -> li
 
 
 def _end(path: pathlib.Path, config: Config, generation: dict[str, Any], tokenizer: Any, special: SpecialTokens) -> int:
-    """The checkpoint's id of the end of text: of the generation, else of the model, else of the tokenizer."""
+    """The checkpoint's id of the end of text: by generation_config.json, else config.json, else the tokenizer."""
     found = generation.get("eos_token_id")
     end = config.get("eos_token_id") if found is None else found
     config.token("eos_token_id")  # checks its type
     if isinstance(end, list):
         if len(end) > 1:
             warnings.warn(
-                f"{path}: the tokens {end} all end a text. Here the first one does; the others are written as text.",
+                f"{path}: each of the tokens {end} ends a text. Here only the first does; the others are written like "
+                "any token.",
                 stacklevel=4,
             )
         end = end[0] if end else None
@@ -127,7 +130,10 @@ def _start(path: pathlib.Path, tokenizer: Any, special: SpecialTokens, end: int)
     """The checkpoint's id of the start token, and whether every text begins with it."""
     if len(special.before) > 1 or special.after:
         around = (*special.before, "TEXT", *special.after)
-        raise ValueError(f"{path}: its tokenizer reads a text as {' '.join(around)}; one start token can be read.")
+        raise ValueError(
+            f"{path}: its tokenizer puts tokens around a text: {' '.join(around)}. Only one token in front of the text "
+            "is supported."
+        )
     if special.before:
         return tokenizer.id_of(special.before[0]) - FIRST, True
     name = special.names.get("bos_token")

@@ -23,7 +23,7 @@ from zoo.models.family import Family, bias_against, to_logits, weights_and_bias
 class GPT(Family):
     """Layers of causal self-attention that predict every token from the tokens before it.
 
-    The graph, with x the tokens and E their embeddings, one row a position:
+    The graph, with x the tokens and E their embeddings, one row for each position:
 
         h = E x + positions,    h = layer(h), N times,    h = norm(h)       TransformerDecoderLayer, norm first
         p(x_{i+1}) = softmax(h_i E^T)
@@ -35,7 +35,7 @@ class GPT(Family):
     Inputs are ids, with padding (0) behind the tokens, where causality hides it. The outputs are logits. To generate
     from ids, without a tokenizer: `zoo.decoding.sample`, `greedy`, `beam_search`. Text needs a `zoo.TextGenerator`.
 
-    Axes: B batch, T length, V vocabulary, D width, H heads, G key and value heads, K hypotheses a row.
+    Axes: B batch, T length, V vocabulary, D width, H heads, G key and value heads, K hypotheses of a row.
 
     Args:
         vocabulary_size: V.
@@ -62,8 +62,8 @@ class GPT(Family):
         use_query_key_norm: whether the heads of queries and keys are normalised, as in Qwen3.
         score_scale: the factor of the attention's scores, or one for each layer; 1 / sqrt(width of a head) if None.
             GPT-Neo has 1, and some GPT-2 divide by the number of the layer as well.
-        sliding_window: the most positions that a token attends to, its own included, or a number or None for each
-            layer, as in GPT-Neo; shorter lists are repeated. No limit if None.
+        sliding_window: the most positions that a token attends to, its own included; no limit if None. A list has a
+            number or None for each layer; a shorter list is repeated, as in GPT-Neo.
         max_wavelength: of rotary positions, see `RotaryEmbedding`, as the next two.
         rotary_dim: how many features of a head are rotated, as in GPT-NeoX; all if None.
         rotary_scaling: how rotary positions are scaled for longer texts, such as Llama 3's; not at all if None.
@@ -242,7 +242,7 @@ class GPT(Family):
         return logits if self._output_bias is None else logits + ops.convert_to_tensor(self._output_bias, "float32")
 
     def output_weights(self) -> tuple[Any, Any]:
-        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
+        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
         weights, _ = weights_and_bias(self.output_layer, self.embedding)
         return weights, None if self._output_bias is None else ops.convert_to_tensor(self._output_bias, "float32")
 
@@ -254,8 +254,8 @@ class GPT(Family):
 
         Returns:
             memory: what belongs to a row: a dict with the mask `(B, T)` and the number of tokens `(B,)`.
-            cache: what belongs to a hypothesis, with one hypothesis a row (K = 1): for each layer the keys and values
-                `(B, 1, G, T, D / H)` of the tokens, behind the padding.
+            cache: what belongs to a hypothesis, with one hypothesis for each row (K = 1): for each layer the keys and
+                values `(B, 1, G, T, D / H)` of the tokens, behind the padding.
         """
         tokens, mask, lengths, positions = align_right(tokens)
         hidden, cache = self._embed(tokens, positions), []  # (B, T, D)
@@ -288,7 +288,7 @@ class GPT(Family):
             positions = ops.repeat(positions, hypotheses, axis=0)  # (B K,)
             mask = ops.repeat(mask, hypotheses, axis=0)  # (B K, T)
 
-        # One hypothesis a row is the common case, where an index costs less than a reshape of unknown sizes.
+        # One hypothesis for each row is the common case, where an index costs less than a reshape of unknown sizes.
         def flat(array):  # (B, K, ...) -> (B K, ...)
             return array[:, 0] if hypotheses == 1 else ops.reshape(array, (-1, *ops.shape(array)[2:]))
 
@@ -345,5 +345,5 @@ def _for_each_layer(name: str, values: Any, layers: int) -> list[Any]:
     if not isinstance(values, Sequence):
         return [values] * layers
     if not values or len(values) > layers:
-        raise ValueError(f"`{name}` must hold 1 to {layers} values, one a layer. Received: {name}={values!r}")
+        raise ValueError(f"`{name}` must hold 1 to {layers} values, one for each layer. Received: {name}={values!r}")
     return [values[index % len(values)] for index in range(layers)]

@@ -43,9 +43,9 @@ class RNNSeq2Seq(Family):
     Args:
         source_vocabulary_size: number of source ids.
         target_vocabulary_size: number of target ids, V.
-        attention: score function: "additive", "dot", "scaled", "general", "concat" or None. The products "dot" and
-            "scaled" have no kernel between state and annotation, so there the encoder's two directions share the
-            decoder's width: `units` must be even, and each direction has `units / 2`.
+        attention: score function: "additive", "dot", "scaled", "general", "concat" or None. "dot" and "scaled" multiply
+            state and annotation directly, so both need one width: `units` must be even, and each encoder direction has
+            `units / 2`.
         cell: recurrent cell, "gru" or "lstm".
         units: width of the decoder's state, of each encoder direction, and of the attention's hidden layer.
         embedding_dim: width of the embeddings; `units` if None.
@@ -53,8 +53,9 @@ class RNNSeq2Seq(Family):
         dropout: rate, on the embeddings, and on the maxout layer unless `readout_dropout` is set.
         annotation_dropout: rate, on the annotations that the decoder attends to, or on the thought vector.
         readout_dropout: rate, on the maxout layer; `dropout` if None.
-        tied_embeddings: shared matrices: "none"; "target", where E is W_o too, which then has no bias (Press and Wolf
-            2017); or "all", where the source embedding is the same too, which needs one vocabulary for both sides.
+        tied_embeddings: shared matrices: "none"; "target", where the target embedding is also the output matrix, which
+            then has no bias (Press and Wolf 2017); or "all", where the source embedding is the same too, which needs
+            one vocabulary for both sides.
         conditional: whether the decoder reads the last token before it attends, see `AttentionDecoder`.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.
@@ -150,11 +151,11 @@ class RNNSeq2Seq(Family):
         self.attention = attention
         source = keras.Input((None,), dtype="int32", name="source")  # (B, S)
         target = keras.Input((None,), dtype="int32", name="target")  # (B, T)
-        memory, summary, mask = self._encode(source)
-        memory = self.annotation_dropout_layer(memory)
+        annotations, summary, mask = self._encode(source)
+        annotations = self.annotation_dropout_layer(annotations)
         initial_states = [bridge(summary) for bridge in self.bridges]  # of (B, units)
         embedded = self.embedding_dropout(self.target_embedding(target))  # (B, T, E)
-        states, contexts = self.decoder(embedded, initial_states, memory, mask)  # (B, T, units), (B, T, 2 units)
+        states, contexts = self.decoder(embedded, initial_states, annotations, mask)  # (B, T, units), (B, T, 2 units)
         hidden = self.readout([states, embedded, contexts])  # (B, T, D)
         logits = to_logits(hidden, self.output_layer, self.target_embedding)  # (B, T, V)
         super().__init__({"source": source, "target": target}, logits, hidden, dtype, name, trainable)
@@ -173,7 +174,7 @@ class RNNSeq2Seq(Family):
         self.conditional = conditional
 
     def _encode(self, source: Tensor) -> Any:
-        """Ids `(B, S)` -> the decoder's memory, what its first state is made of, and the mask `(B, S)`.
+        """Ids `(B, S)` -> what the decoder attends to, what its first state is made of, and the mask `(B, S)`.
 
         With attention these are the annotations `(B, S, 2 units)` and the backward state at the first token
         `(B, units)`; without it, both are the last states of the two directions `(B, 2 units)`.
@@ -192,7 +193,7 @@ class RNNSeq2Seq(Family):
         return self.attention is not None
 
     def output_weights(self) -> tuple[Any, Any]:
-        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
+        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
         return weights_and_bias(self.output_layer, self.target_embedding)
 
     def begin(self, source: Any) -> tuple[dict[str, Any], tuple]:
@@ -203,11 +204,11 @@ class RNNSeq2Seq(Family):
 
         Returns:
             memory: what belongs to a source row: a dict of tensors with leading axis B.
-            cache: what belongs to a hypothesis, with one hypothesis a row (K = 1): the decoder's states, a tuple of
-                `(B, 1, units)`.
+            cache: what belongs to a hypothesis, with one hypothesis for each row (K = 1): the decoder's states, a tuple
+                of `(B, 1, units)`.
         """
-        memory, summary, mask = self._encode(source)
-        return self.decoder.prepare(memory, mask), tuple(bridge(summary)[:, None] for bridge in self.bridges)
+        annotations, summary, mask = self._encode(source)
+        return self.decoder.prepare(annotations, mask), tuple(bridge(summary)[:, None] for bridge in self.bridges)
 
     def step(self, tokens: Any, position: Any, memory: dict[str, Any], cache: tuple) -> tuple[Any, tuple, Any]:
         """Reads the next token of each hypothesis and predicts the one after it.
@@ -223,5 +224,6 @@ class RNNSeq2Seq(Family):
         """
         embedded = self.target_embedding(tokens)  # (B, K, E)
         cache, context, weights = self.decoder.step(embedded, cache, memory)
+        # cache[0] is s_i; an LSTM's second state is cache[1].
         hidden = self.readout([cache[0], embedded, context])  # (B, K, D)
         return to_logits(hidden, self.output_layer, self.target_embedding), cache, weights

@@ -25,7 +25,7 @@ from zoo.models.family import Family, OutputBias, bias_against, check_ties, to_l
 class Transformer(Family):
     """An encoder of self-attention, and a decoder of causal self-attention and attention to the encoder's output.
 
-    The graph, with x the source, y the target and E their embeddings, one row a position:
+    The graph, with x the source, y the target and E their embeddings, one row for each position:
 
         h = E_x x sqrt(D) + positions,    h = encoder layer(h), N times             TransformerEncoderLayer
         s = E_y y sqrt(D) + positions,    s = decoder layer(s, h), M times          TransformerDecoderLayer
@@ -36,7 +36,8 @@ class Transformer(Family):
     Inputs are ids, 0 for padding; the masks are computed from them. The outputs are logits. To translate ids, without
     tokenizers: `zoo.decoding.greedy`, `beam_search`. Text needs a `zoo.Translator`.
 
-    Axes: B batch, S source length, T target length, V target vocabulary, D width, H heads, K hypotheses a source row.
+    Axes: B batch, S source length, T target length, V target vocabulary, D width, H heads, K hypotheses of a source
+    row.
 
     Args:
         source_vocabulary_size: number of source ids.
@@ -56,10 +57,10 @@ class Transformer(Family):
         positions: how positions are encoded: "sinusoidal" as in the paper, "learned", or "rotary", which rotates the
             queries and keys of the self-attention.
         max_length: the longest source and target for learned positions; the others allow any length.
-        tied_embeddings: shared matrices: "none"; "target", where E_y is W_o too (Press and Wolf 2017); or "all", where
+        tied_embeddings: shared matrices: "none"; "target", where E_y is also W_o (Press and Wolf 2017); or "all", where
             E_x is the same too, as in the paper, which needs one vocabulary for both sides.
         use_bias: whether projections and feed-forward networks have biases.
-        use_output_bias: whether the logits have a learned bias; only without tied embeddings if None.
+        use_output_bias: whether the logits have a learned bias; if None, only without tied embeddings.
         unused_ids: target ids that are never predicted: their logits are -1e9.
         scale_embeddings: whether embeddings are multiplied by sqrt(D).
         position_pairs: of sinusoidal positions, where sine and cosine of a frequency stand: "adjacent" as in the paper,
@@ -268,7 +269,8 @@ class Transformer(Family):
         return True
 
     def output_weights(self) -> tuple[Any, Any]:
-        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits are rows times weights^T + bias."""
+        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
+        # The target embedding's weights, if the output is tied to it.
         weights, bias = weights_and_bias(self.output_layer, self.target_embedding)
         bias = bias if self.output_bias is None else self.output_bias.bias
         if self._unused_bias is None:
@@ -285,8 +287,8 @@ class Transformer(Family):
         Returns:
             memory: what belongs to a source row: a dict with the mask `(B, S)` and, for each decoder layer, the keys
                 and values `(B, H, S, D / H)` of its attention to the source.
-            cache: what belongs to a hypothesis, with one hypothesis a row (K = 1): for each decoder layer the keys and
-                values `(B, 1, H, 0, D / H)` of the past tokens, none yet.
+            cache: what belongs to a hypothesis, with one hypothesis for each row (K = 1): for each decoder layer the
+                keys and values `(B, 1, H, 0, D / H)` of the past tokens, none yet.
         """
         encoded, mask = self._encode(source)
         memory = {"mask": mask, "layers": tuple(layer.prepare(encoded) for layer in self.decoder)}

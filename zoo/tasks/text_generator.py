@@ -46,17 +46,18 @@ class TextGenerator(TextContinuation, SavedTask):
     generator.save("runs/shakespeare/generator")
     ```
 
-    A text begins after the start token, so that an empty prompt can be continued too.
+    With `add_start`, a text begins after the start token, so its first token has a probability too. An empty prompt
+    always begins after it.
 
     Axes: B batch, P length of the longest prompt, T length, N stop strings.
 
     Args:
         model: a model of ids with `begin` and `step`, such as `zoo.models.GPT`.
         tokenizer: the tokenizer of its texts.
-        context_length: the most tokens that the model reads at once, the start token counted. Over a longer text a
-            window slides, see `generate` and `score`. The model's own, which it must not exceed, if None.
-        add_start: whether a text begins after the start token, so that its first token has a probability too. If not,
-            only an empty prompt does, and a score begins with the second token.
+        context_length: the most tokens that the model reads at once, the start token counted. A longer text is read in
+            windows, see `generate` and `score`. At most the model's own `context_length`, which None stands for.
+        add_start: whether a text begins after the start token. If not, only an empty prompt does, and a score counts
+            from the second token.
         stride: how many tokens apart the windows of `score` begin unless a call says otherwise; half of the context if
             None. An export always uses this stride.
 
@@ -113,8 +114,8 @@ class TextGenerator(TextContinuation, SavedTask):
             for row, length in zip(rows, lengths, strict=True):
                 if length > room:
                     raise ValueError(
-                        f"The text at position {row} has {length} tokens; {room} fit into the model's context of "
-                        f"{self.context_length}{', the start token counted' if self.add_start else ''}. Shorten it."
+                        f"The text at position {row} has {length} tokens. The model's context of {self.context_length} "
+                        f"has room for {room}{' beside the start token' if self.add_start else ''}. Shorten the text."
                     )
 
     @tf.function(input_signature=list(_SIGNATURE.values()), autograph=False)
@@ -133,7 +134,8 @@ class TextGenerator(TextContinuation, SavedTask):
         settings |= dict(repetition_penalty=repetition_penalty, seed=seed)
         prompts = self._prompts(check_one_for_each_text(text, **settings, stop=stop))
         settings["max_new_tokens"] = tf.minimum(max_new_tokens, SETTINGS["max_new_tokens"].most)
-        # An error would fail the other rows of a server's batch, so strings beyond the most are left out.
+        # Strings beyond `MOST_STOPS` are ignored: an error would also fail the other rows that a server has put into
+        # the batch.
         stop = tf.strings.split(stop, STOP_SEPARATOR)[:, :MOST_STOPS].to_tensor("")  # (B, N)
         watch = StopStrings(self.tokenizer, stop, LONGEST_STOP)
         with forward_only(self.context_length):
@@ -148,7 +150,7 @@ class TextGenerator(TextContinuation, SavedTask):
         }
 
     def _prompts(self, text: tf.Tensor) -> tf.Tensor:
-        """Ids `(B, P)`, each row with at least one: the start token, where nothing else is."""
+        """Ids `(B, P)`, each row with at least one: an empty text becomes the start token."""
         tokens = self.tokenizer.tokenize(text, add_start=self.add_start)
         if self.add_start:
             return tokens
@@ -241,7 +243,7 @@ class TextGenerator(TextContinuation, SavedTask):
     def _maps(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Ids `(B, T)` of the texts, and the weights `(B, N, H, T, T)`, zero where a token is padding."""
         if not hasattr(self.model, "attention_maps"):
-            raise ValueError("The attention of a language model needs one with `attention_maps`; this one has none.")
+            raise ValueError("To show its attention, a language model needs `attention_maps`; this one has none.")
         tokens = self.tokenizer.tokenize(text, add_start=self.add_start, max_length=self.context_length)
         with forward_only(self.context_length):
             maps = self.model.attention_maps(tokens)
@@ -257,7 +259,7 @@ class TextGenerator(TextContinuation, SavedTask):
         return functions
 
     def example_texts(self) -> list[str]:
-        """Texts of the tokenizer's tokens, for a server to try the model with."""
+        """Texts made of the tokenizer's tokens, for warm-up requests."""
         return example_texts(self.tokenizer)
 
     def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
@@ -266,7 +268,8 @@ class TextGenerator(TextContinuation, SavedTask):
         text = tf.constant(texts, tf.string, [len(texts)])
         requests = {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
         if len(texts) > 1:
-            # It writes up to 256 tokens, which takes a large model long, and it calls the function of `generate`.
+            # Warmed up with one text only: it writes up to 256 tokens, which is slow in a large model, and `generate`,
+            # whose function it calls, is warmed up with more.
             del requests["serving_default"]
         return requests
 
@@ -285,7 +288,7 @@ def whole_text(chunks: Iterable[bytes], stop: Sequence[bytes] = ()) -> Iterator[
         stop: strings, none of them empty. The text ends before the first of them.
 
     Yields:
-        Text, never empty. What may be the beginning of a stop string waits until it is known.
+        Text, never empty. Bytes that may begin a stop string are held back until the next bytes decide.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     held = b""

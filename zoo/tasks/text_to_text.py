@@ -123,7 +123,7 @@ class TextToText(abc.ABC):
             batch_size: how many are translated at once.
 
         Returns:
-            An alignment a text: the tokens of both sides, and the weights `(T, S)` between them, without padding.
+            An alignment for each text: the tokens of both sides and the weights `(T, S)` between them, without padding.
 
         Raises:
             ValueError: `texts` is not a list of strings, or the model has no attention.
@@ -142,8 +142,8 @@ class TextToText(abc.ABC):
             batch_size: how many are translated at once.
 
         Returns:
-            A grid a text: the attention to the source, then the encoder's self-attention, without padding. Its
-            `choose` selects layers and heads.
+            A grid for each text: the attention to the source, then the encoder's self-attention, without padding.
+            Its `choose` selects layers and heads.
 
         Raises:
             ValueError: `texts` is not a list of strings, or the model has no attention, or only one.

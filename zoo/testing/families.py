@@ -54,7 +54,7 @@ class FamilyTests:
 
     @property
     def model(self) -> keras.Model:
-        """The model under test, made once a class; tests leave it as it is."""
+        """The model under test, made once for a class; tests leave it as it is."""
         suite: Any = type(self)
         if "_model" not in vars(suite):
             suite._model = self.randomize(self.make_model())

@@ -29,7 +29,8 @@ class TaskTests:
 
     Attributes:
         texts: what it is called with: texts of several lengths that it answers differently, an empty one among them.
-        precision: how far apart numbers of the same answer may be, as a share of the largest or of 1.
+        precision: the largest difference that is allowed between two numbers of the same answer, divided by the largest
+            number of the answer, or by 1 if that is smaller.
     """
 
     _task: Any
@@ -41,12 +42,12 @@ class TaskTests:
         raise NotImplementedError("Say how to make the task: override `make_task`.")
 
     def calls(self) -> dict[str, Any]:
-        """Functions `(task, texts, **options) -> list of results`, by a name. The options are those of the calls."""
+        """Functions `(task, texts, **options) -> list of results`, by name. A test gives `batch_size` as an option."""
         raise NotImplementedError("Say how to call the task: override `calls`.")
 
     @property
     def task(self) -> Any:
-        """The task under test, made once a class; tests leave it as it is."""
+        """The task under test, made once for a class; tests leave it as it is."""
         if "_task" not in vars(type(self)):
             type(self)._task = self.make_task()
         return type(self)._task
@@ -113,7 +114,7 @@ class TaskTests:
         except ValueError as error:
             assert message in str(error), f"{name}: {error}"
         else:
-            raise AssertionError(f"{name} refuses nothing where it should say: {message}")
+            raise AssertionError(f"{name} raised no ValueError. Expected: {message}")
 
     def test_half_of_a_surrogate_pair_is_a_question_mark(self):
         """Python's strings may hold what UTF-8 cannot."""
@@ -122,7 +123,7 @@ class TaskTests:
             assert repr(found).replace(r"\ud800", "?") == repr(expected), name
 
     def test_broken_utf_8_is_answered_in_valid_utf_8(self):
-        """As a server may send it, by every signature that an export has."""
+        """Every signature answers bytes that are not valid UTF-8, which a client may send."""
         broken = [b"\xff", b"a\xe2\x82", b"\xed\xa0\x80", b"a\0b"]
         for name, inputs in self.task.example_requests(["a"] * len(broken)).items():
             found = self.task.signatures()[name](**{**inputs, "text": tf.constant(broken)})
@@ -148,7 +149,7 @@ class TaskTests:
             assert getattr(loaded, name).get_config() == getattr(self.task, name).get_config(), name
         for ours, theirs in zip(loaded.model.get_weights(), self.task.model.get_weights(), strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        name, call = next(iter(self.calls().items()))  # of one, since a loaded task traces each of them anew
+        name, call = next(iter(self.calls().items()))  # only one call: each is traced again, which takes time
         self._check(call(loaded, list(self.texts)), call(self.task, list(self.texts)), name)
 
     def test_a_folder_of_somebody_elses_is_left_alone(self):
@@ -164,7 +165,7 @@ class TaskTests:
             assert [each.read_text() for each in pathlib.Path(folder).iterdir()] == ["ten years' work"]
 
     def test_what_is_exported_answers_as_what_was_exported(self):
-        """Each text in its batch and alone; and each signature by what a client would send to it."""
+        """Each text in its batch and alone."""
         with tempfile.TemporaryDirectory() as folder:
             exported = zoo.load(zoo.serving.export(self.task, folder))
             for name, call in self.calls().items():

@@ -50,7 +50,7 @@ class TokenizerTests:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer under test, made once a class."""
+        """The tokenizer under test, made once for a class."""
         return self._once("_tokenizer", self.make_tokenizer)
 
     def test_texts_come_back(self):

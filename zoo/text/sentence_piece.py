@@ -149,13 +149,13 @@ class SentencePieceTokenizer(Tokenizer):
             size: the `size` of the tokenizer, the four special ids included. It is smaller if the texts do not have as
                 many pieces.
             model_type: how pieces are chosen: "unigram" by their probabilities, "bpe" by merging pairs.
-            byte_fallback: whether a character that is no piece is written in the pieces of its bytes, instead of as
+            byte_fallback: whether a character that is no piece is split into the pieces of its bytes; otherwise it is
                 unknown.
             split_by_whitespace: whether pieces end at spaces. Without it, a piece may be several words, which suits
                 languages written without spaces and makes tokenizing slower.
             character_coverage: the share of the texts' characters that become pieces; the rarest are unknown.
-            normalization: how texts are normalised, in learning and in use: "nmt_nfkc", "nmt_nfkc_cf" (also in lower
-                case), "nfkc", "nfkc_cf" or "identity".
+            normalization: how texts are normalised, in learning and in use: "nmt_nfkc", "nmt_nfkc_cf", "nfkc",
+                "nfkc_cf" or "identity". Those with `_cf` also turn texts into lower case.
             user_defined: texts that always are one piece.
 
         Returns:

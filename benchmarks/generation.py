@@ -192,7 +192,7 @@ def main() -> None:
 
 
 def by_length(path: str, checkpoint: str, rows: int, lengths: list[int], rounds: int, what: str) -> Table:
-    """The time a token of ours, the more there are."""
+    """Our time per token, the more there are."""
     contestants = [Contestant(f"{n:,} tokens", zoo_step, (path, checkpoint, rows, n, 1)) for n in lengths]
     timings = race(contestants, rounds, steps=1, warm_up=1)
     rows_of_it = [[each.name, f"{each.median * 1e3 / n:.3f}"] for n, each in zip(lengths, timings, strict=True)]

@@ -36,7 +36,9 @@ def main() -> None:
     """Runs both parts, behind each server that there is."""
     parser = options(__doc__)
     parser.add_argument("--version", type=pathlib.Path, default=ROOT / "saved_models" / "dates" / "1")
-    parser.add_argument("--texts", type=pathlib.Path, default=ROOT / "training" / "demo.txt", help="a text a line")
+    parser.add_argument(
+        "--texts", type=pathlib.Path, default=ROOT / "training" / "demo.txt", help="a text on each line"
+    )
     parser.add_argument("--clients", type=int, default=8, help="(default %(default)s)")
     parser.add_argument("--seconds", type=float, default=20, help="of each part (default %(default)s)")
     arguments = parser.parse_args()

@@ -112,7 +112,7 @@ def lower(question: str) -> str:
 
 
 def times() -> Table:
-    """The peers' times divided by ours, one row a question."""
+    """The peers' times divided by ours, one row for each question."""
     peers: dict[str, list[tuple[str, str]]] = {}
     for script in SCRIPTS:
         if kept(script).is_file():

@@ -236,7 +236,7 @@ def best(timings: list[Timing], engine: str) -> Timing | None:
 def main() -> None:
     """Runs the races; a row of the table is one of them."""
     parser = options(__doc__, rounds=4)
-    parser.add_argument("--rows", type=int, nargs="+", default=[32, 1], help="texts a request (default %(default)s)")
+    parser.add_argument("--rows", type=int, nargs="+", default=[32, 1], help="texts per request (default %(default)s)")
     parser.add_argument("--beams", type=int, nargs="+", default=[5, 1], help="(default %(default)s)")
     parser.add_argument("--more", action="store_true", help="ours with two threads and without oneDNN, KerasHub greedy")
     arguments = parser.parse_args()

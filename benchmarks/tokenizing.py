@@ -8,7 +8,7 @@ whose `encode_batch` returns objects that hold unpadded ids, and `sentencepiece`
 use all cores.
 
     python benchmarks/tokenizing.py                          # the sentences of Python's own help
-    python benchmarks/tokenizing.py --file train.en.gz       # a sentence a line, gzip or not
+    python benchmarks/tokenizing.py --file train.en.gz       # one sentence on each line, gzip or not
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def row(name: str, timings: list[Timing], sentences: int) -> list[str]:
 def main() -> None:
     """Runs the races, to read and to write."""
     parser = options(__doc__, rounds=12)
-    parser.add_argument("--file", type=pathlib.Path, help="a sentence a line, UTF-8, may be gzip")
+    parser.add_argument("--file", type=pathlib.Path, help="one sentence on each line, UTF-8, may be gzip")
     parser.add_argument("--size", type=int, default=10_000, help="the tokenizer's size (default %(default)s)")
     parser.add_argument("--batch", type=int, default=64, help="sentences in a batch (default %(default)s)")
     parser.add_argument("--most", type=int, default=50, help="batches in a turn (default %(default)s)")

@@ -63,8 +63,8 @@ class Windows:
 
     Args:
         ids: the text, int `(N,)`.
-        length: tokens a window, T.
-        batch_size: windows a batch, B.
+        length: tokens in a window, T.
+        batch_size: windows in a batch, B.
         seed: the seed of the order.
 
     Raises:

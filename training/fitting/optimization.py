@@ -98,7 +98,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 class UpdateCounting:
     """A base, before a Keras optimizer, whose schedule and moving average count updates instead of batches.
 
-    With accumulated gradients Keras computes the learning rate and the moving average once a batch; then a recipe's
+    With accumulated gradients Keras computes the learning rate and the moving average for each batch; then a recipe's
     `warmup_steps` and `average_decay` would mean something else for each value of `accumulate`.
 
     The decay of the moving average rises over the first updates: after n updates it is at most (1 + n) / (10 + n), as
@@ -114,7 +114,7 @@ class UpdateCounting:
     def apply(self, grads, trainable_variables=None):
         """Updates the variables by their gradients."""
         # An embedding's gradient comes as slices, a row for each token. Summed by row first, clipping sees the norm of
-        # the real gradient, and every optimizer sees one gradient a row.
+        # the real gradient, and every optimizer sees one gradient for each row.
         super().apply([None if grad is None else tf.convert_to_tensor(grad) for grad in grads], trainable_variables)
 
     def _get_current_learning_rate(self):

@@ -20,7 +20,7 @@ class AdditiveAttention(ScoredAttention):
         weights = softmax(e) over the keys,  context = sum of weights * value
 
     Unlike `keras.layers.AdditiveAttention`, which has neither W nor U, queries and keys may differ in width.
-    `U h` does not depend on the query: `project_key` computes it once a sentence.
+    `U h` does not depend on the query: `project_key` computes it once for each sentence.
 
     Args:
         units: width of the hidden layer, the length of v.

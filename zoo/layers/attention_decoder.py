@@ -99,7 +99,7 @@ class AttentionDecoder(keras.layers.Layer):
             self.attention.build((None, None, self.units), memory_shape)
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Any:
-        """What of the memory every step needs, computed once a source.
+        """What every step needs of the memory, computed once for each source.
 
         Args:
             memory: as in the call.
@@ -113,7 +113,7 @@ class AttentionDecoder(keras.layers.Layer):
         return {"key": self.attention.project_key(memory), "value": memory, "mask": mask}
 
     def step(self, inputs: Tensor, states: Any, prepared: Any) -> tuple[Tensor, Any, Tensor]:
-        """One step of K hypotheses a source row; the memory is shared, not copied.
+        """One step of K hypotheses of each source row; the memory is shared, not copied.
 
         Args:
             inputs: embedded tokens `(B, K, E)`.

@@ -19,8 +19,8 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
 
     `weights = softmax(score(query, key))` over the keys that the masks allow, `context = weights value`.
     A subclass defines how keys are projected and how a query scores them. The two are apart because a decoder asks
-    many queries of the same keys: `project_key` once a sentence, `attend` once a step. Such calls bypass `__call__`,
-    where Keras casts weights to the compute dtype, so these methods cast themselves.
+    many queries of the same keys: it calls `project_key` once for each sentence, and `attend` in each step. Such calls
+    bypass `__call__`, where Keras casts weights to the compute dtype, so these methods cast themselves.
 
     Axes: B batch, T queries, S keys, Q query width, K key width, P projected key width, D value width.
     """

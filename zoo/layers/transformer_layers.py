@@ -400,7 +400,7 @@ class TransformerDecoderLayer(TransformerLayer):
         return (outputs, *weights) if return_attention_scores else outputs
 
     def prepare(self, memory: Tensor) -> Any:
-        """The keys and values of the memory, which every step needs, computed once a source.
+        """The keys and values of the memory, which every step needs, computed once for each source.
 
         Args:
             memory: `(B, S, any width)`.
@@ -426,12 +426,12 @@ class TransformerDecoderLayer(TransformerLayer):
         which is never copied.
 
         Args:
-            inputs: the next tokens `(B, T, D)`, or `(B K, T, D)` with K hypotheses a row of the memory.
+            inputs: the next tokens `(B, T, D)`, or `(B K, T, D)` with K hypotheses for each row of the memory.
             cache: what the last step returned; None at the start.
             prepared: from `prepare`; None without cross attention.
             mask: boolean `(B, S + T)` for the S tokens in the cache and the new ones, True where they may be attended
-                to, with one row a row of the inputs; None allows all.
-            memory_mask: boolean `(B, S)`, with one row a row of the memory; None allows all.
+                to; its rows are those of the inputs. None allows all.
+            memory_mask: boolean `(B, S)`; its rows are those of the memory. None allows all.
             positions: see `MultiHeadAttention.step`.
             return_attention_scores: whether to return the attention weights too.
 

@@ -32,8 +32,8 @@ class PairTokenizer(WordTokenizer):
     ) -> tf.Tensor:
         """Turns strings into ids as `tokenize` does, but draws the pieces at random.
 
-        This is BPE-dropout (Provilkov et al. 2020): while a word is merged, each of its pairs is passed over with the
-        probability `dropout`, drawn anew in each round. A model trained on such ids sees a word in several
+        This is BPE-dropout (Provilkov et al. 2020): while a word is merged, each of its pairs is skipped with the
+        probability `dropout`, drawn again in each round. A model trained on such ids sees a word in several
         segmentations and learns more from few texts. `detokenize` still gives the texts back.
 
         Args:

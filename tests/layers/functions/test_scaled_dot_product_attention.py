@@ -485,7 +485,7 @@ def test_a_persistent_tape_gives_the_gradients_again_and_again(x, way):
 
 
 def plainly(query, key, value):
-    """Attention as everyone writes it, for one group a head, causal after 16."""
+    """Attention as everyone writes it, with one group for each head, causal after 16."""
     scores = tf.einsum("bthd,bshd->bhts", query, key) / query.shape[-1] ** 0.5
     allowed = tf.range(key.shape[1]) <= tf.range(query.shape[1])[:, None] + 16
     weights = tf.nn.softmax(tf.where(allowed, scores, -1e9))

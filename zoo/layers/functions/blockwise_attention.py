@@ -55,8 +55,8 @@ def forward(
 
     For a block of queries it goes through the blocks of keys with a running maximum m and sum l: a new block with
     scores s turns them into m' = max(m, max s), l' = l e^(m - m') + sum e^(s - m'), and the context likewise. Blocks
-    that position alone forbids are skipped. Only one block of scores a head is in memory at a time. The result is
-    exact, and computed in float32 at least.
+    that position alone forbids are skipped. Only one block of scores for each head is in memory at a time. The result
+    is exact, and computed in float32 at least.
     """
     blocks = _Blocks(query, key, mask, dropout_mask)
     context, log_sum = _forward(blocks, *blocks.prepared(query, key, value))

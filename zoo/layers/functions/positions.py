@@ -86,7 +86,7 @@ def scaled_frequencies(frequencies: list[float], scaling: Mapping[str, Any] | No
     `high_freq_factor` times, stay, and between the two limits the divisor changes linearly.
 
     Args:
-        frequencies: radians a position.
+        frequencies: radians per position.
         scaling: checked by `check_scaling`; None changes nothing.
 
     References: https://arxiv.org/abs/2306.15595 (linear), https://arxiv.org/abs/2407.21783 (llama3)

@@ -116,7 +116,7 @@ def _agree(batched: Rows, alone: Rows) -> bool:
 
 
 def _rows_of(inputs: Rows) -> list[Rows]:
-    """The rows of a request, one a request, if its inputs have rows, equally many."""
+    """A request for each row of a request, if all its inputs have rows, equally many."""
     numbers = {array.shape[:1] for array in inputs.values()}
     if len(numbers) != 1 or () in numbers:
         return []

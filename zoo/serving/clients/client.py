@@ -138,17 +138,17 @@ class ServingClient(Generates):
         Args:
             texts: a list of strings, of any length.
             batch_size: the most texts in one request; a server that batches refuses more than its `max_batch_size`.
-            max_target_length: the most tokens of a translation: one number for all texts, or a list with one a text.
-                None, or a number above the model's own limit, means that limit.
+            max_target_length: the most tokens of a translation: one number for all texts, or a list with one for
+                each text. None, or a number above the model's own limit, means that limit.
             length_penalty: how much longer translations are favoured, likewise. None, or a number out of the model's
                 range, means the model's own.
 
         Returns:
-            A `Translation` a text, in the same order.
+            A `Translation` for each text, in the same order.
 
         Raises:
-            ValueError: `texts` is not a list of strings, a setting is no number or not one a text, or the model is no
-                translator, or has no such settings.
+            ValueError: `texts` is not a list of strings, a setting is no number or not one for each text, or the
+                model is no translator, or has no such settings.
             ServingError: the server gave no answer.
         """
         texts = check_texts(texts)

@@ -1,4 +1,4 @@
-"""Models as an export holds them: the same functions, with weights arranged for few and large operations a step.
+"""Models as an export holds them: the same functions, with weights arranged for few and large operations in each step.
 
 A server runs a plain TensorFlow graph without XLA, where even a small operation costs about a microsecond. The time of
 a step of one row grows with the number of operations, so everything that can be computed once is part of the weights:

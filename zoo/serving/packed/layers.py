@@ -8,10 +8,10 @@ generation.py and serving.py):
 - The query's kernel holds the factor of the scores, 1 / sqrt(d).
 - Normalisations are in the weights, see `products`.
 
-A layer takes 35 operations a step instead of some 130. This halves the time of a token of the small GPT.
+A layer takes 35 operations in each step instead of some 130. This halves the time for each token of the small GPT.
 
-Axes: B batch, K hypotheses a row, R rows of all of these and tokens, T tokens, S tokens in the cache or of the source,
-D width, H heads, G key and value heads, d width of a head.
+Axes: B batch, K hypotheses of a row, R rows of all of these and tokens, T tokens, S tokens in the cache or of the
+source, D width, H heads, G key and value heads, d width of a head.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class PackedSelfAttention(tf.Module):
 
 
 class PackedCrossAttention(tf.Module):
-    """Multi-head attention to a source, whose keys k and values v are computed once a request.
+    """Multi-head attention to a source, whose keys k and values v are computed once for each request.
 
         q = norm(x) W_q + b,    y = concat(softmax(q k^T / sqrt(d)) v) W_o + b_o
 

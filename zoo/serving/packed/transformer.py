@@ -29,9 +29,9 @@ class PackedTransformer(tf.Module):
 
         h = encoder(x),    s = E y sqrt(D) + positions,    s = layer(s, h), M times,    logits = norm(s) W
 
-    The encoder, which runs once a request, is the model's own, in its precision; the decoder computes in float32.
+    The encoder runs once for each request. It is the model's own, in its precision; the decoder computes in float32.
 
-    Axes: B batch, K hypotheses a row, R rows of all of these and tokens, S source length, T target length,
+    Axes: B batch, K hypotheses of a row, R rows of all of these and tokens, S source length, T target length,
     V vocabulary, D width, M decoder layers, N encoder layers, H heads, d width of a head.
 
     Args:

@@ -89,6 +89,12 @@ def norm(theirs: str, ours: str, width: int) -> Iterator[Tensor]:
     yield Tensor(f"{theirs}.bias", (width,), f"{ours}/beta")
 
 
+def dense(theirs: str, ours: str, shape: tuple[int, int]) -> Iterator[Tensor]:
+    """Kernel and bias of a projection, whose weight PyTorch stores as `(out, in)`."""
+    yield Tensor(f"{theirs}.weight", shape, f"{ours}/kernel", transposed)
+    yield Tensor(f"{theirs}.bias", shape[:1], f"{ours}/bias")
+
+
 def read_json(file: pathlib.Path) -> Any:
     """The content of a JSON file.
 

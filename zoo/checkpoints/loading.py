@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import pathlib
 
+from zoo.checkpoints import encoders
 from zoo.checkpoints.hugging_face import Config
 from zoo.checkpoints.language_models import FAMILIES, load_language_model
 from zoo.checkpoints.marian import load_marian
+from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
 
-def load_checkpoint(path: str | pathlib.Path, target_language: str | None = None) -> TextGenerator | Translator:
+def load_checkpoint(
+    path: str | pathlib.Path, target_language: str | None = None
+) -> TextGenerator | Translator | TextClassifier | TextEmbedder | MaskFiller:
     """Reads a checkpoint of Hugging Face, of any size.
 
     The folder holds `config.json`; `model.safetensors` or `pytorch_model.bin`, or their parts with an index; and the
     tokenizer: `tokenizer.json`, or `vocab.json` and `merges.txt`; for Marian `source.spm`, `target.spm` and
-    `vocab.json`.
+    `vocab.json`; for BERT `tokenizer.json` or `vocab.txt`.
 
     Args:
-        path: the folder, of a model of the types marian, gpt2, gpt_neo, gpt_neox, llama, mistral, qwen2 or qwen3.
+        path: the folder, of a model of the types bert, distilbert, marian, gpt2, gpt_neo, gpt_neox, llama, mistral,
+            qwen2 or qwen3.
         target_language: for a translator into several languages, the one of texts that name none, such as "fra".
 
     Returns:
-        A `Translator` of a `zoo.models.Transformer` for Marian, otherwise a `TextGenerator` of a `zoo.models.GPT`.
+        A `Translator` of a `zoo.models.Transformer` for Marian; for BERT a `TextClassifier`, `TextEmbedder` or
+        `MaskFiller` of a `zoo.models.Encoder`, see `zoo.checkpoints.encoders.load_encoder`; otherwise a `TextGenerator`
+        of a `zoo.models.GPT`.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -37,8 +44,9 @@ def load_checkpoint(path: str | pathlib.Path, target_language: str | None = None
         raise config.wrong("model_type", "a string")
     if kind == "marian":
         return load_marian(path, config, target_language)
-    if kind not in FAMILIES:
-        raise config.wrong("model_type", f"only marian, {', '.join(FAMILIES)} can be read")
+    known = ("marian", *encoders.FAMILIES, *FAMILIES)
+    if kind not in known:
+        raise config.wrong("model_type", f"only {', '.join(known)} can be read")
     if target_language is not None:
-        raise ValueError(f"{path} is a language model, which has no target language. Received: {target_language!r}")
-    return load_language_model(path, config)
+        raise ValueError(f"{path} is no translator, and has no target language. Received: {target_language!r}")
+    return encoders.load_encoder(path, config) if kind in encoders.FAMILIES else load_language_model(path, config)

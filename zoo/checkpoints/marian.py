@@ -20,11 +20,11 @@ from zoo.checkpoints.hugging_face import (
     activation_name,
     assign,
     check_tensors,
+    dense,
     norm,
     picked,
     read_json,
     stored_tensors,
-    transposed,
 )
 from zoo.models import Transformer
 from zoo.tasks.translator import Translator
@@ -202,16 +202,10 @@ def tensors(
             for attention, weight in attentions:
                 yield from norm(f"{theirs}.{attention}_layer_norm", f"{ours}/{weight}_norm", width)
                 for name, part in _PROJECTIONS:
-                    yield from _dense(f"{theirs}.{attention}.{name}", f"{ours}/{weight}/{part}", (width, width))
+                    yield from dense(f"{theirs}.{attention}.{name}", f"{ours}/{weight}/{part}", (width, width))
             yield from norm(f"{theirs}.final_layer_norm", f"{ours}/feed_forward_norm", width)
-            yield from _dense(f"{theirs}.fc1", f"{ours}/feed_forward/input", (hidden, width))
-            yield from _dense(f"{theirs}.fc2", f"{ours}/feed_forward/output", (width, hidden))
-
-
-def _dense(theirs: str, ours: str, shape: tuple[int, int]) -> Iterator[Tensor]:
-    """Kernel and bias of a projection."""
-    yield Tensor(f"{theirs}.weight", shape, f"{ours}/kernel", transposed)
-    yield Tensor(f"{theirs}.bias", shape[:1], f"{ours}/bias")
+            yield from dense(f"{theirs}.fc1", f"{ours}/feed_forward/input", (hidden, width))
+            yield from dense(f"{theirs}.fc2", f"{ours}/feed_forward/output", (width, hidden))
 
 
 def _generation(path: pathlib.Path, config: Config) -> Callable[[str, Any], Any]:

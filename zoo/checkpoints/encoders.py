@@ -1,0 +1,181 @@
+"""Encoders of Hugging Face as a `TextClassifier`, `TextEmbedder` or `MaskFiller`: what their families share."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from zoo.checkpoints import CONFIG_FILE, TOKENIZER_CONFIG_FILE, bert, distilbert
+from zoo.checkpoints.hugging_face import (
+    Config,
+    Tensor,
+    assign,
+    check_tensors,
+    dense,
+    norm,
+    picked,
+    read_json,
+    stored_tensors,
+)
+from zoo.checkpoints.tokenizer_json import read_word_pieces
+from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
+from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
+
+FAMILIES: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert}
+MODULES_FILE = "modules.json"
+_SENTENCE_FILE = "sentence_bert_config.json"
+# What the names of architectures end in.
+_TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
+_SHORTEST = 5  # tokens of a text
+_POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}
+
+
+def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmbedder | MaskFiller:
+    """Reads an encoder of one of `FAMILIES`, for the task that it was trained for.
+
+    With a `modules.json`, as sentence-transformers writes it, the checkpoint is a `TextEmbedder` with the pooling of
+    that file. Otherwise `architectures` of `config.json` says it: a model for sequence classification is a
+    `TextClassifier`, one for masked or pre-training a `MaskFiller`. A bare encoder becomes a `TextEmbedder` that
+    averages the vectors of the tokens, as sentence-transformers does it, with a warning.
+
+    `[PAD]`, `[UNK]`, `[CLS]` and `[SEP]` have the zoo's ids 0 to 3, and the order of the other tokens stays.
+
+    Args:
+        path: the checkpoint's folder.
+        config: its configuration.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file cannot be read, does not fit the others, or asks for what no argument of `Encoder` can do.
+    """
+    family = FAMILIES[config.get("model_type")]
+    kind = _kind(path, config)
+    made, size = family.arguments(config), config.whole("vocab_size")
+    tokenizer, order = read_word_pieces(path, size)
+    if order.max() >= size:
+        raise ValueError(
+            f"{path}: the tokenizer has {order.max() + 1} pieces, and {CONFIG_FILE} a vocab_size of {size}."
+        )
+    labels = _labels(config) if kind == "classifier" else []
+    stored = {family.renamed(name): tensor for name, tensor in stored_tensors(path, family.PREFIX).items()}
+    of_head = _of_head(family, kind, made["units"], size, len(labels), order)
+    wanted = check_tensors(path, stored, [*family.tensors(made, size, order), *of_head], _ignored(family, kind))
+    try:
+        encoder = Encoder(len(order), **made, name=config.get("model_type"))
+    except ValueError as error:
+        raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
+    max_length = _max_length(path, made["max_length"])
+    model: Any
+    task: TextClassifier | TextEmbedder | MaskFiller
+    if kind == "classifier":
+        several = config.get("problem_type") == "multi_label_classification"
+        between = dict(hidden_units=made["units"], activation=family.CLASSIFIER_ACTIVATION)
+        model = Classifier(encoder, len(labels), "first", **between, multi_label=several, name="classifier")
+        task = TextClassifier(model, tokenizer, labels, max_length)
+    elif kind == "filler":
+        model = MaskedLanguageModel(encoder, made["activation"], made["epsilon"], name="masked_language_model")
+        task = MaskFiller(model, tokenizer, max_length)
+    else:
+        model = SentenceEmbedder(encoder, *_modules(path), name="sentence_embedder")
+        task = TextEmbedder(model, tokenizer, max_length)
+    assign(model, wanted, stored, path)
+    return task
+
+
+def _kind(path: pathlib.Path, config: Config) -> str:
+    """Which task the checkpoint is for."""
+    if (path / MODULES_FILE).is_file():
+        return "embedder"
+    architectures = config.get("architectures", [])
+    name = architectures[0] if isinstance(architectures, list) and architectures else "Model"
+    if not isinstance(name, str):
+        raise config.wrong("architectures", "a list of names")
+    for ending, kind in _TASKS.items():
+        if name.endswith(ending):
+            return kind
+    if not name.endswith("Model"):
+        raise config.wrong("architectures", f"only models that end in {', '.join((*_TASKS, 'Model'))} can be read")
+    warnings.warn(
+        f"{path} has no head and no {MODULES_FILE}. Its embeddings are the mean of the vectors of the tokens, which it "
+        "may not have been trained for.",
+        stacklevel=4,
+    )
+    return "embedder"
+
+
+def _of_head(family: ModuleType, kind: str, width: int, size: int, classes: int, order: np.ndarray) -> Iterator[Tensor]:
+    """What the checkpoint holds of the head."""
+    if kind == "classifier":
+        yield from dense(family.CLASSIFIER["hidden"], "hidden", (width, width))
+        yield from dense(family.CLASSIFIER["logits"], "logits", (classes, width))
+    elif kind == "filler":
+        yield from dense(family.MASKED["transform"], "transform", (width, width))
+        yield from norm(family.MASKED["transform_norm"], "transform_norm", width)
+        yield Tensor(family.MASKED_BIAS, (size,), "output_bias/bias", lambda array: picked(array, order))
+
+
+def _ignored(family: ModuleType, kind: str) -> list[str]:
+    """What the checkpoint may hold as well: copies, and heads that its training needed and its task does not."""
+    layers = [*family.CLASSIFIER.values()] if kind != "classifier" else []
+    layers += [*family.MASKED.values()] if kind != "filler" else []
+    single = [*family.MASKED_COPIES, family.MASKED_BIAS]
+    return [*family.IGNORED, *map(re.escape, single), *(rf"{re.escape(name)}\.(weight|bias)" for name in layers)]
+
+
+def _labels(config: Config) -> list[str]:
+    """The names of the classes, in the order of the logits."""
+    names = config.get("id2label")
+    if names is None:
+        names = {str(number): f"LABEL_{number}" for number in range(config.whole("num_labels", 2))}
+    if not isinstance(names, dict) or sorted(names) != sorted(map(str, range(len(names)))):
+        raise config.wrong("id2label", "names by the numbers 0, 1, 2 and so on")
+    labels = [names[str(number)] for number in range(len(names))]
+    if len(labels) < 2 or config.get("problem_type") == "regression":
+        raise config.wrong("id2label" if len(labels) < 2 else "problem_type", "of a model with two classes or more")
+    if not all(isinstance(label, str) and label for label in labels) or len(set(labels)) < len(labels):
+        raise config.wrong("id2label", "different names")
+    return labels
+
+
+def _modules(path: pathlib.Path) -> tuple[str, bool]:
+    """The pooling of an embedder, and whether its vectors have the length 1."""
+    file = path / MODULES_FILE
+    if not file.is_file():
+        return "mean", False
+    modules = read_json(file)
+    if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
+        raise ValueError(f"{file} must hold a list of modules.")
+    kinds = [str(each.get("type")).rpartition(".")[2] for each in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ValueError(
+            f"{file}: the modules are {', '.join(kinds)}; only Transformer, Pooling and Normalize, in this order, can "
+            "be read."
+        )
+    folders = [each.get("path") for each in modules]
+    if folders[0] or not isinstance(folders[1], str) or pathlib.PurePath(folders[1]).name != folders[1]:
+        raise ValueError(f"{file}: the paths must be the folder itself and one inside it, not {folders[:2]}.")
+    file = path / folders[1] / CONFIG_FILE
+    content = read_json(file)
+    content = content if isinstance(content, dict) else {}
+    asked = [name for name, value in content.items() if name.startswith("pooling_mode_") and value is True]
+    asked = [name.removeprefix("pooling_mode_") for name in asked] or [f"{content.get('pooling_mode')}_tokens"]
+    poolings = [_POOLINGS.get(name) for name in asked]
+    if len(poolings) != 1 or poolings[0] is None:
+        raise ValueError(f"{file}: the pooling is {', '.join(asked)}; one of {', '.join(_POOLINGS)} can be read.")
+    return poolings[0], len(kinds) == 3
+
+
+def _max_length(path: pathlib.Path, positions: int) -> int:
+    """The most tokens of a text: of sentence-transformers, else of the tokenizer, else of the positions."""
+    for name, key in ((_SENTENCE_FILE, "max_seq_length"), (TOKENIZER_CONFIG_FILE, "model_max_length")):
+        content = read_json(path / name) if (path / name).is_file() else {}
+        limit = content.get(key) if isinstance(content, dict) else None
+        if type(limit) is int and limit > 0:
+            return max(_SHORTEST, min(limit, positions))
+    return positions

@@ -13,6 +13,8 @@ from typing import Any
 
 from zoo.serving import measure_start_up
 from zoo.serving.packed import unsupported
+from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
+from zoo.tasks.task import SavedTask
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 from zoo.text import CharacterTokenizer, Tokenizer
@@ -40,6 +42,29 @@ _OF_GENERATORS = {
     "score": "`text` -> `log_probability`, `tokens`",
     "attention": "`text` -> `tokens`, and the `weights` with which they attend to the tokens before them",
     "attention_by_head": "`text` -> `tokens`, and the `weights` of each layer and head",
+}
+_ATTENTION = {
+    "attention": "`text` -> `tokens`, and the `weights` with which they attend to each other or count for the text",
+    "attention_by_head": "`text` -> `tokens`, and the `weights` of each layer and head",
+}
+_OF_CLASSIFIERS = {
+    "serving_default": "`text` -> `label`, `probability`",
+    "classify": "`text` -> `labels`, `probabilities` of all classes, the most probable first",
+    **_ATTENTION,
+}
+_OF_EMBEDDERS = {"serving_default": "`text` -> `embedding`", "embed": "as `serving_default`", **_ATTENTION}
+_OF_FILLERS = {
+    "serving_default": "`text` with masks -> `text` without them, `probability` of what fills them",
+    "fill": "`text` -> `text`, and for each mask the likeliest `tokens` and their `probabilities`",
+    **_ATTENTION,
+}
+# Of each task: its signatures, and the outputs of the default one.
+_SIGNATURES: dict[type[SavedTask], tuple[dict[str, str], str]] = {
+    Translator: (_OF_TRANSLATORS, "text, score"),
+    TextGenerator: (_OF_GENERATORS, "text, log_probability, tokens"),
+    TextClassifier: (_OF_CLASSIFIERS, "label, probability"),
+    TextEmbedder: (_OF_EMBEDDERS, "embedding"),
+    MaskFiller: (_OF_FILLERS, "text, probability"),
 }
 
 
@@ -140,7 +165,7 @@ def card(
     description: str,
     rows: dict[str, str],
     about: list[str],
-    task: Translator | TextGenerator,
+    task: SavedTask,
     limits: list[str],
 ) -> str:
     """The parts that all cards share, as Markdown.
@@ -153,9 +178,7 @@ def card(
         task: the model.
         limits: the items of the last list.
     """
-    is_translator = isinstance(task, Translator)
-    outputs = "text, score" if is_translator else "text, log_probability, tokens"
-    signatures = _OF_TRANSLATORS if is_translator else _OF_GENERATORS
+    signatures, outputs = _SIGNATURES[type(task)]
     lines = [
         f"# {name}",
         "",
@@ -197,7 +220,7 @@ def card(
     return "\n".join(lines)
 
 
-def serving_metrics(version: pathlib.Path, task: Translator | TextGenerator, weights: str) -> dict[str, Any]:
+def serving_metrics(version: pathlib.Path, task: SavedTask, weights: str) -> dict[str, Any]:
     """What `serving_rows` shows of an exported version.
 
     Args:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pathlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -14,6 +15,8 @@ import tensorflow as tf
 from zoo.checkpoints import CONFIG_FILE
 from zoo.checkpoints.language_models import end_piece
 from zoo.serving import export
+from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
+from zoo.tasks.task import SavedTask
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
@@ -89,7 +92,7 @@ def _quoted(text: str) -> str:
 
 
 def export_imported(
-    task: Translator | TextGenerator, source: pathlib.Path, path: pathlib.Path, weights: str = "float32"
+    task: SavedTask, source: pathlib.Path, path: pathlib.Path, weights: str = "float32"
 ) -> pathlib.Path:
     """Exports an imported model with its card.
 
@@ -110,7 +113,7 @@ def export_imported(
     return export(task, path, files, weights=weights)
 
 
-def imported_card(name: str, source: Source, task: Translator | TextGenerator, metrics: dict[str, Any]) -> str:
+def imported_card(name: str, source: Source, task: SavedTask, metrics: dict[str, Any]) -> str:
     """The card of an imported model, as Markdown.
 
     Args:
@@ -120,7 +123,7 @@ def imported_card(name: str, source: Source, task: Translator | TextGenerator, m
         metrics: `start_up`, `stored_as` and `unpacked`, if known, as in the metrics of a run.
     """
     published = f", published as {source.published_as}" if source.published_as else ""
-    facts, limits = _of_translator(task) if isinstance(task, Translator) else _of_generator(task)
+    facts, limits = next(describe(task) for kind, describe in _FACTS.items() if isinstance(task, kind))
     rows = {
         "model": f"`{type(task.model).__name__}`, {task.model.count_params():,} parameters",
         "source": f"{source.name}, a checkpoint of Hugging Face{published}",
@@ -186,3 +189,39 @@ def _of_generator(generator: TextGenerator) -> tuple[dict[str, str], list[str]]:
         "Its texts need not be true.",
     ]
     return facts, limits
+
+
+def _of_encoder(task: Any) -> tuple[dict[str, str], list[str]]:
+    """The facts and the limits of a classifier, an embedder or a filler of masks."""
+    encoder = task.encoder
+    facts = {
+        "sizes": f"{encoder.num_layers} layers of {encoder.num_heads} heads, width {encoder.units}, feed-forward"
+        f" networks {encoder.feed_forward_units}, {encoder.positions} positions",
+        "vocabulary": f"{task.tokenizer.size:,} ids",
+        "length": f"a text of at most {task.max_length:,} tokens",
+    }
+    limits = [f"A text longer than {task.max_length:,} tokens is cut off there."]
+    if isinstance(task, TextClassifier):
+        shown = ", ".join(map(_quoted, task.labels[:20]))
+        several = "; a text may belong to several" if task.model.multi_label else ""
+        facts["classes"] = f"{len(task.labels):,}: {shown}{' and others' if len(task.labels) > 20 else ''}{several}"
+        limits.append("It puts any text into one of its classes, also text outside its task: look at the probability.")
+    elif isinstance(task, TextEmbedder):
+        length = "of length 1" if task.model.normalize else "of any length"
+        facts["embeddings"] = f"{task.model.output.shape[-1]} numbers, {length}; pooling: {task.model.pooling}"
+        limits.append("Vectors of two models cannot be compared.")
+    else:
+        (mask,) = task.tokenizer.tokens([[task.tokenizer.mask_id]]).numpy()[0].tolist()
+        facts["mask"] = _quoted(mask.decode())
+        limits.append("Each mask of a text is filled independently of the others, with one token.")
+    return facts, limits
+
+
+# How each task is described.
+_FACTS: dict[type[SavedTask], Callable[[Any], tuple[dict[str, str], list[str]]]] = {
+    Translator: _of_translator,
+    TextGenerator: _of_generator,
+    TextClassifier: _of_encoder,
+    TextEmbedder: _of_encoder,
+    MaskFiller: _of_encoder,
+}

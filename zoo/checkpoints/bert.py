@@ -5,12 +5,12 @@ Reference: https://huggingface.co/docs/transformers/model_doc/bert
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, dense, norm, picked
+from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, dense, norm
 
 PREFIX = "bert."
 # Ids of positions, a pooler that the model's task does not use, and the head for the order of two sentences.
@@ -45,18 +45,16 @@ def arguments(config: Config) -> dict[str, Any]:
     }
 
 
-def tensors(made: dict[str, Any], size: int, order: np.ndarray) -> Iterator[Tensor]:
+def tensors(made: dict[str, Any], size: int, rows: Callable[[np.ndarray], np.ndarray]) -> Iterator[Tensor]:
     """What the checkpoint holds of the encoder.
 
     Args:
         made: the arguments of the model.
         size: the number of ids in the checkpoint.
-        order: the checkpoint's id of each of the zoo's ids.
+        rows: a function from its embeddings to ours.
     """
     width, hidden = made["units"], made["feed_forward_units"]
-    yield Tensor(
-        "embeddings.word_embeddings.weight", (size, width), "token_embedding/embeddings", lambda a: picked(a, order)
-    )
+    yield Tensor("embeddings.word_embeddings.weight", (size, width), "token_embedding/embeddings", rows)
     yield Tensor("embeddings.position_embeddings.weight", (made["max_length"], width), "positions/embeddings")
     yield Tensor(
         "embeddings.token_type_embeddings.weight", (made["num_segments"], width), "segment_embedding/embeddings"

@@ -5,12 +5,12 @@ Reference: https://huggingface.co/docs/transformers/model_doc/distilbert
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, dense, norm, picked
+from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, dense, norm
 
 PREFIX = "distilbert."
 IGNORED: tuple[str, ...] = ()
@@ -42,12 +42,10 @@ def arguments(config: Config) -> dict[str, Any]:
     }
 
 
-def tensors(made: dict[str, Any], size: int, order: np.ndarray) -> Iterator[Tensor]:
+def tensors(made: dict[str, Any], size: int, rows: Callable[[np.ndarray], np.ndarray]) -> Iterator[Tensor]:
     """What the checkpoint holds of the encoder, see `bert.tensors`. Sinusoidal positions are stored as learned ones."""
     width, hidden = made["units"], made["feed_forward_units"]
-    yield Tensor(
-        "embeddings.word_embeddings.weight", (size, width), "token_embedding/embeddings", lambda a: picked(a, order)
-    )
+    yield Tensor("embeddings.word_embeddings.weight", (size, width), "token_embedding/embeddings", rows)
     yield Tensor("embeddings.position_embeddings.weight", (made["max_length"], width), "positions/embeddings")
     yield from norm("embeddings.LayerNorm", "embedding_norm", width)
     for index in range(made["num_layers"]):

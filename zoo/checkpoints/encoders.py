@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -62,12 +63,18 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
         raise ValueError(
             f"{path}: the tokenizer has {order.max() + 1} pieces, and {CONFIG_FILE} a vocab_size of {size}."
         )
+
+    def rows(array: np.ndarray) -> np.ndarray:
+        """From the checkpoint's rows `(V, ...)` to the zoo's; those that belong to no piece stand at the end."""
+        return picked(array, np.concatenate([order, np.setdiff1d(np.arange(size), order)]))
+
     labels = _labels(config) if kind == "classifier" else []
     stored = {family.renamed(name): tensor for name, tensor in stored_tensors(path, family.PREFIX).items()}
-    of_head = _of_head(family, kind, made["units"], size, len(labels), order)
-    wanted = check_tensors(path, stored, [*family.tensors(made, size, order), *of_head], _ignored(family, kind))
+    of_head = _of_head(family, kind, made["units"], size, len(labels), rows)
+    of_both = itertools.chain(family.tensors(made, size, rows), of_head)
+    wanted = check_tensors(path, stored, of_both, _ignored(family, kind))
     try:
-        encoder = Encoder(len(order), **made, name=config.get("model_type"))
+        encoder = Encoder(size, **made, name=config.get("model_type"))
     except ValueError as error:
         raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
     max_length = _max_length(path, made["max_length"])
@@ -109,7 +116,9 @@ def _kind(path: pathlib.Path, config: Config) -> str:
     return "embedder"
 
 
-def _of_head(family: ModuleType, kind: str, width: int, size: int, classes: int, order: np.ndarray) -> Iterator[Tensor]:
+def _of_head(
+    family: ModuleType, kind: str, width: int, size: int, classes: int, rows: Callable[[np.ndarray], np.ndarray]
+) -> Iterator[Tensor]:
     """What the checkpoint holds of the head."""
     if kind == "classifier":
         yield from dense(family.CLASSIFIER["hidden"], "hidden", (width, width))
@@ -117,7 +126,7 @@ def _of_head(family: ModuleType, kind: str, width: int, size: int, classes: int,
     elif kind == "filler":
         yield from dense(family.MASKED["transform"], "transform", (width, width))
         yield from norm(family.MASKED["transform_norm"], "transform_norm", width)
-        yield Tensor(family.MASKED_BIAS, (size,), "output_bias/bias", lambda array: picked(array, order))
+        yield Tensor(family.MASKED_BIAS, (size,), "output_bias/bias", rows)
 
 
 def _ignored(family: ModuleType, kind: str) -> list[str]:

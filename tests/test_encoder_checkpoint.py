@@ -1,0 +1,150 @@
+"""A folder of BERT that is not whole or does not fit together; `test_encoder_peers.py` reads whole ones."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import zoo
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b"]
+CONFIG = {
+    "model_type": "bert",
+    "architectures": ["BertForSequenceClassification"],
+    "vocab_size": 8,
+    "hidden_size": 6,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 4,
+    "max_position_embeddings": 9,
+}
+DENSE = {"attention.self.query": (6, 6), "attention.self.key": (6, 6), "attention.self.value": (6, 6)}
+DENSE |= {"attention.output.dense": (6, 6), "intermediate.dense": (4, 6), "output.dense": (6, 4)}
+
+
+def weights():
+    shapes = {"embeddings.word_embeddings.weight": (8, 6), "embeddings.position_embeddings.weight": (9, 6)}
+    shapes |= {"embeddings.token_type_embeddings.weight": (2, 6)}
+    for name, shape in DENSE.items():
+        shapes |= {f"encoder.layer.0.{name}.weight": shape, f"encoder.layer.0.{name}.bias": shape[:1]}
+    # As the first checkpoints name them.
+    for name in ("embeddings", "encoder.layer.0.attention.output", "encoder.layer.0.output"):
+        shapes |= {f"{name}.LayerNorm.gamma": (6,), f"{name}.LayerNorm.beta": (6,)}
+    shapes = {f"bert.{name}": shape for name, shape in shapes.items()}
+    shapes |= {"bert.pooler.dense.weight": (6, 6), "bert.pooler.dense.bias": (6,)}
+    shapes |= {"classifier.weight": (2, 6), "classifier.bias": (2,), "cls.seq_relationship.bias": (2,)}
+    random = np.random.default_rng(0)
+    return {name: random.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    safetensors.numpy.save_file(weights(), tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def test_a_whole_one(folder):
+    classifier = zoo.load(folder)
+    assert (classifier.labels, classifier.max_length) == (["LABEL_0", "LABEL_1"], 9)
+    assert classifier.tokenizer.tokens([[4, 5, 6, 7]]).numpy()[0].tolist() == [b"[MASK]", b"a", b"b", b"##b"]
+    (found,) = classifier.classify(["abb"])
+    assert sum(found.probabilities.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; only 'absolute'"),
+        ({"is_decoder": True}, "is_decoder is True; only False"),
+        ({"hidden_act": "mish"}, "hidden_act is 'mish'; only gelu, "),
+        ({"num_attention_heads": 4}, "asks for a model that cannot be built: .*multiple of `num_heads`"),
+        ({"hidden_size": 10**9}, r"has the shape \(8, 6\), and config\.json asks for \(8, 1000000000\)"),
+        ({"vocab_size": 10**9}, r"has the shape \(8, 6\), and config\.json asks for \(1000000000, 6\)"),
+        ({"vocab_size": 7}, r"the tokenizer has 8 pieces, and config\.json a vocab_size of 7\."),
+        ({"num_hidden_layers": 9999}, "the weights lack encoder.layer.1.attention.self.query.weight, .* and others"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "only models that end in ForSequenceClassification, "),
+        ({"architectures": [3]}, r"architectures is \[3\], and must be a list of names"),
+        ({"architectures": ["BertForMaskedLM"]}, "the weights lack cls.predictions.transform.dense.weight"),
+        ({"id2label": {"0": "only"}}, "id2label is .* of a model with two classes or more"),
+        ({"id2label": {"0": "a", "1": "a"}}, "id2label is .* different names"),
+        ({"id2label": {"0": "a", "2": "b"}}, "id2label is .* names by the numbers 0, 1, 2 and so on"),
+        ({"problem_type": "regression"}, "problem_type is 'regression'"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read(folder, changes, message):
+    (folder / "config.json").write_text(json.dumps(CONFIG | changes))
+    with pytest.raises(ValueError, match=message):
+        zoo.load(folder)
+
+
+def test_weights_that_do_not_fit(folder):
+    file = folder / "model.safetensors"
+    safetensors.numpy.save_file(weights() | {"bert.encoder.adapter": np.ones(3, "float32")}, file)
+    with pytest.raises(ValueError, match=r"the weights hold encoder\.adapter, which a model of config\.json"):
+        zoo.load(folder)
+    safetensors.numpy.save_file(weights() | {"classifier.bias": np.array([1, np.nan], "float32")}, file)
+    with pytest.raises(ValueError, match=r"classifier\.bias holds NaN or infinity"):
+        zoo.load(folder)
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"model\.safetensors cannot be read"):
+        zoo.load(folder)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "model.safetensors"])
+def test_a_missing_file(folder, name):
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "vocab.json").touch()  # so that the folder still looks like a checkpoint
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match="is not a whole checkpoint: it has no "):
+        zoo.load(folder)
+
+
+# Folders of sentence-transformers.
+
+
+def modules(folder, kinds, pooling, places):
+    content = [
+        {"type": f"sentence_transformers.models.{kind}", "path": place}
+        for kind, place in zip(kinds, places, strict=True)
+    ]
+    (folder / "modules.json").write_text(json.dumps(content))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+
+
+PLACES = ["", "1_Pooling"]
+MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+
+
+def test_an_embedder_and_its_length(folder):
+    modules(folder, ["Transformer", "Pooling", "Normalize"], MEAN, [*PLACES, "2_Normalize"])
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
+    embedder = zoo.load(folder)
+    assert (embedder.max_length, embedder.model.pooling, embedder.model.normalize) == (7, "mean", True)
+    assert np.linalg.norm(embedder(["abb"])) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "pooling", "places", "message"),
+    [
+        ("Transformer Pooling Dense", MEAN, ["", "1_Pooling", "2_Dense"], "modules are Transformer, Pooling, Dense"),
+        ("Pooling", MEAN, ["1_Pooling"], "modules are Pooling; only"),
+        ("Transformer Pooling", MEAN, ["", "../1_Pooling"], "the paths must be the folder itself and one inside it"),
+        ("Transformer Pooling", MEAN | {"pooling_mode_cls_token": True}, PLACES, "the pooling is mean_tokens, "),
+        ("Transformer Pooling", {"pooling_mode_lasttoken": True}, PLACES, "the pooling is lasttoken; one of"),
+    ],
+)
+def test_modules_that_cannot_be_read(folder, kinds, pooling, places, message):
+    modules(folder, kinds.split(), pooling, places)
+    with pytest.raises(ValueError, match=message):
+        zoo.load(folder)
+
+
+def test_a_bare_encoder_is_an_embedder_with_a_warning(folder):
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"architectures": ["BertModel"]}))
+    with pytest.warns(UserWarning, match=r"has no head and no modules\.json\. Its embeddings are the mean"):
+        embedder = zoo.load(folder)
+    assert (type(embedder), embedder.model.normalize) == (zoo.TextEmbedder, False)

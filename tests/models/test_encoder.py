@@ -114,6 +114,13 @@ def test_heads_compute_their_equations(head):
         np.testing.assert_allclose(found, expected, atol=5e-5)
 
 
+def test_ids_that_are_never_predicted():
+    model = MaskedLanguageModel(Encoder(**SIZES), unused_ids=[0, 5])
+    logits = model(inputs_of(model)).numpy()
+    assert (logits[..., [0, 5]] < -1e8).all()
+    assert (np.delete(logits, [0, 5], axis=-1) > -1e3).all()
+
+
 @pytest.mark.parametrize("pooling", ["first", "mean", "max"])
 def test_poolings_of_a_classifier(pooling, randomize):
     model = randomize(Classifier(Encoder(**SIZES), 5, pooling=pooling))
@@ -262,6 +269,7 @@ def test_a_text_longer_than_the_positions_is_refused():
         (lambda e: SentenceEmbedder(e, embedding_units=0), "`embedding_units` must be"),
         (lambda e: SentenceEmbedder(keras.Sequential()), "`encoder` must be a model with an input `ids`"),
         (lambda e: TokenClassifier("encoder", 3), "`encoder` must be a model with an input `ids`"),
+        (lambda e: MaskedLanguageModel(e, unused_ids=[13]), "`unused_ids` must be integers from 0 to 12"),
         (lambda e: MaskedLanguageModel(RNNEncoder(13, 4)), "embeddings of width 4, vectors of width 8"),
     ],
 )

@@ -375,3 +375,17 @@ class TestSample:
         assert TOKENIZER.sample(["", ""], 0.1, [0, 1]).numpy().tolist() == [[0], [0]]
         tokenizer, _ = PAIRS["lowercase"]
         assert tokenizer.detokenize(tokenizer.sample(["EIN Mann"], 0.5, [0, 1])).numpy().tolist() == [b"ein mann"]
+
+
+def test_a_mask_and_the_ids_between_the_texts_of_a_pair():
+    learnt = BytePairTokenizer.learn(["low lower"] * 2, size=264).get_config()
+    added = [{"content": "<mask>", "special": True, "lstrip": True}]
+    options = {**learnt, "vocabulary": [*learnt["vocabulary"], "<mask>"], "added_tokens": added}
+    tokenizer = BytePairTokenizer(**{**options, "mask_token": "<mask>", "pair_separators": 2})
+    assert tokenizer.mask_id == tokenizer.size - 1
+    ids = tokenizer.tokenize(["low <mask>"], special_tokens=True)
+    assert ids.numpy()[0].tolist() == [*tokenizer.tokenize(["low"]).numpy()[0], tokenizer.mask_id]
+    ids, _ = tokenizer.tokenize_pairs(["l"], ["o"])
+    assert [piece.decode() for piece in tokenizer.tokens(ids).numpy()[0]] == ["<s>", "l", "</s>", "</s>", "o", "</s>"]
+    with pytest.raises(ValueError, match="`mask_token` must be a special token of"):
+        BytePairTokenizer(**{**options, "mask_token": "<none>"})

@@ -20,6 +20,7 @@ CLASSIFIER = {"hidden": "pooler.dense", "logits": "classifier"}
 CLASSIFIER_ACTIVATION = "tanh"
 # Where a masked language model has its layers and its bias.
 MASKED = {"transform": "cls.predictions.transform.dense", "transform_norm": "cls.predictions.transform.LayerNorm"}
+MASKED_ACTIVATION = None  # that of the encoder
 MASKED_BIAS, MASKED_COPIES = "cls.predictions.bias", ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 
 

@@ -17,6 +17,7 @@ IGNORED: tuple[str, ...] = ()
 CLASSIFIER = {"hidden": "pre_classifier", "logits": "classifier"}
 CLASSIFIER_ACTIVATION = "relu"
 MASKED = {"transform": "vocab_transform", "transform_norm": "vocab_layer_norm"}
+MASKED_ACTIVATION = None  # that of the encoder
 MASKED_BIAS, MASKED_COPIES = "vocab_projector.bias", ("vocab_projector.weight",)
 _EPSILON = 1e-12  # not in the configuration
 

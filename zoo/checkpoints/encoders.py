@@ -8,11 +8,11 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.checkpoints import CONFIG_FILE, TOKENIZER_CONFIG_FILE, bert, distilbert
+from zoo.checkpoints import CONFIG_FILE, TOKENIZER_CONFIG_FILE, bert, distilbert, roberta
 from zoo.checkpoints.hugging_face import (
     Config,
     Tensor,
@@ -24,13 +24,15 @@ from zoo.checkpoints.hugging_face import (
     read_json,
     stored_tensors,
 )
-from zoo.checkpoints.tokenizer_json import read_word_pieces
+from zoo.checkpoints.tokenizer_json import read_special_tokens, read_tokenizer, read_word_pieces
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
+from zoo.text import END, Tokenizer
 
-FAMILIES: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert}
+FAMILIES: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
 MODULES_FILE = "modules.json"
 _SENTENCE_FILE = "sentence_bert_config.json"
+_FIRST = END + 1
 # What the names of architectures end in.
 _TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
 _SHORTEST = 5  # tokens of a text
@@ -45,7 +47,8 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     `TextClassifier`, one for masked or pre-training a `MaskFiller`. A bare encoder becomes a `TextEmbedder` that
     averages the vectors of the tokens, as sentence-transformers does it, with a warning.
 
-    `[PAD]`, `[UNK]`, `[CLS]` and `[SEP]` have the zoo's ids 0 to 3, and the order of the other tokens stays.
+    `[PAD]`, `[UNK]`, `[CLS]` and `[SEP]` have the zoo's ids 0 to 3, and the order of the other tokens stays. RoBERTa's
+    ids are the checkpoint's plus 4.
 
     Args:
         path: the checkpoint's folder.
@@ -58,23 +61,14 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     family = FAMILIES[config.get("model_type")]
     kind = _kind(path, config)
     made, size = family.arguments(config), config.whole("vocab_size")
-    tokenizer, order = read_word_pieces(path, size)
-    if order.max() >= size:
-        raise ValueError(
-            f"{path}: the tokenizer has {order.max() + 1} pieces, and {CONFIG_FILE} a vocab_size of {size}."
-        )
-
-    def rows(array: np.ndarray) -> np.ndarray:
-        """From the checkpoint's rows `(V, ...)` to the zoo's; those that belong to no piece stand at the end."""
-        return picked(array, np.concatenate([order, np.setdiff1d(np.arange(size), order)]))
-
+    vocabulary = (_of_byte_pairs if family is roberta else _of_word_pieces)(path, size)
     labels = _labels(config) if kind == "classifier" else []
     stored = {family.renamed(name): tensor for name, tensor in stored_tensors(path, family.PREFIX).items()}
-    of_head = _of_head(family, kind, made["units"], size, len(labels), rows)
-    of_both = itertools.chain(family.tensors(made, size, rows), of_head)
+    of_head = _of_head(family, kind, made["units"], size, len(labels), vocabulary.rows)
+    of_both = itertools.chain(family.tensors(made, size, vocabulary.rows), of_head)
     wanted = check_tensors(path, stored, of_both, _ignored(family, kind))
     try:
-        encoder = Encoder(size, **made, name=config.get("model_type"))
+        encoder = Encoder(vocabulary.size, **made, name=config.get("model_type"))
     except ValueError as error:
         raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
     max_length = _max_length(path, made["max_length"])
@@ -84,15 +78,68 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
         several = config.get("problem_type") == "multi_label_classification"
         between = dict(hidden_units=made["units"], activation=family.CLASSIFIER_ACTIVATION)
         model = Classifier(encoder, len(labels), "first", **between, multi_label=several, name="classifier")
-        task = TextClassifier(model, tokenizer, labels, max_length)
+        task = TextClassifier(model, vocabulary.tokenizer, labels, max_length)
     elif kind == "filler":
-        model = MaskedLanguageModel(encoder, made["activation"], made["epsilon"], name="masked_language_model")
-        task = MaskFiller(model, tokenizer, max_length)
+        layers = family.MASKED_ACTIVATION or made["activation"], made["epsilon"], vocabulary.unused
+        model = MaskedLanguageModel(encoder, *layers, name="masked_language_model")
+        task = MaskFiller(model, vocabulary.tokenizer, max_length)
     else:
         model = SentenceEmbedder(encoder, *_modules(path), name="sentence_embedder")
-        task = TextEmbedder(model, tokenizer, max_length)
+        task = TextEmbedder(model, vocabulary.tokenizer, max_length)
     assign(model, wanted, stored, path)
     return task
+
+
+class _Vocabulary(NamedTuple):
+    """The tokenizer of a checkpoint, and where its ids are in the checkpoint.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        size: the number of the zoo's ids.
+        rows: a function from the checkpoint's rows `(V, ...)` to the zoo's.
+        unused: ids that no text has.
+    """
+
+    tokenizer: Tokenizer
+    size: int
+    rows: Callable[[np.ndarray], np.ndarray]
+    unused: list[int]
+
+
+def _of_word_pieces(path: pathlib.Path, size: int) -> _Vocabulary:
+    """BERT's: the special tokens first, the others in their order."""
+    tokenizer, order = read_word_pieces(path, size)
+    _check_size(path, int(order.max()) + 1, size)
+
+    def rows(array: np.ndarray) -> np.ndarray:  # those that belong to no piece stand at the end
+        return picked(array, np.concatenate([order, np.setdiff1d(np.arange(size), order)]))
+
+    return _Vocabulary(tokenizer, size, rows, [])
+
+
+def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
+    """RoBERTa's: the checkpoint's ids plus 4, and before them copies of four special tokens, which texts are given."""
+    special = read_special_tokens(path)
+    start, end = special.before or ("<s>",), special.after or ("</s>",)
+    if len(start) != 1 or len(end) != 1:
+        raise ValueError(f"{path}: a text must stand between one token and another, not {start} and {end}.")
+    pieces = [special.names.get("pad_token", "<pad>"), special.names.get("unk_token", "<unk>"), *start, *end]
+    mask = special.names.get("mask_token", "<mask>")
+    tokenizer = read_tokenizer(path, {*pieces, mask}, size, mask_token=mask, pair_separators=2)
+    _check_size(path, tokenizer.size - _FIRST, size)
+    copied = [tokenizer.id_of(piece) for piece in pieces]
+
+    def rows(array: np.ndarray) -> np.ndarray:
+        ids = np.arange(-_FIRST, size)  # (4 + V,): the checkpoint's id of each of the zoo's
+        ids[:_FIRST] = np.array(copied) - _FIRST
+        return picked(array, ids)
+
+    return _Vocabulary(tokenizer, _FIRST + size, rows, copied)
+
+
+def _check_size(path: pathlib.Path, pieces: int, size: int) -> None:
+    if pieces > size:
+        raise ValueError(f"{path}: the tokenizer has {pieces} pieces, and {CONFIG_FILE} a vocab_size of {size}.")
 
 
 def _kind(path: pathlib.Path, config: Config) -> str:

@@ -23,8 +23,8 @@ def load_checkpoint(
     `vocab.json`; for BERT `tokenizer.json` or `vocab.txt`.
 
     Args:
-        path: the folder, of a model of the types bert, distilbert, marian, gpt2, gpt_neo, gpt_neox, llama, mistral,
-            qwen2 or qwen3.
+        path: the folder, of a model of the types bert, distilbert, roberta, marian, gpt2, gpt_neo, gpt_neox, llama,
+            mistral, qwen2 or qwen3.
         target_language: for a translator into several languages, the one of texts that name none, such as "fra".
 
     Returns:

@@ -37,7 +37,7 @@ _FLAGS = [field.name for field in dataclasses.fields(AddedToken) if field.name !
 
 
 def read_tokenizer(
-    path: str | pathlib.Path, special_tokens: Iterable[str] = (), size: int | None = None
+    path: str | pathlib.Path, special_tokens: Iterable[str] = (), size: int | None = None, **options: Any
 ) -> BytePairTokenizer | CharacterPairTokenizer:
     """Reads the tokenizer of a checkpoint.
 
@@ -50,6 +50,7 @@ def read_tokenizer(
         special_tokens: pieces that are special tokens even if no file says so.
         size: the number of ids that the model has. Special tokens beyond it, such as a padding token that was added
             later, are left out; no text gives them.
+        options: further arguments of a `BytePairTokenizer`, which no file says.
 
     Returns:
         The tokenizer.
@@ -71,7 +72,7 @@ def read_tokenizer(
     try:
         if file.name == _VOCABULARY_FILE:
             content = _of_gpt_2(content, path / _MERGES_FILE)
-        return _tokenizer(_object(content, "it"), _settings(path), frozenset(special_tokens), size)
+        return _tokenizer(_object(content, "it"), _settings(path), frozenset(special_tokens), size, options)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
@@ -125,7 +126,8 @@ class SpecialTokens:
     """The special tokens of a checkpoint by what they are for.
 
     Attributes:
-        names: the token of each purpose that the files name: `bos_token`, `eos_token`, `pad_token`, `unk_token`.
+        names: the token of each purpose that the files name: `bos_token`, `eos_token`, `pad_token`, `unk_token`,
+            `mask_token`.
         before: the tokens that the library puts before a text.
         after: the tokens that it puts behind a text.
     """
@@ -153,6 +155,8 @@ def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
             for component in _chain(content.get("post_processor"), "processors"):
                 if component["type"] == "TemplateProcessing":
                     before, after = _around(component)
+                elif component["type"] == "RobertaProcessing":
+                    before, after = ([_string(_list(component.get(name), name)[0], name)] for name in ("cls", "sep"))
                 elif component["type"] != "ByteLevel":
                     raise _unknown("the post-processor", component)
         except ValueError as error:
@@ -174,7 +178,8 @@ def _around(component: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _names(
-    path: pathlib.Path, purposes: Iterable[str] = ("bos_token", "eos_token", "pad_token", "unk_token")
+    path: pathlib.Path,
+    purposes: Iterable[str] = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token"),
 ) -> dict[str, str]:
     """The special tokens that the files beside the tokenizer name, by their purposes."""
     names = {}
@@ -219,7 +224,11 @@ def _of_gpt_2(vocabulary: Any, merges: pathlib.Path) -> dict[str, Any]:
 
 
 def _tokenizer(
-    content: dict[str, Any], settings: list[dict[str, Any]], special_tokens: frozenset[str], size: int | None
+    content: dict[str, Any],
+    settings: list[dict[str, Any]],
+    special_tokens: frozenset[str],
+    size: int | None,
+    options: dict[str, Any],
 ) -> BytePairTokenizer | CharacterPairTokenizer:
     """The tokenizer of the content of `tokenizer.json`."""
     model = _object(content.get("model"), "`model`")
@@ -247,7 +256,7 @@ def _tokenizer(
         arguments |= {**_byte_level_cuts(cuts), **_byte_level_changes(changes), "allow_missing_bytes": True}
         if [component["type"] for component in decoders] != ["ByteLevel"]:
             raise _unknown("the decoder", *decoders)
-        return BytePairTokenizer(**arguments)
+        return BytePairTokenizer(**arguments, **options)
     arguments |= {**_metaspace(changes, cuts), "byte_fallback": byte_fallback}
     return CharacterPairTokenizer(**arguments, strip_space=_strips_space(decoders, byte_fallback))
 

@@ -1,6 +1,6 @@
 """Heads: what turns an encoder into a model for a task. Each is a small functional model on top of an encoder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
@@ -11,7 +11,7 @@ from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.feed_forward import activation_function, check_activation
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import FunctionalModel, OutputBias, to_logits
+from zoo.models.family import FunctionalModel, OutputBias, bias_against, to_logits
 
 _POOLINGS = ("first", "mean", "max", "attention")
 
@@ -219,6 +219,7 @@ class MaskedLanguageModel(Head):
         encoder: an `Encoder`, whose embeddings are as wide as its vectors.
         activation: f.
         epsilon: of the normalisation.
+        unused_ids: ids that are never predicted: their logits are -1e9.
         name: name of the model.
         trainable: whether training changes the weights.
 
@@ -228,7 +229,7 @@ class MaskedLanguageModel(Head):
         logits `(B, T, V)` in float32.
 
     Raises:
-        ValueError: `encoder` is none, or its embeddings have another width than its vectors.
+        ValueError: `encoder` is none, its embeddings have another width than its vectors, or an id is out of range.
 
     Example:
         >>> import numpy as np
@@ -245,6 +246,7 @@ class MaskedLanguageModel(Head):
         encoder: keras.Model,
         activation: str | Callable = "gelu",
         epsilon: float = 1e-5,
+        unused_ids: Sequence[int] = (),
         name: str | None = None,
         trainable: bool = True,
     ):
@@ -261,17 +263,20 @@ class MaskedLanguageModel(Head):
         self.transform = keras.layers.Dense(width, activation_function(activation), dtype=dtype, name="transform")
         self.transform_norm = make_normalization("layer", epsilon, dtype=dtype, name="transform_norm")
         self.output_bias = OutputBias(dtype="float32", name="output_bias")
+        self._unused_bias = bias_against(unused_ids, encoder.vocabulary_size)
         self.encoder = encoder
         super().__init__(inputs, self.logits_of(hidden), dtype, name, trainable)
 
         # Config.
         self.activation = activation
         self.epsilon = epsilon
+        self.unused_ids = tuple(unused_ids)
 
     def logits_of(self, vectors: Any) -> Any:
         """Vectors of the encoder `(..., D)`, such as those of the masks only -> logits `(..., V)` in float32."""
         transformed = self.transform_norm(self.transform(vectors))  # (..., D)
-        return self.output_bias(to_logits(transformed, None, self.encoder.token_embedding))  # (..., V)
+        logits = self.output_bias(to_logits(transformed, None, self.encoder.token_embedding))  # (..., V)
+        return logits if self._unused_bias is None else logits + ops.convert_to_tensor(self._unused_bias, "float32")
 
 
 @keras.saving.register_keras_serializable(package="zoo")

@@ -62,7 +62,10 @@ class _EncoderTask(SavedTask):
         else:
             ids = self._tokenize(text)
             segments = tf.zeros_like(ids)
-        return {"ids": ids, "segments": segments} if "segments" in self.model.input else {"ids": ids}
+        if "segments" not in self.model.input:
+            return {"ids": ids}
+        # RoBERTa has one kind of segment, for both texts of a pair.
+        return {"ids": ids, "segments": tf.minimum(segments, self.encoder.num_segments - 1)}
 
     def _tokenize(self, text: tf.Tensor) -> tf.Tensor:
         return self.tokenizer.tokenize(text, add_start=True, add_end=True, max_length=self.max_length)
@@ -262,7 +265,7 @@ class MaskFiller(_EncoderTask, MaskFilling):
     ):
         check_model(model, MaskedLanguageModel)
         super().__init__(model, tokenizer, max_length)
-        if getattr(tokenizer, "mask_id", None) is None:
+        if tokenizer.mask_id is None:
             raise ValueError(f"`tokenizer` must have a mask, such as [MASK]. Received: {type(tokenizer).__name__}")
         if not 1 <= num_candidates <= tokenizer.size - END - 2:
             raise ValueError(

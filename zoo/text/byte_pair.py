@@ -89,6 +89,8 @@ class BytePairTokenizer(PairTokenizer):
         allow_missing_bytes: whether the vocabulary may lack bytes without an `unk_token`. SmolLM2 lacks 21.
         added_tokens: the fields of `zoo.text.added_tokens.AddedToken`, a dictionary for each token: pieces that are
             matched in a text as they are. Special ones are matched only if `tokenize` is asked to.
+        mask_token: the piece of `mask_id`, a special added token; None for none.
+        pair_separators: how many end ids stand between the texts of a pair.
 
     Raises:
         ValueError: a piece is empty, repeated or not in the alphabet; a byte is missing; a merge is malformed or
@@ -109,9 +111,13 @@ class BytePairTokenizer(PairTokenizer):
         fuse_unk: bool = False,
         allow_missing_bytes: bool = False,
         added_tokens: Iterable[Mapping[str, Any]] = (),
+        mask_token: str | None = None,
+        pair_separators: int = 1,
     ):
         vocabulary, merges, patterns = list(vocabulary), list(merges), list(patterns)
         added = checked_added_tokens(added_tokens, vocabulary)
+        if mask_token is not None and not (mask_token in added and added[mask_token].special):
+            raise ValueError(f"`mask_token` must be a special token of `added_tokens`. Received: {mask_token!r}")
         _check_vocabulary(vocabulary, added, allow_missing_bytes or unk_token is not None)
         check_unk_token(unk_token, vocabulary)
         check_patterns(patterns)
@@ -140,14 +146,18 @@ class BytePairTokenizer(PairTokenizer):
                 "fuse_unk": fuse_unk,
                 "allow_missing_bytes": allow_missing_bytes,
                 "added_tokens": [dataclasses.asdict(token) for token in added.values()],
+                "mask_token": mask_token,
+                "pair_separators": pair_separators,
             }
         )
+        self.pair_separators = pair_separators
         self.lowercase, self.nfc = lowercase, nfc
         self._patterns, self._individual_digits = tuple(patterns), individual_digits
         self._add_prefix_space = add_prefix_space
         self._lowercase = Lowercase() if lowercase else None
         self._nfc = Nfc() if nfc else None
         ids = {piece: i for i, piece in enumerate(vocabulary, start=FIRST)}
+        self.mask_id = None if mask_token is None else ids[mask_token]
         unknown = None if unk_token is None else ids[unk_token]
         symbols = Bytes([ids.get(character, unknown) for character in _ALPHABET], unknown if fuse_unk else None)
         whole = vocabulary if ignore_merges else whole_words(vocabulary, pairs)

@@ -51,7 +51,14 @@ class Tokenizer(tf.Module):
     Args:
         pieces: the visible piece of each id from 4 on, in the order of the ids.
         contents: the bytes that each of these ids writes.
+
+    Attributes:
+        mask_id: the id of the mask, which hides a token of a text; None if the tokenizer has none.
+        pair_separators: how many end ids stand between the texts of a pair.
     """
+
+    mask_id: int | None = None
+    pair_separators: int = 1
 
     def __init__(self, pieces: Sequence[str], contents: Sequence[bytes]):
         super().__init__()
@@ -119,7 +126,7 @@ class Tokenizer(tf.Module):
         return tf.ensure_shape(dense, [rows, None])
 
     def tokenize_pairs(
-        self, first: Any, second: Any, max_length: int | None = None, separators: int = 1
+        self, first: Any, second: Any, max_length: int | None = None, separators: int | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Turns pairs of strings into rows of ids: start, the first text, end, the second text, end, and padding.
 
@@ -131,7 +138,8 @@ class Tokenizer(tf.Module):
             first: strings in UTF-8, `(B,)`.
             second: strings in UTF-8, `(B,)`.
             max_length: the largest number of ids in a row, start and ends included; None means no limit.
-            separators: how many end ids stand between the texts: BERT has one, RoBERTa two.
+            separators: how many end ids stand between the texts: BERT has one, RoBERTa two. None for the tokenizer's
+                own `pair_separators`.
 
         Returns:
             Ids, int32 `(B, T)`, and the segment of each, int32 `(B, T)`: 1 for the second text and the end behind it, 0
@@ -146,6 +154,7 @@ class Tokenizer(tf.Module):
             raise ValueError(
                 f"`first` and `second` must have as many texts. Received: {first.shape[0]} and {second.shape[0]}"
             )
+        separators = self.pair_separators if separators is None else separators
         if separators < 1:
             raise ValueError(f"`separators` must be at least 1. Received: separators={separators}")
         texts = [self._split(first), self._split(second)]  # (B, ragged), (B, ragged)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import zoo
-from zoo import TextGenerator, Translator
+from zoo import MaskFiller, TextClassifier, TextEmbedder, TextGenerator, Translator
 from zoo.checkpoints.saving import save_checkpoint
-from zoo.models import GPT, RNNSeq2Seq, Transformer
+from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNSeq2Seq, SentenceEmbedder, Transformer
 from zoo.serving import ServableTranslator, export
-from zoo.text import CharacterTokenizer, MarianTokenizer, SentencePieceTokenizer
+from zoo.text import CharacterTokenizer, MarianTokenizer, SentencePieceTokenizer, WordPieceTokenizer
 
 SCRIPTS = ["a man rides a horse", "мужчина едет на лошади", "ένας άντρας ιππεύει", "رجل يركب حصانا", "איש רוכב על סוס"]
 SCRIPTS += ["एक आदमी घोड़े पर", "ผู้ชายขี่ม้า", "一个男人骑着马", "男の人が馬に乗る", "한 남자가 말을 탄다 😀"]
@@ -116,6 +116,31 @@ def imported(tmp_path_factory):
 def exported_import(imported, exported_once):
     """The folder of its version 1."""
     return exported_once(imported, "opus")
+
+
+@pytest.fixture(scope="session")
+def readers():
+    """A classifier of pairs, an embedder and a filler of masks, by their names."""
+    tokenizer = WordPieceTokenizer.learn(SCRIPTS * 5, 150)
+
+    def encoder():
+        return Encoder(tokenizer.size, units=12, num_heads=3, num_layers=2, max_length=40, num_segments=2)
+
+    classifier = Classifier(encoder(), 3, pooling="first", hidden_units=7)
+    tasks = {
+        "classifier": TextClassifier(classifier, tokenizer, ["low", "middling", "high"], pairs=True),
+        "embedder": TextEmbedder(SentenceEmbedder(encoder()), tokenizer),
+        "filler": MaskFiller(MaskedLanguageModel(encoder()), tokenizer),
+    }
+    for task in tasks.values():
+        set_random_weights(task.model, seed=5)
+    return tasks
+
+
+@pytest.fixture(scope="session")
+def exported_readers(readers, exported_once):
+    """The folders of their versions 1."""
+    return {name: exported_once(task, name) for name, task in readers.items()}
 
 
 @pytest.fixture(scope="session")

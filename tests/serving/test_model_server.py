@@ -8,6 +8,7 @@ import shutil
 import socket
 
 import grpc
+import numpy as np
 import pytest
 import tensorflow as tf
 from servers import BINARY, SERVERS, in_time, real, stand_in
@@ -83,6 +84,63 @@ def test_an_imported_translator_answers_many_clients_in_ten_scripts(serve, impor
         assert [text.decode() for text in by_grpc["text"]] == [each.text for each in expected]
         assert by_grpc["score"] == pytest.approx([each.score for each in expected], abs=1e-5)
         assert (status, [row["text"] for row in by_rest["predictions"]]) == (200, [each.text for each in expected])
+
+
+@pytest.mark.parametrize("name", ["classifier", "embedder", "filler"])
+def test_encoders_answer_many_clients_in_ten_scripts(serve, readers, exported_readers, name):
+    """By gRPC and REST, in batches of others' texts; odd texts have an answer."""
+    task = readers[name]
+    texts = [*SCRIPTS, "", "[MASK] man rides [MASK]", "a\0b \N{REPLACEMENT CHARACTER}", "horse " * 99]
+    columns = {"text": texts, "text_pair": texts[::-1]} if task.pairs else {"text": texts}
+    signature = {"classifier": "classify", "embedder": "embed", "filler": "fill"}[name]
+
+    def asked(rows):
+        return {key: [values[row] for row in rows] for key, values in columns.items()}
+
+    wanted = {
+        row: {key: value.numpy()[0] for key, value in task.signatures()[signature](**tensors(asked([row]))).items()}
+        for row in range(len(texts))
+    }
+    with serve(exported_readers[name]) as client, concurrent.futures.ThreadPoolExecutor(8) as clients:
+        assert client.warmed == 3 * len(task.signatures())
+
+        def ask(number):
+            rows = [(number + row) % len(texts) for row in range(1 + number % 3)]
+            inputs = {key: (values, tf.string) for key, values in asked(rows).items()}
+            body = {"signature_name": signature, "inputs": asked(rows)}
+            return rows, client.by_grpc(signature, **inputs), client.by_rest(body)
+
+        answers = list(clients.map(ask, range(32)))
+    for rows, by_grpc, (status, by_rest) in answers:
+        assert status == 200
+        by_rest = by_rest["outputs"]
+        by_rest = by_rest if isinstance(by_rest, dict) else {"embedding": by_rest}
+        for number, row in enumerate(rows):
+            for key, expected in wanted[row].items():
+                for found in (by_grpc[key][number], by_rest[key][number]):
+                    check_equal(found, expected)
+
+
+def tensors(columns):
+    return {key: tf.constant(values) for key, values in columns.items()}
+
+
+def check_equal(found, expected):
+    """Numbers up to rounding; a text with fewer masks than others of its batch has empty rows behind its own."""
+    found, expected = np.array(found), np.array(expected)
+    if not found.size or not expected.size:
+        assert not any(found.ravel())
+        assert not expected.size
+    elif found.dtype.kind == "f":
+        np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-5)
+        assert not found[len(expected) :].any()
+    else:
+        as_text = np.vectorize(lambda text: text.decode() if isinstance(text, bytes) else str(text), otypes=[object])
+        found, expected = as_text(found), as_text(expected)
+        if found.ndim:
+            assert (found[len(expected) :] == "").all()
+            found = found[: len(expected)]
+        np.testing.assert_array_equal(found, expected)
 
 
 def settings(rows, seed):

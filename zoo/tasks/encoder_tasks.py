@@ -311,12 +311,12 @@ class MaskFiller(_EncoderTask, MaskFilling):
 
 
 def check_model(model: Any, wanted: type[keras.Model]) -> None:
-    """Refuses a model of another class.
+    """Refuses a model that is neither of a class nor, as an export has it, names that class in `reproduces`.
 
     Raises:
-        ValueError: it is one.
+        ValueError: it is such a model.
     """
-    if not isinstance(model, wanted):
+    if not isinstance(model, wanted) and getattr(model, "reproduces", None) is not wanted:
         raise ValueError(f"`model` must be a zoo.models.{wanted.__name__}. Received: a {type(model).__name__}")
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from zoo import layers
 from zoo.layers.functions import forward_only
-from zoo.models import GPT, Transformer
+from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder, Transformer
 from zoo.serving.packed import pack, unsupported
 from zoo.serving.packed.layers import ACTIVATIONS, PackedDecoderLayer
 from zoo.serving.packed.products import Norm, Unnormalized
@@ -106,6 +106,25 @@ OPTIONS = {
         "scale_embeddings": [False],
         "position_pairs": ["halves"],
     },
+    Encoder: {
+        **{name: values for name, values in OF_A_FAMILY.items() if name != "unused_ids"},
+        "vocabulary_size": [11],
+        "num_layers": [2],
+        "max_length": [7],
+        "num_segments": [2],
+        "norm_first": [True],
+        "positions": ["sinusoidal", "rotary"],
+    },
+    Classifier: {
+        "num_classes": [4],
+        "pooling": ["first", "max", "attention"],
+        "hidden_units": [5],
+        "activation": ["gelu"],
+        "multi_label": [True],
+    },
+    SentenceEmbedder: {"pooling": ["first", "max", "attention"], "normalize": [False], "embedding_units": [5]},
+    MaskedLanguageModel: {"activation": ["tanh"], "epsilon": [0.3], "unused_ids": [(0, 4)]},
+    layers.SequencePooling: {"kind": ["first", "max"]},
 }
 # Options that others need.
 WITH = {"parallel_residual": {"norm_first": True, "cross_attention": False}}
@@ -145,6 +164,7 @@ def cases(*classes):
             for value in values:
                 shown = getattr(value, "__name__", value)  # a function's address differs from process to process
                 needed = {} if kind in FAMILIES else WITH.get(name, {})
+                needed = {each: value for each, value in needed.items() if each in arguments(kind)}
                 yield pytest.param(kind, {name: value, **needed}, id=f"{kind.__name__} {name} {shown}")
         if training := {name: TRAINING[name] for name in arguments(kind) if name in TRAINING}:
             yield pytest.param(kind, training, id=f"{kind.__name__} training")
@@ -168,7 +188,7 @@ def changed(monkeypatch):
 
 @pytest.mark.parametrize("kind", OPTIONS, ids=lambda kind: kind.__name__)
 def test_every_argument_is_tried(kind):
-    missing = {*arguments(kind)} - {*OPTIONS[kind], *TRAINING, "dtype", "name", "trainable"}
+    missing = {*arguments(kind)} - {*OPTIONS[kind], *TRAINING, "dtype", "name", "trainable", "encoder"}
     assert not missing, f"Decide in zoo/serving/packed/supported.py whether these are packed: {missing}"
 
 
@@ -249,6 +269,64 @@ def test_a_family(kind, option, randomize):
     assert packed is not model
     expected = step(model)
     np.testing.assert_allclose(step(packed), expected, atol=1e-5 * np.abs(expected[expected > -1e6]).max())
+
+
+OF_AN_ENCODER = dict(vocabulary_size=13, units=12, num_heads=3, num_layers=1, max_length=16, positions="rotary")
+NOT_OF_AN_ENCODER = {"num_key_value_heads", "sliding_window", "parallel_residual"}
+
+
+def assert_packed_alike(model):
+    inputs = {name: SOURCE % 11 if name == "ids" else SOURCE % 2 for name in model.input}
+    inputs = {name: tf.constant(ids) for name, ids in inputs.items()}
+    packed = pack(model, 7)
+    assert unsupported(model) is None
+    assert packed is not model
+    expected, found = model(inputs).numpy(), packed(inputs).numpy()
+    if isinstance(model, MaskedLanguageModel):  # logits at padding mean nothing
+        expected, found = (np.where(SOURCE[..., None] != 0, each, 0) for each in (expected, found))
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("kind", "option"), cases(Encoder))
+def test_an_encoder(kind, option, randomize):
+    arguments = {**OF_AN_ENCODER, "positions": "learned", **option}
+    assert_packed_alike(randomize(SentenceEmbedder(Encoder(**arguments), normalize=False)))
+
+
+@pytest.mark.parametrize(("kind", "option"), cases(Classifier, SentenceEmbedder, MaskedLanguageModel))
+def test_a_head(kind, option, randomize):
+    more = {"num_classes": 3, "hidden_units": 6} if kind is Classifier else {}
+    assert_packed_alike(randomize(kind(Encoder(**OF_AN_ENCODER), **{**more, **option})))
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    cases(
+        layers.TransformerEncoderLayer,
+        layers.MultiHeadAttention,
+        layers.RotaryEmbedding,
+        layers.FeedForward,
+        layers.SequencePooling,
+    ),
+)
+def test_a_layer_of_an_encoder(kind, option, changed, randomize):
+    changed(kind, option)
+    model = randomize(SentenceEmbedder(Encoder(**OF_AN_ENCODER), normalize=False))
+    name, layer = next(iter(option)), model.encoder.encoder[0]
+    unknown_activation = layer.feed_forward.activation not in ACTIVATIONS
+    reason = unsupported(model)
+    assert bool(reason) == bool(name in REFUSED | NOT_OF_AN_ENCODER or unknown_activation), reason
+    if reason:
+        assert name in reason
+        assert pack(model, 7) is model
+    else:
+        assert_packed_alike(model)
+
+
+def test_a_recurrent_encoder_stays_as_it_is():
+    model = Classifier(RNNEncoder(13, units=3), 4)
+    assert pack(model, 16) is model
+    assert unsupported(model) == "RNNEncoder has no packed form"
 
 
 def test_an_encoder_layer_is_called_as_it_is(changed, randomize):

@@ -5,21 +5,31 @@ a step of one row grows with the number of operations, so everything that can be
 
 - `products`: matrix products, and normalisations inside their weights;
 - `layers`: attention, the feed-forward network and the decoder layer;
-- `gpt`, `transformer`: the models, with the methods that decoding, scoring and pictures of attention call;
+- `gpt`, `transformer`, `encoder`: the models, with the methods that decoding, scoring and pictures of attention call;
 - `supported`: which layers and arguments these forms reproduce.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from zoo.models import GPT, Transformer
+from zoo.models import GPT, Classifier, MaskedLanguageModel, SentenceEmbedder, Transformer
+from zoo.serving.packed.encoder import PackedClassifier, PackedMaskedLanguageModel, PackedSentenceEmbedder
 from zoo.serving.packed.gpt import PackedGPT
 from zoo.serving.packed.supported import unsupported
 from zoo.serving.packed.transformer import PackedTransformer
 
 __all__ = ["pack", "unsupported"]
 
-_PACKED = {GPT: PackedGPT, Transformer: PackedTransformer}
+_PACKED: dict[type[keras.Model], Callable[[Any, int], tf.Module]] = {
+    GPT: PackedGPT,
+    Transformer: PackedTransformer,
+    Classifier: PackedClassifier,
+    SentenceEmbedder: PackedSentenceEmbedder,
+    MaskedLanguageModel: PackedMaskedLanguageModel,
+}
 
 
 def pack(model: keras.Model, max_length: int) -> keras.Model | tf.Module:

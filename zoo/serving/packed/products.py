@@ -201,6 +201,26 @@ class Unnormalized:
         return Product(kernel)
 
 
+class ProductOfMany(Product):
+    """The same for hundreds of rows: they are bound by passes over them, not by the number of operations."""
+
+    def __call__(self, rows: tf.Tensor) -> tf.Tensor:
+        """`(R, N)` -> `(R, M)`."""
+        rows = tf.linalg.matmul(rows, self.kernel)  # (R, M)
+        # In this form TensorFlow computes the product, its bias and a GELU behind them in one pass (with oneDNN).
+        return rows if self.bias is None else tf.nn.bias_add(rows, self.bias)
+
+
+class Unmoved:
+    """Stands for a `Norm` that is computed outside the weights, of many rows `(R, D)`."""
+
+    def reading(self, kernel: np.ndarray, bias: np.ndarray | None = None) -> Product:
+        """The product `x @ kernel + bias`."""
+        return ProductOfMany(kernel, bias)
+
+    writing = reading
+
+
 class PackedOutput(tf.Module):
     """The last product, from normalised rows to logits, with its own kernel or with the embeddings.
 

@@ -19,12 +19,13 @@ from zoo.layers import (
     MultiHeadAttention,
     ReversibleEmbedding,
     RotaryEmbedding,
+    SequencePooling,
     SinusoidalPositionalEncoding,
     TransformerDecoderLayer,
     TransformerEncoderLayer,
 )
 from zoo.layers.projection import Projection
-from zoo.models import GPT, Transformer
+from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder, Transformer
 from zoo.models.family import OutputBias
 from zoo.serving.packed.layers import ACTIVATIONS
 
@@ -48,7 +49,15 @@ _REPRODUCED = {
     Transformer: "source_vocabulary_size target_vocabulary_size units num_heads feed_forward_units encoder_layers "
     "decoder_layers activation normalization norm_first positions max_length tied_embeddings use_bias "
     "use_output_bias unused_ids scale_embeddings position_pairs epsilon",
+    Encoder: "vocabulary_size units num_heads num_layers feed_forward_units max_length num_segments activation "
+    "normalization norm_first positions use_bias epsilon",
+    Classifier: "encoder num_classes pooling hidden_units activation multi_label",
+    SentenceEmbedder: "encoder pooling normalize embedding_units",
+    MaskedLanguageModel: "encoder activation epsilon unused_ids",
     TransformerDecoderLayer: _LAYER,
+    TransformerEncoderLayer: "num_heads feed_forward_units activation normalization norm_first use_bias key_dim "
+    "rotary_embedding flash_attention epsilon use_qkv_bias use_query_key_norm score_scale",
+    SequencePooling: "kind",
     MultiHeadAttention: "num_heads key_dim use_bias flash_attention num_key_value_heads rotary_embedding "
     "sliding_window use_qkv_bias use_query_key_norm norm_epsilon score_scale",
     FeedForward: "units activation use_bias",
@@ -65,7 +74,7 @@ _REPRODUCED = {
     keras.layers.LayerNormalization: "axis epsilon",  # the last axis, or their weights would not fit a row
     keras.layers.RMSNormalization: "axis epsilon",
 }
-_AS_THEY_ARE = (keras.layers.InputLayer, TransformerEncoderLayer)  # an export calls these themselves
+_HEADS = (Classifier, SentenceEmbedder, MaskedLanguageModel)
 
 
 def unsupported(layer: keras.layers.Layer) -> str | None:
@@ -96,8 +105,11 @@ def unsupported(layer: keras.layers.Layer) -> str | None:
         return f"the packed MultiHeadAttention rotates an even key_dim, not key_dim={layer.key_dim}"
     if isinstance(layer, FeedForward) and layer.activation not in ACTIVATIONS:
         return f"the packed FeedForward does not know activation={layer.activation!r}"
-    reasons = (unsupported(part) for part in _parts(layer) if type(part) not in _AS_THEY_ARE)
-    return next(filter(None, reasons), None)
+    if isinstance(layer, TransformerEncoderLayer):
+        attention = layer.self_attention
+        if attention.sliding_window is not None or attention.num_key_value_heads not in (None, attention.num_heads):
+            return "the packed encoder knows neither sliding_window nor num_key_value_heads"
+    return next(filter(None, map(unsupported, _parts(layer))), None)
 
 
 def _defaults(kind: type) -> dict[str, Any]:
@@ -112,7 +124,11 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 
 def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """The layers that a layer or model is made of."""
+    """The layers that a layer or model is made of, without those that an export calls as they are."""
+    if isinstance(layer, _HEADS):
+        pooling = getattr(layer, "pooling_layer", None)
+        return [layer.encoder, *([pooling] if isinstance(pooling, SequencePooling) else ())]
     if isinstance(layer, keras.Model):
-        return layer.layers
+        called = (keras.layers.InputLayer, *([TransformerEncoderLayer] if isinstance(layer, Transformer) else ()))
+        return [part for part in layer.layers if type(part) not in called]
     return [part for part in vars(layer).values() if isinstance(part, keras.layers.Layer)]

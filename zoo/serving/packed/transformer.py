@@ -90,7 +90,7 @@ class PackedTransformer(tf.Module):
                 )
             self._positions = variable(self._part(positions[:max_length], first))  # (max_length, D + 1)
         elif model.positions == "sinusoidal":
-            positions = _waves(max_length, model.units, model.get_layer("target_positions"))
+            positions = waves(max_length, model.units, model.get_layer("target_positions"))
             self._positions = variable(self._part(positions, first))  # (max_length, D + 1)
 
         memory = [layer.memory_attention for layer in layers]
@@ -229,7 +229,7 @@ class _Encoder:
         return hidden if self.norm is None else self.norm(hidden), mask
 
 
-def _waves(length: int, width: int, layer: SinusoidalPositionalEncoding) -> np.ndarray:
+def waves(length: int, width: int, layer: SinusoidalPositionalEncoding) -> np.ndarray:
     """The table `(T, D)` of the layer."""
     angles = np.arange(length)[:, None] * frequencies(width, layer.max_wavelength)  # (T, D / 2)
     waves = np.stack([np.sin(angles), np.cos(angles)], axis=1 if layer.pairs == "halves" else 2)

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from typing import BinaryIO
 
 try:
     import fcntl
@@ -16,8 +17,29 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A temporary file in the same folder, renamed when the block ends without an error: no reader sees half a file.
+
+    Args:
+        path: where to write; missing folders are made.
+
+    Yields:
+        The open file; it is removed after an error.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex[:8]}")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:
-    """Writes a temporary file in the same folder and renames it, so that no reader sees half a file.
+    """Writes a file whole or not at all, see `whole_file`.
 
     Args:
         path: where to write; missing folders are made.
@@ -26,19 +48,13 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> pathlib.Path:
     Returns:
         The path written.
     """
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex[:8]}")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+    with whole_file(path) as file:
+        file.write(content)
+    return pathlib.Path(path)
 
 
 def remove_partial(path: pathlib.Path) -> None:
-    """Removes temporary files of killed `write_whole` calls. No process may be writing the file now."""
+    """Removes temporary files that killed processes left of `whole_file`. No process may be writing the file now."""
     for partial in path.parent.glob(f"{path.name}.tmp-*"):
         partial.unlink(missing_ok=True)
 

@@ -133,6 +133,37 @@ GENERATOR = {
 }
 
 
+def classify(text, text_pair=None):
+    """Whether a text is long, or longer than the other one, by letters."""
+    others = [b"ab"] * len(text) if text_pair is None else text_pair
+    shares = [(1 + len(a)) / (2 + len(a) + len(b)) for a, b in zip(text, others, strict=True)]
+    labels = [[b"long", b"short"] if share > 0.5 else [b"short", b"long"] for share in shares]
+    probabilities = [[max(share, 1 - share), min(share, 1 - share)] for share in shares]
+    return {"labels": np.array(labels, object), "probabilities": np.array(probabilities, "float32")}
+
+
+def embed(text):
+    return {"embedding": np.array([[len(each), -0.1] for each in text], "float32")}
+
+
+def fill(text):
+    """`?` is the mask, and `!` or `;` stands behind it; the others have as many masks as the text that has most."""
+    most = max(each.count(b"?") for each in text)
+    filled = [[position < each.count(b"?") for position in range(most)] for each in text]
+    tokens = [[[b"!", b";"] if each else [b"", b""] for each in row] for row in filled]
+    numbers = [[[0.7, 0.2] if each else [0, 0] for each in row] for row in filled]
+    return {
+        "text": strings([each.replace(b"?", b"!") for each in text]),
+        "tokens": np.array(tokens, object).reshape(len(text), most, 2 if most else 0),
+        "probabilities": np.array(numbers, "float32").reshape(len(text), most, 2 if most else 0),
+    }
+
+
+CLASSES = {"labels": (tf.string, [None, 2]), "probabilities": (tf.float32, [None, 2])}
+PAIR = {**TEXT, "text_pair": (tf.string, [None])}
+CANDIDATES = {"tokens": (tf.string, [None, None, None]), "probabilities": (tf.float32, [None, None, None])}
+
+
 def models():
     """A translator in two versions, of which the second says so; a generator; and some that are unlike the zoo's."""
     second = {
@@ -146,6 +177,10 @@ def models():
         "ümlaut & co": {1: model_of(TRANSLATOR)},
         "plain": {1: model_of({"serving_default": TRANSLATOR["serving_default"]})},
         "total": {1: model_of({"total": (TEXT, {"size": (tf.int32, [])}, None)})},
+        "sorter": {1: model_of({"classify": (TEXT, CLASSES, classify)})},
+        "pairs": {1: model_of({"classify": (PAIR, CLASSES, classify)})},
+        "vectors": {1: model_of({"embed": (TEXT, {"embedding": (tf.float32, [None, 2])}, embed)})},
+        "masks": {1: model_of({"fill": (TEXT, {**TEXT, **CANDIDATES}, fill)})},
         "other": {1: model_of({"generate": (sized, *TRANSLATOR["generate"][1:])})},
     }
 

@@ -317,6 +317,30 @@ class TestTexts:
     def test_half_a_surrogate_pair(self, client):
         assert client(version=1).translate(["a\ud800b"])[0].text == "A?B"
 
+    def test_classes_of_texts_and_of_pairs(self, client):
+        found = client("sorter").classify(["é", "abcdef", ""], batch_size=2)
+        assert [(each.text, each.label) for each in found] == [("é", "short"), ("abcdef", "long"), ("", "short")]
+        assert found[1].probabilities == {"long": pytest.approx(0.7), "short": pytest.approx(0.3)}
+        assert found[1].probability == found[1].probabilities["long"]
+        found = client("pairs").classify([("abcd", ""), ("", "abcd")])
+        assert [(each.text, each.label) for each in found] == [(("abcd", ""), "long"), (("", "abcd"), "short")]
+        with pytest.raises(ValueError, match=r"must hold pairs of strings\. Received: 'ab' at position 0"):
+            client("pairs").classify(["ab"])
+
+    def test_vectors_of_texts(self, client):
+        texts = [*TEXTS, "a"]
+        found = client("vectors").embed(texts, batch_size=3)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, np.float32([[len(text.encode()), -0.1] for text in texts]))
+        assert client("vectors").embed([]).shape == (0, 2)
+
+    def test_filled_masks(self, client):
+        found = client("masks").fill(["a?b??", "ab", "?"])
+        assert [each.filled for each in found] == ["a!b!!", "ab", "!"]
+        candidates = {"!": pytest.approx(0.7), ";": pytest.approx(0.2)}
+        assert [each.candidates for each in found] == [(candidates,) * 3, (), (candidates,)]
+        assert client("masks").fill(["ab"])[0].candidates == ()
+
     def test_a_model_of_another_kind_does_no_work(self, client, fake):
         teller, upper = client("teller"), client()
         for call, message in (

@@ -18,7 +18,7 @@ from .shared import (
     app,
     chunks,
     lines_at_once,
-    load_generator,
+    load_as,
     read_lines,
     score_line,
     user_errors,
@@ -61,7 +61,7 @@ def generate(
         if prompts and file:
             raise ValueError("prompts and --file were both given; give one of them")
         texts = [file.read_text("utf-8", errors="replace")] if file else prompts or [""]
-        generator = load_generator(model)
+        generator = load_as("generate", model)
         settings: dict[str, Any] = dict(temperature=temperature, top_k=top_k, top_p=top_p)
         settings |= dict(repetition_penalty=repetition_penalty, max_new_tokens=tokens, stop=stop or ())
         first = random.randrange(2**31) if seed is None else seed
@@ -98,7 +98,7 @@ def score(
         if document and file is None:
             raise ValueError("--document needs a --file")
         lines = iter([file.read_text("utf-8", errors="replace")]) if document and file else read_lines(texts, file)
-        generator = load_generator(model)
+        generator = load_as("generate", model)
         for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
             for each in generator.score(chunk, batch_size, stride):
                 typer.echo(score_line(dataclasses.replace(each, text=str(file)) if document else each))

@@ -20,8 +20,10 @@ from .shared import (
     lines_at_once,
     one_line,
     read_lines,
+    read_pairs,
     score_line,
     user_errors,
+    with_vector,
 )
 
 
@@ -37,7 +39,9 @@ def serve_client(
     use_grpc: Annotated[bool, typer.Option("--grpc", help="Speak gRPC instead of REST.")] = False,
     signature: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The signature; default generate or serving_default, as it fits."),
+        typer.Option(
+            metavar="NAME", help="The signature; default what the model is for, such as generate or classify."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -50,9 +54,10 @@ def serve_client(
     batch_size: Annotated[int, typer.Option(min=1, help="Texts to send in one request.")] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
 ) -> None:
-    """Ask a model on TensorFlow Serving: translate, continue or score texts, or call any signature.
+    """Ask a model on TensorFlow Serving: translate, continue, classify or score texts, or call any signature.
 
-    Prints what `zoo translate`, `zoo generate` and `zoo score` print; for other signatures, each text's JSON on a line.
+    Prints what `zoo translate`, `zoo generate`, `zoo score`, `zoo classify`, `zoo embed` and `zoo fill` print; for
+    other signatures, each text's JSON on a line.
     """
     with user_errors((ValueError, OSError, ModuleNotFoundError)):
         from zoo.serving import ServingClient
@@ -65,11 +70,14 @@ def serve_client(
                 _print_status(client, as_json)
                 return
             given, lines = _parsed(settings or []), read_lines(texts, file)
-            kind = _kind(client.signatures(), signature)
+            kind = _kind(signatures := client.signatures(), signature)
+            given_lines: Iterator = lines
+            if kind is _classified and "text_pair" in signatures["classify"].inputs:
+                given_lines = read_pairs(lines, texts)
             at_once = lines_at_once(texts, file, batch_size)
             at_once = min(at_once, batch_size) if kind is _generated else at_once  # prints each batch as it comes
             done = 0
-            for chunk in chunks(lines, at_once):
+            for chunk in chunks(given_lines, at_once):
                 for line, row in kind(client, signature, chunk, batch_size, given):
                     if kind is _generated and done and not as_json:
                         typer.echo(RULE)
@@ -84,6 +92,11 @@ def _kind(signatures: dict, name: str | None):
     """The function that calls a signature."""
     from zoo.tasks.protocol import TRANSLATION_SETTINGS
 
+    readers = {"classify": ("labels", _classified), "embed": ("embedding", _embedded), "fill": ("tokens", _filled)}
+    for each in readers if name is None else {name} & readers.keys():
+        gives, kind = readers[each]
+        if gives in getattr(signatures.get(each), "outputs", ()):
+            return kind
     if name is None:
         generates = "tokens" in getattr(signatures.get("generate"), "outputs", ())
         return _generated if generates else _translated
@@ -116,6 +129,24 @@ def _generated(client, _, texts, batch_size, settings) -> Rows:
     for result in results:
         names = ("prompt", "text", "log_probability", "tokens")
         yield result.prompt + result.text, {name: getattr(result, name) for name in names}
+
+
+def _classified(client, _, texts, batch_size, settings) -> Rows:
+    _check_names(settings, ())
+    for result in client.classify(texts, batch_size):
+        yield one_line(result.label), dataclasses.asdict(result)
+
+
+def _embedded(client, _, texts, batch_size, settings) -> Rows:
+    _check_names(settings, ())
+    for text, vector in zip(texts, client.embed(texts, batch_size), strict=True):
+        yield None, with_vector(text, vector)
+
+
+def _filled(client, _, texts, batch_size, settings) -> Rows:
+    _check_names(settings, ())
+    for result in client.fill(texts, batch_size):
+        yield one_line(result.filled), dataclasses.asdict(result)
 
 
 def _called(client, name, texts, batch_size, settings) -> Rows:
@@ -184,6 +215,8 @@ def _number_or_text(value: str) -> int | float | str:
 
 def _check_names(settings: dict[str, Any], known: Collection[str]) -> None:
     for name in settings:
+        if not known:
+            raise ValueError(f"this model has no settings. Received: {name}")
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}? There" if near else "there"

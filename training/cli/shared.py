@@ -8,17 +8,19 @@ import importlib.metadata
 import pathlib
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from zoo.extras import MissingExtraError
-from zoo.tasks import GENERATOR_FOLDER, TRANSLATOR_FOLDER
+from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
 from ..quiet import import_tensorflow
 from ..run_files import RECIPE_FILE
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from zoo.tasks.protocol import Score
 
 app = typer.Typer(
@@ -30,6 +32,8 @@ app = typer.Typer(
 
 RULE = "-" * 20  # a line between texts that may have several lines
 RUNS, MODELS, PICTURES = pathlib.Path("runs"), pathlib.Path("saved_models"), pathlib.Path("pictures")
+_SAVED_IN = (TRANSLATOR_FOLDER, GENERATOR_FOLDER, CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER)
+_SHOWN = 60  # letters of a line in a message
 
 ModelPath = Annotated[
     pathlib.Path,
@@ -107,20 +111,28 @@ def load(path: pathlib.Path):
         ) from error
 
 
-def load_translator(path: pathlib.Path):
-    """Loads a model, and raises a `ValueError` if it is no translator."""
+# By the method that only this kind of model has: what the model is, what it does, and its command.
+_KINDS = {
+    "translate": ("a translator", "turn one text into another", "translate"),
+    "generate": ("a language model", "go on with a text", "generate"),
+    "classify": ("a classifier", "put texts into classes", "classify"),
+    "embed": ("an embedder", "turn texts into vectors", "embed"),
+    "fill": ("a mask filler", "fill the masks of texts", "fill"),
+}
+
+
+def load_as(method: str, path: pathlib.Path):
+    """Loads a model of the kind with this method, such as "translate"; a `ValueError` says what another one is for."""
     model = load(path)
-    if not hasattr(model, "translate"):
-        raise ValueError(f"{path} is a language model, which does not turn one text into another; see `zoo generate`")
+    if not hasattr(model, method):
+        kind, command = kind_and_command(model)
+        raise ValueError(f"{path} is {kind}, which does not {_KINDS[method][1]}; see `zoo {command}`")
     return model
 
 
-def load_generator(path: pathlib.Path):
-    """Loads a model, and raises a `ValueError` if it is no language model."""
-    model = load(path)
-    if not hasattr(model, "generate"):
-        raise ValueError(f"{path} is a translator, which does not go on with a text; see `zoo translate`")
-    return model
+def kind_and_command(model) -> tuple[str, str]:
+    """What a loaded model is, such as "a translator", and the command for it."""
+    return next((kind, command) for method, (kind, _, command) in _KINDS.items() if hasattr(model, method))
 
 
 def recipe_folder(model: pathlib.Path) -> pathlib.Path:
@@ -138,7 +150,7 @@ def model_name(model: pathlib.Path) -> str:
     from zoo.serving.layout import is_version, versions
 
     path = model.resolve()
-    if not versions(path) and (is_version(path.name) or path.name in (TRANSLATOR_FOLDER, GENERATOR_FOLDER)):
+    if not versions(path) and (is_version(path.name) or path.name in _SAVED_IN):
         path = path.parent
     return path.name
 
@@ -185,9 +197,39 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
+def read_pairs(lines: Iterator[str], texts: list[str] | None = None) -> Iterator[tuple[str, str]]:
+    """The two texts of each line, for a model of pairs.
+
+    Args:
+        lines: of two texts with a tab between.
+        texts: the arguments, if the lines are those.
+
+    Raises:
+        ValueError: a line has no tab, or several.
+    """
+    for number, line in enumerate(lines, 1):
+        first, tab, second = line.partition("\t")
+        if not tab or "\t" in second:
+            raise ValueError(
+                f"{'text' if texts else 'line'} {number} must hold two texts with one tab between, since the model "
+                f"reads pairs. Received: {shortened(line)!r}"
+            )
+        yield first, second
+
+
+def shortened(line: str) -> str:
+    """The beginning of a line, for a message."""
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+
+
 def one_line(text: str) -> str:
     """A text without line breaks: one line in, one line out."""
     return text.replace("\n", " ")
+
+
+def with_vector(text: str, vector: np.ndarray) -> dict[str, Any]:
+    """A text and its vector for JSON: each number in the fewest digits that a float32 is read back from."""
+    return {"text": text.encode("utf-8", "replace").decode(), "embedding": [float(str(each)) for each in vector]}
 
 
 def score_line(score: Score) -> str:

@@ -15,12 +15,14 @@ from .shared import (
     Texts,
     app,
     chunks,
+    kind_and_command,
     lines_at_once,
     load,
-    load_translator,
+    load_as,
     model_name,
     one_line,
     read_lines,
+    read_pairs,
     user_errors,
 )
 
@@ -52,7 +54,7 @@ def translate(
     """Translate texts; print one result per line. An empty line stays empty."""
     with user_errors():
         lines = read_lines(texts, file)
-        translator = load_translator(model)
+        translator = load_as("translate", model)
         for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
             try:
                 translations = translator.translate(chunk, batch_size, beam, length_penalty, n_best)
@@ -92,7 +94,9 @@ def attend(
     """Draw the attention of a model for some texts.
 
     Of a translator: from each output token to the source tokens. Of a language model: from each token to the tokens
-    before it. A .png needs Matplotlib and a font for every character; .html and .svg need neither.
+    before it. Of a classifier, embedder or mask filler: from each token to all tokens; or, if attention makes one
+    vector of a text, from the text to its tokens. A .png needs Matplotlib and a font for every character; .html and
+    .svg need neither.
     """
     with user_errors():
         from zoo import pictures
@@ -107,17 +111,20 @@ def attend(
         name = model_name(model)
         loaded = load(model)
         if encoder and not hasattr(loaded, "translate"):
-            raise ValueError(f"{model} is a language model, which has no encoder")
+            kind, command = kind_and_command(loaded)
+            lacks = "has no encoder" if command == "generate" else "has no attention but its encoder's"
+            raise ValueError(f"{model} is {kind}, which {lacks}")
+        drawable = list(read_pairs(iter(lines), lines)) if getattr(loaded, "pairs", False) else lines
         typed = [name for name, value in (("--layers", layers), ("--heads", heads), ("--encoder", encoder)) if value]
         if typed:
             kinds = None if encoder else [0]
             try:
-                grids = loaded.attend_by_head(lines)
+                grids = loaded.attend_by_head(drawable)
             except ValueError as error:
                 raise ValueError(f"{', '.join(typed)}: {error}") from None
             drawn = [grid.choose(*chosen, kinds) for grid in grids]
         else:
-            drawn = loaded.attend(lines)
+            drawn = loaded.attend(drawable)
         path = pictures.save(drawn, out or PICTURES / f"{name}.html", title=f"Attention of {name}")
     typer.echo(path)
 

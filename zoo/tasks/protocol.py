@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 Result = TypeVar("Result")
+Text = str | tuple[str, str]
 
 # Results.
 
@@ -85,7 +86,7 @@ class Classification:
             to several classes.
     """
 
-    text: str | tuple[str, str]
+    text: Text
     label: str
     probability: float
     probabilities: dict[str, float]
@@ -123,6 +124,21 @@ def check_texts(texts: Sequence[str]) -> list[str]:
         if not isinstance(text, str):
             raise ValueError(f"`texts` must hold strings. Received: {text!r} at position {position}")
     return texts
+
+
+def check_pairs(texts: Sequence[Text]) -> list[tuple[str, str]]:
+    """The pairs of texts as a list of tuples.
+
+    Raises:
+        ValueError: they are not a list of pairs of strings.
+    """
+    if isinstance(texts, str):
+        raise ValueError(f"`texts` must be a list of pairs of strings. Received: {texts!r}")
+    pairs: list[Any] = [tuple(pair) if isinstance(pair, tuple | list) else pair for pair in texts]
+    for position, pair in enumerate(pairs):
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            raise ValueError(f"`texts` must hold pairs of strings. Received: {pair!r} at position {position}")
+    return pairs
 
 
 def rows_of_batches(texts: list[str], batch_size: int) -> Iterator[list[int]]:
@@ -308,3 +324,121 @@ class Generates(abc.ABC):
                 yield Generation(texts[row], text.decode(), float(log_probability), int(tokens))
 
         return in_batches(texts, batch_size, generations)
+
+
+# Tasks that read a text and write none.
+
+
+class ReadsTexts(abc.ABC):
+    """Makes batches of texts and restores the order. A subclass answers for a signature."""
+
+    @abc.abstractmethod
+    def _rows(self, signature: str, wanted: Sequence[str], **inputs: Any) -> Sequence[np.ndarray]:
+        """Outputs of a signature of the inputs `text` and, of pairs, `text_pair`; each has a row for each text.
+
+        Raises:
+            ValueError: there is no such signature.
+        """
+
+    @abc.abstractmethod
+    def _reads_pairs(self, signature: str) -> bool:
+        """Whether a text is a pair of texts."""
+
+    def _results(
+        self,
+        signature: str,
+        wanted: Sequence[str],
+        texts: Sequence[Text],
+        batch_size: int,
+        result_of: Callable[..., Result],
+    ) -> list[Result]:
+        """What a function makes of each text and its rows of the wanted outputs."""
+        pairs = self._reads_pairs(signature)
+        checked: Sequence[Any] = check_pairs(texts) if pairs else check_texts(texts)  # type: ignore[arg-type]
+
+        def results(rows: list[int]) -> Iterator[Result]:
+            chosen = [checked[row] for row in rows]
+            columns = [list(column) for column in zip(*chosen, strict=True)] if pairs else [chosen]
+            found = self._rows(signature, wanted, **dict(zip(("text", "text_pair"), columns, strict=False)))
+            for each in zip(chosen, *found, strict=True):
+                yield result_of(*each)
+
+        return in_batches(["".join(text) for text in checked], batch_size, results)
+
+
+class Classifies(ReadsTexts):
+    """Puts texts into classes."""
+
+    def classify(self, texts: Sequence[Text], batch_size: int = 32) -> list[Classification]:
+        """Puts texts into classes.
+
+        Args:
+            texts: a list of strings, or of pairs of strings for a model of pairs. A longer text is cut off.
+            batch_size: how many are read at once; of a server, how many are sent in one request.
+
+        Returns:
+            A `Classification` for each text, in the same order.
+
+        Raises:
+            ValueError: `texts` is not such a list, or the model is no classifier.
+            ServingError: a server gave no answer.
+        """
+
+        def classification(text: Text, labels: np.ndarray, probabilities: np.ndarray) -> Classification:
+            names = [label.decode() for label in labels]
+            by_name = dict(zip(names, map(float, probabilities), strict=True))
+            return Classification(text, names[0], by_name[names[0]], by_name)
+
+        return self._results("classify", ("labels", "probabilities"), texts, batch_size, classification)
+
+
+class Embeds(ReadsTexts):
+    """Turns texts into vectors."""
+
+    def embed(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
+        """Turns texts into vectors. Texts of similar meaning have similar vectors, if the model was trained for it.
+
+        Args:
+            texts: a list of strings. A longer text is cut off.
+            batch_size: how many are read at once; of a server, how many are sent in one request.
+
+        Returns:
+            Vectors `(N, D)` in float32, in the order of the texts. Of a model that normalises, they have the length 1.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, or the model is no embedder.
+            ServingError: a server gave no answer.
+        """
+        vectors = self._results("embed", ("embedding",), texts, batch_size, lambda text, vector: vector)
+        if not vectors:  # the width is that of any text
+            return np.zeros((0, self.embed([""]).shape[1]), np.float32)
+        return np.stack(vectors)
+
+
+class Fills(ReadsTexts):
+    """Fills the masks of texts."""
+
+    def fill(self, texts: Sequence[str], batch_size: int = 32) -> list[Filling]:
+        """Fills the masks of texts, each independently of the others in its text.
+
+        Args:
+            texts: a list of strings with masks such as `[MASK]`. A longer text is cut off.
+            batch_size: how many are read at once; of a server, how many are sent in one request.
+
+        Returns:
+            A `Filling` for each text, in the same order; without candidates if the text has no mask.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, or the model fills no masks.
+            ServingError: a server gave no answer.
+        """
+
+        def filling(text: str, filled: bytes, tokens: np.ndarray, probabilities: np.ndarray) -> Filling:
+            candidates = tuple(
+                {token.decode(): float(p) for token, p in zip(*row, strict=True)}
+                for row in zip(tokens, probabilities, strict=True)
+                if row[0][0]
+            )
+            return Filling(text, filled.decode(), candidates)
+
+        return self._results("fill", ("text", "tokens", "probabilities"), texts, batch_size, filling)

@@ -103,6 +103,33 @@ class TestGenerating:
         }
 
 
+class TestReading:
+    def test_classes(self, server):
+        assert succeeds("serve-client", *server, "sorter", "é", "abcdef") == "short\nlong\n"
+        (line,) = succeeds("serve-client", *server, "sorter", "--json", "abcdef").splitlines()
+        row = json.loads(line)
+        assert (row["text"], row["label"], list(row["probabilities"])) == ("abcdef", "long", ["long", "short"])
+        assert succeeds("serve-client", *server, "pairs", "--signature", "classify", stdin="\tab\nab\t\n") == (
+            "short\nlong\n"
+        )
+        assert "line 1 must hold two texts with one tab between" in refuses("serve-client", *server, "pairs", stdin="a")
+
+    def test_vectors_with_the_digits_of_a_float32(self, server):
+        assert succeeds("serve-client", *server, "vectors", "é", "") == (
+            '{"text": "é", "embedding": [2.0, -0.1]}\n{"text": "", "embedding": [0.0, -0.1]}\n'
+        )
+
+    def test_filled_masks(self, server):
+        assert succeeds("serve-client", *server, "masks", "a?b?", "c") == "a!b!\nc\n"
+        (line,) = succeeds("serve-client", *server, "masks", "--json", "a?").splitlines()
+        assert json.loads(line)["candidates"] == [{"!": pytest.approx(0.7), ";": pytest.approx(0.2)}]
+
+    def test_there_are_no_settings(self, server):
+        for model in ("sorter", "vectors", "masks"):
+            told = refuses("serve-client", *server, model, "--set", "seed=1", "a")
+            assert told == "this model has no settings. Received: seed"
+
+
 class TestOtherSignatures:
     def test_scores_as_zoo_score_prints_them(self, server):
         printed = succeeds("serve-client", *server, "teller", "--signature", "score", "ab", "")

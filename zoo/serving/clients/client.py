@@ -11,7 +11,18 @@ import numpy as np
 
 from zoo.serving.clients.messages import ServingError, Signature, TensorSpec, VersionStatus
 from zoo.serving.clients.rest import RestTransport
-from zoo.tasks.protocol import TRANSLATION_SETTINGS, Generates, Score, Translation, check_texts, column, in_batches
+from zoo.tasks.protocol import (
+    TRANSLATION_SETTINGS,
+    Classifies,
+    Embeds,
+    Fills,
+    Generates,
+    Score,
+    Translation,
+    check_texts,
+    column,
+    in_batches,
+)
 
 _RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")  # the server did not begin the request, or the connection broke
 _FIRST_PAUSE = 0.1  # seconds
@@ -19,7 +30,7 @@ _FITTING = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # the kinds of NumPy th
 Answer = TypeVar("Answer")
 
 
-class ServingClient(Generates):
+class ServingClient(Generates, Classifies, Embeds, Fills):
     """A model on a server.
 
     It may be used from several threads. By REST it needs NumPy and urllib3; by gRPC TensorFlow and the package
@@ -36,8 +47,8 @@ class ServingClient(Generates):
         protocol: "rest" or "grpc".
         version: the number of a version; None for the newest.
         label: the label of a version, instead of its number.
-        timeout: how many seconds a request may take, all tries and pauses included; `translate`, `generate` and `score`
-            make a request for each batch.
+        timeout: how many seconds a request may take, all tries and pauses included; `translate`, `generate`, `score`,
+            `classify`, `embed` and `fill` make a request for each batch.
         retries: how often to ask again, after pauses that double from 0.1 s, if the server cannot be reached, is not
             ready or is too busy; never after another error.
 
@@ -211,7 +222,7 @@ class ServingClient(Generates):
         self.close()
 
     def _rows(self, signature: str, wanted: Sequence[str], **inputs) -> list[np.ndarray]:
-        """The wanted outputs, `(B,)` each."""
+        """The wanted outputs, with a row for each text."""
         given = self._signature(signature).outputs  # before a model of another kind does the work in vain
         if not given.keys() >= set(wanted):
             raise ValueError(
@@ -220,6 +231,9 @@ class ServingClient(Generates):
             )
         found = self.predict(signature, **inputs)
         return [found[name] for name in wanted]
+
+    def _reads_pairs(self, signature: str) -> bool:
+        return "text_pair" in self._signature(signature).inputs
 
     def _signature(self, name: str, deadline: float | None = None) -> Signature:
         known = self._signatures  # another thread may put others in their place

@@ -37,7 +37,7 @@ BELOW = {
 }
 # The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
 TRAINING = [
-    {"progress", "quiet", "run_files"},
+    {"progress", "quiet", "run_files", "search_index"},
     {"corpora"},
     {"schema"},
     {"batches", "scoring", "learn_tokenizer"},

@@ -114,7 +114,7 @@ def search(
 ) -> None:
     """Find the texts of an index that are nearest to each given text; print their cosine, a tab and the text.
 
-    Every text of the index is compared, so the answer is exact: a million vectors of 384 numbers take about a second.
+    Every text of the index is compared, so the answer is exact: among a million texts it takes less than a second.
     """
     with user_errors():
         from ..search_index import SearchIndex

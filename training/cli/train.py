@@ -17,6 +17,7 @@ from .shared import (
     ModelPath,
     Overrides,
     app,
+    kind_and_command,
     load,
     model_name,
     recipe_folder,
@@ -88,6 +89,9 @@ def evaluate(
         from ..schema.recipe import read_recipe
 
         trained = load(model)
+        kind, command = kind_and_command(trained)
+        if command not in ("translate", "generate"):
+            raise ValueError(f"{model} is {kind}; only translators and language models are scored on a corpus")
         from .. import run
 
         changes = overrides or ()

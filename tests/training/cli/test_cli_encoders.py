@@ -262,6 +262,11 @@ def test_a_command_of_another_kind(models, command, name, message):
     assert refuses(command, models / name, "a") == f"{models / name} {message}"
 
 
+def test_there_is_no_corpus_to_score_it_on(models):
+    told = refuses("evaluate", models / "classifier", "--recipe", "dates")
+    assert told == f"{models}/classifier is a classifier; only translators and language models are scored on a corpus"
+
+
 def test_no_model_at_all(tmp_path):
     for command in ("classify", "embed", "fill"):
         assert refuses(command, tmp_path / "gone", "a") == (

@@ -16,7 +16,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 NAMES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/notes.md", "zoo/layers/README.md"]
 NAMES += [f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))]
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in NAMES}
-RUN_AS_PROGRAMS = ("README.md", "docs/exported_models.md", "docs/language_models.md", "zoo/layers/README.md")
+RUN_AS_PROGRAMS = ["README.md", "zoo/layers/README.md"]
+RUN_AS_PROGRAMS += [f"docs/{name}.md" for name in ("encoders", "exported_models", "language_models")]
 
 
 def blocks(name, language):

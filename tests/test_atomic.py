@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from zoo.atomic import remove_abandoned, remove_partial, replaced_folder, temporary_folder, write_whole
+from zoo.atomic import remove_abandoned, remove_partial, replaced_folder, temporary_folder, whole_file, write_whole
 
 
 def tree(folder):
@@ -31,6 +31,19 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path, monkeypatch):
     (tmp_path / "file.tmp-1").write_text("of another")
     remove_partial(tmp_path / "file.npz")
     assert tree(tmp_path) == {"file.npz": "whole", "file.tmp-1": "of another"}
+
+
+def test_a_file_that_is_written_in_pieces_appears_at_the_end_and_only_without_an_error(tmp_path):
+    path = tmp_path / "new" / "file"
+    with whole_file(path) as file:
+        file.write(b"a piece")
+        assert not path.exists()
+        file.write(b" and another")
+    assert tree(tmp_path) == {"new/file": "a piece and another"}
+    with pytest.raises(OSError, match="full"), whole_file(path) as file:
+        file.write(b"newer")
+        raise OSError("full")
+    assert tree(tmp_path) == {"new/file": "a piece and another"}
 
 
 class TestReplacedFolder:

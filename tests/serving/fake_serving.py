@@ -199,6 +199,8 @@ class FakeRest(Serving):
         if rows is not None:
             if not rows:
                 raise Refusal("INVALID_ARGUMENT", "No values in 'instances' array")
+            if not isinstance(rows[0], dict) and len(specs) > 1:  # FillTensorMapFromInstancesList in json_tensor.cc
+                raise Refusal("INVALID_ARGUMENT", "instances is a plain list, but expecting list of objects")
             plain = not isinstance(rows[0], dict) or rows[0].keys() == {"b64"}
             if not plain and not all(isinstance(row, dict) and specs.keys() <= row.keys() for row in rows):
                 raise Refusal("INVALID_ARGUMENT", f"Failed to process element of 'instances' list: not {list(specs)}")

@@ -623,10 +623,12 @@ for name in ("tensorflow", "keras", "grpc", "tensorflow_serving"):
 from zoo.serving import ServingClient, ServingError
 with ServingClient(sys.argv[1], "upper") as upper, ServingClient(sys.argv[1], "teller") as teller:
     print([each.text for each in upper.translate(["a", "é"])], teller.generate(["a"])[0].tokens)
+with ServingClient(sys.argv[1], "sorter") as sorter, ServingClient(sys.argv[1], "vectors") as vectors:
+    print(sorter.classify(["a"])[0].label, vectors.embed(["a"]).shape)
 """
     command = [sys.executable, "-c", program, rest_fake.address]
     finished = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
-    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "['A2', 'É2'] 1\n", "")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "['A2', 'É2'] 1\nshort (1, 2)\n", "")
 
 
 def test_row_and_column_form_are_the_servers(rest_fake):
@@ -645,6 +647,10 @@ def test_row_and_column_form_are_the_servers(rest_fake):
     assert ask({"instances": [{"x": [1, 2]}]}, "doubled") == {"predictions": [[2.5, 5.0]]}
     assert ask({"inputs": {"x": [[1, 2]]}}, "doubled") == {"outputs": [[2.5, 5.0]]}
     assert ask({"inputs": [{"b64": "/w=="}]}, "binary") == {"outputs": {"data_bytes": [{"b64": "/w=="}], "length": [1]}}
+    [pair] = ask({"instances": [{"text": "abcd", "text_pair": ""}]}, "classify", "pairs")["predictions"]
+    assert pair["labels"] == ["long", "short"]
     for body in ({"instances": []}, {"inputs": {"y": []}}):
         with pytest.raises(urllib.error.HTTPError, match="400"):
             ask(body)
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        ask({"instances": ["abcd"]}, "classify", "pairs")

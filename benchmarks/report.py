@@ -24,6 +24,7 @@ SCRIPTS = (
     "generation",
     "serving",
     "opus_mt",
+    "embedding",
     "tokenizing",
     "load",
     "thought_vector",

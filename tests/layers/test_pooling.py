@@ -35,6 +35,11 @@ def test_what_stands_at_padding_does_not_count(x, randomize):
     np.testing.assert_array_equal(attention(np.where(MASK[..., None], x, 9.0), MASK), attention(x, MASK))
 
 
+@pytest.mark.parametrize("layer", [*map(SequencePooling, ("mean", "max", "first")), AttentionPooling(UNITS)])
+def test_no_texts_have_no_vectors(layer):
+    assert layer(np.zeros((0, 3, 5), "float32"), np.zeros((0, 3), bool)).shape == (0, 5)
+
+
 def test_attention_computes_the_equations(x, randomize):
     """Yang et al. 2016, equations 5 to 7, token by token."""
     layer = AttentionPooling(UNITS)

@@ -67,7 +67,8 @@ class SequencePooling(_Pooling):
         if self.kind == "first":
             return ops.where(mask[:, 0], inputs[:, 0], 0)  # (B, D)
         if self.kind == "max":
-            largest = ops.max(ops.where(mask, inputs, -float("inf")), axis=1)  # (B, D)
+            # With `initial`, since without one Keras refuses a batch of no texts.
+            largest = ops.max(ops.where(mask, inputs, -float("inf")), axis=1, initial=-float("inf"))  # (B, D)
             return ops.where(ops.any(mask, axis=1), largest, 0)
         tokens = ops.maximum(ops.sum(ops.cast(mask, "float32"), axis=1), 1.0)  # (B, 1)
         total = ops.sum(ops.where(mask, at_least_float32(inputs), 0), axis=1)  # (B, D)

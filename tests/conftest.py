@@ -23,6 +23,8 @@ LONG_METHODS = {
     "test_it_is_exported_with_core_operations",
     "test_what_is_exported_answers_as_what_was_exported",
 }
+# The folders whose long tests run graphs that TensorFlow has optimised.
+OPTIMISED = ("serving", "packed", "training", "fitting")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,13 +43,14 @@ def pytest_runtest_setup(item):
     set TensorFlow's seed, which clears its compiled functions: a test that calls an export would take seconds longer.
 
     The graphs of most tests run once or twice. To optimise them first would take longer than they run, a sixth of the
-    time of a test of tasks. Graphs of long tests, and in the processes that tests start, are optimised as a user's are.
+    time of a test of tasks. Graphs of long tests of exports and trainings, and in the processes that tests start, are
+    optimised as a user's are.
     """
     random.seed(0)
     np.random.seed(0)
     if tensorflow := sys.modules.get("tensorflow"):
-        is_long = item.get_closest_marker("long") is not None
-        tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_long})
+        optimised = item.get_closest_marker("long") is not None and item.path.parts[-2] in OPTIMISED
+        tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": not optimised})
 
 
 @pytest.fixture(scope="session")

@@ -311,6 +311,7 @@ def test_bytes_and_tensors_by_hand(tmp_path, randomize):
     assert [vocabulary["<|endoftext|>"], vocabulary["<|startoftext|>"]] == [len(embedding) - 2, len(embedding) - 1]
 
 
+@pytest.mark.long
 def test_one_token_for_start_and_end(tmp_path, randomize):
     """As in GPT-2, where the two have one embedding."""
     generator = make_generator("as GPT-2")

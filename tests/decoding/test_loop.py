@@ -167,6 +167,7 @@ SOURCES = np.random.default_rng(0).integers(4, 11, (ROWS, 5)).astype("int32")
 SOURCES[::3, 3:] = SOURCES[1::3, 4:] = 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", [Transformer, RNNSeq2Seq])
 def test_a_batch_of_any_limits_is_its_rows_alone(family, randomize):
     transformer = dict(num_heads=2, feed_forward_units=6, encoder_layers=1, decoder_layers=1)

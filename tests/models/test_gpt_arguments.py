@@ -152,6 +152,7 @@ def test_logits_follow_the_formulas(model):
     np.testing.assert_allclose(logits[1, :3], expected_logits(model, TOKENS[1, :3]), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long
 def test_steps_and_the_packed_form_give_the_same(model):
     """From prompts of two tokens on, one token at a time; the second row's text is shorter."""
     assert unsupported(model) is None

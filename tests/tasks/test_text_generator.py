@@ -101,6 +101,7 @@ def log_softmax(logits):
 # How texts go on.
 
 
+@pytest.mark.long
 def test_the_likeliest_text_is_the_whole_models_beyond_the_context_too(generator):
     """By hand, one token at a time: what is read starts over from the last half of the context when that is full."""
     context = generator.context_length

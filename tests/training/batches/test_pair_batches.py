@@ -245,6 +245,7 @@ class TestSampling:
         encoded = encode(Pairs(self.TEXTS, self.TEXTS), pieces, pieces, 100, 100)
         return Batches(encoded, batch_size=4, buckets=3, samplers=(sampler, sampler), **arguments)
 
+    @pytest.mark.long
     def test_every_text_is_itself_in_other_pieces_also_where_it_goes_on(self, pieces):
         batches = self.batches(pieces, seed=2**32 - 1)
         seen, stream = {}, list(batches.training().take(2 * batches.steps))

@@ -318,6 +318,7 @@ class TestMistakes:
         told = refuses("evaluate", trained / MODEL)
         assert told.startswith("words.tsv: there is no such file in the working directory")
 
+    @pytest.mark.long
     def test_places_that_cannot_be_written(self, trained, tmp_path):
         (tmp_path / "file").touch()
         assert refuses("export", "runs/backwards", "--to", tmp_path / "file").endswith(

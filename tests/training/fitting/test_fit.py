@@ -92,6 +92,7 @@ class TestParts:
 
 @pytest.mark.slow
 class TestFit:
+    @pytest.mark.long
     def test_the_weights_of_the_best_epoch_are_kept(self, tmp_path, monkeypatch, capfd):
         """The second and third epoch begin from ruins, and the fourth of five diverges and is the last."""
         kept, logged = [], []

@@ -6,7 +6,7 @@ CTranslate2 converts it, and runs it in float32; ours is imported, exported and 
 three take strings and return vectors, which must agree. CTranslate2 gets its ids from the `tokenizers` library.
 
     python benchmarks/embedding.py                           # sentences of Python's own help; needs the 'peers' extra
-    python benchmarks/embedding.py --file train.en.gz        # a sentence a line, gzip or not
+    python benchmarks/embedding.py --file train.en.gz        # one sentence on each line, gzip or not
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def least_cosine(path: str, converted: str, checkpoint: str, texts: list[str]) -
 def main() -> None:
     """Runs the races; a row of the table is one of them."""
     parser = options(__doc__, rounds=6)
-    parser.add_argument("--rows", type=int, nargs="+", default=[32, 1], help="texts a request (default %(default)s)")
+    parser.add_argument("--rows", type=int, nargs="+", default=[32, 1], help="texts per request (default %(default)s)")
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 2], help="at once (default %(default)s)")
-    parser.add_argument("--file", type=pathlib.Path, help="sentences, one a line (default: Python's help)")
+    parser.add_argument("--file", type=pathlib.Path, help="sentences, one on each line (default: Python's help)")
     arguments = parser.parse_args()
     packages = "tensorflow", "keras", "ctranslate2", "torch", "transformers", "tokenizers"
     with Recording(__file__, arguments.record, *packages) as recording, tempfile.TemporaryDirectory() as scratch:

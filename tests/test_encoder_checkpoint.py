@@ -68,6 +68,7 @@ def test_a_whole_one(folder):
         ({"architectures": ["BertForQuestionAnswering"]}, "only models that end in ForSequenceClassification, "),
         ({"architectures": [3]}, r"architectures is \[3\], and must be a list of names"),
         ({"architectures": ["BertForMaskedLM"]}, "the weights lack cls.predictions.transform.dense.weight"),
+        ({"num_labels": 10**9}, "num_labels is 1000000000, and must be at most 100,000"),
         ({"id2label": {"0": "only"}}, "id2label is .* of a model with two classes or more"),
         ({"id2label": {"0": "a", "1": "a"}}, "id2label is .* different names"),
         ({"id2label": {"0": "a", "2": "b"}}, "id2label is .* names by the numbers 0, 1, 2 and so on"),

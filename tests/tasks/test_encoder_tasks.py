@@ -201,6 +201,7 @@ def test_what_is_no_list_of_pairs(make, texts, message):
         (lambda m: TextClassifier(m, CHARACTERS, ["a", "b"]), "`labels` must be 3 different names"),
         (lambda m: TextClassifier(m, CHARACTERS, ["a", "b", "a"]), "`labels` must be 3 different names"),
         (lambda m: TextClassifier(m, CHARACTERS, LABELS, max_length=21), "`max_length` must be from 5 to 20"),
+        (lambda m: TextClassifier(m, CHARACTERS, LABELS, max_length=0), "from 5 to 20. Received: max_length=0"),
         (lambda m: TextClassifier(m, CharacterTokenizer("abcdefghijkl"), LABELS), "`tokenizer` has 16 ids"),
         (lambda m: TextEmbedder(m, CHARACTERS), "must be a zoo.models.SentenceEmbedder. Received: a Classifier"),
         (lambda m: MaskFiller(MaskedLanguageModel(m.encoder), CHARACTERS), "`tokenizer` must have a mask"),

@@ -36,6 +36,7 @@ _FIRST = END + 1
 # What the names of architectures end in.
 _TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
 _SHORTEST = 5  # tokens of a text
+_MOST_LABELS = 100_000
 _POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}
 
 
@@ -187,6 +188,8 @@ def _ignored(family: ModuleType, kind: str) -> list[str]:
 def _labels(config: Config) -> list[str]:
     """The names of the classes, in the order of the logits."""
     names = config.get("id2label")
+    if config.whole("num_labels", 2) > _MOST_LABELS:  # before a list of them is made
+        raise config.wrong("num_labels", f"at most {_MOST_LABELS:,}")
     if names is None:
         names = {str(number): f"LABEL_{number}" for number in range(config.whole("num_labels", 2))}
     if not isinstance(names, dict) or sorted(names) != sorted(map(str, range(len(names)))):

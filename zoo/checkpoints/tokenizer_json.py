@@ -156,7 +156,8 @@ def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
                 if component["type"] == "TemplateProcessing":
                     before, after = _around(component)
                 elif component["type"] == "RobertaProcessing":
-                    before, after = ([_string(_list(component.get(name), name)[0], name)] for name in ("cls", "sep"))
+                    parts = ((_list(component.get(name), name), name) for name in ("cls", "sep"))
+                    before, after = ([_string(next(iter(part), None), name)] for part, name in parts)
                 elif component["type"] != "ByteLevel":
                     raise _unknown("the post-processor", component)
         except ValueError as error:

@@ -90,7 +90,8 @@ class Classifier(_Pooled):
         hidden_units: width of a layer between, as BERT's pooler; None for none, and then W_1 is missing.
         activation: of that layer, f.
         dropout: rate, before each product.
-        multi_label: whether a text may belong to several classes; kept for those who read the logits.
+        multi_label: whether a text may belong to several classes. The logits are the same; `zoo.TextClassifier` turns
+            them into probabilities by a sigmoid instead of a softmax.
         name: name of the model.
         trainable: whether training changes the weights.
 

@@ -42,11 +42,10 @@ class _EncoderTask(SavedTask):
             )
         # A recurrent encoder, and one with other positions than learned ones, reads texts of any length.
         most = self.encoder.max_length if getattr(self.encoder, "positions", "") == "learned" else None
-        max_length = max_length or most or 512
+        max_length = most or 512 if max_length is None else max_length
         if max_length < 5 or (most and max_length > most):
-            raise ValueError(
-                f"`max_length` must be from 5 to {most or 'any number'}. Received: max_length={max_length}"
-            )
+            limits = f"from 5 to {most}" if most else "at least 5"
+            raise ValueError(f"`max_length` must be {limits}. Received: max_length={max_length}")
         self.tokenizer, self.max_length = tokenizer, max_length
         self._functions: dict[str, Any] = {}
 

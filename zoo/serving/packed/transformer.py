@@ -232,8 +232,8 @@ class _Encoder:
 def waves(length: int, width: int, layer: SinusoidalPositionalEncoding) -> np.ndarray:
     """The table `(T, D)` of the layer."""
     angles = np.arange(length)[:, None] * frequencies(width, layer.max_wavelength)  # (T, D / 2)
-    waves = np.stack([np.sin(angles), np.cos(angles)], axis=1 if layer.pairs == "halves" else 2)
-    return waves.reshape(length, -1)[:, :width]  # (T, D)
+    table = np.stack([np.sin(angles), np.cos(angles)], axis=1 if layer.pairs == "halves" else 2)
+    return table.reshape(length, -1)[:, :width]  # (T, D)
 
 
 def _where_allowed(weights: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -27,12 +27,12 @@ from zoo.checkpoints.hugging_face import (
 from zoo.checkpoints.tokenizer_json import read_special_tokens, read_tokenizer, read_word_pieces
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
-from zoo.text import END, Tokenizer
+from zoo.text import Tokenizer
+from zoo.text.tokenizer import FIRST
 
 FAMILIES: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
 MODULES_FILE = "modules.json"
 _SENTENCE_FILE = "sentence_bert_config.json"
-_FIRST = END + 1
 # What the names of architectures end in.
 _TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
 _SHORTEST = 5  # tokens of a text
@@ -127,15 +127,15 @@ def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
     pieces = [special.names.get("pad_token", "<pad>"), special.names.get("unk_token", "<unk>"), *start, *end]
     mask = special.names.get("mask_token", "<mask>")
     tokenizer = read_tokenizer(path, {*pieces, mask}, size, mask_token=mask, pair_separators=2)
-    _check_size(path, tokenizer.size - _FIRST, size)
+    _check_size(path, tokenizer.size - FIRST, size)
     copied = [tokenizer.id_of(piece) for piece in pieces]
 
     def rows(array: np.ndarray) -> np.ndarray:
-        ids = np.arange(-_FIRST, size)  # (4 + V,): the checkpoint's id of each of the zoo's
-        ids[:_FIRST] = np.array(copied) - _FIRST
+        ids = np.arange(-FIRST, size)  # (4 + V,): the checkpoint's id of each of the zoo's
+        ids[:FIRST] = np.array(copied) - FIRST
         return picked(array, ids)
 
-    return _Vocabulary(tokenizer, _FIRST + size, rows, copied)
+    return _Vocabulary(tokenizer, FIRST + size, rows, copied)
 
 
 def _check_size(path: pathlib.Path, pieces: int, size: int) -> None:

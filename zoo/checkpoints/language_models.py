@@ -16,6 +16,7 @@ from zoo.checkpoints.tokenizer_json import SpecialTokens, read_special_tokens, r
 from zoo.models import GPT
 from zoo.tasks.text_generator import TextGenerator
 from zoo.text import END, PADDING, START, UNKNOWN
+from zoo.text.tokenizer import FIRST
 
 FAMILIES: dict[str, ModuleType] = {
     "gpt2": gpt2,
@@ -26,7 +27,6 @@ FAMILIES: dict[str, ModuleType] = {
     "qwen2": llama,
     "qwen3": llama,
 }
-FIRST = END + 1  # the zoo's ids are the checkpoint's plus this
 DEFAULT_END = "<|endoftext|>"  # if the checkpoint's files name no end of text, as in a GPT-2 with vocab.json
 
 

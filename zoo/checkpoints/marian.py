@@ -30,8 +30,8 @@ from zoo.models import Transformer
 from zoo.tasks.translator import Translator
 from zoo.text import END, PADDING, START, UNKNOWN
 from zoo.text.marian import MarianTokenizer
+from zoo.text.tokenizer import FIRST
 
-_FIRST = END + 1
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
 VOCABULARY_FILE, TARGET_VOCABULARY_FILE = "vocab.json", "target_vocab.json"
 UNKNOWN_PIECE, END_PIECE, PADDING_PIECE = "<unk>", "</s>", "<pad>"
@@ -173,9 +173,9 @@ def read_vocabulary(path: pathlib.Path, name: str, size: int, config: Config) ->
         raise config.wrong("decoder_start_token_id", f"an id below {size}")
     special = {ids[UNKNOWN_PIECE], ids[END_PIECE], ids.get(PADDING_PIECE, start)}
     ordered = sorted((id_, piece) for piece, id_ in ids.items() if id_ not in special)
-    rows = np.full(_FIRST + len(ordered), -1)
+    rows = np.full(FIRST + len(ordered), -1)
     rows[[UNKNOWN, START, END]] = ids[UNKNOWN_PIECE], start, ids[END_PIECE]
-    rows[_FIRST:] = [id_ for id_, _ in ordered]
+    rows[FIRST:] = [id_ for id_, _ in ordered]
     return Vocabulary([piece for _, piece in ordered], rows)
 
 

@@ -18,12 +18,13 @@ import numpy as np
 from zoo.atomic import replaced_folder
 from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, TOKENIZER_CONFIG_FILE, gpt2, marian
 from zoo.checkpoints.hugging_face import Config, collect, picked, write_json, write_tensors
-from zoo.checkpoints.language_models import DEFAULT_END, FIRST, end_piece
+from zoo.checkpoints.language_models import DEFAULT_END, end_piece
 from zoo.checkpoints.tokenizer_writing import write_tokenizer
 from zoo.models import GPT, Transformer
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 from zoo.text import END, START, UNKNOWN, BytePairTokenizer, MarianTokenizer, SentencePieceTokenizer
+from zoo.text.tokenizer import FIRST
 
 START_PIECE = "<|startoftext|>"  # of a GPT that has a row for it; GPT-2 begins a text with its end
 _MARIAN_PIECES = marian.END_PIECE, marian.UNKNOWN_PIECE, marian.PADDING_PIECE

@@ -23,7 +23,7 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.word_tokenizer import FIRST
+from zoo.text.tokenizer import FIRST
 from zoo.text.words import GPT_2, check_patterns, split_into_words
 
 _BYTES = 256

@@ -20,8 +20,7 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.tokenizer import REPLACEMENT
-from zoo.text.word_tokenizer import FIRST
+from zoo.text.tokenizer import FIRST, REPLACEMENT
 from zoo.text.words import SEPARATOR, separated
 
 SPACE = "▁"

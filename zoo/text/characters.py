@@ -9,9 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.normalization import Composition
-from zoo.text.tokenizer import REPLACEMENT, SPECIAL_PIECES, UNKNOWN, Tokenizer
-
-_FIRST = len(SPECIAL_PIECES)
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer
 
 
 class CharacterTokenizer(Tokenizer):
@@ -52,10 +50,10 @@ class CharacterTokenizer(Tokenizer):
         self.vocabulary = "".join(characters)
         self.normalize = normalize
         # What `_join` writes for each id. Of the special ids, it receives only the unknown one.
-        self._code_points = np.array([ord(REPLACEMENT)] * _FIRST + [ord(c) for c in characters], np.int32)
+        self._code_points = np.array([ord(REPLACEMENT)] * FIRST + [ord(c) for c in characters], np.int32)
         self._composition = Composition(characters) if normalize else None
         ids = tf.lookup.KeyValueTensorInitializer(
-            tf.constant(self._code_points[_FIRST:]), tf.range(_FIRST, self.size, dtype=tf.int32)
+            tf.constant(self._code_points[FIRST:]), tf.range(FIRST, self.size, dtype=tf.int32)
         )
         self._ids = tf.lookup.StaticHashTable(ids, default_value=UNKNOWN)
 
@@ -86,9 +84,9 @@ class CharacterTokenizer(Tokenizer):
         """
         if minimum_count < 1:
             raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
-        if maximum_size is not None and maximum_size <= _FIRST:
+        if maximum_size is not None and maximum_size <= FIRST:
             raise ValueError(
-                f"`maximum_size` must be at least {_FIRST + 1}, for {_FIRST} special ids and a character. "
+                f"`maximum_size` must be at least {FIRST + 1}, for {FIRST} special ids and a character. "
                 f"Received: maximum_size={maximum_size}"
             )
         counts = _counted(texts, normalize)
@@ -99,7 +97,7 @@ class CharacterTokenizer(Tokenizer):
                 f"Received: {len(counts)} different characters, none of them as often"
             )
         known.sort(key=lambda character: (-counts[character], character))
-        return cls(known[: None if maximum_size is None else maximum_size - _FIRST], normalize=normalize)
+        return cls(known[: None if maximum_size is None else maximum_size - FIRST], normalize=normalize)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, fit for JSON."""

@@ -27,9 +27,8 @@ from zoo.text.sentence_piece_file import (
     read_model,
 )
 from zoo.text.sentence_piece_graph import Cutter, Normalizer, Pairs, Viterbi, packed, repaired, unpacked
-from zoo.text.tokenizer import SPECIAL_PIECES, UNKNOWN, Tokenizer
+from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer
 
-_FIRST = len(SPECIAL_PIECES)
 _UNKNOWN_PENALTY = np.float32(10)
 _WITHOUT_ID = (UNKNOWN_PIECE, CONTROL)
 _MOST_BYTES = 2**24  # of a text to learn from
@@ -93,7 +92,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._arguments = json.dumps({"model": encoded, "vocabulary": None if vocabulary is None else listed})
 
         # Inside, a piece is a number: its place in the file, and the last number stands for unknown characters.
-        ids = {piece: i for i, piece in enumerate(listed, start=_FIRST)}
+        ids = {piece: i for i, piece in enumerate(listed, start=FIRST)}
         self._ids = np.array([*(ids.get(piece, UNKNOWN) for piece in file.pieces), UNKNOWN], np.int32)
         self._ids[:-1][np.isin(file.types, _WITHOUT_ID)] = UNKNOWN
         self._unknown = len(file.pieces)
@@ -113,7 +112,7 @@ class SentencePieceTokenizer(Tokenizer):
             content[1:] if piece.startswith(SPACE) and types.get(piece) not in (BYTE, CONTROL) else content
             for piece, content in zip(listed, contents, strict=True)
         ]
-        self._bare = np.array([*self._contents[:_FIRST], *bare], dtype=object)
+        self._bare = np.array([*self._contents[:FIRST], *bare], dtype=object)
         if self._escaped:  # a text then has no other spaces than those that stand for `▁`
             usable = {piece.replace(SPACE, " "): i for piece, i in usable.items() if " " not in piece}
         self._model = _model(file, usable)
@@ -174,7 +173,7 @@ class SentencePieceTokenizer(Tokenizer):
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=_readable(texts),
                 model_writer=model,
-                vocab_size=size - _FIRST + 1,  # with an unknown piece, which has an id already
+                vocab_size=size - FIRST + 1,  # with an unknown piece, which has an id already
                 model_type=model_type,
                 byte_fallback=byte_fallback,
                 split_by_whitespace=split_by_whitespace,

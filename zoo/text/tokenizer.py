@@ -14,6 +14,7 @@ UNKNOWN = 1
 START = 2
 END = 3  # the first of the ids that a model may write
 SPECIAL_PIECES = ("", "<unk>", "<s>", "</s>")
+FIRST = len(SPECIAL_PIECES)  # the first id of the vocabulary
 REPLACEMENT = "\ufffd"
 _SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters that `str.isspace` is true of
 _AROUND = rf"\A{_SPACE}+|{_SPACE}+\z"

@@ -16,9 +16,9 @@ import tokenizers
 from zoo.text.added_tokens import AddedToken, AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
 from zoo.text.pair_tokenizer import check_pieces, checked_added_tokens, visible
-from zoo.text.tokenizer import REPLACEMENT, UNKNOWN
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN
 from zoo.text.word_piece_graph import BertNormalizer, LongestMatch, cut_into_words
-from zoo.text.word_tokenizer import FIRST, WordTokenizer
+from zoo.text.word_tokenizer import WordTokenizer
 
 BERT_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 MASK_PIECE = "[MASK]"

@@ -7,9 +7,7 @@ import tensorflow as tf
 
 from zoo.text.added_tokens import AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
-from zoo.text.tokenizer import SPECIAL_PIECES, Tokenizer, checked_texts
-
-FIRST = len(SPECIAL_PIECES)
+from zoo.text.tokenizer import FIRST, Tokenizer, checked_texts
 
 
 class WordTokenizer(Tokenizer):

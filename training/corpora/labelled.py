@@ -87,7 +87,7 @@ class LabelledCorpus(Corpus):
             empty = 0
             for row in self._read(split):
                 text, label, group, second = LabelledText(*row)
-                text, label = _clean(text), _clean(label)
+                text, label = clean(text), clean(label)
                 if not text:
                     empty += 1
                     continue
@@ -100,7 +100,7 @@ class LabelledCorpus(Corpus):
                     found.groups.append(group)
                 if second is not None:
                     found.seconds = found.seconds or []
-                    found.seconds.append(_clean(second)[: self.max_characters])
+                    found.seconds.append(clean(second)[: self.max_characters])
             if empty:
                 logger.warning("%s: split %r keeps %d texts; dropped %d empty", self.kind, split, len(found), empty)
             if not len(found):
@@ -113,5 +113,6 @@ class LabelledCorpus(Corpus):
         self.read(split)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
+    """The text in Unicode's composed form (NFC), without white space around it."""
     return unicodedata.normalize("NFC", text).strip()

@@ -1,4 +1,4 @@
-"""Corpora of TensorFlow Datasets: finding, preparing and reading them, then their pairs and their running text."""
+"""Corpora of TensorFlow Datasets: finding and reading them; then their pairs, their running text, their labels."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from zoo.extras import needs
 
 from ..progress import console
 from .corpus import CorpusError
+from .labelled import LabelledCorpus, LabelledText
 from .pairs import PairCorpus
 from .texts import Document, TextCorpus, in_pieces
 
@@ -84,8 +85,19 @@ class TfdsCorpus(pydantic.BaseModel):
         """The names of the features that are one text, in alphabetical order; of a nested one outer/inner."""
         return sorted(_texts(self._builder.info.features))
 
-    def _examples(self, split: str, features: Sequence[str]) -> Iterator[tuple[str, ...]]:
-        """The texts of these features of each example of a split, in a fixed order."""
+    def _chosen_text(self, feature: str | None) -> str:
+        """The feature that was asked for; else `text`, or the only one."""
+        texts = self._text_features
+        if feature is None:
+            if "text" in texts or len(texts) == 1:
+                return "text" if "text" in texts else texts[0]
+            raise CorpusError(f"{self.name}: set feature to one of its text features: {_listed(texts)}.")
+        if feature not in texts:
+            raise CorpusError(f"{self.name}: feature = {feature!r} is not one of its text features: {_listed(texts)}.")
+        return feature
+
+    def _examples(self, split: str, features: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """These features of each example of a split, texts or numbers, in a fixed order."""
         import tensorflow as tf
 
         tfds = _tfds()
@@ -246,20 +258,68 @@ class TfdsTexts(TfdsCorpus, TextCorpus):
         return tuple(self._expressions)
 
     def _read(self, split: str) -> Iterator[Document]:
-        for (text,) in self._examples(split, [self._feature]):
+        for (text,) in self._examples(split, [self._chosen_text(self.feature)]):
             yield in_pieces(text.splitlines(keepends=True))
 
+
+class TfdsLabels(TfdsCorpus, LabelledCorpus):
+    """Texts with classes from any corpus of TensorFlow Datasets that has a text and a class label.
+
+    Raises:
+        CorpusError: from `splits` and `read`, where TensorFlow Datasets knows no such corpus, or it is neither
+            prepared nor can be; has no such split, text or label; a split has no labels, as the test of GLUE; or its
+            files are damaged.
+    """
+
+    kind: Literal["tfds"] = "tfds"
+    feature: str | None = Field(
+        default=None,
+        description="the feature with the text, a nested one as outer/inner; default: `text`, or the only one",
+    )
+    second_feature: str | None = Field(
+        default=None, description="the feature with the second text, if a pair of texts belongs to a class"
+    )
+    label: str | None = Field(
+        default=None, description="the feature with the class label, or a text that names the class; default: `label`"
+    )
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits; the corpus is prepared if it is not yet, since only then they are known."""
+        return tuple(self._expressions)
+
+    def _read(self, split: str) -> Iterator[LabelledText]:
+        names = [self._chosen_text(self.feature), self._label]
+        if self.second_feature is not None:
+            names.append(self._chosen_text(self.second_feature))
+        classes = self._classes
+        for number, (text, label, *second) in enumerate(self._examples(split, names), 1):
+            if classes:
+                if not 0 <= label < len(classes):
+                    raise CorpusError(
+                        f"{self.name}: example {number} of {self._expressions[split]!r} has the label {label}, which "
+                        f"is no class: that split has no labels; set {split}_split to a part of another one."
+                    )
+                label = classes[label]
+            yield LabelledText(text, str(label), second=second[0] if second else None)
+
     @cached_property
-    def _feature(self) -> str:
-        texts = self._text_features
-        if self.feature is None:
-            if "text" in texts or len(texts) == 1:
-                return "text" if "text" in texts else texts[0]
-            raise CorpusError(f"{self.name}: set feature to one of its text features: {_listed(texts)}.")
-        if self.feature not in texts:
-            what = f"feature = {self.feature!r} is not one of its text features"
-            raise CorpusError(f"{self.name}: {what}: {_listed(texts)}.")
-        return self.feature
+    def _label(self) -> str:
+        """The feature of the label."""
+        tfds = _tfds()
+
+        features = self._builder.info.features
+        known = [name for name, feature in features.items() if isinstance(feature, tfds.features.ClassLabel)]
+        name = self.label or ("label" if "label" in features else known[0] if len(known) == 1 else "")
+        if name not in [*known, *self._text_features]:
+            raise CorpusError(f"{self.name}: set label to one of its class labels: {_listed(known)}.")
+        return name
+
+    @cached_property
+    def _classes(self) -> list[str]:
+        """The names of the classes; none if the label is a text."""
+        feature = self._builder.info.features.get(self._label)
+        return list(getattr(feature, "names", None) or ())
 
 
 def _tfds() -> Any:
@@ -281,9 +341,9 @@ def _texts(feature: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def _decoded(row: tuple[bytes, ...], place: str) -> tuple[str, ...]:
+def _decoded(row: tuple[Any, ...], place: str) -> tuple[Any, ...]:
     try:
-        return tuple(text.decode() for text in row)
+        return tuple(each.decode() if isinstance(each, bytes) else each for each in row)
     except UnicodeDecodeError as error:
         raise CorpusError(f"{place} is not UTF-8: {error}.") from None
 

@@ -1,0 +1,140 @@
+"""Tab-separated files (TSV): some columns of each line, chosen by number or by name."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+
+from zoo.extras import needs
+
+from .corpus import CorpusError
+from .files import lines_of
+
+logger = logging.getLogger(__name__)
+
+
+def read_table(path: Path, columns: Mapping[str, int | str], header: bool) -> Iterator[tuple[str, ...]]:
+    """The cells of some columns of each line of a TSV; a blank line has empty cells.
+
+    Args:
+        path: the file, in UTF-8, gzipped if its name ends in `.gz`.
+        columns: the number of each column, from 1, or its name, by the key of the recipe that says so.
+        header: whether the first line names the columns.
+
+    Raises:
+        CorpusError: a column is missing or named twice, or the file cannot be read.
+    """
+    lines = enumerate(lines_of(path), 1)
+    names = next(lines)[1].split("\t") if header else []
+    indexes = [_index(column, names, path) for column in columns.values()]
+    for (one, first), (other, second) in itertools.combinations(zip(columns, indexes, strict=True), 2):
+        if first == second:
+            raise CorpusError(f"{path}: {one} and {other} are both column {first + 1}.")
+    needed = max(indexes) + 1
+    widths: Counter[int] = Counter()
+    first_of_width: dict[int, int] = {}
+    for number, line in lines:
+        cells = line.split("\t")
+        if len(cells) >= needed:
+            chosen = tuple(cells[index] for index in indexes)
+            if number == 1 and not header:
+                _warn_of_header(path, chosen)
+            widths[len(cells)] += 1
+            first_of_width.setdefault(len(cells), number)
+            yield chosen
+        elif not line.strip():
+            yield ("",) * len(columns)
+        else:
+            told = ", ".join(f"{name} = {column!r}" for name, column in columns.items())
+            raise CorpusError(
+                f"{path}:{number}: found {len(cells)} of the {needed} columns needed ({told}); a tab separates columns."
+            )
+    _warn_of_tabs(path, widths, first_of_width)
+
+
+def check_columns(columns: Mapping[str, int | str], header: bool) -> None:
+    """Refuses names of columns without a header, and the same column twice.
+
+    Raises:
+        ValueError: there is such a column.
+    """
+    for name, column in columns.items():
+        if isinstance(column, str) and not header:
+            raise ValueError(
+                f"`{name}` is a name, which needs `header = true`; or give a number from 1. Received: {name}={column!r}"
+            )
+    for (one, first), (other, second) in itertools.combinations(columns.items(), 2):
+        if first == second:
+            raise ValueError(f"`{one}` and `{other}` must differ. Received: {first!r} for both")
+
+
+def _number_or_name(value: Any, info: pydantic.ValidationInfo) -> Any:
+    if value is None or (type(value) is int and value >= 1) or (isinstance(value, str) and value):
+        return value
+    name = info.field_name
+    raise ValueError(f"`{name}` must be a column's number, from 1, or its header's name. Received: {name}={value!r}")
+
+
+Column = Annotated[int | str, pydantic.BeforeValidator(_number_or_name)]
+"""A column of a TSV in a recipe: its number from 1, or its name in the header."""
+
+
+def _index(column: int | str, names: list[str], path: Path) -> int:
+    if isinstance(column, int):
+        return column - 1
+    if column in names:
+        return names.index(column)
+    near = get_close_matches(column, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise CorpusError(f"{path}:1: no column {column!r} in the header; it has {', '.join(map(repr, names))}{hint}")
+
+
+def _warn_of_tabs(path: Path, widths: Counter[int], first_of_width: dict[int, int]) -> None:
+    """Warns of lines with more columns than most: a tab inside a text makes a wrong pair."""
+    usual = widths.most_common(1)[0][0] if widths else 0
+    wider = [width for width in widths if width > usual]
+    if wider:
+        number, width = min((first_of_width[width], width) for width in wider)
+        logger.warning(
+            "%s:%d: %d columns, where most lines have %d (%d such lines); a tab inside a text shifts its columns, and "
+            "makes a wrong pair",
+            *(path, number, width, usual, sum(widths[width] for width in wider)),
+        )
+
+
+def _warn_of_header(path: Path, cells: Sequence[str]) -> None:
+    if names_columns(cells):
+        logger.warning(
+            "%s:1: %s look like the names of columns, and are read as a row; if they are names, set header = true in "
+            "[corpus]",
+            *(path, " and ".join(map(repr, cells))),
+        )
+
+
+_OF_PAIRS = {"source", "src", "target", "tgt", "input", "output", "text", "sentence", "translation"}
+_OF_LABELS = {"label", "class", "category", "sentiment", "premise", "hypothesis"}
+_WORDS = _OF_PAIRS | _OF_LABELS
+
+
+def names_columns(cells: Iterable[str]) -> bool:
+    """Whether each cell is a usual name of a column: `source`, `target text`, `English`, `en`, `deu`, ..."""
+    return all(" ".join(cell.casefold().replace("_", " ").split()) in _names() for cell in cells)
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    with needs("train"):
+        from babel import Locale
+        from babel.core import get_global
+
+    languages = Locale("en").languages
+    names = {name.casefold() for each in languages.items() for name in each}
+    return frozenset({*_WORDS, *(f"{word} text" for word in _WORDS), *names, *get_global("language_aliases")})

@@ -9,7 +9,7 @@ import dataclasses
 import pathlib
 import shlex
 import urllib.parse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zoo.serving import measure_start_up
 from zoo.serving.packed import unsupported
@@ -21,10 +21,15 @@ from zoo.text import CharacterTokenizer, Tokenizer
 
 from .schema.generator_tables import GeneratorRecipe
 from .schema.translator_tables import TranslatorRecipe
+from .scoring.classification import confusions, weakest_classes
 from .scoring.headline import headlines, scored_on
+
+if TYPE_CHECKING:
+    from .schema.classifier_tables import ClassifierRecipe
 
 _SAMPLE = dict(max_new_tokens=300, temperature=0.8, seed=0)
 _WEAKEST_GROUPS = 5
+_WEAKEST_CLASSES, _WORST_PAIRS, _SHOWN_CLASSES = 5, 5, 20
 
 # Each signature: its inputs and outputs.
 _OF_TRANSLATORS = {
@@ -132,10 +137,55 @@ def generator_card(name: str, recipe: GeneratorRecipe, generator: TextGenerator,
     )
 
 
+def classifier_card(name: str, recipe: ClassifierRecipe, classifier: TextClassifier, metrics: dict[str, Any]) -> str:
+    """The card of a trained classifier, as Markdown. `metrics` has `training_texts` beside what all models have."""
+    labels = classifier.labels
+    listed = ", ".join(f"`{label}`" for label in labels[:_SHOWN_CLASSES])
+    facts = {
+        "encoder": f"`{type(classifier.encoder).__name__}`",
+        "classes": f"{len(labels):,}: {listed}{', …' if len(labels) > _SHOWN_CLASSES else ''}",
+        "corpus": f"`{recipe.corpus.kind}`, {metrics['training_texts']:,} training texts",
+    }
+    read = "A pair of texts of more than" if classifier.pairs else "A text of more than"
+    limits = [
+        f"{read} {classifier.max_length:,} tokens is cut off there.",
+        f"{_vocabulary(classifier.tokenizer, 'training texts')} It puts any text into one of its classes, also a text"
+        " that belongs to none: look at the probability.",
+    ]
+    return _trained_card(
+        name,
+        recipe,
+        classifier,
+        metrics,
+        facts,
+        about=scores_of_classifier(metrics),
+        limits=[*limits, *_licence(recipe), *_weakest(metrics, "accuracy")],
+    )
+
+
+def scores_of_classifier(metrics: dict[str, Any]) -> list[str]:
+    """Lines on the scores of a classifier: how sure they are, its weakest classes, and those that it mixes up."""
+    if metrics.get("metric") != "accuracy":
+        return []
+    lines = [
+        f"The 95% interval of the accuracy, by Wilson's formula, is {metrics['accuracy_low']:.2%} to"
+        f" {metrics['accuracy_high']:.2%}. Macro F1 is the mean over the {len(metrics['by_class']):,} classes that"
+        " occur in the split or as an answer. The calibration error is the mean difference between the probability of"
+        " an answer and how often such answers are right, in 15 ranges of the probability."
+    ]
+    if weak := weakest_classes(metrics)[:_WEAKEST_CLASSES]:
+        listed = (f"`{label}` {scores['f1']:.1%} of {scores['total']:,} texts" for label, scores in weak)
+        lines += ["", f"Weakest classes by F1: {', '.join(listed)}."]
+    if pairs := confusions(metrics)[:_WORST_PAIRS]:
+        listed = (f"`{label}` given as `{given}`: {count:,} of {total:,}" for label, given, count, total in pairs)
+        lines += ["", f"Most frequent mistakes: {'; '.join(listed)}."]
+    return lines
+
+
 def _trained_card(
     name: str,
-    recipe: TranslatorRecipe | GeneratorRecipe,
-    task: Translator | TextGenerator,
+    recipe: TranslatorRecipe | GeneratorRecipe | ClassifierRecipe,
+    task: Translator | TextGenerator | TextClassifier,
     metrics: dict[str, Any],
     facts: dict[str, str],
     about: list[str],
@@ -275,16 +325,16 @@ def _vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
     return f"It reads texts as {tokenizer.size - 4:,} pieces of words, which can spell any text."
 
 
-def _licence(recipe: TranslatorRecipe | GeneratorRecipe) -> list[str]:
+def _licence(recipe: TranslatorRecipe | GeneratorRecipe | ClassifierRecipe) -> list[str]:
     return [recipe.corpus.licence] if recipe.corpus.licence else []
 
 
-def _weakest(metrics: dict[str, Any]) -> list[str]:
-    """A line on the groups with most mistakes, if there are groups."""
+def _weakest(metrics: dict[str, Any], rate: str = "exact_match") -> list[str]:
+    """A line on the groups with most mistakes, if there are groups; `rate` is what their scores are called."""
     groups = metrics.get("by_group")
     if not groups:
         return []
-    weak = sorted((score["exact_match"], group) for group, score in groups.items() if score["exact_match"] < 1)
-    listed = ", ".join(f"{group} {rate:.1%}" for rate, group in weak[:_WEAKEST_GROUPS])
+    weak = sorted((score[rate], group) for group, score in groups.items() if score[rate] < 1)
+    listed = ", ".join(f"{group} {share:.1%}" for share, group in weak[:_WEAKEST_GROUPS])
     judged = f"Weakest: {listed}." if weak else "None has a mistake."
     return [f"{len(groups)} groups; `metrics.json` has the score of each. {judged}"]

@@ -1,14 +1,15 @@
 """The model card of an exported model."""
 
 import re
+import types
 
 import pytest
-from zoo_training.cards import generator_card, translator_card
+from zoo_training.cards import classifier_card, generator_card, scores_of_classifier, translator_card
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.schema.translator_tables import TranslatorRecipe
 
-from zoo import TextGenerator, Translator
-from zoo.models import GPT, RNNSeq2Seq, Transformer
+from zoo import TextClassifier, TextGenerator, Translator
+from zoo.models import GPT, Classifier, RNNEncoder, RNNSeq2Seq, Transformer
 from zoo.text import BytePairTokenizer, CharacterTokenizer
 
 METRICS = {
@@ -180,3 +181,61 @@ def test_a_language_model():
     assert "## Sample\n\nFrom an empty prompt, at temperature 0.8, seed 0:\n\n    " in text
     assert set(signatures_of(text)) == set(generator.signatures())
     assert "It knows the 3 characters of its training text" in text and "reads at most 8 tokens at once" in text
+
+
+ACCURACY = {
+    "metric": "accuracy",
+    "accuracy": 0.875,
+    "accuracy_low": 0.80161,
+    "accuracy_high": 0.92391,
+    "macro_f1": 0.6,
+    "calibration_error": 0.0321,
+    "training_texts": 54321,
+    "by_class": {
+        "nb": {"precision": 0.9, "recall": 0.7, "f1": 0.7875, "total": 40},
+        "sv": {"precision": 1.0, "recall": 1.0, "f1": 1.0, "total": 70},
+        "da": {"precision": 0.5, "recall": 0.6, "f1": 0.5455, "total": 10},
+        "is": {"precision": 0.0, "recall": None, "f1": 0.0, "total": 0},
+    },
+    "by_group": {"short": {"accuracy": 0.75, "right": 30, "total": 40}, "long": {"accuracy": 1.0}},
+    "confusion": {
+        "labels": ["nb", "sv", "da", "is"],
+        "counts": [[28, 0, 9, 3], [0, 70, 0, 0], [3, 1, 6, 0], [0, 0, 0, 0]],
+    },
+}
+
+
+def test_a_classifier():
+    tokenizer = CharacterTokenizer("abc")
+    labels = ["nb", "sv", "da", "is", "fo"]
+    classifier = TextClassifier(Classifier(RNNEncoder(tokenizer.size, units=4), 5), tokenizer, labels, max_length=33)
+    recipe = types.SimpleNamespace(corpus=types.SimpleNamespace(kind="files", licence="For research only."))
+    recipe.description = "which language a text is in"
+    text = classifier_card("languages", recipe, classifier, {**METRICS, **ACCURACY})
+    assert text.startswith("# languages\n\nWhich language a text is in.\n")
+    rows = (
+        "| encoder | `RNNEncoder` |",
+        "| classes | 5: `nb`, `sv`, `da`, `is`, `fo` |",
+        "| corpus | `files`, 54,321 training texts |",
+        "| accuracy | **87.50%** of 12,345 test texts |",
+        "| macro F1 | 60.00% |",
+        "| calibration error | 3.21% |",
+    )
+    assert "\n".join(["", *rows, ""]) in text
+    for line in (
+        "Weakest classes by F1: `da` 54.5% of 10 texts, `nb` 78.8% of 40 texts.",
+        "Most frequent mistakes: `nb` given as `da`: 9 of 40; `da` given as `nb`: 3 of 10; `nb` given as `is`: 3 of 40;"
+        " `da` given as `sv`: 1 of 10.",
+        "- A text of more than 33 tokens is cut off there.",
+        "- For research only.",
+        "- 2 groups; `metrics.json` has the score of each. Weakest: short 75.0%.",
+    ):
+        assert f"\n{line}\n" in text
+    assert "is 80.16% to 92.39%. Macro F1 is the mean over the 4 classes that occur" in text
+    assert set(signatures_of(text)) == set(classifier.signatures())
+
+
+def test_a_classifier_that_was_not_scored_or_makes_no_mistake():
+    assert scores_of_classifier({"not_scored": "OSError: disk full"}) == []
+    perfect = {"by_class": {"sv": ACCURACY["by_class"]["sv"]}, "confusion": {"labels": ["sv"], "counts": [[70]]}}
+    assert len(scores_of_classifier({**ACCURACY, **perfect})) == 1

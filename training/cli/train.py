@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ..quiet import import_tensorflow
+from .classifier_scores import print_classifier_scores
 from .shared import (
     MODELS,
     RUNS,
@@ -172,6 +173,9 @@ def export(
 def _print_scores(result: dict, split: str) -> None:
     from ..scoring.headline import headlines
 
+    if result["metric"] == "accuracy":
+        print_classifier_scores(result, split)
+        return
     if result["metric"] == "loss":
         for name, value in headlines(result).items():
             typer.echo(f"{split:<12} {name:<14} {value}")

@@ -144,6 +144,21 @@ def compare_lengths(
         typer.echo(length_plot.save(models, out))
 
 
+@app.command()
+def confusion(
+    model: ModelPath,
+    out: Annotated[
+        pathlib.Path | None,
+        typer.Option(metavar="FILE", help="A .png, .svg or .pdf file.", show_default="pictures/MODEL-confusion.png"),
+    ] = None,
+) -> None:
+    """Draw which classes a classifier mixes up, from the scores in metrics.json."""
+    with user_errors():
+        from ..scoring import confusion_plot
+
+        typer.echo(confusion_plot.save(model, out or PICTURES / f"{model_name(model)}-confusion.png"))
+
+
 def _number_or_word(option: str, value: str, word: str) -> str | int:
     if value in ("all", word):
         return value

@@ -28,9 +28,9 @@ class Tally:
         """The share of correct outputs, from 0 to 1."""
         return self.correct / self.total if self.total else 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        """For `metrics.json`."""
-        return {"exact_match": round(self.rate, 6), "right": self.correct, "total": self.total}
+    def as_dict(self, rate: str = "exact_match") -> dict[str, Any]:
+        """For `metrics.json`; `rate` is the name of the share."""
+        return {rate: round(self.rate, 6), "right": self.correct, "total": self.total}
 
 
 @dataclasses.dataclass

@@ -5,19 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 _NAMES = {"bleu": "BLEU", "bleu_published_style": "BLEU, published style", "chrf": "chrF"}
+_UNITS = {"loss": "tokens", "accuracy": "texts"}  # by the metric; what is scored otherwise consists of pairs
 
 
 def headlines(metrics: dict[str, Any]) -> dict[str, str]:
     """The scores by their names, the most important first.
 
     Translators have exact match, and before it BLEU with its 95% interval, such as `41.02 [39.6, 42.4]`, if the texts
-    are sentences. Language models have the mean loss of a token in nats. If the scoring failed, there are no scores.
+    are sentences. Language models have the mean loss of a token in nats. Classifiers have accuracy, macro F1 and the
+    expected calibration error. If the scoring failed, there are no scores.
     """
     if "not_scored" in metrics:
         return {}
     if "metric" in metrics and metrics["metric"] == "loss":
         names = {"loss": "loss", "perplexity": "perplexity", "bits_per_byte": "bits per byte"}
         return {name: f"{metrics[key]:.4f}" for key, name in names.items()}
+    if metrics.get("metric") == "accuracy":
+        names = {"accuracy": "accuracy", "macro_f1": "macro F1", "calibration_error": "calibration error"}
+        return {name: f"{metrics[key]:.2%}" for key, name in names.items()}
     by_name = {name: _interval(metrics[key]) for key, name in _NAMES.items() if key in metrics}
     return by_name | {"exact match": f"{metrics['exact_match']:.2%}"}
 
@@ -32,7 +37,7 @@ def headline(metrics: dict[str, Any]) -> str:
 
 def scored_on(metrics: dict[str, Any]) -> str:
     """The size and name of the split, such as `10,000 test pairs`."""
-    unit = "tokens" if metrics.get("metric") == "loss" else "pairs"
+    unit = _UNITS.get(metrics.get("metric", ""), "pairs")
     return f"{metrics['total']:,} {metrics['split']} {unit}"
 
 

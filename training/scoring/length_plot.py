@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from zoo.atomic import write_whole
-from zoo.extras import needs
-
-from ..run_files import METRICS_FILE, read_metrics
+from . import plot_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SUFFIXES = (".png", ".svg", ".pdf")
 _KINDS = {"bleu_published_style": "BLEU (lowercased, tokenised)", "bleu": "BLEU"}
 _LINES, _MARKERS = ("-", "--", "-.", ":"), "osD^vP"  # these distinguish the models in black and white
 
@@ -27,14 +22,9 @@ def read_scores(folder: pathlib.Path) -> dict[str, Any]:
         FileNotFoundError: the folder has no scores.
         ValueError: the scores cannot be read, or have no BLEU by source length.
     """
-    from zoo.serving.layout import newest_version
-
-    scored = newest_version(folder) or folder
-    metrics = read_metrics(scored)
+    metrics, file = plot_files.read_scores(folder)
     if not metrics.get("bleu_by_source_words"):
-        raise ValueError(
-            f"{scored / METRICS_FILE} has no BLEU by source length; what was scored by exact match alone has none"
-        )
+        raise ValueError(f"{file} has no BLEU by source length; what was scored by exact match alone has none")
     return metrics
 
 
@@ -94,23 +84,14 @@ def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
         FileNotFoundError: a folder has no scores.
         ValueError: the suffix is another one, there are no scores by source length, or they cannot be compared.
     """
-    with needs("pictures"):
-        import matplotlib
-
-    if path.suffix.lower() not in _SUFFIXES:
-        raise ValueError(f"`path` must end in {', '.join(_SUFFIXES)}. Received: path={str(path)!r}")
+    plot_files.check_plot_file(path)
     scores = [read_scores(folder) for folder in folders]
     names = [str(each.get("name", folder)) for each, folder in zip(scores, folders, strict=True)]
     # Models with the same name, such as two versions of one model, are labelled by their folders.
     labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
     if repeated := sorted({label for label in labels if labels.count(label) > 1}):
         raise ValueError(f"`folders` must hold each model once. Received: {', '.join(repeated)} more than once")
-    figure, content, suffix = draw(dict(zip(labels, scores, strict=True))), io.BytesIO(), path.suffix.lower()[1:]
-    # Without dates and random ids, the same scores give the same file.
-    metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[suffix]
-    with matplotlib.rc_context({"svg.hashsalt": "zoo"}):
-        figure.savefig(content, format=suffix, dpi=200, metadata=metadata)
-    return write_whole(path, content.getvalue())
+    return plot_files.write_figure(draw(dict(zip(labels, scores, strict=True))), path)
 
 
 def _common_counts(models: dict[str, dict[str, Any]]) -> dict[str, int]:

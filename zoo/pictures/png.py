@@ -2,12 +2,12 @@
 
 import dataclasses
 import io
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.extras import needs
 from zoo.pictures.alignment import Alignment, Picture, as_list, check_drawing, notes
+from zoo.pictures.fonts import families_for
 from zoo.pictures.labels import label, readable, width
 from zoo.pictures.layout import GAP, HEADING_FONT, TITLE_FONT, Layout, Map, arrange
 
@@ -19,8 +19,6 @@ _PIXELS = 96  # an inch
 _POINT = 72 / _PIXELS  # of a pixel
 _MARGIN, _BETWEEN, _SCALE_WIDTH, _SCALE_HEIGHT = 8, 28, 44, 88
 _PICTURE_TITLE_FONT, _TITLE_HEIGHT, _NOTE_HEIGHT = 16, 26, 22
-# Families that have many scripts, on Linux, macOS and Windows; and all whose name begins with "Noto Sans".
-_FAMILIES = ("DejaVu Sans", "Arial Unicode MS", "Segoe UI", "Nirmala UI", "Microsoft YaHei", "Malgun Gothic", "Ebrima")
 
 
 def figure(
@@ -53,7 +51,7 @@ def figure(
 
     columns = min(columns, len(pictures)) if isinstance(pictures[0], Alignment) else 1
     blocks = [_Block(picture, arrange(picture, columns), notes(picture)) for picture in pictures]
-    families = _families([text for block in blocks for text in block.texts()], fonts)
+    families = families_for([text for block in blocks for text in block.texts()], fonts)
     rows = [blocks[start : start + columns] for start in range(0, len(blocks), columns)]
     # In a column of pictures the left edges of the maps are one line; in a row of pictures, the upper edges.
     lefts = [max(block.maps[0].left for block in blocks[column::columns]) for column in range(columns)]
@@ -205,38 +203,3 @@ class _Canvas:
         axes.vlines([column + 0.5 for column in range(sources - 1)], -0.5, targets - 0.5, **style)
         axes.hlines([row + 0.5 for row in range(targets - 1)], -0.5, sources - 0.5, **style)
         axes.spines[:].set(color="0.55", linewidth=0.5)
-
-
-def _families(texts: Sequence[str], preferred: Sequence[str]) -> list[str]:
-    """The font families that Matplotlib is to try for each character, in order.
-
-    Without this check Matplotlib warns about a character that no font has, and draws an empty box.
-    """
-    from matplotlib import font_manager
-
-    installed = set(font_manager.get_font_names())
-    noto = sorted(name for name in installed if name.startswith("Noto Sans"))
-    missing, families = set("".join(texts)), []
-    for family in [*preferred, *(name for name in (*_FAMILIES, *noto) if name in installed)]:
-        font = font_manager.findfont(font_manager.FontProperties(family=[family]), fallback_to_default=False)
-        has = missing & set(map(chr, font_manager.get_font(font).get_charmap()))
-        if has or family in preferred:
-            families.append(family)
-            missing -= has
-        if not missing:
-            return families
-    raise ValueError(_no_font(sorted(missing)))
-
-
-def _no_font(missing: list[str]) -> str:
-    shown = ", ".join(f"{each} U+{ord(each):04X} {unicodedata.name(each, '')}".rstrip() for each in missing[:5])
-    hint = (
-        "or install a font that has them, such as Noto Sans (on Debian the packages fonts-noto-core and "
-        "fonts-noto-cjk), and remove Matplotlib's list of fonts (fontlist-*.json in matplotlib.get_cachedir())"
-    )
-    if any(unicodedata.category(character) == "So" and ord(character) > 0xFFFF for character in missing):
-        hint = "Matplotlib cannot draw the colour fonts of emoji"
-    return (
-        f"No font has {len(missing)} of the characters: {shown}{', …' if len(missing) > 5 else ''}. Save the picture "
-        f"as .html or .svg, where the browser chooses fonts; {hint}."
-    )

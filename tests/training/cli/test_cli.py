@@ -19,7 +19,18 @@ from zoo.text import CharacterTokenizer
 
 MODEL = "saved_models/backwards"
 MODELS = pathlib.Path(__file__).parents[3] / "saved_models"
-COMMANDS = ("train", "evaluate", "translate", "attend", "generate", "score", "compare-lengths", "export", "list")
+COMMANDS = (
+    "train",
+    "evaluate",
+    "translate",
+    "attend",
+    "generate",
+    "score",
+    "compare-lengths",
+    "confusion",
+    "export",
+    "list",
+)
 
 
 class TestHelp:

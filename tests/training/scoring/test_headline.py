@@ -29,6 +29,17 @@ def test_bleu_first_whatever_the_order_in_the_file():
     assert headline(metrics) == "41.02 [39.6, 42.4] BLEU on 12,345 validation pairs"
 
 
+def test_a_classifier_has_accuracy_first():
+    metrics = {"calibration_error": 0.03125, "macro_f1": 0.8, "accuracy": 0.845140, "metric": "accuracy"}
+    metrics |= {"total": 1821, "split": "test", "accuracy_low": 0.8278}
+    assert list(headlines(metrics).items()) == [
+        ("accuracy", "84.51%"),
+        ("macro F1", "80.00%"),
+        ("calibration error", "3.12%"),
+    ]
+    assert headline(metrics) == "84.51% accuracy on 1,821 test texts"
+
+
 def test_a_model_whose_scoring_failed():
     metrics = {"not_scored": "TypeError: why", "split": "test"}
     assert (headlines(metrics), headline(metrics)) == ({}, "not scored")
@@ -37,4 +48,4 @@ def test_a_model_whose_scoring_failed():
 @pytest.mark.parametrize("file", sorted(MODELS.glob("*/*/metrics.json")), ids=lambda file: file.parts[-3])
 def test_every_model_of_the_zoo_has_one(file):
     line = headline(json.loads(file.read_text(encoding="utf-8")))
-    assert re.search(r" on [\d,]+ (test|validation) (pairs|tokens)$", line)
+    assert re.search(r" on [\d,]+ (test|validation) (pairs|texts|tokens)$", line)

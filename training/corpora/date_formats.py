@@ -79,9 +79,9 @@ def date_locale(name: str) -> DateLocale:
     if name not in localedata.locale_identifiers():
         raise ValueError(
             "A locale must be one of the CLDR's; the nearest known ones are "
-            f"{', '.join(_nearest_locales(name))}. Received: {name!r}"
+            f"{', '.join(nearest_locales(name))}. Received: {name!r}"
         )
-    data = localedata.LocaleDataDict(_load(name))
+    data = localedata.LocaleDataDict(load_locale(name))
     names = {field: _names(data, path) for field, path in _NAMED.items()}
     patterns = _patterns(data, names)
     if not patterns:
@@ -125,7 +125,8 @@ def _numbers_touch(pattern: str) -> bool:
     return any(a in _NUMERIC and b in _NUMERIC for (_, a), (_, b) in itertools.pairwise(pattern_tokens(pattern)))
 
 
-def _nearest_locales(name: str) -> list[str]:
+def nearest_locales(name: str) -> list[str]:
+    """The CLDR's identifiers to suggest to someone who wrote an unknown one."""
     known, name = sorted(localedata.locale_identifiers()), name.replace("-", "_")
     same_language = [other for other in known if other.partition("_")[0] == name.partition("_")[0].lower()]
     # Of another language, only a name that looks like a typing error helps.
@@ -139,7 +140,7 @@ def _patterns(data: Mapping, names: Mapping[Field, tuple[str, ...]]) -> tuple[st
     candidates += [skeletons[key].pattern for key in sorted(skeletons) if "G" not in key]
     chosen: dict[tuple, str] = {}
     for candidate in candidates:
-        for pattern in (candidate, _as_typed(candidate)):
+        for pattern in (candidate, as_typed(candidate)):
             if _is_unambiguous(pattern) and _months_differ(pattern, names):
                 # Compared with names in the place of fields: MMM and MMMM may have the same names.
                 written = tuple(names.get(value, value) for _, value in pattern_tokens(pattern))
@@ -147,9 +148,9 @@ def _patterns(data: Mapping, names: Mapping[Field, tuple[str, ...]]) -> tuple[st
     return tuple(chosen.values())
 
 
-def _as_typed(pattern: str) -> str:
-    """The pattern as people type it: plain spaces for no-break ones, no invisible direction marks."""
-    plain = pattern.translate(_DIRECTION_MARKS)
+def as_typed(text: str) -> str:
+    """A text or pattern as people type it: plain spaces for no-break ones, no invisible direction marks."""
+    plain = text.translate(_DIRECTION_MARKS)
     return "".join(" " if unicodedata.category(char) == "Zs" else char for char in plain)
 
 
@@ -185,13 +186,13 @@ def _script(name: str) -> str:
     return _script(name.rpartition("_")[0]) if "_" in name else "Zzzz"  # ISO 15924's code for unknown
 
 
-def _load(name: str) -> dict:
+def load_locale(name: str) -> dict:
     """The CLDR data of a locale merged with what it inherits, sharing nothing with any other locale.
 
     Babel's own `load` lets locales share what they inherit, and writes resolved aliases into it, so that the names of
     one locale depend on which locales were asked about before (python-babel/babel#1234).
     """
-    data = {} if name == "root" else _load(_parent(name))
+    data = {} if name == "root" else load_locale(_parent(name))
     with open(localedata.resolve_locale_filename(name), "rb") as file:
         localedata.merge(data, pickle.load(file))
     return data

@@ -78,7 +78,7 @@ def test_data_is_inherited_as_in_babel(monkeypatch):
     names = localedata.locale_identifiers()
     for name in {*names[::20], "ar_SY", "en_GB", "zh_Hant", "nb", "sr_Latn", "pa_Arab"}:
         monkeypatch.setattr(localedata, "_cache", {})
-        assert repr(date_formats._load(name)) == repr(localedata.load(name))
+        assert repr(date_formats.load_locale(name)) == repr(localedata.load(name))
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("pt-BR", "pt_BR"), ("zh_CN", "zh_Hans_CN"), ("??", "en, fr")])

@@ -1,0 +1,258 @@
+"""Short texts in many languages, divided among splits by item, none of them written the same in two languages.
+
+In the order of the file: the items of each language and split, the split of an item, a text about an item.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from .corpus import CorpusError
+from .date_formats import CASED_SCRIPTS, CASINGS, as_typed, date_locale, format_date, recase
+from .language_strings import LanguageStrings, language_strings
+
+SPLITS = ("train", "validation", "test")
+_SHARES = (0.75, 0.1, 0.15)  # of the items, by split
+_FEWEST_NAMES = 4  # of a language in a split, as many as the longest list has
+_RECASED = 10  # if a script has letter case, one text in ten is in another case than the CLDR's
+_OTHER_DIGITS = 4  # if a language has several kinds of digits, one number in four is in another kind than the default
+_NUMBERS = range(1, 100)
+_FIRST_DAY, _NUM_DAYS = datetime.date(1950, 1, 1), 36_525  # to 2049-12-31
+
+Strings = Mapping[str, Mapping[str, Sequence[str]]]
+"""By language and key, such as 'fr' and 'territory FR': all strings of an item, with {0} where a number stands."""
+
+
+def writers(languages: Sequence[str], seed: int) -> dict[str, list[Writer]]:
+    """By split, a writer for each of the languages.
+
+    Raises:
+        CorpusError: a language has hardly a name that no other has; the message names the language most like it.
+    """
+    # English counts always: much in the CLDR that nobody has translated is English.
+    known = {code: language_strings(code) for code in dict.fromkeys([*languages, "en"])}
+    names: Strings = {code: {key: (name,) for key, name in data.names.items()} for code, data in known.items()}
+    keys_of_names = _divide(names, seed)
+    keys_of_units = _divide({code: _all_forms(data.units) for code, data in known.items()}, seed)
+    keys_of_spans = _unique({code: _all_forms(data.spans) for code, data in known.items()})
+    numbers = _by_split(((f"number {number}", number) for number in _NUMBERS), seed)
+    days = (_FIRST_DAY + datetime.timedelta(days=number) for number in range(_NUM_DAYS))
+    days_by_split = _by_split(((f"day {day}", day) for day in days), seed)
+    date_patterns = _unique_date_patterns(tuple(known))
+    made: dict[str, list[Writer]] = {split: [] for split in SPLITS}
+    for split in SPLITS:
+        for code in languages:
+            strings = known[code]
+            if len(keys_of_names[code][split]) < _FEWEST_NAMES:
+                raise CorpusError(_too_alike(code, names))
+            spans = [(key, number) for key in keys_of_spans[code] for number in numbers[split]]
+            spans.sort(key=lambda span: _hash(seed, f"{span[0]} {span[1]}"))
+            made[split].append(
+                Writer(
+                    code=code,
+                    strings=strings,
+                    names=[(key.partition(" ")[0], strings.names[key]) for key in keys_of_names[code][split]],
+                    units=[strings.units[key] for key in keys_of_units[code][split]],
+                    spans=[(strings.spans[key], number) for key, number in spans],
+                    days=days_by_split[split],
+                    date_patterns=date_patterns[code],
+                )
+            )
+    return made
+
+
+def _all_forms(patterns: Mapping[str, Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
+    return {key: tuple(forms.values()) for key, forms in patterns.items()}
+
+
+def _unique(strings: Strings) -> dict[str, set[str]]:
+    """By language, the keys of which no string occurs in another language."""
+    owners: dict[str, set[str]] = {}
+    for code, items in strings.items():
+        for texts in items.values():
+            for form in _forms(texts, code):
+                owners.setdefault(form, set()).add(code)
+    return {
+        code: {key for key, texts in items.items() if all(owners[form] == {code} for form in _forms(texts, code))}
+        for code, items in strings.items()
+    }
+
+
+def _divide(strings: Strings, seed: int) -> dict[str, dict[str, list[str]]]:
+    """By language and split, the keys whose strings are in no other language and no earlier split, in random order."""
+    unique = _unique(strings)
+    order = _by_split(((_item(key), key) for key in sorted(set().union(*unique.values()))), seed)
+    divided: dict[str, dict[str, list[str]]] = {code: {} for code in unique}
+    for code, keys in unique.items():
+        earlier: set[str] = set()
+        for split in SPLITS:
+            chosen: list[str] = []
+            here: set[str] = set()
+            for key in filter(keys.__contains__, order[split]):
+                forms = _forms(strings[code][key], code)
+                if not forms & earlier and not forms <= here:  # 'Singapur' is a country and a city
+                    chosen.append(key)
+                    here |= forms
+            divided[code][split] = chosen
+            earlier |= here
+    return divided
+
+
+def _unique_date_patterns(languages: tuple[str, ...]) -> dict[str, dict[tuple[int, int], list[str]]]:
+    """By language, then by month and weekday, the patterns of a date that no other language writes the same."""
+    days = [datetime.date(2026, month, day) for month in range(1, 13) for day in range(1, 8)]
+    written: dict[str, set[str]] = {}
+    forms_of: dict[tuple[str, str, datetime.date], set[str]] = {}
+    for code in languages:
+        for pattern in date_locale(code).patterns_in("latn"):
+            for day in days:
+                text = re.sub(r"\d+", "0", as_typed(format_date(day, code, pattern, "latn")))
+                forms = forms_of[code, pattern, day] = _forms((text,), code)
+                for form in forms:
+                    written.setdefault(form, set()).add(code)
+    patterns: dict[str, dict[tuple[int, int], list[str]]] = {code: {} for code in languages}
+    for (code, pattern, day), forms in forms_of.items():
+        in_words = any(map(str.isalpha, max(forms)))  # not '2026-11-21', though only Swedish had it as a pattern
+        if in_words and all(written[form] == {code} for form in forms):
+            patterns[code].setdefault((day.month, day.weekday()), []).append(pattern)
+    return patterns
+
+
+def _forms(texts: Iterable[str], code: str) -> set[str]:
+    """The strings in every letter case, case then ignored: Greek capitals have no accents, and Turkish İ is not i."""
+    if date_locale(code).script not in CASED_SCRIPTS:
+        return {text.casefold() for text in texts}
+    language = code.partition("_")[0]
+    return {
+        form.casefold() for text in texts for form in (text, *(recase(text, casing, language) for casing in CASINGS))
+    }
+
+
+def _too_alike(code: str, names: Strings) -> str:
+    same = Counter(
+        {
+            other: sum(name == items.get(key) for key, name in names[code].items())
+            for other, items in names.items()
+            if other != code
+        }
+    )
+    other, count = same.most_common(1)[0]
+    return (
+        f"Language {code!r} has too few names that no other of the languages has; {count} of {len(names[code])} are as "
+        f"in {other!r}. Leave out one of the two."
+    )
+
+
+def _item(key: str) -> str:
+    """What is held out together: 'language de' and 'language de_AT'."""
+    return key.partition("_")[0] if key.startswith("language ") else key
+
+
+def _hash(seed: int, key: str) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed} {key}".encode(), digest_size=8).digest(), "big")
+
+
+def _by_split(items: Iterable[tuple[str, Any]], seed: int) -> dict[str, list]:
+    """The items of each split, in random order: both follow from the hash of the item's key."""
+    divided: dict[str, list] = {split: [] for split in SPLITS}
+    for number, item in sorted(((_hash(seed, key), item) for key, item in items), key=lambda pair: pair[0]):
+        place = number / 2**64
+        split = "train" if place < _SHARES[0] else "validation" if place < _SHARES[0] + _SHARES[1] else "test"
+        divided[split].append(item)
+    return divided
+
+
+@dataclasses.dataclass(frozen=True)
+class Writer:
+    """Writes texts in one language, about the items of one split.
+
+    Attributes:
+        code: the language.
+        strings: what the CLDR knows of it.
+        names: the names, each with its sort, such as 'territory'.
+        units: the patterns of each unit.
+        spans: of each relative date, its patterns and its number.
+        days: the days.
+        date_patterns: by month and weekday, the patterns of a date.
+    """
+
+    code: str
+    strings: LanguageStrings
+    names: Sequence[tuple[str, str]]
+    units: Sequence[Mapping[str, str]]
+    spans: Sequence[tuple[Mapping[str, str], int]]
+    days: Sequence[datetime.date]
+    date_patterns: Mapping[tuple[int, int], Sequence[str]]
+
+    @cached_property
+    def _by_sort(self) -> dict[str, list[str]]:
+        by_sort: dict[str, list[str]] = {}
+        for sort, name in self.names:
+            by_sort.setdefault(sort, []).append(name)
+        return by_sort
+
+    def write(self, kind: str, turn: int | None, draws: Sequence[int]) -> tuple[str, str]:
+        """A text of a kind; a list instead where the language has no such text, or none left.
+
+        Args:
+            kind: 'name', 'list', 'unit', 'date' or 'relative date'.
+            turn: the number of the item, so that each has one turn; None to draw it.
+            draws: eight random numbers.
+
+        Returns:
+            The text and its kind.
+        """
+        item, *others, for_digits, for_casing = draws
+        item = item if turn is None else turn
+        systems = self.strings.numbering_systems
+        other, its_turn = divmod(for_digits, _OTHER_DIGITS)
+        digits = systems[other % len(systems)] if its_turn == 0 else systems[0]
+
+        text: str | None = None
+        pools = {"name": self.names, "unit": self.units, "date": self.days, "relative date": self.spans}
+        pool: Sequence[Any] = pools.get(kind, ())
+        if len(pool) > (turn or 0):
+            chosen = pool[item % len(pool)]
+            if kind == "name":
+                _, text = chosen
+            elif kind == "unit":
+                text = self.strings.count(chosen, _NUMBERS[others[0] % len(_NUMBERS)], digits)
+            elif kind == "relative date":
+                patterns, number = chosen
+                text = self.strings.count(patterns, number, digits)
+            else:
+                text = self._date(chosen, others, digits)
+        if text is None:
+            kind, text = "list", self._list(draws[:-2])
+
+        casing, its_turn = divmod(for_casing, _RECASED)
+        if its_turn == 0 and date_locale(self.code).script in CASED_SCRIPTS:
+            text = recase(text, CASINGS[casing % len(CASINGS)], self.code.partition("_")[0])
+        return text, kind
+
+    def _list(self, draws: Sequence[int]) -> str:
+        """Two to four different names of one sort, if there are as many."""
+        for_sort, length, *places = draws
+        sort, _ = self.names[for_sort % len(self.names)]
+        names = self._by_sort[sort].copy()
+        if len(names) < _FEWEST_NAMES:
+            names = [name for _, name in self.names]
+        return self.strings.join([names.pop(place % len(names)) for place in places[: 2 + length % 3]])
+
+    def _date(self, day: datetime.date, draws: Sequence[int], digits: str) -> str | None:
+        """A date, half of the time with a time of day; None if other languages write it the same."""
+        patterns = self.date_patterns.get((day.month, day.weekday()))
+        if not patterns:
+            return None
+        text = as_typed(format_date(day, self.code, patterns[draws[0] % len(patterns)], digits))
+        if draws[1] % 2:
+            return text
+        time = self.strings.time(draws[2] % (24 * 60), digits)
+        return self.strings.date_and_time.replace("{0}", time).replace("{1}", text)

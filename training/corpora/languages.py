@@ -1,0 +1,115 @@
+"""The corpus 'languages': short texts, each with the language that it is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pydantic
+from pydantic import Field
+
+from .labelled import LabelledCorpus, LabelledText
+
+if TYPE_CHECKING:
+    from .language_texts import Writer
+
+DEFAULT_LANGUAGES = (
+    # Latin script: Europe
+    *("en", "de", "nl", "fr", "es", "pt", "it", "ro", "ca", "gl", "sv", "da", "nb", "is", "fi", "et", "hu", "lv", "lt"),
+    *("pl", "cs", "sk", "sl", "hr", "sq", "eu", "cy", "ga", "gd", "mt"),
+    # Latin script: Asia, Africa
+    *("tr", "az", "uz", "tk", "ku", "vi", "id", "ms", "jv", "fil", "af", "sw", "zu", "so", "ha", "yo", "ig"),
+    # Cyrillic; Greek, Armenian, Georgian; Ethiopic
+    *("ru", "uk", "be", "bg", "mk", "sr", "kk", "ky", "mn", "el", "hy", "ka", "am", "ti"),
+    # Hebrew; Arabic
+    *("he", "ar", "fa", "ur", "ps", "sd"),
+    # The scripts of India and Sri Lanka; Thai, Lao, Khmer, Burmese
+    *("hi", "mr", "ne", "bn", "as", "pa", "gu", "or", "ta", "te", "kn", "ml", "si", "th", "lo", "km", "my"),
+    # Han, Japanese, Korean
+    *("zh", "zh_Hant", "ja", "ko"),
+)
+
+_SPLITS = ("train", "validation", "test")
+_KINDS = (
+    *("name", "list", "unit", "name", "list", "date"),
+    *("name", "list", "unit", "name", "list", "relative date"),
+)
+_DRAWS = 8  # random numbers for each example
+
+
+class Languages(LabelledCorpus):
+    """Text -> the language it is in: 'Norwegen, Schweden und Finnland' -> 'de', '12 किलोमीटर' -> 'hi'.
+
+    A third of the texts are names (of countries, cities, languages, currencies), a third are lists of two to four
+    names. The rest are numbers with a unit or currency, dates, and relative dates ('vor 3 Tagen'). The kind is the
+    text's group. Languages and kinds are dealt evenly; a language that lacks a kind has lists instead.
+
+    Held out are items of the CLDR, in all languages at once: if France is in 'test', 'Frankreich' and 'Ranska' are.
+    The items are the names, the units, the days from 1950 to 2049, and the numbers of a relative date. Lists consist of
+    names of one split. A name that also belongs to an item of training is not held out ('Singapur' is a country and a
+    city). Words do occur in several splits: the names of months and weekdays are too few to be held out, a relative
+    date has the pattern of its language, and a currency may contain the name of a country.
+
+    What two of the languages write the same has no right answer, as 'Angola', '5 kilometer' or '3. mars 2026', and is
+    left out of every split, in lists as well. Case is ignored in this, and English counts as one of the languages even
+    if it is not, because much in the CLDR that nobody has translated is English.
+
+    In 'validation' and 'test' each item has one turn in a language; when all names or units had theirs, lists follow.
+    The split of an item depends only on `seed`; the texts also depend on the CLDR of the installed Babel.
+    """
+
+    kind: Literal["languages"] = "languages"
+    languages: tuple[str, ...] = Field(
+        strict=False, default=DEFAULT_LANGUAGES, description="CLDR identifiers, such as 'de' or 'zh_Hant': the classes"
+    )
+    seed: int = Field(default=0, ge=0, lt=2**64, description="seed of the splits and of all draws")
+    train_examples: pydantic.PositiveInt = Field(default=200_000, description="number of training examples")
+    validation_examples: pydantic.PositiveInt = Field(default=5_000, description="number of validation examples")
+    test_examples: pydantic.PositiveInt = Field(default=10_000, description="number of test examples")
+
+    @pydantic.field_validator("languages")
+    @classmethod
+    def _check_languages(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
+        from .language_strings import check_language
+
+        if len(languages) < 2:
+            raise ValueError(f"`languages` must name two languages or more. Received: {', '.join(languages) or 'none'}")
+        if repeated := sorted({code for code in languages if languages.count(code) > 1}):
+            raise ValueError(f"`languages` must name each once. Received: {', '.join(repeated)} more than once")
+        for code in languages:
+            check_language(code)
+        return languages
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """'train', 'validation' and 'test'."""
+        return _SPLITS
+
+    @cached_property
+    def _writers(self) -> dict[str, list[Writer]]:
+        """By split, a writer for each language."""
+        from .language_texts import writers  # here: it needs Babel, and recipes are read without it
+
+        return writers(self.languages, self.seed)
+
+    def _read(self, split: str) -> Iterator[LabelledText]:
+        num_examples = getattr(self, f"{split}_examples")
+        for number, draws in enumerate(_random_rows(self.seed, split, num_examples)):
+            turn, place = divmod(number, len(self.languages))
+            cycle, slot = divmod(turn, len(_KINDS))
+            kind = _KINDS[slot]
+            # In training each example draws its item. Elsewhere the items have their turns.
+            nth = None if split == "train" else cycle * _KINDS.count(kind) + _KINDS[:slot].count(kind)
+            text, kind = self._writers[split][place].write(kind, nth, draws)
+            yield LabelledText(text, self.languages[place], kind)
+
+
+def _random_rows(seed: int, split: str, num_rows: int) -> list[list[int]]:
+    """Random 64-bit integers, the same on every platform and for every version of NumPy.
+
+    They are the raw output of a named bit generator, which NumPy promises not to change.
+    """
+    generator = np.random.Philox(key=np.array([seed, _SPLITS.index(split)], dtype=np.uint64))
+    return generator.random_raw(num_rows * _DRAWS).reshape(num_rows, _DRAWS).tolist()

@@ -41,8 +41,9 @@ TRAINING = [
     {"corpora"},
     {"schema"},
     {"batches", "scoring", "learn_tokenizer"},
-    {"fitting", "cards"},
-    {"translation", "language_modelling", "imported"},
+    {"fitting", "cards", "start"},
+    {"translation", "language_modelling", "classification", "imported"},
+    {"masked_language_modelling"},
     {"run"},
 ]
 

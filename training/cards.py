@@ -9,7 +9,7 @@ import dataclasses
 import pathlib
 import shlex
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zoo.serving import measure_start_up
 from zoo.serving.packed import unsupported
@@ -19,13 +19,12 @@ from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 from zoo.text import CharacterTokenizer, Tokenizer
 
+from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
+from .schema.recipe_tables import Recipe
 from .schema.translator_tables import TranslatorRecipe
 from .scoring.classification import confusions, weakest_classes
 from .scoring.headline import headlines, scored_on
-
-if TYPE_CHECKING:
-    from .schema.classifier_tables import ClassifierRecipe
 
 _SAMPLE = dict(max_new_tokens=300, temperature=0.8, seed=0)
 _WEAKEST_GROUPS = 5
@@ -163,6 +162,28 @@ def classifier_card(name: str, recipe: ClassifierRecipe, classifier: TextClassif
     )
 
 
+def filler_card(name: str, recipe: MaskedLanguageModelRecipe, filler: MaskFiller, metrics: dict[str, Any]) -> str:
+    """The card of a trained masked language model, as Markdown."""
+    encoder = filler.encoder
+    facts = {
+        "attention": f"{encoder.num_layers} layers of {encoder.num_heads} heads, width {encoder.units},"
+        f" {encoder.positions} positions",
+        "corpus": f"`{recipe.corpus.kind}`, {metrics['training_tokens']:,} training tokens",
+    }
+    about = [
+        "In 100 tokens of the split, 15 were hidden, as in training, and predicted from the others. The"
+        " loss is the mean negative log-likelihood in nats. A classifier can start from the run: see `model.start` of"
+        " a recipe.",
+    ]
+    (mask,) = filler.tokenizer.tokens([[filler.tokenizer.mask_id]]).numpy()[0].tolist()
+    limits = [
+        f"A text of more than {filler.max_length:,} tokens is cut off there. A mask is written `{mask.decode()}`.",
+        f"{_vocabulary(filler.tokenizer, 'training text')} Each mask of a text is filled independently of the others,"
+        " with one token.",
+    ]
+    return _trained_card(name, recipe, filler, metrics, facts, about, [*limits, *_licence(recipe)])
+
+
 def scores_of_classifier(metrics: dict[str, Any]) -> list[str]:
     """Lines on the scores of a classifier: how sure they are, its weakest classes, and those that it mixes up."""
     if metrics.get("metric") != "accuracy":
@@ -184,8 +205,8 @@ def scores_of_classifier(metrics: dict[str, Any]) -> list[str]:
 
 def _trained_card(
     name: str,
-    recipe: TranslatorRecipe | GeneratorRecipe | ClassifierRecipe,
-    task: Translator | TextGenerator | TextClassifier,
+    recipe: Recipe,
+    task: SavedTask,
     metrics: dict[str, Any],
     facts: dict[str, str],
     about: list[str],
@@ -199,6 +220,7 @@ def _trained_card(
     rows = {
         "model": f"`{type(task.model).__name__}`, {metrics['parameters']:,} parameters",
         **facts,
+        **({"fine-tuned from": f"`{recipe.model.start.name}`"} if recipe.model.start else {}),
         **(scores or {"scores": "none: the scoring failed, see `metrics.json`"}),
         "training": f"{metrics['training_seconds']:.0f} s",
         "command": f"`{metrics['command']}`",
@@ -325,7 +347,7 @@ def _vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
     return f"It reads texts as {tokenizer.size - 4:,} pieces of words, which can spell any text."
 
 
-def _licence(recipe: TranslatorRecipe | GeneratorRecipe | ClassifierRecipe) -> list[str]:
+def _licence(recipe: Recipe) -> list[str]:
     return [recipe.corpus.licence] if recipe.corpus.licence else []
 
 

@@ -26,6 +26,7 @@ from .progress import progress_bar, say
 from .run_files import Digest
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import blamed_on
+from .start import load_start, started, weights_digest
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -39,14 +40,23 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the text, as where that is shorter than a batch.
     """
-    corpus, length = recipe.corpus, recipe.model.context_length
-    with blamed_on("tokenizer"):
-        pieces = (piece for document in corpus.documents("train") for piece in document)
-        tokenizer = learn_tokenizer(recipe.tokenizer, pieces)
-    with blamed_on("model"):
-        model = build_model(recipe, tokenizer)
+    corpus = recipe.corpus
+    settings: dict[str, Any] = {}
+    start_digest = {}
+    if recipe.model.start is None:
+        with blamed_on("tokenizer"):
+            pieces = (piece for document in corpus.documents("train") for piece in document)
+            tokenizer = learn_tokenizer(recipe.tokenizer, pieces)
+        with blamed_on("model"):
+            model = build_model(recipe, tokenizer)
+        length = recipe.model.context_length
+    else:
+        task, model, length = start_model(recipe)
+        tokenizer = task.tokenizer
+        settings = {name: getattr(task, name) for name in TextGenerator.SETTINGS}
+        start_digest = {"start": weights_digest(model)}
     digests = {"train": Digest(), "validation": Digest()}
-    train, validation = (_encoded(corpus, split, tokenizer, digests[split]) for split in ("train", "validation"))
+    train, validation = (encoded_split(corpus, split, tokenizer, digests[split]) for split in ("train", "validation"))
     say(
         f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
     )
@@ -54,15 +64,17 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         windows = Windows(train, length, recipe.training.batch_size, recipe.seed)
     return Prepared(
         model=model,
+        objective=TokenPrediction(model, recipe.training.label_smoothing),
         steps=windows.steps,
         tokens=windows.tokens,
         training_from=windows.training,
         validation=_once(validation, length),
-        make_task=lambda: TextGenerator(model, tokenizer),
+        make_task=lambda: TextGenerator(model, tokenizer, **settings),
         sizes={"training_tokens": len(train)},
         digests={
             **{split: str(digest) for split, digest in digests.items()},
             "vocabulary": vocabulary_digest([tokenizer]),
+            **start_digest,
         },
     )
 
@@ -70,8 +82,23 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
 def build_model(recipe: GeneratorRecipe, tokenizer: Tokenizer) -> keras.Model:
     """The recipe's model, with the initial values of its seed."""
     keras.utils.set_random_seed(recipe.seed)
-    arguments = recipe.model.model_dump(exclude={"family"})
+    arguments = recipe.model.model_dump(exclude={"family", "start"})
     return GPT(tokenizer.size, **arguments, dtype=recipe.training.precision, name=recipe.model.family)
+
+
+def start_model(recipe: GeneratorRecipe) -> tuple[TextGenerator, Any, int]:
+    """The task that the recipe starts from, a copy of its model to train, and the length of the windows.
+
+    A shorter `model.context_length` than the model's trains on shorter windows, and leaves the model its context.
+    """
+    keras.utils.set_random_seed(recipe.seed)
+    task = load_start(recipe)
+    table, length = recipe.model, getattr(task.model, "context_length", 0)
+    if "context_length" in table.model_fields_set and table.context_length <= length:
+        length = table.context_length
+        table = table.model_copy()
+        table.model_fields_set.discard("context_length")
+    return task, started(table, task.model, GPT, recipe.training.precision), length
 
 
 def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str, Any]:
@@ -90,11 +117,11 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
         ValueError: the model is a translator, or an exported language model, which has signatures only.
     """
     if not isinstance(generator, TextContinuation):
-        raise ValueError("a translator cannot be scored on running text")
+        raise ValueError("only a language model can be scored on running text")
     if not isinstance(generator, TextGenerator):
         raise ValueError("an exported language model cannot be scored on a corpus; score its run, such as runs/NAME")
     digest = Digest()
-    ids = _encoded(corpus, split, generator.tokenizer, digest)
+    ids = encoded_split(corpus, split, generator.tokenizer, digest)
     scored = TokenPrediction(generator.model)
     scored.compile(jit_compile=False)
     windows = _once(ids, generator.context_length)
@@ -114,7 +141,7 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
     }
 
 
-def _encoded(corpus: TextCorpus, split: str, tokenizer: Tokenizer, digest: Digest) -> np.ndarray:
+def encoded_split(corpus: TextCorpus, split: str, tokenizer: Tokenizer, digest: Digest) -> np.ndarray:
     """The ids of a split, with a progress bar in characters; the digest gets all its texts."""
     with progress_bar(f"Encoding {split}", None) as advance:
 

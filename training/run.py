@@ -1,9 +1,9 @@
 """A training run from its recipe to its export, and the folder that it leaves behind.
 
 `FOLDER/recipe.json` is what was run, with overrides and defaults; `zoo train` takes it as it takes a TOML file.
-`history.csv` and `best.weights.h5` come from the fitting, as does `checkpoint.npz`. `translator/` or `generator/` is
-what `zoo.load` reads; `metrics.json` holds the scores on the test split, or on the validation split where there is no
-test split.
+`history.csv` and `best.weights.h5` come from the fitting, as does `checkpoint.npz`. `translator/`, `generator/`,
+`classifier/` or `filler/` is what `zoo.load` reads; `metrics.json` holds the scores on the test split, or on the
+validation split where there is no test split.
 
 A run has three stages, and a run that was stopped goes on with the stage that it was stopped in:
 
@@ -18,6 +18,7 @@ import dataclasses
 import importlib
 import json
 import pathlib
+import re
 import shutil
 from collections.abc import Iterable
 from typing import Any
@@ -29,21 +30,26 @@ from zoo.atomic import write_whole
 from zoo.extras import needs
 from zoo.loading import load
 from zoo.serving import export
-from zoo.tasks.text_generator import TextGenerator
-from zoo.tasks.translator import Translator
+from zoo.tasks.task import SavedTask
 
-from . import language_modelling, translation
+from . import classification, language_modelling, masked_language_modelling, translation
 from .cards import serving_metrics
 from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
 from .fitting.fit import fit
 from .progress import say
 from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, locked, not_written, read_metrics
+from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import Recipe, read_recipe
 from .schema.translator_tables import TranslatorRecipe
 
 # The module of each kind of recipe. Each has `prepare`, `score`, `card` and `SAVED_IN`, the folder of the saved model.
-_PROCEDURES = {TranslatorRecipe: translation, GeneratorRecipe: language_modelling}
+_PROCEDURES: dict[type[Recipe], Any] = {
+    TranslatorRecipe: translation,
+    GeneratorRecipe: language_modelling,
+    ClassifierRecipe: classification,
+    MaskedLanguageModelRecipe: masked_language_modelling,
+}
 _SCORING, _EXPORT = "scoring", "export"
 
 
@@ -60,7 +66,7 @@ class Run:
 
     name: str
     recipe: Recipe
-    task: Translator | TextGenerator
+    task: SavedTask
     metrics: dict[str, Any]
 
     @classmethod
@@ -307,4 +313,6 @@ def _recipe_text(recipe: Recipe) -> str:
 
 def to_json(metrics: dict[str, Any]) -> str:
     """Metrics as the text of `metrics.json`."""
-    return json.dumps(metrics, ensure_ascii=False, indent=1) + "\n"
+    text = json.dumps(metrics, ensure_ascii=False, indent=1)
+    # Lists of numbers, such as the rows of a table of confusions, on one line.
+    return re.sub(r"\[\s+([-\d.,\s]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"

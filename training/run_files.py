@@ -67,10 +67,14 @@ class Digest:
 
     def add(self, text: str, end: str = "\0") -> str:
         """Adds a text and the mark of its end, and returns the text."""
-        content = text.encode("utf-8", "replace")
-        self.size += len(content)
-        self._hash.update(content + end.encode())
+        self.add_bytes(text.encode("utf-8", "replace") + end.encode())
+        self.size -= len(end.encode())
         return text
+
+    def add_bytes(self, content: bytes) -> None:
+        """Adds bytes."""
+        self.size += len(content)
+        self._hash.update(content)
 
     def __str__(self) -> str:
         return self._hash.hexdigest()[:32]

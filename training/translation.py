@@ -17,6 +17,7 @@ from .batches.pair_batches import Batches, EncodedPairs, Sampler, encode
 from .cards import translator_card as card
 from .corpora.pairs import PairCorpus, Pairs
 from .fitting.fit import Prepared
+from .fitting.loss import TokenPrediction
 from .learn_tokenizer import learn_tokenizer, vocabulary_digest
 from .progress import progress_bar, say
 from .run_files import Digest
@@ -24,8 +25,11 @@ from .schema.recipe import blamed_on
 from .schema.translator_tables import TranslatorRecipe
 from .scoring.bleu import corpus_bleu
 from .scoring.evaluation import evaluate
+from .start import load_start, started, weights_digest
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
+
+_FAMILIES: dict[str, Any] = {"rnn_seq2seq": RNNSeq2Seq, "transformer": Transformer}
 
 
 def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) -> Prepared:
@@ -41,10 +45,15 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
     """
     train, validation = pairs or (recipe.corpus.read("train"), recipe.corpus.read("validation"))
     say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
-    with blamed_on("tokenizer"):
-        tokenizers = learn_tokenizers(recipe, train)
-    with blamed_on("model"):
-        model = build_model(recipe, *tokenizers)
+    start_digest = {}
+    if recipe.model.start is None:
+        with blamed_on("tokenizer"):
+            tokenizers = learn_tokenizers(recipe, train)
+        with blamed_on("model"):
+            model = build_model(recipe, *tokenizers)
+    else:
+        model, tokenizers = start_model(recipe)
+        start_digest = {"start": weights_digest(model)}
     with blamed_on("lengths"):
         encoded = _encoded(recipe, train, tokenizers, "train")
         encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
@@ -59,6 +68,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
 
     return Prepared(
         model=model,
+        objective=TokenPrediction(model, recipe.training.label_smoothing),
         steps=batches.steps,
         tokens=batches.tokens,
         training_from=batches.training,
@@ -69,6 +79,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
             "train": _digest(train),
             "validation": _digest(validation),
             "vocabulary": vocabulary_digest(tokenizers),
+            **start_digest,
         },
         measure_bleu=measure_bleu,
     )
@@ -85,7 +96,7 @@ def score(translator: TextToText, corpus: PairCorpus, split: str) -> dict[str, A
         ValueError: the model does not translate.
     """
     if not isinstance(translator, TextToText):
-        raise ValueError("a language model cannot be scored on pairs of texts")
+        raise ValueError("only a translator can be scored on pairs of texts")
     pairs, language = corpus.read(split), corpus.language
     with progress_bar(f"Scoring {split}", len(pairs)) as advance:
         metric = corpus.metric(split)
@@ -107,12 +118,21 @@ def learn_tokenizers(recipe: TranslatorRecipe, pairs: Pairs) -> tuple[Tokenizer,
 def build_model(recipe: TranslatorRecipe, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> keras.Model:
     """The recipe's model, with the initial values of its seed."""
     keras.utils.set_random_seed(recipe.seed)
-    arguments = recipe.model.model_dump(exclude={"family"})
+    arguments = recipe.model.model_dump(exclude={"family", "start"})
     if arguments.get("attention") == "none":  # TOML has no null
         arguments["attention"] = None
-    family = {"rnn_seq2seq": RNNSeq2Seq, "transformer": Transformer}[recipe.model.family]
     sizes = source_tokenizer.size, target_tokenizer.size
+    family = _FAMILIES[recipe.model.family]
     return family(*sizes, **arguments, dtype=recipe.training.precision, name=recipe.model.family)
+
+
+def start_model(recipe: TranslatorRecipe) -> tuple[Any, tuple[Tokenizer, Tokenizer]]:
+    """The model that the recipe starts from, and its tokenizers."""
+    keras.utils.set_random_seed(recipe.seed)
+    task = load_start(recipe)
+    wanted = _FAMILIES[recipe.model.family]
+    model = started(recipe.model, task.model, wanted, recipe.training.precision)
+    return model, (task.source_tokenizer, task.target_tokenizer)
 
 
 def _encoded(

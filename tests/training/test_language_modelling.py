@@ -209,10 +209,10 @@ class TestFaults:
     def test_a_model_of_the_other_kind(self, trained):
         letters = CharacterTokenizer("abcd")
         generator = zoo.TextGenerator(GPT(8, 8, 2, 1, 6), letters)
-        with pytest.raises(ValueError, match="a language model cannot be scored on pairs of texts"):
+        with pytest.raises(ValueError, match="only a translator can be scored on pairs of texts"):
             translation.score(generator, read_recipe("dates").corpus, "test")
         translator = zoo.Translator(RNNSeq2Seq(8, 8, units=4), letters, letters)
-        with pytest.raises(ValueError, match="a translator cannot be scored on running text"):
+        with pytest.raises(ValueError, match="only a language model can be scored on running text"):
             language_modelling.score(translator, recipe(trained).corpus, "validation")
         with pytest.raises(ValueError, match="an exported language model cannot be scored on a corpus"):
             language_modelling.score(zoo.load("saved_models/adam"), recipe(trained).corpus, "validation")

@@ -83,16 +83,16 @@ def evaluate(
 ) -> None:
     """Score a model on a split of its corpus.
 
-    Translators: BLEU if it is of sentences, and how often the whole output is right. Language models, as a run saved
-    them (runs/NAME): loss, perplexity and bits per byte.
+    Translators: BLEU if it is of sentences, and how often the whole output is right. Classifiers: accuracy, F1,
+    calibration and confusions. Language models and mask fillers, as a run saved them (runs/NAME): loss, perplexity.
     """
     with user_errors():
         from ..schema.recipe import read_recipe
 
         trained = load(model)
         kind, command = kind_and_command(trained)
-        if command not in ("translate", "generate"):
-            raise ValueError(f"{model} is {kind}; only translators and language models are scored on a corpus")
+        if command == "embed":
+            raise ValueError(f"{model} is {kind}, which is not scored on a corpus")
         from .. import run
 
         changes = overrides or ()
@@ -176,7 +176,7 @@ def _print_scores(result: dict, split: str) -> None:
     if result["metric"] == "accuracy":
         print_classifier_scores(result, split)
         return
-    if result["metric"] == "loss":
+    if result["metric"] in ("loss", "masked_loss"):
         for name, value in headlines(result).items():
             typer.echo(f"{split:<12} {name:<14} {value}")
         return

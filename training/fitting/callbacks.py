@@ -109,8 +109,8 @@ class WeightAverage(keras.callbacks.Callback):
 class Validation(keras.callbacks.Callback):
     """Scores the averaged weights, keeps the best, and ends a training that no longer gets better.
 
-    It adds `val_loss` and `val_token_accuracy` to an epoch's logs, and `val_bleu` where BLEU chooses the best weights;
-    so it must be called before the callbacks that read the logs.
+    It adds `val_loss` and `val_token_accuracy` or `val_accuracy` to an epoch's logs, and `val_bleu` where BLEU chooses
+    the best weights; so it must be called before the callbacks that read the logs.
 
     Args:
         config: the recipe's table `training`; the last of its epochs is always validated.
@@ -131,6 +131,7 @@ class Validation(keras.callbacks.Callback):
     ):
         super().__init__()
         self.config = config
+        self.monitor = getattr(config, "monitor", "loss")  # what a language model has no choice of
         self.batches, self.measure_bleu = batches, measure_bleu
         self.average, self.best = average, best
         self.best_score: list[float] | None = None
@@ -145,7 +146,8 @@ class Validation(keras.callbacks.Callback):
             if self.measure_bleu:
                 scores["bleu"] = self.measure_bleu()
             # The loss decides between equal scores: BLEU is 0 until some four words in a row are correct.
-            score = [scores["bleu"], -scores["loss"]] if self.measure_bleu else [-scores["loss"]]
+            first = [] if self.monitor == "loss" else [scores[self.monitor]]
+            score = [*first, -scores["loss"]]
             if not diverged(scores["loss"]) and (self.best_score is None or score > self.best_score):
                 self._keep(self.model.model)
                 self.best_score, self.waited = score, 0
@@ -239,7 +241,7 @@ class TrainingProgress(keras.callbacks.Callback):
         if "val_bleu" in scores:  # the more telling of the two
             scores.pop("token_accuracy", None), scores.pop("val_token_accuracy", None)
         parts = [f"epoch {epoch + 1}/{self.epochs}"]
-        for name, form in (("loss", ".3f"), ("token_accuracy", ".1%"), ("bleu", ".2f")):
+        for name, form in (("loss", ".3f"), ("token_accuracy", ".1%"), ("accuracy", ".1%"), ("bleu", ".2f")):
             values = [f"{float(scores[key]):{form}}" for key in (name, f"val_{name}") if key in scores]
             if values:
                 parts.append(f"{name.removeprefix('token_')} {' / '.join(values)}")

@@ -6,19 +6,19 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from zoo.tasks.text_generator import TextGenerator
-from zoo.tasks.translator import Translator
+from zoo.tasks.task import SavedTask
 
 from ..progress import say
-from ..schema.recipe import RecipeError
+from ..schema.recipe import RecipeError, blamed_on
 from ..schema.recipe_tables import Recipe
 from .callbacks import Divergence, TrainingProgress, Validation, WeightAverage
 from .checkpoint import CHECKPOINT_FILE, Checkpoint
-from .loss import TokenPrediction
+from .layer_depths import frozen, rate_factors
 from .optimization import make_optimizer
 
 
@@ -28,22 +28,24 @@ class Prepared:
 
     Attributes:
         model: a model of ids, with its initial weights.
+        objective: the model with its loss, which `fit` trains; see `loss`.
         steps: batches of an epoch.
         tokens: tokens of an epoch, for the speed that is shown.
         training_from: gives the endless stream of batches for `model.fit`, from a number of batches on.
         validation: batches to choose the best epoch by.
-        make_task: gives the `Translator` or `TextGenerator`: the model with its tokenizers.
+        make_task: gives the task, such as a `Translator`: the model with its tokenizers.
         sizes: how much there is to train on, for `metrics.json`.
         digests: hashes of the training and validation texts and of the vocabularies, by name.
         measure_bleu: scores the model as it is on the validation texts; None where the loss decides.
     """
 
     model: keras.Model
+    objective: keras.Model
     steps: int
     tokens: int
     training_from: Callable[[int], tf.data.Dataset]
     validation: tf.data.Dataset
-    make_task: Callable[[], Translator | TextGenerator]
+    make_task: Callable[[], SavedTask]
     sizes: Mapping[str, int]
     digests: Mapping[str, str]
     measure_bleu: Callable[[], float] | None = None
@@ -54,12 +56,12 @@ class Fitted:
     """The result of a training.
 
     Attributes:
-        task: the model with its best weights, and its tokenizers.
+        task: the task: the model with its best weights, and its tokenizers.
         history: the logs of all epochs.
         seconds: the time that fitting took, without the time between a stop and the next start.
     """
 
-    task: Translator | TextGenerator
+    task: Any
     history: list[dict[str, float]]
     seconds: float
 
@@ -86,14 +88,23 @@ def fit(
         CheckpointError: there is a checkpoint that it cannot go on from.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        with blamed_on("training"):
+            stack.enter_context(frozen(prepared.model, recipe.training.frozen_layers))
+        return _fitted(recipe, prepared, folder, callbacks)
+
+
+def _fitted(
+    recipe: Recipe, prepared: Prepared, folder: pathlib.Path, callbacks: Sequence[keras.callbacks.Callback]
+) -> Fitted:
     config = recipe.training
     steps = config.steps_per_epoch or prepared.steps
 
-    # The model, with its loss, which is `TokenPrediction`'s own, and its optimizer.
-    model = TokenPrediction(prepared.model, config.label_smoothing)
-    model.compile(
-        make_optimizer(config, max(1, config.epochs * steps // config.accumulate)), jit_compile=config.jit_compile
-    )
+    # The model, with its loss, which is the objective's own, and its optimizer.
+    model = prepared.objective
+    updates = max(1, config.epochs * steps // config.accumulate)
+    factors = rate_factors(prepared.model, config.layer_decay)
+    model.compile(make_optimizer(config, updates, factors), jit_compile=config.jit_compile)
     model.optimizer.build(model.trainable_variables)  # otherwise built in the first step, which is then traced twice
 
     # What happens at the end of an epoch, and the state of the last one, if there is one.

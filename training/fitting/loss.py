@@ -1,4 +1,4 @@
-"""What `model.fit` trains: a model of ids with the cross-entropy of its predicted tokens.
+"""What `model.fit` trains: a model of ids with the cross-entropy of its predicted tokens, or of its class.
 
 A vocabulary is large: for N tokens and V words the logits are N V numbers, and a loss that takes them as an input reads
 and writes them several times. In most translators this takes most of the memory and much of the time. So here the
@@ -36,10 +36,13 @@ class TokenPrediction(keras.Model):
         super().__init__(name=f"{model.name}_prediction", dtype=model.dtype_policy)
         self.model = model
         self.label_smoothing = label_smoothing
-        self._body = model.without_logits()
+        self._body = self._body_of(model)
         self._loss_metric = keras.metrics.Mean(name="loss")
         self._accuracy_metric = keras.metrics.Mean(name="token_accuracy")
         self.built = True
+
+    def _body_of(self, model):
+        return model.without_logits()
 
     def call(self, inputs, training=None):
         """The vectors that the logits would be computed from, `(B, T, D)`."""
@@ -53,6 +56,68 @@ class TokenPrediction(keras.Model):
         self._loss_metric.update_state(tokens.loss / weight, sample_weight=tokens.weight)
         self._accuracy_metric.update_state(tokens.correct / weight, sample_weight=tokens.weight)
         return tokens.loss / weight
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Loss and accuracy since the beginning of the epoch."""
+        return {metric.name: metric.result() for metric in (self._loss_metric, self._accuracy_metric)}
+
+
+class MaskedTokenPrediction(TokenPrediction):
+    """Fits a `zoo.models.MaskedLanguageModel` by the cross-entropy of the tokens that were hidden: Devlin et al. 2019.
+
+    Only the vectors at the hidden tokens are multiplied by the vocabulary, a seventh of all. Inputs have `places` in
+    addition to those of the model: where the hidden tokens are, int `(B, M)`; labels and weights are `(B, M)`.
+
+    Reference: https://arxiv.org/abs/1810.04805
+    """
+
+    def _body_of(self, model):
+        return model.encoder
+
+    def call(self, inputs, training=None):
+        """The vectors that the logits of the hidden tokens are computed from, `(B, M, D)`."""
+        inputs = dict(inputs)
+        places = inputs.pop("places")  # (B, M)
+        hidden = tf.gather(self._body(inputs, training=training), places, batch_dims=1)  # (B, M, D)
+        return self.model.transformed(hidden)
+
+
+class ClassPrediction(keras.Model):
+    """Fits a `zoo.models.Classifier` by the cross-entropy of the classes, the mean over all texts with a weight.
+
+    Batches are (inputs, labels `(B,)`, weights `(B,)`). Labels are smoothed in training only.
+
+    Metrics: `loss`, and `accuracy`, the share of texts whose class has the highest logit. In both, a text counts by
+    its weight.
+
+    Args:
+        model: a model from ids to logits `(B, C)`.
+        label_smoothing: the share of probability, from 0 to less than 1, that is spread over all classes.
+    """
+
+    def __init__(self, model: keras.Model, label_smoothing: float = 0.0):
+        super().__init__(name=f"{model.name}_prediction", dtype=model.dtype_policy)
+        self.model = model
+        self.label_smoothing = label_smoothing
+        self._loss_metric = keras.metrics.Mean(name="loss")
+        self._accuracy_metric = keras.metrics.Mean(name="accuracy")
+        self.built = True
+
+    def call(self, inputs, training=None):
+        """The logits `(B, C)`."""
+        return self.model(inputs, training=training)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The mean loss of a text; `y_pred` are the logits."""
+        smoothing = self.label_smoothing if training else 0.0
+        log_probabilities = tf.nn.log_softmax(y_pred)  # (B, C)
+        of_labels = tf.gather(log_probabilities, y, batch_dims=1)  # (B,)
+        losses = -(1 - smoothing) * of_labels - smoothing * tf.reduce_mean(log_probabilities, axis=1)  # (B,)
+        correct = tf.cast(tf.argmax(y_pred, axis=1, output_type=y.dtype) == y, tf.float32)  # (B,)
+        loss = tf.math.divide_no_nan(tf.reduce_sum(losses * sample_weight), tf.reduce_sum(sample_weight))
+        self._loss_metric.update_state(losses, sample_weight=sample_weight)
+        self._accuracy_metric.update_state(correct, sample_weight=sample_weight)
+        return loss
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Loss and accuracy since the beginning of the epoch."""

@@ -7,6 +7,7 @@ the one file of the zoo that reads private names of Keras; `tests/training/fitti
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
@@ -18,12 +19,15 @@ from ..schema.recipe_tables import TrainingConfig
 _NOT_DECAYED = ("bias", "gamma", "beta", "scale")
 
 
-def make_optimizer(config: TrainingConfig, updates: int) -> keras.optimizers.Optimizer:
+def make_optimizer(
+    config: TrainingConfig, updates: int, rate_factors: Mapping[int, float] | None = None
+) -> keras.optimizers.Optimizer:
     """The optimizer that the recipe names; AdamW where it sets `weight_decay`.
 
     Args:
         config: the recipe's table `training`.
         updates: how many updates the whole training makes.
+        rate_factors: what the learning rate of each variable is multiplied by, by the variable's `id`; 1 if left out.
     """
     arguments = {
         "learning_rate": learning_rate(config, updates),
@@ -38,11 +42,11 @@ def make_optimizer(config: TrainingConfig, updates: int) -> keras.optimizers.Opt
         arguments["adam_beta_2"] = arguments.pop("beta_2")
         decay = config.weight_decay or None
         optimizer = Muon(weight_decay=decay, adam_weight_decay=decay, exclude_layers=["logits"], **arguments)
-    elif config.weight_decay:
-        optimizer = FusedAdam(weight_decay=config.weight_decay, **arguments)
     else:
-        return FusedAdam(**arguments)
-    optimizer.exclude_from_weight_decay(var_names=list(_NOT_DECAYED))
+        optimizer = FusedAdam(weight_decay=config.weight_decay or None, **arguments)
+    if config.weight_decay:
+        optimizer.exclude_from_weight_decay(var_names=list(_NOT_DECAYED))
+    optimizer.rate_factors = dict(rate_factors or {})
     return optimizer
 
 
@@ -98,6 +102,8 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 class UpdateCounting:
     """A base, before a Keras optimizer, whose schedule and moving average count updates instead of batches.
 
+    Variables may have learning rates of their own, see `rate_factors`.
+
     With accumulated gradients Keras computes the learning rate and the moving average for each batch; then a recipe's
     `warmup_steps` and `average_decay` would mean something else for each value of `accumulate`.
 
@@ -107,9 +113,35 @@ class UpdateCounting:
 
     Attributes:
         average_warmup: whether the decay rises; false where a training goes on that version 0.1 began without it.
+        rate_factors: what the learning rate of a variable is multiplied by, by the `id` of the variable. Set it before
+            `build`.
     """
 
     average_warmup = True
+    rate_factors: Mapping[int, float] = {}
+
+    def build(self, variables):
+        """Creates the slots, and notes the factor of each variable."""
+        super().build(variables)
+        # By index, because in an update the variables are other objects.
+        self._factors = {
+            self._get_variable_index(variable): self.rate_factors.get(id(variable), 1.0) for variable in variables
+        }
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates a variable, with its own learning rate."""
+        super().update_step(gradient, variable, self._rate(variable, learning_rate))
+
+    def _rate(self, variable, learning_rate):
+        factor = self._factors[self._get_variable_index(variable)]
+        return learning_rate if factor == 1 else learning_rate * factor
+
+    def _apply_weight_decay(self, variables):
+        if all(factor == 1 for factor in self._factors.values()):
+            super()._apply_weight_decay(variables)
+        elif self.weight_decay is not None:
+            for variable in filter(self._use_weight_decay, variables):
+                variable.assign(variable * (1 - self._rate(variable, self.learning_rate) * self.weight_decay))
 
     def apply(self, grads, trainable_variables=None):
         """Updates the variables by their gradients."""
@@ -154,7 +186,7 @@ class FusedAdam(UpdateCounting, keras.optimizers.Adam):
     """
 
     def update_step(self, gradient, variable, learning_rate):
-        """Updates a variable and its two moments."""
+        """Updates a variable and its two moments, with the variable's own learning rate."""
         if self.amsgrad:
             return super().update_step(gradient, variable, learning_rate)
         index = self._get_variable_index(variable)
@@ -166,7 +198,7 @@ class FusedAdam(UpdateCounting, keras.optimizers.Adam):
             v=self._velocities[index].value.handle,
             beta1_power=beta_1**step,
             beta2_power=beta_2**step,
-            lr=tf.cast(learning_rate, variable.dtype),
+            lr=tf.cast(self._rate(variable, learning_rate), variable.dtype),
             beta1=beta_1,
             beta2=beta_2,
             epsilon=tf.cast(self.epsilon, variable.dtype),

@@ -16,6 +16,7 @@ from .recipe_tables import (
     CharactersConfig,
     ModelTable,
     Recipe,
+    Start,
     TokenizerConfig,
     TrainingConfig,
 )
@@ -45,6 +46,8 @@ _GPTArguments: Any = table_of(
 
 class GPTConfig(_GPTArguments):
     """The arguments of `zoo.models.GPT`."""
+
+    start: Start = None
 
 
 class GeneratorTraining(TrainingConfig):

@@ -18,22 +18,34 @@ from typing import Any
 import pydantic
 
 from ..corpora.corpus import CorpusError
-from . import generator_tables, translator_tables
+from . import classifier_tables, generator_tables, translator_tables
 from .generator_tables import GeneratorRecipe
 from .recipe_tables import Recipe
 from .translator_tables import DEFAULT_FAMILY, TranslatorRecipe
 
 # Which recipe a model's family makes.
-_RECIPES = dict.fromkeys(translator_tables.FAMILIES, TranslatorRecipe) | dict.fromkeys(
-    generator_tables.FAMILIES, GeneratorRecipe
-)
+_RECIPES: dict[str, type[Recipe]] = {
+    **dict.fromkeys(translator_tables.FAMILIES, TranslatorRecipe),
+    **dict.fromkeys(generator_tables.FAMILIES, GeneratorRecipe),
+    **classifier_tables.FAMILIES,
+}
 
 
 # The kinds of tables of all recipes, without corpora: a translator's are no use to a language model.
 _KINDS: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {
     **{path: kinds for path, kinds in TranslatorRecipe.kinds.items() if path != ("corpus",)},
     **{path: kinds for path, kinds in GeneratorRecipe.kinds.items() if path == ("tokenizer",)},
-    ("model",): ("family", {**translator_tables.FAMILIES, **generator_tables.FAMILIES}),
+    ("model",): (
+        "family",
+        {
+            **translator_tables.FAMILIES,
+            **generator_tables.FAMILIES,
+            **{
+                family: recipe.model_fields["model"].annotation for family, recipe in classifier_tables.FAMILIES.items()
+            },
+        },
+    ),
+    ("model", "encoder"): ("kind", classifier_tables.ENCODERS),
 }
 
 

@@ -11,6 +11,15 @@ from typing import Any
 
 import pydantic
 
+from .classifier_tables import (
+    ENCODERS,
+    ClassifierConfig,
+    ClassifierRecipe,
+    ClassifierTraining,
+    MaskedLanguageModelConfig,
+    MaskedTraining,
+    TextLengths,
+)
 from .generator_tables import GeneratorRecipe, GeneratorTraining
 from .recipe import read_recipe, recipe_names
 from .recipe_tables import TOKENIZERS, Recipe, TrainingConfig
@@ -26,8 +35,11 @@ unknown key is an error that names the nearest valid one. A run keeps all values
 which `zoo train` takes as well.
 
 `[model] family` chooses the model: `rnn_seq2seq` (the default) and `transformer` are translators and learn from pairs
-of texts; `gpt` is a language model and learns from running text. The keys of `[model]` are the arguments of the classes
-in `zoo.models`. Their docstrings explain the letters, such as D and H.
+of texts; `gpt` is a language model and learns from running text, as does `masked_language_model`, which fills gaps;
+`classifier` learns from texts with classes. The keys of `[model]` are the arguments of the classes in `zoo.models`.
+Their docstrings explain the letters, such as D and H.
+
+`[model] start` fine-tunes a model of any family: see [Fine-tuning](own_data.md#fine-tuning).
 
 A relative path of a file is looked up in the working directory, then in the recipe's folder.
 
@@ -54,19 +66,28 @@ def _keys() -> Iterator[str]:
     yield from _section("Every recipe", Recipe, but=("training",), what="Keys before the first table.")
     yield from _kinds("[corpus]", "of a translator", TranslatorRecipe, "corpus")
     yield from _kinds("[corpus]", "of a language model", GeneratorRecipe, "corpus")
+    yield from _kinds("[corpus]", "of a classifier", ClassifierRecipe, "corpus")
     yield "## `[tokenizer]`\n"
-    yield "For a language model. A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]`"
-    yield "for both sides.\n"
+    yield "A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]` for both sides. A"
+    yield "masked language model takes `wordpiece`, which is also the default of a classifier.\n"
     for kind, table in TOKENIZERS.items():
         yield from _section(f'`kind = "{kind}"`', table, level=3, but=("kind",))
     for recipe in (TranslatorRecipe, GeneratorRecipe):
         _, families = recipe.kinds[("model",)]
         for family, table in families.items():
             yield from _section(f'`[model]`, `family = "{family}"`', table, but=("family",))
+    yield from _section('`[model]`, `family = "classifier"`', ClassifierConfig, but=("family", "encoder"))
+    what = MaskedLanguageModelConfig
+    yield from _section('`[model]`, `family = "masked_language_model"`', what, but=("family", "encoder"))
+    for kind, table in ENCODERS.items():
+        yield from _section(f'`[model.encoder]`, `kind = "{kind}"`', table, but=("kind",))
     yield from _section("`[training]`", TrainingConfig)
     yield from _section("`[training]` of a translator, in addition", TranslatorTraining, only=TrainingConfig)
     yield from _section("`[training]` of a language model, in addition", GeneratorTraining, only=TrainingConfig)
+    yield from _section("`[training]` of a classifier, in addition", ClassifierTraining, only=TrainingConfig)
+    yield from _section("`[training]` of a masked language model, in addition", MaskedTraining, only=TrainingConfig)
     yield from _section("`[lengths]` of a translator", LengthsConfig)
+    yield from _section("`[lengths]` of a classifier", TextLengths)
     yield from _section("`[decoding]` of a translator", DecodingConfig)
 
 

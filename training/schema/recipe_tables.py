@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import pydantic
 from pydantic import Discriminator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Tag
 
+from ..corpora.corpus import UserPath
 from .signatures import choices_of, table_of
 
 # Arguments of every model that a recipe does not set.
@@ -32,7 +33,7 @@ class ModelTable(Table):
     def _heads_divide(self) -> Self:
         given = self.model_dump()
         heads, units = given.get("num_heads"), given["units"]
-        if heads is None:
+        if heads is None or given.get("start") is not None:  # then what is left out is not at its default
             return self
         if units % heads:
             raise ValueError(f"units must be a multiple of num_heads, received units={units}, num_heads={heads}")
@@ -47,6 +48,17 @@ class ModelTable(Table):
                 f"num_key_value_heads={groups}"
             )
         return self
+
+
+Start = Annotated[
+    UserPath | None,
+    Field(
+        description="fine-tune this model: the folder of a run, or of a checkpoint of Hugging Face. Its tokenizer is "
+        "used. Of `[model]` only `family` is needed then; other rates of dropout may be set, and all other keys that "
+        "are set must be as in that model"
+    ),
+]
+"""The key `start` of `[model]`, which every family has."""
 
 
 _CharactersArguments: Any = table_of(
@@ -168,6 +180,18 @@ class TrainingConfig(Table):
     patience: PositiveInt | None = Field(
         None, description="training ends early after this many validations without an improvement"
     )
+    layer_decay: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="in fine-tuning, the learning rate of a layer is this times that of the layer above it, down to "
+        "the embeddings (Clark et al. 2020 take 0.8)",
+    )
+    frozen_layers: NonNegativeInt | None = Field(
+        None,
+        description="in fine-tuning, this many of the lowest layers, and the embeddings, keep the weights of "
+        "`model.start`; 0: only the embeddings do",
+    )
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32", description="precision of the layers' computation; weights are always float32"
     )
@@ -197,3 +221,30 @@ class Recipe(Table):
         tokenizer: Any
         model: Any
         training: TrainingConfig
+
+    @pydantic.model_validator(mode="after")
+    def _fine_tuning(self) -> Self:
+        if self.model.start is not None and "tokenizer" in self.model_fields_set:
+            raise ValueError("model.start brings its tokenizer with it; leave [tokenizer] out")
+        if self.model.start is None and self.training.frozen_layers is not None:
+            raise ValueError("training.frozen_layers needs model.start: layers with random weights must be trained")
+        return self
+
+    @pydantic.model_serializer(mode="wrap")
+    def _only_what_counts(self, tables_of: Any) -> dict[str, Any]:
+        """With `model.start`, what follows from that model is left out, so that it is not asked for when read again."""
+        tables = tables_of(self)
+        if self.model.start is not None:
+            tables.pop("tokenizer", None)
+            tables["model"] = _as_set(self.model, tables["model"])
+        return tables
+
+
+def _as_set(table: pydantic.BaseModel, dumped: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a table that were set, and those that name its kind; the same of the tables in it."""
+    kept = {name: value for name, value in dumped.items() if name in (*table.model_fields_set, "family", "kind")}
+    inner = {name: getattr(table, name) for name in kept}
+    return {
+        name: _as_set(inner[name], value) if isinstance(inner[name], pydantic.BaseModel) else value
+        for name, value in kept.items()
+    }

@@ -64,7 +64,7 @@ def table_of(
             text = text.replace("None", '"none"')
             value: Any = _choices(text)
         else:
-            text = text.replace("if None", "if left out").replace(" or None", "")  # a list in TOML cannot hold a null
+            text = text.replace("if None", "if left out").replace("; None for ", "; default: ").replace(" or None", "")
             value = (types or {}).get(name) or _TYPES[annotation]
         default = (defaults or {}).get(name, default)
         fields[name] = (value, Field(default, description=text))

@@ -18,6 +18,7 @@ from .recipe_tables import (
     CharactersConfig,
     ModelTable,
     Recipe,
+    Start,
     Table,
     TokenizerConfig,
     TrainingConfig,
@@ -58,6 +59,8 @@ _RNNSeq2SeqArguments: Any = table_of(
 class RNNSeq2SeqConfig(_RNNSeq2SeqArguments):
     """The arguments of `zoo.models.RNNSeq2Seq`."""  # keys, types and defaults: see its constructor
 
+    start: Start = None
+
     @pydantic.model_validator(mode="after")
     def _possible(self) -> Self:
         if self.attention in ("dot", "scaled") and self.units % 2:
@@ -78,6 +81,8 @@ _TransformerArguments: Any = table_of(
 
 class TransformerConfig(_TransformerArguments):
     """The arguments of `zoo.models.Transformer`."""
+
+    start: Start = None
 
 
 class TranslatorTraining(TrainingConfig):

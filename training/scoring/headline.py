@@ -5,21 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 _NAMES = {"bleu": "BLEU", "bleu_published_style": "BLEU, published style", "chrf": "chrF"}
-_UNITS = {"loss": "tokens", "accuracy": "texts"}  # by the metric; what is scored otherwise consists of pairs
+# By the metric; what is scored otherwise consists of pairs.
+_UNITS = {"loss": "tokens", "masked_loss": "hidden tokens", "accuracy": "texts"}
 
 
 def headlines(metrics: dict[str, Any]) -> dict[str, str]:
     """The scores by their names, the most important first.
 
     Translators have exact match, and before it BLEU with its 95% interval, such as `41.02 [39.6, 42.4]`, if the texts
-    are sentences. Language models have the mean loss of a token in nats. Classifiers have accuracy, macro F1 and the
-    expected calibration error. If the scoring failed, there are no scores.
+    are sentences. Language models have the mean loss of a token in nats, masked ones of a hidden token. Classifiers
+    have accuracy, macro F1 and the expected calibration error. If the scoring failed, there are no scores.
     """
     if "not_scored" in metrics:
         return {}
     if "metric" in metrics and metrics["metric"] == "loss":
         names = {"loss": "loss", "perplexity": "perplexity", "bits_per_byte": "bits per byte"}
         return {name: f"{metrics[key]:.4f}" for key, name in names.items()}
+    if metrics.get("metric") == "masked_loss":
+        of_loss = {"loss": f"{metrics['loss']:.4f}", "perplexity": f"{metrics['perplexity']:.4f}"}
+        return {**of_loss, "token accuracy": f"{metrics['token_accuracy']:.2%}"}
     if metrics.get("metric") == "accuracy":
         names = {"accuracy": "accuracy", "macro_f1": "macro F1", "calibration_error": "calibration error"}
         return {name: f"{metrics[key]:.2%}" for key, name in names.items()}

@@ -275,9 +275,19 @@ class MaskedLanguageModel(Head):
 
     def logits_of(self, vectors: Any) -> Any:
         """Vectors of the encoder `(..., D)`, such as those of the masks only -> logits `(..., V)` in float32."""
-        transformed = self.transform_norm(self.transform(vectors))  # (..., D)
-        logits = self.output_bias(to_logits(transformed, None, self.encoder.token_embedding))  # (..., V)
+        logits = self.output_bias(to_logits(self.transformed(vectors), None, self.encoder.token_embedding))  # (..., V)
         return logits if self._unused_bias is None else logits + ops.convert_to_tensor(self._unused_bias, "float32")
+
+    def transformed(self, vectors: Any) -> Any:
+        """Vectors of the encoder `(..., D)` -> what the product with the vocabulary multiplies, `(..., D)`."""
+        return self.transform_norm(self.transform(vectors))
+
+    def output_weights(self) -> tuple[Any, Any]:
+        """The matrix `(V, D)` of the product with the vocabulary, and its bias `(V,)`, -1e9 for unused ids."""
+        bias = ops.convert_to_tensor(self.output_bias.bias)
+        if self._unused_bias is not None:
+            bias = bias + ops.convert_to_tensor(self._unused_bias, "float32")
+        return self.encoder.token_embedding.embeddings, bias
 
 
 @keras.saving.register_keras_serializable(package="zoo")

@@ -54,7 +54,7 @@ class _EncoderTask(SavedTask):
         """The most tokens of a text."""
         return self.max_length
 
-    def _read(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    def encode(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Texts `(B,)` -> the encoder's inputs, `(B, T)` each: start, the text, end; and of pairs the second, end."""
         if text_pair is not None:
             ids, segments = self.tokenizer.tokenize_pairs(text, text_pair, self.max_length)
@@ -81,7 +81,7 @@ class _EncoderTask(SavedTask):
                 def function(
                     text: tf.Tensor, text_pair: tf.Tensor | None = None, compute: Any = compute
                 ) -> dict[str, tf.Tensor]:
-                    inputs = self._read(text, text_pair)
+                    inputs = self.encode(text, text_pair)
                     with forward_only(self.max_length):
                         return compute(inputs)
 

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zoo_training.batches.pair_batches import Batches, EncodedPairs, Sampler, encode, make_buckets
+from zoo_training.batches.buckets import make_buckets
+from zoo_training.batches.pair_batches import Batches, EncodedPairs, Sampler, encode
 from zoo_training.corpora.pairs import Pairs
 
 from zoo.text import END, BytePairTokenizer, CharacterTokenizer

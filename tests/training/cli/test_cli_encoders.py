@@ -262,9 +262,13 @@ def test_a_command_of_another_kind(models, command, name, message):
     assert refuses(command, models / name, "a") == f"{models / name} {message}"
 
 
-def test_there_is_no_corpus_to_score_it_on(models):
+def test_what_cannot_be_scored_on_a_corpus_or_on_that_one(models):
+    told = refuses("evaluate", models / "embedder", "--recipe", "dates")
+    assert told == f"{models}/embedder is an embedder, which is not scored on a corpus"
     told = refuses("evaluate", models / "classifier", "--recipe", "dates")
-    assert told == f"{models}/classifier is a classifier; only translators and language models are scored on a corpus"
+    assert told == "only a translator can be scored on pairs of texts"
+    told = refuses("evaluate", models / "classifier", "--recipe", "bert-pydoc")
+    assert told == "only the run of a masked language model can be scored on hidden tokens, such as runs/NAME"
 
 
 def test_no_model_at_all(tmp_path):

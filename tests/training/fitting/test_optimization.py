@@ -268,6 +268,7 @@ PRIVATE = {
     keras.optimizers.Optimizer: {
         *("_get_variable_index", "_get_current_learning_rate", "_learning_rate", "_iterations"),
         *("_update_model_variables_moving_average", "_model_variables_moving_average"),
+        *("_apply_weight_decay", "_use_weight_decay"),
     },
     keras.optimizers.Adam: {"_momentums", "_velocities"},
     keras.optimizers.Muon: {"_should_use_adamw", "_muon_update_step"},
@@ -283,7 +284,7 @@ def test_private_names_that_keras_has(kind):
 
 def test_no_other_private_name_is_read():
     tree = ast.parse(inspect.getsource(optimization))
-    own = {"_matrix_shapes", "_update_average"}
+    own = {"_matrix_shapes", "_update_average", "_rate", "_factors"}
     private = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | {
         node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
     }

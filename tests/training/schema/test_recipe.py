@@ -78,10 +78,10 @@ class TestFilesThatAreNone:
     @pytest.mark.parametrize(
         ("name", "fault"),
         [
-            ("dtes", "no recipe 'dtes' (did you mean 'dates'?); there are dates, "),
-            ("zzz", "no recipe 'zzz'; there are dates, "),
-            (".", "recipe '.': is a folder, and a recipe is a file; the recipes of the zoo are dates, "),
-            ("r.tml", "recipe 'r.tml': no such file; the recipes of the zoo are dates, "),
+            ("dtes", "no recipe 'dtes' (did you mean 'dates'?); there are bert-pydoc, dates, "),
+            ("zzz", "no recipe 'zzz'; there are bert-pydoc, dates, "),
+            (".", "recipe '.': is a folder, and a recipe is a file; the recipes of the zoo are bert-pydoc, dates, "),
+            ("r.tml", "recipe 'r.tml': no such file; the recipes of the zoo are bert-pydoc, dates, "),
             ("./dates.toml", "recipe './dates.toml': no such file; "),
         ],
     )
@@ -160,7 +160,10 @@ class TestFaults:
             ("model.units=1.5", "'model.units': input should be a valid integer (received 1.5)"),
             ("model=5", "'model.family' must be one of rnn_seq2seq, transformer, received None"),
             ("model.attention=aditive", "'model.attention': input should be 'additive', 'dot', 'scaled', 'general', "),
-            ("model.family=gtp", "'model.family' must be one of rnn_seq2seq, transformer, gpt (did you mean 'gpt'?), "),
+            (
+                "model.family=gtp",
+                "'model.family' must be one of rnn_seq2seq, transformer, gpt, classifier, ",
+            ),
             ("training.learning_rate=inf", "'training.learning_rate': input should be a finite number (received inf)"),
             ("training.jit_compile=1", "'training.jit_compile': input should be a valid boolean (received 1)"),
             ("seed=4294967296", "'seed': input should be less than 4294967296 (received 4294967296)"),

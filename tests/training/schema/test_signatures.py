@@ -44,7 +44,7 @@ def function(family):
 def test_keys_and_defaults_are_those_of_the_function(kind, table):
     parameters = inspect.signature(function(kind)).parameters
     unset = {"dtype", "name", "trainable", "unused_ids", "texts", "normalize", "nfc", "user_defined"}
-    own = {"family", "kind"} | ({"dropout"} if kind == "byte_pair" else set())
+    own = {"family", "kind", "start"} | ({"dropout"} if kind == "byte_pair" else set())
     keys = set(table.model_fields) - own
     assert keys == {name for name in parameters if not name.endswith("vocabulary_size")} - unset
     differ = {name for name in keys if table.model_fields[name].default != parameters[name].default}

@@ -1,0 +1,67 @@
+"""From texts with classes to batches: the ids that the classifier reads, and each label and weight with its text."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from zoo_training.batches.labelled_batches import LabelledBatches, encode
+from zoo_training.corpora.labelled import LabelledTexts
+
+from zoo.models import Classifier, Encoder
+from zoo.tasks.encoder_tasks import TextClassifier
+from zoo.text import END, START, CharacterTokenizer
+
+TEXTS = ["abc", "d", "abcdefgh", "ba", "hgfedcba", "c", "fed"]
+LABELS = np.array([0, 1, 2, 0, 1, 2, 0])
+WEIGHTS = np.array([1.0, 0.5, 2.0, 3.0, 0.25, 4.0, 5.0])
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["single", "pairs"])
+def encoded(request):
+    tokenizer = CharacterTokenizer("abcdefgh")
+    encoder = Encoder(tokenizer.size, units=8, num_heads=2, num_layers=1, max_length=9, num_segments=2)
+    classifier = TextClassifier(Classifier(encoder, 3), tokenizer, ["x", "y", "z"], pairs=request.param)
+    texts = LabelledTexts(TEXTS, ["x"] * 7, seconds=TEXTS[::-1] if request.param else None)
+    return classifier, texts, encode(classifier, texts)
+
+
+def test_rows_are_what_the_task_reads(encoded):
+    classifier, texts, rows = encoded
+    columns = [texts.texts] if texts.seconds is None else [texts.texts, texts.seconds]
+    for number in range(len(texts)):
+        expected = classifier.encode(*(tf.constant([column[number]]) for column in columns))
+        ids = rows.ids[number].numpy()
+        assert ids.tolist() == expected["ids"][0].numpy().tolist()
+        assert (ids[0], ids[-1]) == (START, END)
+        assert len(ids) <= 9
+        assert rows.first_lengths[number] == np.count_nonzero(expected["segments"][0].numpy() == 0)
+
+
+def test_labels_weights_and_segments_stay_with_their_text(encoded):
+    _, _, rows = encoded
+    batches = LabelledBatches(rows, LABELS, WEIGHTS, segments=True, batch_size=3, buckets=2, seed=1)
+    known = {tuple(rows.ids[n].numpy()): n for n in range(7)}
+    seen = []
+    for inputs, labels, weights in batches.once():
+        for ids, segments, label, weight in zip(inputs["ids"], inputs["segments"], labels, weights, strict=True):
+            ids = ids.numpy()
+            number = known[tuple(ids[ids > 0])]
+            assert label == LABELS[number]
+            places = np.arange(len(ids))
+            assert segments.numpy().tolist() == ((places >= rows.first_lengths[number]) & (ids > 0)).tolist()
+            if weight:  # a bucket's last batch repeats rows, without weight
+                assert weight == WEIGHTS[number]
+                seen.append(number)
+    assert sorted(seen) == list(range(7))
+
+
+def test_an_epoch_of_training_has_other_batches_than_the_next_and_goes_on_anywhere(encoded):
+    _, _, rows = encoded
+    batches = LabelledBatches(rows, LABELS, WEIGHTS, segments=False, batch_size=2, buckets=2, seed=3)
+
+    def some(first):
+        return [inputs["ids"].numpy().tolist() for inputs, _, _ in batches.training(first).take(2 * batches.steps)]
+
+    whole = some(0)
+    assert whole[: batches.steps] != whole[batches.steps :]
+    assert some(batches.steps)[: batches.steps] == whole[batches.steps :]
+    assert batches.tokens == sum(map(len, rows.ids.numpy()))

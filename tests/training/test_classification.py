@@ -1,0 +1,174 @@
+"""A classifier from its recipe to its export: trained, stopped and gone on with, scored, exported and read back."""
+
+import keras
+import numpy as np
+import pytest
+from zoo_training import classification, masked_language_modelling
+from zoo_training.corpora.corpus import CorpusError
+from zoo_training.fitting.fit import fit
+from zoo_training.run import Run, train
+from zoo_training.schema.recipe import RecipeError, read_recipe
+
+import zoo
+
+COLOURS, TONES = ["red", "green", "blue", "grey"], ["loud", "soft", "high", "low"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """TSV files in which a word of colour or of tone decides; of pairs, whether both are of one kind."""
+    folder = tmp_path_factory.mktemp("labels")
+    random = np.random.default_rng(0)
+
+    def word():
+        kind = int(random.integers(2))
+        return kind, str(random.choice([COLOURS, TONES][kind]))
+
+    lines, pairs = [], []
+    for number in range(400):
+        (one, first), (other, second) = word(), word()
+        lines.append(f"number {number} is {first} here\t{['colour', 'tone'][one]}")
+        pairs.append(f"{number} {first}\t{'same' if one == other else 'other'}\tso {second}")
+    (folder / "labels.tsv").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "pairs.tsv").write_text("\n".join(pairs), encoding="utf-8")
+    (folder / "text.txt").write_text("\n".join(lines).replace("\t", " "), encoding="utf-8")
+    return folder
+
+
+SMALL = """
+[model.encoder]
+units = 16
+num_heads = 2
+max_length = 24
+[training]
+learning_rate = 0.01
+batch_size = 16
+buckets = 1
+jit_compile = false
+"""
+
+
+@pytest.fixture
+def recipe_of(folder, tmp_path):
+    def read(corpus='train = "labels.tsv"', text=SMALL, **overrides):
+        head = f'[corpus]\nkind = "labels"\n{corpus}\n[tokenizer]\nkind = "wordpiece"\nsize = 200\n'
+        (folder / "mine.toml").write_text(f'{head}[model]\nfamily = "classifier"\n{text}')
+        return read_recipe(str(folder / "mine.toml"), [f"{key}={value}" for key, value in overrides.items()])
+
+    return read
+
+
+@pytest.mark.long
+def test_a_run_learns_is_scored_and_exported_and_its_export_gives_the_same_classes(recipe_of, tmp_path):
+    run, version = train("kinds", recipe_of(**{"training.epochs": 3}), tmp_path / "run", "zoo train", tmp_path / "m")
+    assert run.metrics["accuracy"] == 1.0
+    assert (run.metrics["training_texts"], run.metrics["classes"], run.metrics["total"]) == (360, 2, 20)
+    texts = ["number 7 is soft here", "so blue", "nothing", ""]
+    trained, exported = zoo.load(tmp_path / "run").classify(texts), zoo.load(version).classify(texts)
+    assert [each.label for each in trained] == [each.label for each in exported]
+    assert [each.label for each in trained[:2]] == ["tone", "colour"]
+    np.testing.assert_allclose([e.probability for e in trained], [e.probability for e in exported], atol=1e-5)
+    assert Run.load(tmp_path / "run").metrics == run.metrics
+    card = (version / "README.md").read_text(encoding="utf-8")
+    assert "**100.00%**" in card and "colour" in card
+
+
+def test_pairs_are_told_apart_by_their_segments(recipe_of, tmp_path):
+    corpus = 'train = "pairs.tsv"\nsecond_column = 3'
+    prepared = classification.prepare(recipe_of(corpus))
+    assert prepared.model.encoder.num_segments == 2
+    inputs, labels, weights = next(iter(prepared.training_from(0)))
+    ids, segments = inputs["ids"].numpy(), inputs["segments"].numpy()
+    assert labels.shape == weights.shape == (16,)
+    assert set(np.unique(segments)) == {0, 1}
+    assert (segments[ids == 0] == 0).all()
+    assert prepared.make_task().pairs
+
+
+def test_a_stopped_training_goes_on_and_ends_with_the_same_weights(recipe_of, tmp_path):
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+    changes = {"training.epochs": 2, "training.layer_decay": 0.7, "training.average_decay": 0.9}
+    recipe = recipe_of(**changes)
+    whole = fit(recipe, classification.prepare(recipe), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fit(recipe, classification.prepare(recipe), tmp_path / "stopped", [Stop()])
+    again = fit(recipe, classification.prepare(recipe), tmp_path / "stopped")
+    for one, other in zip(whole.task.model.get_weights(), again.task.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "val_accuracy" in whole.history[-1]
+
+
+@pytest.mark.long
+def test_a_classifier_starts_from_a_masked_language_model_with_its_lower_layers_frozen(recipe_of, folder, tmp_path):
+    (folder / "gaps.toml").write_text(
+        f'[corpus]\nkind = "text"\ntrain = "text.txt"\n[tokenizer]\nsize = 200\n'
+        f'[model]\nfamily = "masked_language_model"\n{SMALL.replace("buckets = 1", "epochs = 2")}'
+    )
+    run, _ = train("gaps", read_recipe(str(folder / "gaps.toml")), tmp_path / "gaps", "zoo train", tmp_path / "models")
+    assert run.metrics["metric"] == "masked_loss" and run.metrics["loss"] < np.log(200)
+    assert zoo.load(tmp_path / "gaps").fill(["number 7 is [MASK] here"])[0].candidates
+    start = f'start = "{tmp_path / "gaps"}"\n'
+    text = start + "[training]\nepochs = 3\nlearning_rate = 0.01\nfrozen_layers = 1\njit_compile = false\nbuckets = 1\n"
+    (folder / "mine.toml").write_text(
+        f'[corpus]\nkind = "labels"\ntrain = "labels.tsv"\n[model]\nfamily = "classifier"\n{text}'
+    )
+    run, version = train(
+        "mine", read_recipe(str(folder / "mine.toml")), tmp_path / "mine", "zoo train", tmp_path / "models"
+    )
+    card = version / "README.md"
+    old, new = zoo.load(tmp_path / "gaps").encoder, run.task.encoder
+    for layer, same in (("token_embedding", True), ("layer_1", True), ("layer_2", False)):
+        of_both = zip(old.get_layer(layer).get_weights(), new.get_layer(layer).get_weights(), strict=True)
+        assert all(np.array_equal(one, other) for one, other in of_both) is same
+    assert all(layer.trainable for layer in zoo.load(tmp_path / "mine").encoder.layers)
+    assert "| fine-tuned from | `gaps` |" in card.read_text(encoding="utf-8")
+
+
+def test_class_weights_count_in_the_loss(recipe_of):
+    recipe = recipe_of(**{"training.class_weights": "{tone = 3.0}"})
+    prepared = classification.prepare(recipe)
+    for _, labels, weights in prepared.training_from(0).take(3):
+        assert weights.numpy().tolist() == [[1.0, 3.0][label] for label in labels.numpy()]
+    for _, _, weights in prepared.validation.take(1):
+        assert set(weights.numpy()) <= {0.0, 1.0}
+
+
+def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
+    (folder / "uneven.tsv").write_text(
+        "".join(f"text {n}\t{'a' if n < 90 else 'b' if n < 96 else 'c'}\n" for n in range(99))
+    )
+    corpus = 'train = "uneven.tsv"\nvalidation = "uneven.tsv"\ntest_texts = 0'
+    prepared = classification.prepare(
+        recipe_of(corpus, **{"training.class_weights": "balanced", "training.batch_size": 99})
+    )
+    _, labels, weights = next(iter(prepared.training_from(0)))
+    sums = [weights.numpy()[labels.numpy() == label].sum() for label in range(3)]
+    np.testing.assert_allclose(sums, [33, 33, 33], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("train_text", "validation_text", "overrides", "error", "message"),
+    [
+        ("a\tx\nb\ty\n", "c\tz\n", {}, CorpusError, "Split 'validation': text 1 has the label 'z', which no training"),
+        ("a\tx\nb\tx\n", "c\tx\n", {}, CorpusError, "All training texts have the label 'x'; a classifier needs two"),
+        ("a\tx\nb\ty\n", "c\tx\n", {"training.class_weights": "{q = 2.0}"}, RecipeError, "class_weights names 'q'"),
+        ("a\tx\nb\ty\n", "c\tx\n", {"lengths.max_text": 99}, RecipeError, "lengths: `max_length` must be from 5 to 24"),
+    ],
+)
+def test_texts_and_recipes_that_do_not_fit(recipe_of, folder, train_text, validation_text, overrides, error, message):
+    (folder / "t.tsv").write_text(train_text)
+    (folder / "v.tsv").write_text(validation_text)
+    corpus = 'train = "t.tsv"\nvalidation = "v.tsv"\ntest_texts = 0'
+    with pytest.raises(error, match=message):
+        classification.prepare(recipe_of(corpus, **overrides))
+
+
+def test_other_models_are_not_scored_as_classifiers(recipe_of):
+    with pytest.raises(ValueError, match="only a classifier can be scored on texts with classes"):
+        classification.score(object(), recipe_of().corpus, "train")
+    with pytest.raises(ValueError, match="only the run of a masked language model can be scored"):
+        masked_language_modelling.score(object(), None, "train")

@@ -1,0 +1,192 @@
+"""Fine-tuning: a training begins with the weights of another model, whatever the family, or says why it cannot."""
+
+import keras
+import numpy as np
+import pytest
+from zoo_training import classification, language_modelling, masked_language_modelling, translation
+from zoo_training.schema.recipe import RecipeError, read_recipe
+
+import zoo
+from zoo.models import (
+    GPT,
+    Classifier,
+    Encoder,
+    MaskedLanguageModel,
+    RNNEncoder,
+    RNNSeq2Seq,
+    SentenceEmbedder,
+    Transformer,
+)
+from zoo.text import CharacterTokenizer, WordPieceTokenizer
+
+LETTERS = CharacterTokenizer("abcdefgh 0123456789-")
+PIECES = WordPieceTokenizer.learn(["the quick brown fox jumps over the lazy dog"] * 3, 80)
+
+
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory):
+    """A folder with a saved task of each kind."""
+    folder = tmp_path_factory.mktemp("starts")
+    keras.utils.set_random_seed(3)
+    size = LETTERS.size
+
+    def encoder(**arguments):
+        return Encoder(PIECES.size, units=8, num_heads=2, num_layers=2, max_length=16, **arguments)
+
+    transformer = Transformer(size, size, units=8, num_heads=2, encoder_layers=2, decoder_layers=1, dropout=0.3)
+    tasks = {
+        "transformer": zoo.Translator(transformer, LETTERS, LETTERS),
+        "rnn": zoo.Translator(RNNSeq2Seq(size, size, units=8, attention=None), LETTERS, LETTERS),
+        "gpt": zoo.TextGenerator(
+            GPT(size, units=8, num_heads=2, num_layers=2, context_length=12), LETTERS, add_start=False, stride=5
+        ),
+        "classifier": zoo.TextClassifier(
+            Classifier(encoder(), 2, pooling="first", hidden_units=6), PIECES, ["neg", "pos"], 14
+        ),
+        "rnn_classifier": zoo.TextClassifier(Classifier(RNNEncoder(PIECES.size, units=8), 2), PIECES, ["a", "b"], 14),
+        "filler": zoo.MaskFiller(MaskedLanguageModel(encoder(dropout=0.2)), PIECES),
+        "embedder": zoo.TextEmbedder(SentenceEmbedder(encoder(), pooling="max"), PIECES),
+    }
+    for name, task in tasks.items():
+        task.save(folder / name)
+    return folder
+
+
+@pytest.fixture
+def recipe_of(tmp_path, starts):
+    (tmp_path / "labels.tsv").write_text("".join(f"dog {n}\tpos\nfox {n}\tneg\n" for n in range(40)))
+    (tmp_path / "text.txt").write_text("abc 12-34\n" * 400)
+    (tmp_path / "pairs.tsv").write_text("".join(f"abc {n}\tbad {n}\n" for n in range(100, 160)))
+    files = {"classifier": ("labels", "labels.tsv")}
+    files |= dict.fromkeys(["gpt", "masked_language_model"], ("text", "text.txt"))
+
+    def read(family, start, **overrides):
+        kind, file = files.get(
+            family, ("text", "pairs.tsv" if family in ("transformer", "rnn_seq2seq") else "text.txt")
+        )
+        (tmp_path / "mine.toml").write_text(
+            f'[corpus]\nkind = "{kind}"\ntrain = "{file}"\n'
+            f'[model]\nfamily = "{family}"\nstart = "{starts / start}"\n[training]\nbatch_size = 8\n'
+        )
+        return read_recipe(str(tmp_path / "mine.toml"), [f"{key}={value}" for key, value in overrides.items()])
+
+    return read
+
+
+def weights(model):
+    return [np.array(array) for array in model.get_weights()]
+
+
+def assert_same(ours, theirs):
+    for one, other in zip(weights(ours), weights(theirs), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("family", "start", "prepare"),
+    [
+        ("transformer", "transformer", translation.prepare),
+        ("rnn_seq2seq", "rnn", translation.prepare),
+        ("gpt", "gpt", language_modelling.prepare),
+        ("masked_language_model", "filler", masked_language_modelling.prepare),
+        ("classifier", "classifier", classification.prepare),
+    ],
+)
+def test_the_same_kind_of_model_goes_on_with_all_its_weights_and_its_tokenizer(
+    recipe_of, starts, family, start, prepare
+):
+    old = zoo.load(starts / start)
+    prepared = prepare(recipe_of(family, start))
+    assert_same(prepared.model, old.model)
+    task = prepared.make_task()
+    assert type(task) is type(old)
+    assert [each.get_config() for each in task.tokenizers] == [each.get_config() for each in old.tokenizers]
+    assert prepared.digests["start"] == prepare(recipe_of(family, start)).digests["start"]
+
+
+def test_a_generator_keeps_its_settings_and_may_be_trained_on_shorter_windows(recipe_of):
+    prepared = language_modelling.prepare(recipe_of("gpt", "gpt", **{"model.context_length": 6}))
+    task = prepared.make_task()
+    assert (task.add_start, task.stride, task.model.context_length) == (False, 5, 12)
+    ((tokens, _, _),) = prepared.training_from(0).take(1)
+    assert tokens.shape == (8, 6)
+
+
+@pytest.mark.parametrize(("start", "pooling"), [("filler", "mean"), ("embedder", "max"), ("rnn_classifier", "mean")])
+def test_a_classifier_takes_the_encoder_of_any_model_and_a_new_head(recipe_of, starts, start, pooling):
+    prepared = classification.prepare(recipe_of("classifier", start))
+    assert_same(prepared.model.encoder, zoo.load(starts / start).encoder)
+    assert (prepared.model.pooling, prepared.model.num_classes) == (pooling, 2)
+    assert prepared.make_task().labels == ["neg", "pos"]
+
+
+def test_another_head_is_new(recipe_of, starts):
+    prepared = classification.prepare(recipe_of("classifier", "classifier", **{"model.pooling": "mean"}))
+    old = zoo.load(starts / "classifier").model
+    assert_same(prepared.model.encoder, old.encoder)
+    assert (prepared.model.pooling, prepared.model.hidden_layer) == ("mean", None)
+
+
+def test_a_masked_language_model_takes_the_encoder_of_an_embedder(recipe_of, starts):
+    prepared = masked_language_modelling.prepare(recipe_of("masked_language_model", "embedder"))
+    assert_same(prepared.model.encoder, zoo.load(starts / "embedder").encoder)
+
+
+def test_rates_of_dropout_and_the_precision_may_differ(recipe_of, starts):
+    changes = {"model.dropout": 0.45, "training.precision": "mixed_bfloat16", "training.jit_compile": "false"}
+    prepared = translation.prepare(recipe_of("transformer", "transformer", **changes))
+    assert prepared.model.dropout == 0.45
+    assert prepared.model.compute_dtype == "bfloat16"
+    assert_same(prepared.model, zoo.load(starts / "transformer").model)
+    prepared = classification.prepare(recipe_of("classifier", "filler", **{"model.encoder.dropout": 0.35}))
+    assert (prepared.model.encoder.dropout, prepared.model.dropout) == (0.35, 0.1)
+
+
+def test_frozen_layers_of_the_start_are_trainable_in_the_copy(recipe_of, starts, tmp_path):
+    old = zoo.load(starts / "gpt")
+    old.model.decoder[0].trainable = False
+    old.save(tmp_path / "frozen")
+    prepared = language_modelling.prepare(recipe_of("gpt", tmp_path / "frozen"))
+    assert len(prepared.model.trainable_variables) > len(zoo.load(tmp_path / "frozen").model.trainable_variables)
+
+
+@pytest.mark.parametrize(
+    ("family", "start", "overrides", "message"),
+    [
+        ("transformer", "transformer", {"model.units": 16}, "model.*units is 16, and the model of model.start has 8"),
+        ("classifier", "filler", {"model.encoder.units": 16}, "model.encoder.units is 16, and .* has 8; leave the key"),
+        (
+            "classifier",
+            "filler",
+            {"model.encoder.kind": "rnn"},
+            "model.start has a `Encoder`, and model.* asks for a `RNNEncoder`",
+        ),
+        ("rnn_seq2seq", "transformer", {}, "model.start has a `Transformer`, and model.* asks for a `RNNSeq2Seq`"),
+        ("gpt", "transformer", {}, "model.start has a `Transformer`, and model.* asks for a `GPT`"),
+        ("classifier", "gpt", {}, "is a TextGenerator, which has no text encoder"),
+        ("masked_language_model", "rnn_classifier", {}, "is a TextClassifier without a text encoder or without a mask"),
+        ("classifier", "none", {}, "model.start: .*none"),
+        ("masked_language_model", "filler", {"training.window": 17}, "window=17 is longer than the 16 positions"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_one_line(recipe_of, family, start, overrides, message):
+    modules = {"classifier": classification, "masked_language_model": masked_language_modelling}
+    modules |= {"gpt": language_modelling}
+    with pytest.raises(RecipeError, match=message) as raised:
+        modules.get(family, translation).prepare(recipe_of(family, start, **overrides))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_tokenizer_beside_a_start_is_refused(recipe_of):
+    with pytest.raises(RecipeError, match=r"model\.start brings its tokenizer with it; leave \[tokenizer\] out"):
+        recipe_of("gpt", "gpt", **{"tokenizer.kind": "byte_pair"})
+
+
+def test_what_is_kept_of_a_recipe_with_a_start_is_read_back_as_it_was(recipe_of, tmp_path):
+    recipe = recipe_of("classifier", "filler", **{"model.encoder.dropout": 0.3, "model.pooling": "max"})
+    (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
+    again = read_recipe(str(tmp_path / "recipe.json"))
+    assert again == recipe
+    assert again.model.model_fields_set == recipe.model.model_fields_set
+    assert again.model.encoder.model_fields_set == {"kind", "dropout"}
+    assert "units" not in recipe.model_dump()["model"]["encoder"]

@@ -1,0 +1,97 @@
+"""From texts with classes to batches: tokenised, and padded to the length of their bucket."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.tasks.encoder_tasks import TextClassifier
+from zoo.text import PADDING
+
+from ..corpora.labelled import LabelledTexts
+from ..progress import progress_bar
+from .buckets import BucketedBatches
+
+_AT_ONCE = 512  # texts that are tokenised in one call
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedTexts:
+    """Texts or pairs of texts as ids, as a classifier reads them.
+
+    Attributes:
+        ids: int32 ragged `(N, None)`, with start and end.
+        first_lengths: how many ids of each row are in segment 0, int32 `(N,)`; all, unless it is a pair.
+    """
+
+    ids: tf.RaggedTensor
+    first_lengths: np.ndarray
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """How many ids each row has, int `(N,)`."""
+        return self.ids.row_lengths().numpy()
+
+
+def encode(classifier: TextClassifier, texts: LabelledTexts) -> EncodedTexts:
+    """Tokenises texts as a classifier does, longer ones cut off; shows a progress bar."""
+    specs = [tf.TensorSpec([None], tf.string)] * (1 if texts.seconds is None else 2)
+    encoder = tf.function(classifier.encode, input_signature=specs, autograph=False)
+    columns = [texts.texts] if texts.seconds is None else [texts.texts, texts.seconds]
+    rows, firsts = [], []
+    with progress_bar("Encoding texts", len(texts)) as advance:
+        for begin in range(0, len(texts), _AT_ONCE):
+            inputs = encoder(*(tf.constant(column[begin : begin + _AT_ONCE]) for column in columns))
+            ids = inputs["ids"]  # (n, T)
+            segments = inputs.get("segments", tf.zeros_like(ids))
+            rows.append(tf.RaggedTensor.from_tensor(ids, padding=PADDING))
+            firsts.append(tf.math.count_nonzero((ids != PADDING) & (segments == 0), axis=1, dtype=tf.int32))
+            advance(ids.shape[0])
+    return EncodedTexts(tf.concat(rows, axis=0), tf.concat(firsts, axis=0).numpy())
+
+
+class LabelledBatches(BucketedBatches):
+    """Training or validation batches of texts with classes: ({ids}, labels `(B,)`, weights `(B,)`).
+
+    Args:
+        texts: the texts as ids.
+        labels: the number of the class of each text, int `(N,)`.
+        weights: what each text counts in the loss, float `(N,)`.
+        segments: whether the model has an input `segments`.
+        batch_size: texts in a batch, in training.
+        buckets: how many lengths to pad to.
+        seed: the seed of the order.
+    """
+
+    def __init__(
+        self,
+        texts: EncodedTexts,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        segments: bool,
+        batch_size: int,
+        buckets: int = 4,
+        seed: int = 0,
+    ):
+        super().__init__(np.stack([texts.lengths] * 2, axis=1), batch_size, buckets, seed)
+        self.texts = texts
+        self._labels, self._weights = tf.constant(labels, tf.int32), tf.constant(weights, tf.float32)
+        self._segments = segments
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of an epoch, and of the texts that fill no batch too."""
+        return int(self.texts.lengths.sum())
+
+    def _batch(self, rows: tf.Tensor, counted: tf.Tensor, lengths: tf.Tensor, step: tf.Tensor, training: bool) -> Any:
+        ids = self._padded(self.texts.ids, rows, lengths[0])  # (B, T)
+        inputs = {"ids": ids}
+        if self._segments:
+            is_second = tf.range(lengths[0]) >= tf.gather(self.texts.first_lengths, rows)[:, None]  # (B, T)
+            inputs["segments"] = tf.cast(is_second & (ids != PADDING), tf.int32)
+        present = tf.cast(tf.range(tf.shape(rows)[0]) < counted, tf.float32)  # (B,)
+        return inputs, tf.gather(self._labels, rows), tf.gather(self._weights, rows) * present

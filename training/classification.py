@@ -1,0 +1,187 @@
+"""Classifiers: from a recipe and its texts to a model and batches to fit it on, and from a model to its scores."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.models import Classifier, Encoder, RNNEncoder
+from zoo.tasks import CLASSIFIER_FOLDER as SAVED_IN
+from zoo.tasks.encoder_tasks import TextClassifier
+from zoo.tasks.protocol import Classifies
+from zoo.text import Tokenizer
+
+from .batches.labelled_batches import LabelledBatches, encode
+from .cards import classifier_card as card
+from .corpora.corpus import CorpusError
+from .corpora.labelled import LabelledCorpus, LabelledTexts
+from .fitting.fit import Prepared
+from .fitting.loss import ClassPrediction
+from .learn_tokenizer import learn_tokenizer, vocabulary_digest
+from .progress import progress_bar, say
+from .run_files import Digest
+from .schema.classifier_tables import ClassifierRecipe
+from .schema.recipe import RecipeError, blamed_on
+from .scoring.classification import evaluate
+from .start import load_start, started, weights_digest
+
+__all__ = ["SAVED_IN", "card", "prepare", "score"]
+
+_ENCODERS: dict[str, Any] = {"transformer": Encoder, "rnn": RNNEncoder}
+
+
+def prepare(recipe: ClassifierRecipe) -> Prepared:
+    """Reads the corpus, learns the tokenizer, builds the model and makes batches.
+
+    The classes are the labels of the training texts, in the order of their names.
+
+    Raises:
+        CorpusError: the corpus cannot be read, lacks a training or validation split, or has a validation label that no
+            training text has.
+        RecipeError: the recipe does not fit the texts, for example if it weighs a class that does not exist.
+    """
+    train, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
+    labels = _labels(train)
+    say(f"{len(train):,} texts in {len(labels)} classes to train on, {len(validation):,} to validate with")
+    start_digest = {}
+    if recipe.model.start is None:
+        with blamed_on("tokenizer"):
+            tokenizer = learn_tokenizer(recipe.tokenizer, [*train.texts, *(train.seconds or ())], nfc=True)
+        with blamed_on("model"):
+            model = build_model(recipe, tokenizer, len(labels), train.seconds is not None)
+    else:
+        model, tokenizer = start_model(recipe, labels)
+        start_digest = {"start": weights_digest(model)}
+    with blamed_on("lengths"):
+        task = TextClassifier(model, tokenizer, labels, recipe.lengths.max_text, train.seconds is not None)
+    config = recipe.training
+
+    def batches(texts: LabelledTexts, split: str, weights: np.ndarray) -> LabelledBatches:
+        numbers = _numbers(texts.labels, labels, split)
+        segments = "segments" in model.input
+        encoded = encode(task, texts)
+        return LabelledBatches(encoded, numbers, weights, segments, config.batch_size, config.buckets, recipe.seed)
+
+    with blamed_on("training"):
+        training = batches(train, "train", _weights(config.class_weights, train.labels, labels))
+    return Prepared(
+        model=model,
+        objective=ClassPrediction(model, config.label_smoothing),
+        steps=training.steps,
+        tokens=training.tokens,
+        training_from=training.training,
+        validation=batches(validation, "validation", np.ones(len(validation))).once(),
+        make_task=lambda: task,
+        sizes={"training_texts": len(train), "classes": len(labels)},
+        digests={
+            "train": _digest(train),
+            "validation": _digest(validation),
+            "vocabulary": vocabulary_digest([tokenizer]),
+            **start_digest,
+        },
+    )
+
+
+def build_model(recipe: ClassifierRecipe, tokenizer: Tokenizer, classes: int, pairs: bool) -> Classifier:
+    """The recipe's model, with the initial values of its seed.
+
+    Args:
+        recipe: the recipe.
+        tokenizer: the tokenizer, whose size the embeddings have.
+        classes: how many classes there are.
+        pairs: whether a pair of texts belongs to a class; then the encoder knows two segments.
+    """
+    keras.utils.set_random_seed(recipe.seed)
+    table, precision = recipe.model.encoder, recipe.training.precision
+    arguments = table.model_dump(exclude={"kind"})
+    if pairs and table.kind == "transformer":
+        arguments["num_segments"] = 2
+    encoder = _ENCODERS[table.kind](tokenizer.size, **arguments, dtype=precision, name="encoder")
+    return Classifier(encoder, classes, **recipe.model.model_dump(exclude={"family", "start", "encoder"}))
+
+
+def start_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Classifier, Tokenizer]:
+    """The model that the recipe starts from, and its tokenizer.
+
+    Of a classifier with the same labels, in the same order, all weights are kept. Of any other model with an encoder,
+    such as a `MaskFiller`, a `TextEmbedder` or a classifier with other labels, the encoder is, and the head is new.
+
+    Raises:
+        RecipeError: the model has no encoder, or the recipe asks for another one.
+    """
+    keras.utils.set_random_seed(recipe.seed)
+    task = load_start(recipe)
+    own = getattr(task, "encoder", None)
+    if own is None:
+        raise RecipeError(f"model.start: {recipe.model.start} is a {type(task).__name__}, which has no text encoder")
+    table = recipe.model.encoder
+    given = "encoder" in recipe.model.model_fields_set
+    wanted = _ENCODERS[table.kind] if given and "kind" in table.model_fields_set else type(own)
+    encoder = started(table, own, wanted, recipe.training.precision, "model.encoder")
+    arguments = recipe.model.model_dump(exclude={"family", "start", "encoder"}, exclude_unset=True)
+    if isinstance(task, TextClassifier) and task.labels == labels:
+        kept = {name: getattr(task.model, name) for name in ("pooling", "hidden_units", "activation", "dropout")}
+        if any(arguments.get(name, kept[name]) != kept[name] for name in ("pooling", "hidden_units", "activation")):
+            say("the head has other arguments than that of model.start, and is new")
+        else:
+            model = Classifier(encoder, len(labels), **{**kept, **arguments})
+            model.set_weights(task.model.get_weights())
+            return model, task.tokenizer
+    if hasattr(task.model, "pooling"):  # of an embedder, whose vectors mean most when pooled as they were
+        arguments = {"pooling": task.model.pooling, **arguments}
+    return Classifier(encoder, len(labels), **arguments), task.tokenizer
+
+
+def score(classifier: Classifies, corpus: LabelledCorpus, split: str) -> dict[str, Any]:
+    """Classifies a split, with a progress bar, and compares the classes with the labels.
+
+    Returns:
+        The result of `ClassificationScores.as_dict`, and in `digests` a hash of the split's texts.
+
+    Raises:
+        CorpusError: the split cannot be read.
+        ValueError: the model does not classify, or does not know a label.
+    """
+    if not isinstance(classifier, Classifies):
+        raise ValueError("only a classifier can be scored on texts with classes")
+    texts = corpus.read(split)
+    with progress_bar(f"Scoring {split}", len(texts)) as advance:
+        scores = evaluate(classifier, texts, advance=advance)
+    return {**scores.as_dict(), "digests": {split: _digest(texts)}}
+
+
+def _labels(train: LabelledTexts) -> list[str]:
+    labels = sorted(set(train.labels))
+    if len(labels) < 2:
+        raise CorpusError(f"All training texts have the label {labels[0]!r}; a classifier needs two classes or more.")
+    return labels
+
+
+def _numbers(given: Sequence[str], labels: list[str], split: str) -> np.ndarray:
+    """The number of each label."""
+    number = {label: index for index, label in enumerate(labels)}
+    for row, label in enumerate(given, 1):
+        if label not in number:
+            raise CorpusError(f"Split {split!r}: text {row} has the label {label!r}, which no training text has.")
+    return np.array([number[label] for label in given])
+
+
+def _weights(config: Any, given: Sequence[str], labels: list[str]) -> np.ndarray:
+    """What each training text counts; 1 on average for "balanced"."""
+    if config is None:
+        return np.ones(len(given))
+    if config == "balanced":
+        counts = collections.Counter(given)
+        return np.array([len(given) / len(labels) / counts[label] for label in given])
+    if unknown := sorted(set(config) - set(labels)):
+        raise RecipeError(f"training.class_weights names {unknown[0]!r}, which is no label; there are {labels}")
+    return np.array([config.get(label, 1.0) for label in given])
+
+
+def _digest(texts: LabelledTexts) -> str:
+    columns = [texts.texts, texts.labels, *([texts.seconds] if texts.seconds else [])]
+    return str(Digest(each for row in zip(*columns, strict=True) for each in row))

@@ -1,0 +1,141 @@
+"""Masked language models: from a recipe and its text to a model and batches, and from a model to its scores."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.models import Encoder, MaskedLanguageModel
+from zoo.tasks import FILLER_FOLDER as SAVED_IN
+from zoo.tasks.encoder_tasks import MaskFiller
+from zoo.text import END, START, Tokenizer
+
+from .batches.masked_windows import MaskedWindows
+from .cards import filler_card as card
+from .corpora.texts import TextCorpus
+from .fitting.fit import Prepared
+from .fitting.loss import MaskedTokenPrediction
+from .language_modelling import encoded_split
+from .learn_tokenizer import learn_tokenizer, vocabulary_digest
+from .progress import say
+from .run_files import Digest
+from .schema.classifier_tables import MaskedLanguageModelRecipe
+from .schema.recipe import RecipeError, blamed_on
+from .start import load_start, started, weights_digest
+
+__all__ = ["SAVED_IN", "card", "prepare", "score"]
+
+_SCORED = 0.15  # share of the tokens that are hidden in scoring, whatever the recipe hides
+_BATCH_TOKENS = 8192  # in scoring
+
+
+def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
+    """Learns the tokenizer, reads the texts, builds the model and makes batches.
+
+    Raises:
+        CorpusError: the corpus cannot be read, or lacks a training or validation split.
+        RecipeError: the recipe does not fit the text, as where that is shorter than a batch.
+    """
+    corpus, config = recipe.corpus, recipe.training
+    start_digest = {}
+    if recipe.model.start is None:
+        with blamed_on("tokenizer"):
+            pieces = (piece for document in corpus.documents("train") for piece in document)
+            tokenizer = learn_tokenizer(recipe.tokenizer, pieces)
+        with blamed_on("model"):
+            model = build_model(recipe, tokenizer)
+    else:
+        model, tokenizer = start_model(recipe)
+        start_digest = {"start": weights_digest(model)}
+    digests = {"train": Digest(), "validation": Digest()}
+    train, validation = (encoded_split(corpus, split, tokenizer, digests[split]) for split in digests)
+    say(
+        f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
+    )
+    with blamed_on("training"):
+        task = MaskFiller(model, tokenizer)
+        length = config.window or task.max_length
+        if length > task.max_length:
+            raise ValueError(f"window={length} is longer than the {task.max_length} positions of the encoder")
+        windows = MaskedWindows(train, tokenizer, length, config.batch_size, config.masked, recipe.seed)
+        once = _once(validation, tokenizer, length, config.masked).once()
+    return Prepared(
+        model=model,
+        objective=MaskedTokenPrediction(model, config.label_smoothing),
+        steps=windows.steps,
+        tokens=windows.tokens,
+        training_from=windows.training,
+        validation=once,
+        make_task=lambda: task,
+        sizes={"training_tokens": len(train)},
+        digests={
+            **{split: str(digest) for split, digest in digests.items()},
+            "vocabulary": vocabulary_digest([tokenizer]),
+            **start_digest,
+        },
+    )
+
+
+def build_model(recipe: MaskedLanguageModelRecipe, tokenizer: Tokenizer) -> MaskedLanguageModel:
+    """The recipe's model, with the initial values of its seed."""
+    keras.utils.set_random_seed(recipe.seed)
+    arguments = recipe.model.encoder.model_dump(exclude={"kind"})
+    encoder = Encoder(tokenizer.size, **arguments, dtype=recipe.training.precision, name="encoder")
+    return MaskedLanguageModel(encoder)
+
+
+def start_model(recipe: MaskedLanguageModelRecipe) -> tuple[MaskedLanguageModel, Tokenizer]:
+    """The model that the recipe starts from, and its tokenizer; the head is new unless that is a `MaskFiller`."""
+    keras.utils.set_random_seed(recipe.seed)
+    task = load_start(recipe)
+    if not isinstance(getattr(task, "encoder", None), Encoder) or task.tokenizer.mask_id is None:
+        raise RecipeError(
+            f"model.start: {recipe.model.start} is a {type(task).__name__} without a text encoder or without a mask"
+        )
+    encoder = started(recipe.model.encoder, task.encoder, Encoder, recipe.training.precision, "model.encoder")
+    if not isinstance(task, MaskFiller):
+        return MaskedLanguageModel(encoder), task.tokenizer
+    old = task.model
+    model = MaskedLanguageModel(encoder, old.activation, old.epsilon, old.unused_ids)
+    model.set_weights(old.get_weights())
+    return model, task.tokenizer
+
+
+def score(filler: MaskFiller, corpus: TextCorpus, split: str) -> dict[str, Any]:
+    """How well a model predicts hidden tokens of a split: 15% of all, drawn once with a fixed seed.
+
+    Returns:
+        `loss`, the mean negative log-likelihood of a hidden token in nats; `perplexity`, its exponential;
+        `token_accuracy`, the share of hidden tokens that are predicted; `total`, the number of hidden tokens; and in
+        `digests` a hash of the split's texts.
+
+    Raises:
+        CorpusError: the split cannot be read.
+        ValueError: the model is no masked language model, or an exported one, which has signatures only.
+    """
+    if not isinstance(filler, MaskFiller):
+        raise ValueError("only the run of a masked language model can be scored on hidden tokens, such as runs/NAME")
+    digest = Digest()
+    ids = encoded_split(corpus, split, filler.tokenizer, digest)
+    windows = _once(ids, filler.tokenizer, filler.max_length, _SCORED)
+    scored = MaskedTokenPrediction(filler.model)
+    scored.compile(jit_compile=False)
+    scores = scored.evaluate(windows.once(), verbose=0, return_dict=True)
+    return {
+        "metric": "masked_loss",
+        "loss": round(scores["loss"], 6),
+        "perplexity": round(math.exp(scores["loss"]), 6),
+        "token_accuracy": round(scores["token_accuracy"], 6),
+        "total": windows.steps * windows.batch_size * windows.hidden,
+        "digests": {split: str(digest)},
+    }
+
+
+def _once(ids: np.ndarray, tokenizer: Tokenizer, length: int, masked: float) -> MaskedWindows:
+    """Batches that leave out as few windows as possible."""
+    content = int(np.count_nonzero((ids != START) & (ids != END)))
+    windows = (content - 1) // (length - 2) - 1
+    return MaskedWindows(ids, tokenizer, length, max(1, min(windows, _BATCH_TOKENS // length)), masked)

@@ -1,0 +1,77 @@
+"""Fine-tuning: the trained model that a recipe starts from, for all families."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pydantic
+
+from zoo.loading import load
+from zoo.tasks.task import SavedTask
+
+from .corpora.corpus import expanded
+from .run_files import Digest
+from .schema.recipe import RecipeError
+from .schema.recipe_tables import Recipe
+
+_NOT_ARGUMENTS = ("start", "family", "kind", "encoder")
+
+
+def load_start(recipe: Recipe) -> Any:
+    """The task that `model.start` names: a model with its tokenizers, which a training goes on from.
+
+    Raises:
+        RecipeError: there is none, or it is an export, whose weights cannot be trained.
+    """
+    try:
+        task = load(expanded(recipe.model.start))
+    except (FileNotFoundError, ValueError) as error:
+        raise RecipeError(f"model.start: {error}") from None
+    if not isinstance(task, SavedTask):
+        raise RecipeError(
+            f"model.start: {recipe.model.start} is an exported model, which cannot be trained; give a run"
+        )
+    return task
+
+
+def started(
+    table: pydantic.BaseModel, model: keras.Model, wanted: type[keras.Model], dtype: str, key: str = "model"
+) -> Any:
+    """A copy of a trained model, with its weights, for a training that goes on from it.
+
+    Args:
+        table: the recipe's table of the model's arguments. Rates of dropout that it sets are taken from it.
+        model: the trained model.
+        wanted: the class that the recipe trains.
+        dtype: the precision that it computes in.
+        key: the place of the table in the recipe, for errors.
+
+    Raises:
+        RecipeError: the model is of another class, or the table sets an argument that is not the model's.
+    """
+    if not isinstance(model, wanted):
+        raise RecipeError(f"model.start has a `{type(model).__name__}`, and {key} asks for a `{wanted.__name__}`")
+    config = {name: value for name, value in model.get_config().items() if name != "layer_states"}
+    changes: dict[str, Any] = {"dtype": dtype, "trainable": True}
+    for name in sorted(table.model_fields_set - set(_NOT_ARGUMENTS)):
+        value, own = getattr(table, name), config[name]
+        if name.endswith("dropout"):
+            changes[name] = value
+        elif value != own and not (value == "none" and own is None):
+            raise RecipeError(
+                f"{key}.{name} is {value!r}, and the model of model.start has {own!r}; leave the key out, or start "
+                "from another model"
+            )
+    copy = type(model).from_config({**config, **changes})
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def weights_digest(model: keras.Model) -> str:
+    """A hash of all weights, by which a stopped training sees that it starts from the same model."""
+    digest = Digest()
+    for array in model.get_weights():
+        digest.add_bytes(np.ascontiguousarray(array).tobytes())
+    return str(digest)

@@ -210,7 +210,7 @@ def test_a_classifier():
     labels = ["nb", "sv", "da", "is", "fo"]
     classifier = TextClassifier(Classifier(RNNEncoder(tokenizer.size, units=4), 5), tokenizer, labels, max_length=33)
     recipe = types.SimpleNamespace(corpus=types.SimpleNamespace(kind="files", licence="For research only."))
-    recipe.description = "which language a text is in"
+    recipe.description, recipe.model = "which language a text is in", types.SimpleNamespace(start=None)
     text = classifier_card("languages", recipe, classifier, {**METRICS, **ACCURACY})
     assert text.startswith("# languages\n\nWhich language a text is in.\n")
     rows = (

@@ -318,8 +318,8 @@ class TfdsLabels(TfdsCorpus, LabelledCorpus):
     @cached_property
     def _classes(self) -> list[str]:
         """The names of the classes; none if the label is a text."""
-        feature = self._builder.info.features.get(self._label)
-        return list(getattr(feature, "names", None) or ())
+        features = self._builder.info.features
+        return list(getattr(features[self._label], "names", None) or ()) if self._label in features else []
 
 
 def _tfds() -> Any:

@@ -131,7 +131,7 @@ class Validation(keras.callbacks.Callback):
     ):
         super().__init__()
         self.config = config
-        self.monitor = getattr(config, "monitor", "loss")  # what a language model has no choice of
+        self.monitor = "bleu" if measure_bleu else getattr(config, "monitor", "loss")
         self.batches, self.measure_bleu = batches, measure_bleu
         self.average, self.best = average, best
         self.best_score: list[float] | None = None

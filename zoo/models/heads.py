@@ -11,7 +11,7 @@ from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.feed_forward import activation_function, check_activation
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import FunctionalModel, OutputBias, bias_against, to_logits
+from zoo.models.family import FunctionalModel, OutputBias, bias_against, to_logits, weights_and_bias
 
 _POOLINGS = ("first", "mean", "max", "attention")
 
@@ -284,10 +284,11 @@ class MaskedLanguageModel(Head):
 
     def output_weights(self) -> tuple[Any, Any]:
         """The matrix `(V, D)` of the product with the vocabulary, and its bias `(V,)`, -1e9 for unused ids."""
+        weights, _ = weights_and_bias(None, self.encoder.token_embedding)
         bias = ops.convert_to_tensor(self.output_bias.bias)
-        if self._unused_bias is not None:
-            bias = bias + ops.convert_to_tensor(self._unused_bias, "float32")
-        return self.encoder.token_embedding.embeddings, bias
+        return weights, bias if self._unused_bias is None else bias + ops.convert_to_tensor(
+            self._unused_bias, "float32"
+        )
 
 
 @keras.saving.register_keras_serializable(package="zoo")

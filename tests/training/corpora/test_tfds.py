@@ -11,7 +11,7 @@ import pydantic
 import pytest
 import tensorflow_datasets as tfds
 from zoo_training.corpora.corpus import CorpusError
-from zoo_training.corpora.tfds import TfdsPairs, TfdsTexts
+from zoo_training.corpora.tfds import TfdsLabels, TfdsPairs, TfdsTexts
 
 
 @pytest.fixture(scope="module")
@@ -312,3 +312,36 @@ class TestRunningText:
             running_text(prepared, feature="text").check("train")
         with pytest.raises(CorpusError, match=r"has no corpus 'pairs/other'|cannot load 'pairs/other'"):
             running_text(prepared, "other").check("train")
+
+
+class TestLabels:
+    def test_texts_with_the_names_of_their_classes(self, prepared):
+        texts = TfdsLabels(name="pairs/classes:1.2.3", data_dir=str(prepared), feature="text").read("train")
+        assert dict(zip(texts.texts, texts.labels, strict=True)) == {
+            f"text train {n}": ["no", "yes"][n % 2] for n in range(10)
+        }
+        assert texts.seconds is None
+
+    def test_pairs_and_labels_that_are_texts(self, prepared):
+        texts = TfdsLabels(
+            name="pairs/classes:1.2.3", data_dir=str(prepared), label="genre", second_feature="hypothesis"
+        ).read("validation")
+        rows = zip(texts.texts, texts.labels, texts.seconds, strict=True)
+        assert set(rows) == {(f"text validation {n}", "abc"[n % 3], f"so {n}") for n in range(4)}
+
+    @pytest.mark.parametrize(
+        ("config", "fields", "message"),
+        [
+            ("classes", {}, r"has the label -1, which is no class: that split has no labels; set test_split to a part"),
+            ("classes", {"label": "gold"}, r"set label to one of its class labels: label\."),
+            (
+                "classes",
+                {"feature": "label"},
+                r"feature = 'label' is not one of its text features: genre, ",
+            ),
+            ("plain", {"feature": "question"}, r"set label to one of its class labels: none\."),
+        ],
+    )
+    def test_mistakes(self, prepared, config, fields, message):
+        with pytest.raises(CorpusError, match=message):
+            TfdsLabels(name=f"pairs/{config}:1.2.3", data_dir=str(prepared), **fields).read("test")

@@ -14,6 +14,18 @@ _CONFIGS = {
         None,
     ),
     "latin": (tfds.features.Translation(["de", "en"]), ("de", "en")),
+    "classes": (
+        tfds.features.FeaturesDict(
+            {
+                "id": _TEXT(),
+                "text": _TEXT(),
+                "hypothesis": _TEXT(),
+                "label": tfds.features.ClassLabel(names=["no", "yes"]),
+                "genre": _TEXT(),
+            }
+        ),
+        None,
+    ),
     "numbers": (tfds.features.FeaturesDict({"x": np.int64, "words": tfds.features.Sequence(_TEXT())}), None),
 }
 SIZES = {"train": 10, "validation": 4, "test": 3}
@@ -28,6 +40,15 @@ def example(config: str, split: str, n: int) -> dict:
         return {"id": sides["id"], "both": {"de": sides["de"], "en": sides["en"]}}
     if config == "latin":
         return {"de": "größe".encode("latin-1"), "en": sides["en"]}
+    if config == "classes":  # whose test has no labels, as that of GLUE
+        label = -1 if split == "test" else n % 2
+        return {
+            "id": str(n),
+            "text": f"text {split} {n}",
+            "hypothesis": f"so {n}",
+            "label": label,
+            "genre": "abc"[n % 3],
+        }
     if config == "numbers":
         return {"x": n, "words": [sides["de"]]}
     return {side: sides[side] for side in _CONFIGS[config][0]}

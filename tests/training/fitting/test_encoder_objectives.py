@@ -1,0 +1,79 @@
+"""What classifiers and masked language models are trained by, against Keras' own loss of all logits."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from zoo_training.fitting.loss import ClassPrediction, MaskedTokenPrediction
+
+from zoo.models import Classifier, Encoder, MaskedLanguageModel
+
+
+def encoder(size=13, **arguments):
+    return Encoder(size, units=8, num_heads=2, num_layers=1, max_length=9, dropout=0, attention_dropout=0, **arguments)
+
+
+def ids(rows, length, size=13, seed=0):
+    random = np.random.default_rng(seed)
+    shown = np.arange(length) < random.integers(2, length + 1, rows)[:, None]
+    return random.integers(4, size, (rows, length), "int32") * shown
+
+
+@tf.function  # as in `fit`
+def gradients(objective, inputs, labels, weights):
+    with tf.GradientTape() as tape:
+        loss = objective.compute_loss(inputs, labels, objective(inputs, training=True), weights, training=True)
+    return loss, tape.gradient(loss, objective.model.trainable_variables)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_classes_by_keras_cross_entropy_of_one_hot_labels(smoothing):
+    model = Classifier(encoder(), 3, dropout=0)
+    inputs, labels = {"ids": ids(5, 7)}, np.array([0, 2, 1, 2, 0], "int32")
+    weights = np.array([1.0, 0.0, 2.5, 1.0, 0.5], "float32")
+    objective = ClassPrediction(model, smoothing)
+    loss, ours = gradients(objective, inputs, tf.constant(labels), tf.constant(weights))
+    with tf.GradientTape() as tape:
+        crossed = keras.losses.CategoricalCrossentropy(True, smoothing, reduction=None)
+        expected = tf.reduce_sum(crossed(np.eye(3)[labels], model(inputs)) * weights) / weights.sum()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    for one, other in zip(ours, tape.gradient(expected, model.trainable_variables), strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-6)
+
+
+def test_an_epoch_counts_texts_by_their_weight_whatever_the_batches():
+    model = Classifier(encoder(), 2, dropout=0)
+    inputs, labels, weights = (
+        ids(6, 7),
+        np.array([0, 1, 1, 0, 1, 1], "int32"),
+        np.array([1, 1, 1, 1, 0, 2.0], "float32"),
+    )
+    objective = ClassPrediction(model, label_smoothing=0.5)
+    objective.compile(jit_compile=False)
+    data = tf.data.Dataset.from_tensor_slices(({"ids": inputs}, labels, weights))
+    scores = [objective.evaluate(data.batch(size), verbose=0, return_dict=True) for size in (6, 4)]
+    logits = model.predict({"ids": inputs}, verbose=0)
+    log_probabilities = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    loss = -(log_probabilities[np.arange(6), labels] * weights).sum() / 6  # validation is without smoothing
+    accuracy = ((logits.argmax(1) == labels) * weights).sum() / 6
+    for each in scores:
+        assert (each["loss"], each["accuracy"]) == (pytest.approx(loss, rel=1e-5), pytest.approx(accuracy))
+
+
+@pytest.mark.parametrize("unused", [(), (4, 7)])
+def test_hidden_tokens_by_the_logits_of_all_places(unused):
+    model = MaskedLanguageModel(encoder(), unused_ids=unused)
+    model.output_bias.bias.assign(np.linspace(-1, 1, 13))
+    inputs = ids(3, 7)
+    places = np.array([[1, 3], [0, 1], [2, 5]], "int32")
+    labels, weights = np.array([[5, 6], [8, 9], [12, 5]], "int32"), np.array([[1, 1], [1, 0], [0.5, 2]], "float32")
+    objective = MaskedTokenPrediction(model)
+    batch = {"ids": inputs, "places": places}, tf.constant(labels), tf.constant(weights)
+    loss, ours = gradients(objective, *batch)
+    with tf.GradientTape() as tape:
+        logits = tf.gather(model({"ids": inputs}), places, batch_dims=1)  # (B, M, V)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        expected = tf.reduce_sum(losses * weights) / weights.sum()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    for one, other in zip(ours, tape.gradient(expected, model.trainable_variables), strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-6)

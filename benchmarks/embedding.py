@@ -1,9 +1,10 @@
-"""How fast does an exported sentence embedder of MiniLM's size answer, against CTranslate2 and `transformers`?
+"""How fast does an exported sentence embedder of MiniLM's size answer, against CTranslate2, `transformers`, KerasHub?
 
 The folder is what Hugging Face would hold: 22 million random weights (6 layers, width 384, 12 heads, feed-forward 1536,
 a vocabulary of 30,522 pieces), whose vectors are averaged and normalised. `transformers` writes it and runs it;
 CTranslate2 converts it, and runs it in float32; ours is imported, exported and run in a session, as a server does. All
-three take strings and return vectors, which must agree. CTranslate2 gets its ids from the `tokenizers` library.
+four take strings and return vectors, which must agree. CTranslate2 gets its ids from the `tokenizers` library. KerasHub
+reads the same folder and runs in a graph; it pads to a fixed length, which is set to that of the longest text.
 
     python benchmarks/embedding.py                           # sentences of Python's own help; needs the 'peers' extra
     python benchmarks/embedding.py --file train.en.gz        # one sentence on each line, gzip or not
@@ -104,7 +105,31 @@ def transformers_step(checkpoint: str, texts: list[str], threads: int, requests:
     return at_once(step, requests)
 
 
-ENGINES = "CTranslate2", "`transformers`"
+def keras_hub_step(checkpoint: str, texts: list[str], threads: int | None, requests: int = 1):
+    """KerasHub, with its own tokenizer in the graph; None leaves TensorFlow's threads as they are."""
+    import keras_hub
+    import tensorflow as tf
+    import tokenizers
+
+    if threads is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+    backbone = keras_hub.models.BertBackbone.from_preset(checkpoint)
+    theirs = tokenizers.Tokenizer.from_file(f"{checkpoint}/tokenizer.json")
+    pieces = sorted(theirs.get_vocab().items(), key=lambda item: item[1])
+    tokenizer = keras_hub.models.BertTokenizer(vocabulary=[piece for piece, _ in pieces], lowercase=True)
+    longest = max(len(encoding.ids) for encoding in theirs.encode_batch(texts))
+    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=longest)
+
+    @tf.function
+    def vectors(inputs):
+        shown = tf.cast(inputs["padding_mask"], tf.float32)[..., None]  # (B, T, 1)
+        hidden = backbone(inputs, training=False)["sequence_output"]  # (B, T, D)
+        return tf.math.l2_normalize(tf.reduce_sum(hidden * shown, 1) / tf.reduce_sum(shown, 1), axis=-1)
+
+    return at_once(lambda: vectors(preprocessor(texts)).numpy(), requests)
+
+
+ENGINES = "CTranslate2", "`transformers`", "KerasHub"
 
 
 def contestants(path: str, converted: str, checkpoint: str, texts: list[str], requests: int) -> list[Contestant]:
@@ -114,6 +139,7 @@ def contestants(path: str, converted: str, checkpoint: str, texts: list[str], re
         "zoo": (zoo_step, (path, texts)),
         "CTranslate2": (ctranslate2_step, (converted, checkpoint, texts)),
         "`transformers`": (transformers_step, (checkpoint, texts)),
+        "KerasHub": (keras_hub_step, (checkpoint, texts)),
     }
     return [
         Contestant(f"{engine}, {threads(number)}", step, (*arguments, number, requests))
@@ -125,7 +151,8 @@ def contestants(path: str, converted: str, checkpoint: str, texts: list[str], re
 def least_cosine(path: str, converted: str, checkpoint: str, texts: list[str]) -> float:
     """Of ours and the others' vectors of each text."""
     ours = zoo_step(path, texts, 1)()
-    others = ctranslate2_step(converted, checkpoint, texts, 1)(), transformers_step(checkpoint, texts, 1)()
+    of_hub = keras_hub_step(checkpoint, texts, None)()  # TensorFlow has started
+    others = ctranslate2_step(converted, checkpoint, texts, 1)(), transformers_step(checkpoint, texts, 1)(), of_hub
     return min(float((ours * theirs).sum(-1).min()) for theirs in others)
 
 
@@ -136,7 +163,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 2], help="at once (default %(default)s)")
     parser.add_argument("--file", type=pathlib.Path, help="sentences, one on each line (default: Python's help)")
     arguments = parser.parse_args()
-    packages = "tensorflow", "keras", "ctranslate2", "torch", "transformers", "tokenizers"
+    packages = "tensorflow", "keras", "ctranslate2", "torch", "transformers", "tokenizers", "keras-hub"
     with Recording(__file__, arguments.record, *packages) as recording, tempfile.TemporaryDirectory() as scratch:
         sentences = file_sentences(arguments.file) if arguments.file else help_sentences()
         checkpoint, converted = pathlib.Path(scratch, "minilm"), str(pathlib.Path(scratch, "ctranslate2"))

@@ -5,6 +5,10 @@ import json
 import numpy as np
 import pytest
 import safetensors.numpy
+import typer.testing
+from zoo_training.classification import prepare
+from zoo_training.cli import app
+from zoo_training.schema.recipe import read_recipe
 
 import zoo
 
@@ -52,6 +56,32 @@ def test_a_whole_one(folder):
     assert classifier.tokenizer.tokens([[4, 5, 6, 7]]).numpy()[0].tolist() == [b"[MASK]", b"a", b"b", b"##b"]
     (found,) = classifier.classify(["abb"])
     assert sum(found.probabilities.values()) == pytest.approx(1)
+
+
+@pytest.mark.long
+def test_it_is_exported_as_a_classifier_of_pairs(folder, tmp_path):
+    done = typer.testing.CliRunner().invoke(app, ["export", str(folder), "--pairs", "--to", str(tmp_path / "pairs")])
+    assert done.exit_code == 0, done.output
+    loaded = zoo.load(folder)
+    ours = zoo.TextClassifier(loaded.model, loaded.tokenizer, loaded.labels, loaded.max_length, pairs=True)
+    texts = [("abb", "a"), ("a", "abb")]
+    exported = zoo.load(tmp_path / "pairs").classify(texts)
+    for one, other in zip(ours.classify(texts), exported, strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
+    assert exported[0].probabilities != pytest.approx(exported[1].probabilities, abs=1e-3)
+
+
+def test_a_training_starts_from_it(folder, tmp_path):
+    """With other labels its encoder is taken, and the head is new."""
+    (tmp_path / "texts.tsv").write_text("".join(f"{text}\t{len(text)}\n" for text in ["a", "bb", "abb"] * 20))
+    (tmp_path / "mine.toml").write_text(
+        f'[corpus]\nkind = "labels"\ntrain = "texts.tsv"\nvalidation = "texts.tsv"\ntest = "texts.tsv"\n'
+        f'[model]\nfamily = "classifier"\nstart = "{folder}"\npooling = "first"\n'
+    )
+    prepared = prepare(read_recipe(str(tmp_path / "mine.toml")))
+    for one, other in zip(prepared.model.encoder.get_weights(), zoo.load(folder).encoder.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert prepared.make_task().labels == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(

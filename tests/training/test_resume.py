@@ -126,7 +126,7 @@ class TestStops:
     @pytest.mark.parametrize(
         ("overrides", "moments"),
         [
-            ((TRANSFORMER, "training.average_last=3", "training.monitor=bleu"), [3, 17, 1]),
+            ((TRANSFORMER, "training.average_last=3"), [3, 17]),
             ((TRANSFORMER, FLOAT16, "training.accumulate=5", "training.average_decay=0.9", DECAY), [17]),
             ((RNN, "training.steps_per_epoch=5", "training.average_decay=0.9", PIECES), [17]),
             ((RNN, BFLOAT16, "training.batch_tokens=160", "training.average_last=2", EVERY_SECOND), [17]),
@@ -134,7 +134,7 @@ class TestStops:
         ids=["transformer", "float16", "rnn", "bfloat16"],
     )
     def test_in_the_middle_of_epochs(self, tmp_path, overrides, moments):
-        """Also before the first checkpoint, and twice within one epoch."""
+        """Also before the first checkpoint."""
         recipe = short(*overrides)
         alone = fit(recipe, TRAIN, CHECK, tmp_path / "alone")
         resumed = interrupted(recipe, tmp_path / "stopped", moments)
@@ -152,7 +152,7 @@ class TestStops:
 
     def test_between_the_best_weights_and_the_checkpoint(self, tmp_path, monkeypatch):
         """The moment when one file tells of an epoch and the other does not."""
-        recipe = short(RNN)
+        recipe = short(SIMPLE)
         fit(recipe, TRAIN, CHECK, tmp_path / "alone")
         saves = []
         savez = np.savez
@@ -171,7 +171,7 @@ class TestStops:
 
     def test_one_that_ended_early_has_ended(self, tmp_path):
         """Also when the process is killed before it used its result."""
-        recipe = short(RNN, "training.epochs=50", "training.learning_rate=1e-9", "training.monitor=bleu")
+        recipe = short(SIMPLE, "training.epochs=50", "training.learning_rate=1e-9", "training.monitor=bleu")
         recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"patience": 2})})
         first = fit(recipe, TRAIN, CHECK, tmp_path)
         assert len(first.history) == 3, "one best epoch, and two that were no better"
@@ -187,13 +187,13 @@ fit(short(*sys.argv[2:]), TRAIN, CHECK, pathlib.Path(sys.argv[1]))
 
 
 @pytest.mark.long
-def test_killed_three_times_at_random_moments(tmp_path):
+def test_killed_twice_at_random_moments(tmp_path):
     """By the signal that no process can answer, in processes of their own."""
-    overrides = (TRANSFORMER, "training.epochs=30", "training.average_last=3")
+    overrides = (TRANSFORMER, "training.epochs=20", "training.average_last=3")
     program = PROGRAM.format(tests=os.path.dirname(__file__))
     command = [sys.executable, "-c", program, str(tmp_path / "stopped"), *overrides]
     chance = random.Random()
-    for epoch in (1, 8, 15):
+    for epoch in (1, 9):
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for line in process.stderr:
             if line.startswith(f"epoch {epoch}/") and "  step " not in line:

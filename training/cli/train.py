@@ -123,6 +123,13 @@ def export(
             help="Of a checkpoint with several target languages, the one of texts that name none, such as fra."
         ),
     ] = None,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs",
+            help="Of a classifier of Hugging Face: it was trained on pairs, such as a premise and a hypothesis.",
+        ),
+    ] = False,
     weights: Annotated[
         str,
         typer.Option(
@@ -159,15 +166,26 @@ def export(
         is_imported = is_checkpoint(run)
         if target_language is not None and not is_imported:
             raise ValueError(f"--target-language is for checkpoints of Hugging Face; {run} is none.")
+        if pairs and (not is_imported or to_huggingface is not None):
+            raise ValueError("--pairs is for the export of a classifier of Hugging Face")
         if to_huggingface is not None:
             task = load_checkpoint(run, target_language) if is_imported else load(run)
             typer.echo(save_checkpoint(task, to_huggingface))
         elif is_imported:
             task = load_checkpoint(run, target_language)
+            if pairs:
+                task = _of_pairs(task, run)
             typer.echo(export_imported(task, run, to or MODELS / model_name(run), weights))
         else:
             finished = Run.load(run)
             typer.echo(finished.export(to or MODELS / finished.name, weights))
+
+
+def _of_pairs(task, path: pathlib.Path):
+    """A classifier that reads pairs of texts; the files of Hugging Face do not say which one does."""
+    if not hasattr(task, "classify"):
+        raise ValueError(f"--pairs is for a classifier; {path} is {kind_and_command(task)[0]}")
+    return type(task)(task.model, task.tokenizer, task.labels, task.max_length, pairs=True)
 
 
 def _print_scores(result: dict, split: str) -> None:

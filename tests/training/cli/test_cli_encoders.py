@@ -276,3 +276,8 @@ def test_no_model_at_all(tmp_path):
         assert refuses(command, tmp_path / "gone", "a") == (
             f"{tmp_path}/gone does not exist; `zoo list` shows the exported models"
         )
+
+
+def test_pairs_are_exported_of_classifiers_of_hugging_face_only(models):
+    told = refuses("export", models / "classifier", "--pairs")
+    assert told == "--pairs is for the export of a classifier of Hugging Face"

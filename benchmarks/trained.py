@@ -50,6 +50,8 @@ MODELS = {
     "gpt-pydoc": ("GPT with rotary positions and SwiGLU, of Python's own manual", ""),
     "shakespeare-tiny": ("GPT-2 (Radford et al. 2019) in nanoGPT's laptop size", "nanoGPT 1.88"),
     "shakespeare": ("the same kind, of width 256", "nanoGPT, 10.7M on an A100, 1.470"),
+    "languages": ("encoder of characters with a classifier: which of 88 languages is a name or a short text", ""),
+    "bert-pydoc": ("small BERT (Devlin et al. [2019](https://arxiv.org/abs/1810.04805)), of Python's own manual", ""),
 }
 
 
@@ -87,6 +89,10 @@ def overview_row(name: str, metrics: dict[str, Any]) -> list[str]:
     model, published = MODELS[name]
     if "bleu_published_style" in metrics:
         score = f"{interval(metrics['bleu_published_style'], '**')} BLEU"
+    elif metrics.get("metric") == "accuracy":
+        score = f"{metrics['accuracy']:.1%} accuracy"
+    elif metrics.get("metric") == "masked_loss":
+        score = f"{metrics['token_accuracy']:.1%} of hidden pieces"
     elif metrics.get("metric") != "loss":
         score = f"{metrics['exact_match']:.2%} exact match"
     elif published:

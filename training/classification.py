@@ -16,6 +16,7 @@ from zoo.tasks.protocol import Classifies
 from zoo.text import Tokenizer
 
 from .batches.labelled_batches import LabelledBatches, encode
+from .batches.pair_batches import Sampler
 from .cards import classifier_card as card
 from .corpora.corpus import CorpusError
 from .corpora.labelled import LabelledCorpus, LabelledTexts
@@ -60,21 +61,22 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         task = TextClassifier(model, tokenizer, labels, recipe.lengths.max_text, train.seconds is not None)
     config = recipe.training
 
-    def batches(texts: LabelledTexts, split: str, weights: np.ndarray) -> LabelledBatches:
+    def batches(texts: LabelledTexts, split: str, weights: np.ndarray, sampler: Sampler | None) -> LabelledBatches:
         numbers = _numbers(texts.labels, labels, split)
         segments = "segments" in model.input
-        encoded = encode(task, texts)
-        return LabelledBatches(encoded, numbers, weights, segments, config.batch_size, config.buckets, recipe.seed)
+        arguments = numbers, weights, segments, config.batch_size, config.buckets, recipe.seed, sampler
+        return LabelledBatches(encode(task, texts), *arguments)
 
     with blamed_on("training"):
-        training = batches(train, "train", _weights(config.class_weights, train.labels, labels))
+        weights = _weights(config.class_weights, train.labels, labels)
+        training = batches(train, "train", weights, _sampler(recipe, train, task))
     return Prepared(
         model=model,
         objective=ClassPrediction(model, config.label_smoothing),
         steps=training.steps,
         tokens=training.tokens,
         training_from=training.training,
-        validation=batches(validation, "validation", np.ones(len(validation))).once(),
+        validation=batches(validation, "validation", np.ones(len(validation)), None).once(),
         make_task=lambda: task,
         sizes={"training_texts": len(train), "classes": len(labels)},
         digests={
@@ -180,6 +182,16 @@ def _weights(config: Any, given: Sequence[str], labels: list[str]) -> np.ndarray
     if unknown := sorted(set(config) - set(labels)):
         raise RecipeError(f"training.class_weights names {unknown[0]!r}, which is no label; there are {labels}")
     return np.array([config.get(label, 1.0) for label in given])
+
+
+def _sampler(recipe: ClassifierRecipe, texts: LabelledTexts, task: TextClassifier) -> Sampler | None:
+    """What splits the training texts into other pieces each time, if the recipe's tokenizer has dropout."""
+    dropout = 0.0 if recipe.model.start else getattr(recipe.tokenizer, "dropout", 0.0)
+    if not dropout:
+        return None
+    if texts.seconds is not None:
+        raise RecipeError("tokenizer.dropout is for single texts, not for pairs")
+    return Sampler(texts.texts, task.tokenizer, dropout, task.max_length - 1)  # without the start token
 
 
 def _digest(texts: LabelledTexts) -> str:

@@ -56,12 +56,15 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         settings = {name: getattr(task, name) for name in TextGenerator.SETTINGS}
         start_digest = {"start": weights_digest(model)}
     digests = {"train": Digest(), "validation": Digest()}
-    train, validation = (encoded_split(corpus, split, tokenizer, digests[split]) for split in ("train", "validation"))
+    starts = settings.get("add_start", True)
+    train, validation = (
+        encoded_split(corpus, split, tokenizer, digests[split], starts) for split in ("train", "validation")
+    )
     say(
         f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
     )
     with blamed_on("training"):
-        windows = Windows(train, length, recipe.training.batch_size, recipe.seed)
+        windows = Windows(train, length, recipe.training.batch_size, recipe.seed, starts)
     return Prepared(
         model=model,
         objective=TokenPrediction(model, recipe.training.label_smoothing),
@@ -121,7 +124,7 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
     if not isinstance(generator, TextGenerator):
         raise ValueError("an exported language model cannot be scored on a corpus; score its run, such as runs/NAME")
     digest = Digest()
-    ids = encoded_split(corpus, split, generator.tokenizer, digest)
+    ids = encoded_split(corpus, split, generator.tokenizer, digest, generator.add_start)
     scored = TokenPrediction(generator.model)
     scored.compile(jit_compile=False)
     windows = _once(ids, generator.context_length)
@@ -141,8 +144,13 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
     }
 
 
-def encoded_split(corpus: TextCorpus, split: str, tokenizer: Tokenizer, digest: Digest) -> np.ndarray:
-    """The ids of a split, with a progress bar in characters; the digest gets all its texts."""
+def encoded_split(
+    corpus: TextCorpus, split: str, tokenizer: Tokenizer, digest: Digest, starts: bool = True
+) -> np.ndarray:
+    """The ids of a split, with a progress bar in characters; the digest gets all its texts.
+
+    Without `starts`, only the end token stands between documents, as in the training texts of GPT-2.
+    """
     with progress_bar(f"Encoding {split}", None) as advance:
 
         def watched(document: Document) -> Iterator[str]:
@@ -151,7 +159,8 @@ def encoded_split(corpus: TextCorpus, split: str, tokenizer: Tokenizer, digest: 
                 yield digest.add(piece, end="")  # a document's pieces follow one another, wherever it is cut
             digest.add("")
 
-        return encode(map(watched, corpus.documents(split)), tokenizer)
+        ids = encode(map(watched, corpus.documents(split)), tokenizer)
+    return ids if starts else ids[ids != START]
 
 
 def _once(ids: np.ndarray, length: int) -> tf.data.Dataset:

@@ -17,7 +17,7 @@ from zoo.models import (
     SentenceEmbedder,
     Transformer,
 )
-from zoo.text import CharacterTokenizer, WordPieceTokenizer
+from zoo.text import START, CharacterTokenizer, WordPieceTokenizer
 
 LETTERS = CharacterTokenizer("abcdefgh 0123456789-")
 PIECES = WordPieceTokenizer.learn(["the quick brown fox jumps over the lazy dog"] * 3, 80)
@@ -40,6 +40,7 @@ def starts(tmp_path_factory):
         "gpt": zoo.TextGenerator(
             GPT(size, units=8, num_heads=2, num_layers=2, context_length=12), LETTERS, add_start=False, stride=5
         ),
+        "gpt_with_start": zoo.TextGenerator(GPT(size, units=8, num_heads=2, num_layers=1, context_length=12), LETTERS),
         "classifier": zoo.TextClassifier(
             Classifier(encoder(), 2, pooling="first", hidden_units=6), PIECES, ["neg", "pos"], 14
         ),
@@ -110,6 +111,15 @@ def test_a_generator_keeps_its_settings_and_may_be_trained_on_shorter_windows(re
     assert (task.add_start, task.stride, task.model.context_length) == (False, 5, 12)
     ((tokens, _, _),) = prepared.training_from(0).take(1)
     assert tokens.shape == (8, 6)
+
+
+def test_no_start_token_is_trained_where_the_model_reads_none(recipe_of):
+    def tokens_of(start):
+        recipe = recipe_of("gpt", start)
+        return [tokens.numpy() for tokens, _, _ in language_modelling.prepare(recipe).training_from(0).take(30)]
+
+    assert not any((tokens == START).any() for tokens in tokens_of("gpt"))
+    assert any((tokens == START).any() for tokens in tokens_of("gpt_with_start"))
 
 
 @pytest.mark.parametrize(("start", "pooling"), [("filler", "mean"), ("embedder", "max"), ("rnn_classifier", "mean")])

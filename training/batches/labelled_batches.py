@@ -10,11 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.tasks.encoder_tasks import TextClassifier
-from zoo.text import PADDING
+from zoo.text import PADDING, START
 
 from ..corpora.labelled import LabelledTexts
 from ..progress import progress_bar
 from .buckets import BucketedBatches
+from .pair_batches import Sampler
 
 _AT_ONCE = 512  # texts that are tokenised in one call
 
@@ -65,6 +66,8 @@ class LabelledBatches(BucketedBatches):
         batch_size: texts in a batch, in training.
         buckets: how many lengths to pad to.
         seed: the seed of the order.
+        sampler: draws new ids for each training batch, in place of those of `texts`, of which it has no start token.
+            Such a batch is as long as its longest row, not as its bucket.
     """
 
     def __init__(
@@ -76,11 +79,12 @@ class LabelledBatches(BucketedBatches):
         batch_size: int,
         buckets: int = 4,
         seed: int = 0,
+        sampler: Sampler | None = None,
     ):
         super().__init__(np.stack([texts.lengths] * 2, axis=1), batch_size, buckets, seed)
         self.texts = texts
         self._labels, self._weights = tf.constant(labels, tf.int32), tf.constant(weights, tf.float32)
-        self._segments = segments
+        self._segments, self._sampler = segments, sampler
 
     @property
     def tokens(self) -> int:
@@ -88,10 +92,14 @@ class LabelledBatches(BucketedBatches):
         return int(self.texts.lengths.sum())
 
     def _batch(self, rows: tf.Tensor, counted: tf.Tensor, lengths: tf.Tensor, step: tf.Tensor, training: bool) -> Any:
-        ids = self._padded(self.texts.ids, rows, lengths[0])  # (B, T)
-        inputs = {"ids": ids}
+        if self._sampler and training:
+            drawn = self._sampler(rows, tf.stack([2 * self.seed, tf.cast(step, tf.int64)]))
+            ids = tf.pad(drawn, [[0, 0], [1, 0]], constant_values=START)  # (B, T)
+        else:
+            ids = self._padded(self.texts.ids, rows, lengths[0])  # (B, T)
+        inputs = {"ids": tf.ensure_shape(ids, [self._static_batch_size, None])}
         if self._segments:
-            is_second = tf.range(lengths[0]) >= tf.gather(self.texts.first_lengths, rows)[:, None]  # (B, T)
+            is_second = tf.range(tf.shape(ids)[1]) >= tf.gather(self.texts.first_lengths, rows)[:, None]  # (B, T)
             inputs["segments"] = tf.cast(is_second & (ids != PADDING), tf.int32)
         present = tf.cast(tf.range(tf.shape(rows)[0]) < counted, tf.float32)  # (B,)
         return inputs, tf.gather(self._labels, rows), tf.gather(self._weights, rows) * present

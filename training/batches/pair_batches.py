@@ -128,8 +128,8 @@ class Sampler:
         texts: the texts.
         tokenizer: their tokenizer.
         dropout: the probability that a merge of two pieces is skipped.
-        max_length: the most ids of a text, with its end token. A draw that has more is replaced by the usual pieces,
-            which must not have more.
+        max_length: the most ids of a text, with its end token. A draw that has more is replaced by the usual pieces;
+            if these are more too, the text is cut off.
 
     Reference: https://arxiv.org/abs/1910.13267
     """
@@ -153,6 +153,6 @@ class Sampler:
         return tf.cond(tf.reduce_any(too_long), lambda: self._shortened(ids, too_long, texts), lambda: ids)
 
     def _shortened(self, ids: tf.Tensor, too_long: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
-        usual = self._tokenizer.tokenize(texts, add_end=True)
+        usual = self._tokenizer.tokenize(texts, add_end=True, max_length=self._max_length)
         usual = tf.pad(usual, [[0, 0], [0, self._max_length - tf.shape(usual)[1]]])
         return tf.where(too_long[:, None], usual, ids[:, : self._max_length])

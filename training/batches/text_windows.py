@@ -66,13 +66,14 @@ class Windows:
         length: tokens in a window, T.
         batch_size: windows in a batch, B.
         seed: the seed of the order.
+        starts: whether windows may begin with the start token; no for a model that has been trained without it.
 
     Raises:
         ValueError: the text is shorter than a batch of windows.
     """
 
-    def __init__(self, ids: np.ndarray, length: int, batch_size: int, seed: int = 0):
-        self.ids, self.length, self.batch_size, self.seed = ids, length, batch_size, seed
+    def __init__(self, ids: np.ndarray, length: int, batch_size: int, seed: int = 0, starts: bool = True):
+        self.ids, self.length, self.batch_size, self.seed, self.starts = ids, length, batch_size, seed, starts
         # One window less than there is room for, because the borders are shifted by up to a window.
         self._windows = (len(ids) - 1) // length - 1
         if self._windows < batch_size:
@@ -96,7 +97,7 @@ class Windows:
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         shift = random.integers(self.length)
         order = random.permutation(self._windows)[: self.steps * self.batch_size]
-        started = random.integers(STARTED, size=order.size) == 0
+        started = (random.integers(STARTED, size=order.size) == 0) & self.starts
         shape = self.steps, self.batch_size
         return (shift + self.length * order).reshape(shape), started.reshape(shape)
 

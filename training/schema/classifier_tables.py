@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
+import pydantic
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from ..corpora.file_labels import FileLabels
@@ -21,6 +22,7 @@ from .recipe_tables import (
     TokenizerConfig,
     TrainingConfig,
     WordPieceConfig,
+    checked_for_xla,
     one_of,
 )
 from .signatures import table_of
@@ -114,6 +116,10 @@ class ClassifierRecipe(Recipe):
     model: ClassifierConfig
     training: ClassifierTraining = ClassifierTraining()
     lengths: TextLengths = TextLengths()
+
+    @pydantic.model_validator(mode="after")
+    def _many_shapes_without_xla(self) -> Self:
+        return checked_for_xla(self, [self.tokenizer])
 
 
 class MaskedLanguageModelConfig(Table):

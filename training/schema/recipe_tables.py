@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
@@ -238,6 +239,20 @@ class Recipe(Table):
             tables.pop("tokenizer", None)
             tables["model"] = _as_set(self.model, tables["model"])
         return tables
+
+
+def checked_for_xla(recipe: Any, tokenizers: Iterable[Any]) -> Any:
+    """The recipe, unless XLA would compile its training step for each of many lengths.
+
+    Raises:
+        ValueError: it would, because a tokenizer has dropout.
+    """
+    if recipe.training.jit_compile and any(getattr(tokenizer, "dropout", 0) for tokenizer in tokenizers):
+        raise ValueError(
+            "the tokenizer's dropout makes batches of many lengths, and XLA would compile the step for each one; "
+            "set training.jit_compile=false"
+        )
+    return recipe
 
 
 def _as_set(table: pydantic.BaseModel, dumped: dict[str, Any]) -> dict[str, Any]:

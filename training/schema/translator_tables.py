@@ -22,6 +22,7 @@ from .recipe_tables import (
     Table,
     TokenizerConfig,
     TrainingConfig,
+    checked_for_xla,
     one_of,
 )
 from .signatures import table_of
@@ -139,12 +140,7 @@ class TranslatorRecipe(Recipe):
 
     @pydantic.model_validator(mode="after")
     def _many_shapes_without_xla(self) -> Self:
-        if self.training.jit_compile and any(getattr(side, "dropout", 0) for side in self.tokenizer.sides):
-            raise ValueError(
-                "the tokenizer's dropout makes batches of many lengths, and XLA would compile the step for each one; "
-                "set training.jit_compile=false"
-            )
-        return self
+        return checked_for_xla(self, self.tokenizer.sides)
 
     @pydantic.model_validator(mode="after")
     def _positions_for_all_lengths(self) -> Self:

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from zoo_training.batches.labelled_batches import LabelledBatches, encode
+from zoo_training.batches.pair_batches import Sampler
 from zoo_training.corpora.labelled import LabelledTexts
 
 from zoo.models import Classifier, Encoder
 from zoo.tasks.encoder_tasks import TextClassifier
-from zoo.text import END, START, CharacterTokenizer
+from zoo.text import END, START, BytePairTokenizer, CharacterTokenizer
 
 TEXTS = ["abc", "d", "abcdefgh", "ba", "hgfedcba", "c", "fed"]
 LABELS = np.array([0, 1, 2, 0, 1, 2, 0])
@@ -65,3 +66,30 @@ def test_an_epoch_of_training_has_other_batches_than_the_next_and_goes_on_anywhe
     assert whole[: batches.steps] != whole[batches.steps :]
     assert some(batches.steps)[: batches.steps] == whole[batches.steps :]
     assert batches.tokens == sum(map(len, rows.ids.numpy()))
+
+
+def test_pieces_are_drawn_anew_in_training_and_long_texts_cut_off():
+    tokenizer = BytePairTokenizer.learn(["abcd efgh"] * 9 + ["hgfe dcba"] * 9, 290)
+    encoder = Encoder(tokenizer.size, units=8, num_heads=2, num_layers=1, max_length=12)
+    classifier = TextClassifier(Classifier(encoder, 2), tokenizer, ["x", "y"])
+    texts = LabelledTexts(["abcd efgh", "hgfe", "abcd " * 20, "dcba abcd"], ["x", "y", "x", "y"])
+    sampler = Sampler(texts.texts, tokenizer, 0.5, classifier.max_length - 1)
+    arguments = np.array([0, 1, 0, 1]), np.ones(4), False
+    batches = LabelledBatches(encode(classifier, texts), *arguments, 4, 1, sampler=sampler)
+
+    def of(dataset, steps):
+        return [(inputs["ids"].numpy().tolist(), labels.numpy().tolist()) for inputs, labels, _ in dataset.take(steps)]
+
+    drawn = of(batches.training(), 6)
+    assert drawn == of(batches.training(), 6)
+    assert drawn[2:] == of(batches.training(2), 4)
+    seen = {}
+    for ids, labels in drawn:
+        for row, label in zip(ids, labels, strict=True):
+            shown = [each for each in row if each]
+            assert shown[0] == START and len(shown) <= 12
+            text = tokenizer.detokenize([shown]).numpy()[0].decode()
+            seen.setdefault(text.strip(), set()).add(tuple(shown))
+            assert label == {"abcd efgh": 0, "hgfe": 1, "dcba abcd": 1}.get(text.strip(), 0)
+    assert len(seen["abcd efgh"]) > 1
+    assert len({tuple(map(tuple, ids)) for ids, _ in of(batches.once(), 1)}) == 1

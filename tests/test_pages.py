@@ -80,6 +80,17 @@ def test_recipes_are_valid(page, tmp_path):
     assert set(tomllib.loads(file.read_text())) >= {"corpus"}
 
 
+@pytest.mark.parametrize(
+    ("page", "name", "family"), [("own_data", "tuned", "transformer"), ("encoders", "reviews", "classifier")]
+)
+def test_other_recipes_are_valid(page, name, family, tmp_path):
+    from zoo_training.schema.recipe import read_recipe
+
+    written = re.search(rf"^cat > {name}\.toml <<'END'\n(.*?)^END", PAGES[f"docs/{page}.md"], re.DOTALL | re.MULTILINE)
+    (tmp_path / "recipe.toml").write_text(written[1])
+    assert read_recipe(str(tmp_path / "recipe.toml")).model.family == family
+
+
 def test_readme_is_a_shop_window():
     assert len(PAGES["README.md"].splitlines()) <= 200
 

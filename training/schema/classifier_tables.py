@@ -19,7 +19,6 @@ from .recipe_tables import (
     Recipe,
     Start,
     Table,
-    TokenizerConfig,
     TrainingConfig,
     WordPieceConfig,
     checked_for_xla,
@@ -112,7 +111,7 @@ class ClassifierRecipe(Recipe):
     }
 
     corpus: Annotated[CORPORA, Field(discriminator="kind")]
-    tokenizer: TokenizerConfig = WordPieceConfig()
+    tokenizer: one_of("kind", "wordpiece", **TOKENIZERS) = WordPieceConfig()  # type: ignore[valid-type]
     model: ClassifierConfig
     training: ClassifierTraining = ClassifierTraining()
     lengths: TextLengths = TextLengths()

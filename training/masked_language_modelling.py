@@ -57,9 +57,11 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
     )
     with blamed_on("training"):
         task = MaskFiller(model, tokenizer)
-        length = config.window or task.max_length
+        length = config.window or task.encoder.max_length
         if length > task.max_length:
-            raise ValueError(f"window={length} is longer than the {task.max_length} positions of the encoder")
+            raise ValueError(
+                f"window={length} is longer than the {task.max_length} tokens that the model reads at once"
+            )
         windows = MaskedWindows(train, tokenizer, length, config.batch_size, config.masked, recipe.seed)
         once = _once(validation, tokenizer, length, config.masked).once()
     return Prepared(
@@ -120,7 +122,7 @@ def score(filler: MaskFiller, corpus: TextCorpus, split: str) -> dict[str, Any]:
         raise ValueError("only the run of a masked language model can be scored on hidden tokens, such as runs/NAME")
     digest = Digest()
     ids = encoded_split(corpus, split, filler.tokenizer, digest)
-    windows = _once(ids, filler.tokenizer, filler.max_length, _SCORED)
+    windows = _once(ids, filler.tokenizer, filler.encoder.max_length, _SCORED)
     scored = MaskedTokenPrediction(filler.model)
     scored.compile(jit_compile=False)
     scores = scored.evaluate(windows.once(), verbose=0, return_dict=True)

@@ -176,7 +176,7 @@ def test_frozen_layers_of_the_start_are_trainable_in_the_copy(recipe_of, starts,
         ("classifier", "gpt", {}, "is a TextGenerator, which has no text encoder"),
         ("masked_language_model", "rnn_classifier", {}, "is a TextClassifier without a text encoder or without a mask"),
         ("classifier", "none", {}, "model.start: .*none"),
-        ("masked_language_model", "filler", {"training.window": 17}, "window=17 is longer than the 16 positions"),
+        ("masked_language_model", "filler", {"training.window": 17}, "window=17 is longer than the 16 tokens that"),
     ],
 )
 def test_a_start_that_does_not_fit_is_one_line(recipe_of, family, start, overrides, message):

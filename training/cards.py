@@ -1,6 +1,6 @@
 """The model card of an exported model, its `README.md`: what it is, what it learnt from, how good it is, its limits.
 
-Those of imported models are in `imported`.
+`imported.py` writes the cards of imported models.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.tasks.task import SavedTask
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
-from zoo.text import CharacterTokenizer, Tokenizer
+from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
 
 from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
@@ -137,7 +137,7 @@ def generator_card(name: str, recipe: GeneratorRecipe, generator: TextGenerator,
 
 
 def classifier_card(name: str, recipe: ClassifierRecipe, classifier: TextClassifier, metrics: dict[str, Any]) -> str:
-    """The card of a trained classifier, as Markdown. `metrics` has `training_texts` beside what all models have."""
+    """The card of a trained classifier, as Markdown. `metrics` must also have `training_texts`."""
     labels = classifier.labels
     listed = ", ".join(f"`{label}`" for label in labels[:_SHOWN_CLASSES])
     facts = {
@@ -171,7 +171,7 @@ def filler_card(name: str, recipe: MaskedLanguageModelRecipe, filler: MaskFiller
         "corpus": f"`{recipe.corpus.kind}`, {metrics['training_tokens']:,} training tokens",
     }
     about = [
-        "In 100 tokens of the split, 15 were hidden, as in training, and predicted from the others. The"
+        "For the score, 15% of the tokens of the split were hidden and predicted from the others. The"
         " loss is the mean negative log-likelihood in nats. A classifier can start from the run: see `model.start` of"
         " a recipe.",
     ]
@@ -185,7 +185,7 @@ def filler_card(name: str, recipe: MaskedLanguageModelRecipe, filler: MaskFiller
 
 
 def scores_of_classifier(metrics: dict[str, Any]) -> list[str]:
-    """Lines on the scores of a classifier: how sure they are, its weakest classes, and those that it mixes up."""
+    """Lines on the scores of a classifier: their interval, the weakest classes, and the most confused ones."""
     if metrics.get("metric") != "accuracy":
         return []
     lines = [
@@ -251,6 +251,11 @@ def card(
         limits: the items of the last list.
     """
     signatures, outputs = _SIGNATURES[type(task)]
+    inputs, instance = 'text=tf.constant(["..."])', '"..."'
+    if getattr(task, "pairs", False):
+        signatures = {each: told.replace("`text` ->", "`text`, `text_pair` ->") for each, told in signatures.items()}
+        inputs += ', text_pair=tf.constant(["..."])'
+        instance = '{"text": "...", "text_pair": "..."}'
     lines = [
         f"# {name}",
         "",
@@ -268,7 +273,7 @@ def card(
         "import tensorflow as tf",
         "",
         'model = tf.saved_model.load("PATH/OF/THIS/FOLDER")',
-        f'model.signatures["serving_default"](text=tf.constant(["..."]))  # {outputs}',
+        f'model.signatures["serving_default"]({inputs})  # {outputs}',
         "```",
         "",
         "TensorFlow Serving takes the folder above this one, which holds the versions. Its path must be absolute:",
@@ -277,7 +282,7 @@ def card(
         f"tensorflow_model_server --rest_api_port=8501 --model_name={shlex.quote(name)}"
         " --model_base_path=/PATH/OF/THE/FOLDER/ABOVE",
         f"curl localhost:8501/v1/models/{urllib.parse.quote(name, safe='')}:predict"
-        """ -d '{"instances": ["..."]}'""",
+        f""" -d '{{"instances": [{instance}]}}'""",
         "```",
         "",
         "| signature | inputs -> outputs, one of each for every text |",
@@ -344,7 +349,8 @@ def _vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
     """A sentence on the texts that a tokenizer can read."""
     if isinstance(tokenizer, CharacterTokenizer):
         return f"It knows the {tokenizer.size - 4:,} characters of its {learnt_from}; it reads others as unknown."
-    return f"It reads texts as {tokenizer.size - 4:,} pieces of words, which can spell any text."
+    spelt = ", which can spell any text" if isinstance(tokenizer, BytePairTokenizer) else ""
+    return f"It reads texts as {tokenizer.size - 4:,} pieces of words{spelt}."
 
 
 def _licence(recipe: Recipe) -> list[str]:

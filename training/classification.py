@@ -19,7 +19,7 @@ from .batches.labelled_batches import LabelledBatches, encode
 from .batches.pair_batches import Sampler
 from .cards import classifier_card as card
 from .corpora.corpus import CorpusError
-from .corpora.labelled import LabelledCorpus, LabelledTexts
+from .corpora.labelled import LabelledCorpus, LabelledTexts, clean
 from .fitting.fit import Prepared
 from .fitting.loss import ClassPrediction
 from .learn_tokenizer import learn_tokenizer, vocabulary_digest
@@ -41,12 +41,14 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
     The classes are the labels of the training texts, in the order of their names.
 
     Raises:
-        CorpusError: the corpus cannot be read, lacks a training or validation split, or has a validation label that no
-            training text has.
+        CorpusError: the corpus cannot be read, lacks a training or validation split, or has a label in another split
+            that no training text has.
         RecipeError: the recipe does not fit the texts, for example if it weighs a class that does not exist.
     """
     train, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
     labels = _labels(train)
+    for split in recipe.corpus.splits:  # also the test: its labels would otherwise be found wrong after the training
+        _numbers(recipe.corpus.read(split).labels, labels, split)
     say(f"{len(train):,} texts in {len(labels)} classes to train on, {len(validation):,} to validate with")
     start_digest = {}
     if recipe.model.start is None:
@@ -55,7 +57,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         with blamed_on("model"):
             model = build_model(recipe, tokenizer, len(labels), train.seconds is not None)
     else:
-        model, tokenizer = start_model(recipe, labels)
+        model, tokenizer, labels = start_model(recipe, labels)
         start_digest = {"start": weights_digest(model)}
     with blamed_on("lengths"):
         task = TextClassifier(model, tokenizer, labels, recipe.lengths.max_text, train.seconds is not None)
@@ -64,8 +66,11 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
     def batches(texts: LabelledTexts, split: str, weights: np.ndarray, sampler: Sampler | None) -> LabelledBatches:
         numbers = _numbers(texts.labels, labels, split)
         segments = "segments" in model.input
+        encoded = encode(task, texts)
+        if long := int(np.count_nonzero(encoded.lengths == task.max_length)):
+            say(f"{split}: {long:,} texts have {task.max_length} tokens or more, and are cut off there")
         arguments = numbers, weights, segments, config.batch_size, config.buckets, recipe.seed, sampler
-        return LabelledBatches(encode(task, texts), *arguments)
+        return LabelledBatches(encoded, *arguments)
 
     with blamed_on("training"):
         weights = _weights(config.class_weights, train.labels, labels)
@@ -95,7 +100,7 @@ def build_model(recipe: ClassifierRecipe, tokenizer: Tokenizer, classes: int, pa
         recipe: the recipe.
         tokenizer: the tokenizer, whose size the embeddings have.
         classes: how many classes there are.
-        pairs: whether a pair of texts belongs to a class; then the encoder knows two segments.
+        pairs: whether each example is a pair of texts. If so, a transformer gets embeddings of two segments.
     """
     keras.utils.set_random_seed(recipe.seed)
     table, precision = recipe.model.encoder, recipe.training.precision
@@ -106,11 +111,12 @@ def build_model(recipe: ClassifierRecipe, tokenizer: Tokenizer, classes: int, pa
     return Classifier(encoder, classes, **recipe.model.model_dump(exclude={"family", "start", "encoder"}))
 
 
-def start_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Classifier, Tokenizer]:
-    """The model that the recipe starts from, and its tokenizer.
+def start_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Classifier, Tokenizer, list[str]]:
+    """The model that the recipe starts from, its tokenizer, and the labels in the order of its logits.
 
-    Of a classifier with the same labels, in the same order, all weights are kept. Of any other model with an encoder,
-    such as a `MaskFiller`, a `TextEmbedder` or a classifier with other labels, the encoder is, and the head is new.
+    From a classifier with the same labels, all weights are kept, and the order of its labels. From any other model with
+    an encoder, such as a `MaskFiller`, a `TextEmbedder` or a classifier with other labels, only the encoder is kept;
+    the head is new.
 
     Raises:
         RecipeError: the model has no encoder, or the recipe asks for another one.
@@ -125,17 +131,17 @@ def start_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Classifier
     wanted = _ENCODERS[table.kind] if given and "kind" in table.model_fields_set else type(own)
     encoder = started(table, own, wanted, recipe.training.precision, "model.encoder")
     arguments = recipe.model.model_dump(exclude={"family", "start", "encoder"}, exclude_unset=True)
-    if isinstance(task, TextClassifier) and task.labels == labels:
+    if isinstance(task, TextClassifier) and set(task.labels) == set(labels):
         kept = {name: getattr(task.model, name) for name in ("pooling", "hidden_units", "activation", "dropout")}
-        if any(arguments.get(name, kept[name]) != kept[name] for name in ("pooling", "hidden_units", "activation")):
-            say("the head has other arguments than that of model.start, and is new")
-        else:
+        if all(arguments.get(name, kept[name]) == kept[name] for name in ("pooling", "hidden_units", "activation")):
             model = Classifier(encoder, len(labels), **{**kept, **arguments})
             model.set_weights(task.model.get_weights())
-            return model, task.tokenizer
-    if hasattr(task.model, "pooling"):  # of an embedder, whose vectors mean most when pooled as they were
+            return model, task.tokenizer, task.labels
+    say("the encoder is that of model.start; the head is new")
+    # An embedder, or a classifier whose head is replaced: its pooling is kept unless the recipe sets one.
+    if hasattr(task.model, "pooling"):
         arguments = {"pooling": task.model.pooling, **arguments}
-    return Classifier(encoder, len(labels), **arguments), task.tokenizer
+    return Classifier(encoder, len(labels), **arguments), task.tokenizer, labels
 
 
 def score(classifier: Classifies, corpus: LabelledCorpus, split: str) -> dict[str, Any]:
@@ -173,19 +179,20 @@ def _numbers(given: Sequence[str], labels: list[str], split: str) -> np.ndarray:
 
 
 def _weights(config: Any, given: Sequence[str], labels: list[str]) -> np.ndarray:
-    """What each training text counts; 1 on average for "balanced"."""
+    """The weight of each training text in the loss. With "balanced", the mean weight is 1."""
     if config is None:
         return np.ones(len(given))
     if config == "balanced":
         counts = collections.Counter(given)
         return np.array([len(given) / len(labels) / counts[label] for label in given])
+    config = {clean(label): weight for label, weight in config.items()}
     if unknown := sorted(set(config) - set(labels)):
         raise RecipeError(f"training.class_weights names {unknown[0]!r}, which is no label; there are {labels}")
     return np.array([config.get(label, 1.0) for label in given])
 
 
 def _sampler(recipe: ClassifierRecipe, texts: LabelledTexts, task: TextClassifier) -> Sampler | None:
-    """What splits the training texts into other pieces each time, if the recipe's tokenizer has dropout."""
+    """The sampler for BPE-dropout; None if the recipe's tokenizer has no dropout."""
     dropout = 0.0 if recipe.model.start else getattr(recipe.tokenizer, "dropout", 0.0)
     if not dropout:
         return None

@@ -30,6 +30,7 @@ __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
 _SCORED = 0.15  # share of the tokens that are hidden in scoring, whatever the recipe hides
 _BATCH_TOKENS = 8192  # in scoring
+_SHORTEST = 8  # tokens of a window
 
 
 def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
@@ -37,7 +38,7 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
 
     Raises:
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
-        RecipeError: the recipe does not fit the text, as where that is shorter than a batch.
+        RecipeError: the recipe does not fit the text, for example because the text is shorter than a batch.
     """
     corpus, config = recipe.corpus, recipe.training
     start_digest = {}
@@ -56,14 +57,14 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
         f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
     )
     with blamed_on("training"):
-        task = MaskFiller(model, tokenizer)
-        length = config.window or task.encoder.max_length
-        if length > task.max_length:
-            raise ValueError(
-                f"window={length} is longer than the {task.max_length} tokens that the model reads at once"
-            )
-        windows = MaskedWindows(train, tokenizer, length, config.batch_size, config.masked, recipe.seed)
-        once = _once(validation, tokenizer, length, config.masked).once()
+        length = config.window or model.encoder.max_length
+        longest = model.encoder.max_length if model.encoder.positions == "learned" else length
+        if not _SHORTEST <= length <= longest:
+            raise ValueError(f"window must be from {_SHORTEST} to {longest} tokens, received window={length}")
+        task = MaskFiller(model, tokenizer, length)
+        segments = "segments" in model.input
+        windows = MaskedWindows(train, tokenizer, length, config.batch_size, config.masked, segments, recipe.seed)
+        once = _scoring_windows(validation, task, config.masked).once()
     return Prepared(
         model=model,
         objective=MaskedTokenPrediction(model, config.label_smoothing),
@@ -90,7 +91,7 @@ def build_model(recipe: MaskedLanguageModelRecipe, tokenizer: Tokenizer) -> Mask
 
 
 def start_model(recipe: MaskedLanguageModelRecipe) -> tuple[MaskedLanguageModel, Tokenizer]:
-    """The model that the recipe starts from, and its tokenizer; the head is new unless that is a `MaskFiller`."""
+    """The model that the recipe starts from, and its tokenizer; the head is new unless the start is a `MaskFiller`."""
     keras.utils.set_random_seed(recipe.seed)
     task = load_start(recipe)
     if not isinstance(getattr(task, "encoder", None), Encoder) or task.tokenizer.mask_id is None:
@@ -116,13 +117,13 @@ def score(filler: MaskFiller, corpus: TextCorpus, split: str) -> dict[str, Any]:
 
     Raises:
         CorpusError: the split cannot be read.
-        ValueError: the model is no masked language model, or an exported one, which has signatures only.
+        ValueError: the model is not a masked language model, or it is an export.
     """
     if not isinstance(filler, MaskFiller):
         raise ValueError("only the run of a masked language model can be scored on hidden tokens, such as runs/NAME")
     digest = Digest()
     ids = encoded_split(corpus, split, filler.tokenizer, digest)
-    windows = _once(ids, filler.tokenizer, filler.encoder.max_length, _SCORED)
+    windows = _scoring_windows(ids, filler, _SCORED)
     scored = MaskedTokenPrediction(filler.model)
     scored.compile(jit_compile=False)
     scores = scored.evaluate(windows.once(), verbose=0, return_dict=True)
@@ -136,8 +137,10 @@ def score(filler: MaskFiller, corpus: TextCorpus, split: str) -> dict[str, Any]:
     }
 
 
-def _once(ids: np.ndarray, tokenizer: Tokenizer, length: int, masked: float) -> MaskedWindows:
-    """Batches that leave out as few windows as possible."""
+def _scoring_windows(ids: np.ndarray, filler: MaskFiller, masked: float) -> MaskedWindows:
+    """Windows in batches of one size that leave out as few windows as possible."""
+    length = filler.max_length
     content = int(np.count_nonzero((ids != START) & (ids != END)))
-    windows = (content - 1) // (length - 2) - 1
-    return MaskedWindows(ids, tokenizer, length, max(1, min(windows, _BATCH_TOKENS // length)), masked)
+    windows = max(1, (content - 1) // (length - 2) - 1)
+    batches = -(-windows // max(1, _BATCH_TOKENS // length))
+    return MaskedWindows(ids, filler.tokenizer, length, windows // batches, masked, "segments" in filler.model.input)

@@ -20,10 +20,10 @@ _NOT_ARGUMENTS = ("start", "family", "kind", "encoder")
 
 
 def load_start(recipe: Recipe) -> Any:
-    """The task that `model.start` names: a model with its tokenizers, which a training goes on from.
+    """Loads the task that `model.start` names. Training continues from its model and tokenizers.
 
     Raises:
-        RecipeError: there is none, or it is an export, whose weights cannot be trained.
+        RecipeError: the folder holds no model, or it is an export, which cannot be trained.
     """
     try:
         task = load(expanded(recipe.model.start))
@@ -39,14 +39,14 @@ def load_start(recipe: Recipe) -> Any:
 def started(
     table: pydantic.BaseModel, model: keras.Model, wanted: type[keras.Model], dtype: str, key: str = "model"
 ) -> Any:
-    """A copy of a trained model, with its weights, for a training that goes on from it.
+    """Copies a trained model with its weights, so that training can continue with the copy.
 
     Args:
-        table: the recipe's table of the model's arguments. Rates of dropout that it sets are taken from it.
+        table: the recipe's table of the model's arguments. Its rates of dropout, where set, replace those of the model.
         model: the trained model.
         wanted: the class that the recipe trains.
         dtype: the precision that it computes in.
-        key: the place of the table in the recipe, for errors.
+        key: the table's place in the recipe, such as `model.encoder`, for error messages.
 
     Raises:
         RecipeError: the model is of another class, or the table sets an argument that is not the model's.
@@ -56,6 +56,8 @@ def started(
     config = {name: value for name, value in model.get_config().items() if name != "layer_states"}
     changes: dict[str, Any] = {"dtype": dtype, "trainable": True}
     for name in sorted(table.model_fields_set - set(_NOT_ARGUMENTS)):
+        if name not in config:
+            raise RecipeError(f"{key}.{name} is no argument of the `{type(model).__name__}` of model.start")
         value, own = getattr(table, name), config[name]
         if name.endswith("dropout"):
             changes[name] = value
@@ -70,7 +72,7 @@ def started(
 
 
 def weights_digest(model: keras.Model) -> str:
-    """A hash of all weights, by which a stopped training sees that it starts from the same model."""
+    """A hash of all weights. A resumed training compares it, to check that the start is the same model."""
     digest = Digest()
     for array in model.get_weights():
         digest.add_bytes(np.ascontiguousarray(array).tobytes())

@@ -9,8 +9,8 @@ from zoo_training.schema.recipe import read_recipe
 from zoo_training.schema.translator_tables import TranslatorRecipe
 
 from zoo import TextClassifier, TextGenerator, Translator
-from zoo.models import GPT, Classifier, RNNEncoder, RNNSeq2Seq, Transformer
-from zoo.text import BytePairTokenizer, CharacterTokenizer
+from zoo.models import GPT, Classifier, Encoder, RNNEncoder, RNNSeq2Seq, Transformer
+from zoo.text import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer
 
 METRICS = {
     "exact_match": 0.98765,
@@ -233,6 +233,19 @@ def test_a_classifier():
         assert f"\n{line}\n" in text
     assert "is 80.16% to 92.39%. Macro F1 is the mean over the 4 classes that occur" in text
     assert set(signatures_of(text)) == set(classifier.signatures())
+
+
+def test_a_classifier_of_pairs_shows_requests_with_both_texts():
+    tokenizer = WordPieceTokenizer.learn(["abc"] * 2, 20)
+    model = Classifier(Encoder(tokenizer.size, units=4, num_heads=2, num_layers=1, num_segments=2), 2)
+    classifier = TextClassifier(model, tokenizer, ["yes", "no"], pairs=True)
+    recipe = types.SimpleNamespace(corpus=types.SimpleNamespace(kind="labels", licence=None), description="")
+    recipe.model = types.SimpleNamespace(start=None)
+    text = classifier_card("pairs", recipe, classifier, {**METRICS, **ACCURACY})
+    assert """(text=tf.constant(["..."]), text_pair=tf.constant(["..."]))""" in text
+    assert """-d '{"instances": [{"text": "...", "text_pair": "..."}]}'""" in text
+    assert "| `classify` | `text`, `text_pair` -> `labels`" in text
+    assert "which can spell any text" not in text
 
 
 def test_a_classifier_that_was_not_scored_or_makes_no_mistake():

@@ -85,6 +85,7 @@ def test_pairs_are_told_apart_by_their_segments(recipe_of, tmp_path):
     assert prepared.make_task().pairs
 
 
+@pytest.mark.long
 def test_a_stopped_training_goes_on_and_ends_with_the_same_weights(recipe_of, tmp_path):
     class Stop(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
@@ -154,6 +155,7 @@ def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
     ("train_text", "validation_text", "overrides", "error", "message"),
     [
         ("a\tx\nb\ty\n", "c\tz\n", {}, CorpusError, "Split 'validation': text 1 has the label 'z', which no training"),
+        ("a\tx\nb\ty\n", "c\tx\n", {"corpus.test": '"w.tsv"'}, CorpusError, "Split 'test': text 2 has the label 'w'"),
         ("a\tx\nb\tx\n", "c\tx\n", {}, CorpusError, "All training texts have the label 'x'; a classifier needs two"),
         ("a\tx\nb\ty\n", "c\tx\n", {"training.class_weights": "{q = 2.0}"}, RecipeError, "class_weights names 'q'"),
         ("a\tx\nb\ty\n", "c\tx\n", {"lengths.max_text": 99}, RecipeError, "lengths: `max_length` must be from 5 to 24"),
@@ -162,7 +164,8 @@ def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
 def test_texts_and_recipes_that_do_not_fit(recipe_of, folder, train_text, validation_text, overrides, error, message):
     (folder / "t.tsv").write_text(train_text)
     (folder / "v.tsv").write_text(validation_text)
-    corpus = 'train = "t.tsv"\nvalidation = "v.tsv"\ntest_texts = 0'
+    (folder / "w.tsv").write_text("e\tx\nf\tw\n")
+    corpus = 'train = "t.tsv"\nvalidation = "v.tsv"' + ("" if "corpus.test" in overrides else "\ntest_texts = 0")
     with pytest.raises(error, match=message):
         classification.prepare(recipe_of(corpus, **overrides))
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from zoo_training import classification, language_modelling, masked_language_modelling, translation
+from zoo_training.fitting.fit import fit
 from zoo_training.schema.recipe import RecipeError, read_recipe
 
 import zoo
@@ -47,6 +48,8 @@ def starts(tmp_path_factory):
         "rnn_classifier": zoo.TextClassifier(Classifier(RNNEncoder(PIECES.size, units=8), 2), PIECES, ["a", "b"], 14),
         "filler": zoo.MaskFiller(MaskedLanguageModel(encoder(dropout=0.2)), PIECES),
         "embedder": zoo.TextEmbedder(SentenceEmbedder(encoder(), pooling="max"), PIECES),
+        "bert": zoo.MaskFiller(MaskedLanguageModel(encoder(num_segments=2)), PIECES),
+        "reversed": zoo.TextClassifier(Classifier(encoder(), 2), PIECES, ["pos", "neg"], 14),
     }
     for name, task in tasks.items():
         task.save(folder / name)
@@ -130,6 +133,29 @@ def test_a_classifier_takes_the_encoder_of_any_model_and_a_new_head(recipe_of, s
     assert prepared.make_task().labels == ["neg", "pos"]
 
 
+def test_the_same_labels_in_another_order_keep_the_head_and_its_order(recipe_of, starts):
+    prepared = classification.prepare(recipe_of("classifier", "reversed"))
+    assert_same(prepared.model, zoo.load(starts / "reversed").model)
+    assert prepared.make_task().labels == ["pos", "neg"]
+    inputs, labels, _ = next(iter(prepared.training_from(0)))
+    texts = PIECES.detokenize(inputs["ids"]).numpy().tolist()
+    assert [label == 0 for label in labels.numpy()] == [b"dog" in text for text in texts]
+
+
+def test_a_bert_with_segments_goes_on_filling_masks(recipe_of, tmp_path):
+    recipe = recipe_of("masked_language_model", "bert", **{"training.epochs": 1, "training.jit_compile": "false"})
+    prepared = masked_language_modelling.prepare(recipe)
+    inputs, _, _ = next(iter(prepared.training_from(0)))
+    assert not inputs["segments"].numpy().any()
+    fitted = fit(
+        recipe.model_copy(update={"training": recipe.training.model_copy(update={"steps_per_epoch": 1})}),
+        prepared,
+        tmp_path,
+    )
+    scores = masked_language_modelling.score(fitted.task, recipe.corpus, "validation")
+    assert scores["total"] > 0 and 0 < scores["loss"] < 10
+
+
 def test_another_head_is_new(recipe_of, starts):
     prepared = classification.prepare(recipe_of("classifier", "classifier", **{"model.pooling": "mean"}))
     old = zoo.load(starts / "classifier").model
@@ -172,11 +198,22 @@ def test_frozen_layers_of_the_start_are_trainable_in_the_copy(recipe_of, starts,
             "model.start has a `Encoder`, and model.* asks for a `RNNEncoder`",
         ),
         ("rnn_seq2seq", "transformer", {}, "model.start has a `Transformer`, and model.* asks for a `RNNSeq2Seq`"),
+        (
+            "classifier",
+            "rnn_classifier",
+            {"model.encoder.num_heads": 2},
+            "num_heads is no argument of the",
+        ),
         ("gpt", "transformer", {}, "model.start has a `Transformer`, and model.* asks for a `GPT`"),
         ("classifier", "gpt", {}, "is a TextGenerator, which has no text encoder"),
         ("masked_language_model", "rnn_classifier", {}, "is a TextClassifier without a text encoder or without a mask"),
         ("classifier", "none", {}, "model.start: .*none"),
-        ("masked_language_model", "filler", {"training.window": 17}, "window=17 is longer than the 16 tokens that"),
+        (
+            "masked_language_model",
+            "filler",
+            {"training.window": 17},
+            "window must be from 8 to 16 tokens, received",
+        ),
     ],
 )
 def test_a_start_that_does_not_fit_is_one_line(recipe_of, family, start, overrides, message):

@@ -19,13 +19,13 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Pairs of similar length.
+    """Rows of similar length.
 
     Attributes:
-        rows: numbers of the pairs, int `(n,)`.
+        rows: numbers of the rows, int `(n,)`.
         source_length: what their sources are padded to.
         target_length: what their targets are padded to.
-        batch_size: pairs in a batch; 0 before that is decided.
+        batch_size: rows in a batch; 0 before that is decided.
     """
 
     rows: np.ndarray
@@ -35,7 +35,7 @@ class Bucket:
 
 
 def make_buckets(lengths: np.ndarray, number: int) -> list[Bucket]:
-    """Divides pairs by the length of their longer side into the buckets that need the least padding.
+    """Groups rows by the length of their longer side, such that the buckets need the least padding.
 
     Args:
         lengths: int `(N, 2)`.
@@ -52,7 +52,7 @@ def make_buckets(lengths: np.ndarray, number: int) -> list[Bucket]:
 
 
 def _best_bounds(values: np.ndarray, counts: np.ndarray, number: int) -> np.ndarray:
-    """The upper bounds of at most `number` ranges that together hold the least padding.
+    """The upper bounds of at most `number` ranges that need the least padding in total.
 
     By dynamic programming: the least cost of the first j values in k ranges follows from those in k - 1.
 
@@ -90,7 +90,7 @@ class BucketedBatches(abc.ABC):
     """Training or validation batches of rows, such as pairs of texts. A subclass makes a batch of row numbers.
 
     Args:
-        lengths: source and target length of each row, int `(N, 2)`; of rows with one text, its length twice.
+        lengths: source and target length of each row, int `(N, 2)`; a row with one text has the same number twice.
         batch_size: rows in a batch, in training. Every batch of a bucket has one shape, so the rows that do not fill
             a batch are left out of that epoch; they are others in each epoch.
         buckets: how many lengths to pad to.
@@ -112,9 +112,9 @@ class BucketedBatches(abc.ABC):
 
         Args:
             rows: numbers of the rows, int `(B,)`.
-            counted: how many of them, the first ones, have a weight.
+            counted: the first `counted` rows have a weight; the others fill the batch.
             lengths: source and target length of their bucket, int `(2,)`.
-            step: number of the step, which a random choice follows from; 0 in validation.
+            step: number of the step, a seed for random choices; 0 in validation.
             training: whether the batch is for training.
         """
 

@@ -39,7 +39,7 @@ class EncodedTexts:
 
 
 def encode(classifier: TextClassifier, texts: LabelledTexts) -> EncodedTexts:
-    """Tokenises texts as a classifier does, longer ones cut off; shows a progress bar."""
+    """Tokenises texts as the classifier does; long texts are cut off. Shows a progress bar."""
     specs = [tf.TensorSpec([None], tf.string)] * (1 if texts.seconds is None else 2)
     encoder = tf.function(classifier.encode, input_signature=specs, autograph=False)
     columns = [texts.texts] if texts.seconds is None else [texts.texts, texts.seconds]
@@ -61,13 +61,13 @@ class LabelledBatches(BucketedBatches):
     Args:
         texts: the texts as ids.
         labels: the number of the class of each text, int `(N,)`.
-        weights: what each text counts in the loss, float `(N,)`.
+        weights: weight of each text in the loss, float `(N,)`.
         segments: whether the model has an input `segments`.
         batch_size: texts in a batch, in training.
         buckets: how many lengths to pad to.
         seed: the seed of the order.
-        sampler: draws new ids for each training batch, in place of those of `texts`, of which it has no start token.
-            Such a batch is as long as its longest row, not as its bucket.
+        sampler: draws new ids for each training batch, in place of those in `texts`, without a start token, which is
+            added here. Such a batch is as long as its longest row, not as its bucket.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LabelledBatches(BucketedBatches):
 
     @property
     def tokens(self) -> int:
-        """Tokens of an epoch, and of the texts that fill no batch too."""
+        """Tokens of all texts, also of those that an epoch leaves out."""
         return int(self.texts.lengths.sum())
 
     def _batch(self, rows: tf.Tensor, counted: tf.Tensor, lengths: tf.Tensor, step: tf.Tensor, training: bool) -> Any:

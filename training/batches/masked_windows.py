@@ -20,17 +20,18 @@ class MaskedWindows:
     """Batches of windows of a text, each between a start and an end, with hidden tokens: (inputs, labels, weights).
 
     Of the tokens of a window, the share `masked` is hidden. Most hidden tokens are replaced by the mask. One in ten is
-    replaced by any token, and one in ten stays, so that the model cannot know which tokens are as they were. Which are
-    hidden is drawn anew in each epoch, and follows from (seed, epoch, number of the batch).
+    replaced by a random token. One in ten stays unchanged. So the model cannot tell which visible tokens are the
+    original ones. The hidden tokens are drawn again in each epoch, and follow from (seed, epoch, number of the batch).
 
     Axes: B batch, T length of a window, M hidden tokens of a window.
 
     Args:
-        ids: the text, int `(N,)`; start and end tokens stand between documents.
+        ids: the text, int `(N,)`; start and end tokens in it are removed, so a window may cross a border of documents.
         tokenizer: its tokenizer, for the ids of the mask and of other tokens.
         length: tokens in a window with start and end, T.
         batch_size: windows in a batch, B.
         masked: share of the tokens to hide.
+        segments: whether the model has an input `segments`, which is 0 for all tokens.
         seed: the seed of the order and of the hidden tokens.
 
     Raises:
@@ -38,10 +39,18 @@ class MaskedWindows:
     """
 
     def __init__(
-        self, ids: np.ndarray, tokenizer: Tokenizer, length: int, batch_size: int, masked: float, seed: int = 0
+        self,
+        ids: np.ndarray,
+        tokenizer: Tokenizer,
+        length: int,
+        batch_size: int,
+        masked: float,
+        segments: bool = False,
+        seed: int = 0,
     ):
         self._windows = Windows(ids[(ids != START) & (ids != END)], length - 2, batch_size, seed)
         self.tokenizer, self.length, self.batch_size, self.seed = tokenizer, length, batch_size, seed
+        self._segments = segments
         self.hidden = max(1, round(masked * (length - 2)))  # M
 
     @property
@@ -86,7 +95,7 @@ class MaskedWindows:
         content = self._windows.ids[begins[:, None] + np.arange(self.length - 2)].astype("int32")  # (B, T - 2)
         ids = np.pad(content, [[0, 0], [1, 1]], constant_values=END)  # (B, T)
         ids[:, 0] = START
-        # The first M of a random order of the tokens, without the start.
+        # M random places; the start and the end are never hidden.
         places = 1 + np.sort(random.random(content.shape).argsort(axis=1)[:, : self.hidden], axis=1)  # (B, M)
         labels = np.take_along_axis(ids, places, axis=1)
         choice = random.random(labels.shape)
@@ -102,8 +111,9 @@ class MaskedWindows:
         of_hidden = [tf.TensorSpec([self.batch_size, self.hidden], dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
         dataset = tf.data.Dataset.from_generator(generate, output_signature=(of_windows, *of_hidden))
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))  # Keras asks how long it is
-        return dataset.map(_as_inputs).prefetch(tf.data.AUTOTUNE)
 
+        def as_inputs(ids: tf.Tensor, places: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Any:
+            segments = {"segments": tf.zeros_like(ids)} if self._segments else {}
+            return {"ids": ids, "places": places, **segments}, labels, weights
 
-def _as_inputs(ids: tf.Tensor, places: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Any:
-    return {"ids": ids, "places": places}, labels, weights
+        return dataset.map(as_inputs).prefetch(tf.data.AUTOTUNE)

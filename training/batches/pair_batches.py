@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -104,7 +105,11 @@ class Batches(BucketedBatches):
         """Target tokens of an epoch, with end tokens and without padding, and of the pairs that fill no batch too."""
         return int(self.pairs.lengths[:, 1].sum())
 
-    def _batch(self, rows, counted, lengths, step, training):
+    def _batch(self, rows: tf.Tensor, counted: tf.Tensor, lengths: tf.Tensor, step: tf.Tensor, training: bool) -> Any:
+        """The batch of the rows that `BucketedBatches` has chosen, all of one bucket.
+
+        The first `counted` pairs have a weight. `lengths` are the bucket's source and target length.
+        """
         source, labels = (
             tf.ensure_shape(
                 sampler(rows, tf.stack([2 * self.seed + side, tf.cast(step, tf.int64)]))
@@ -114,7 +119,6 @@ class Batches(BucketedBatches):
             )
             for side, sampler in enumerate(self._samplers)
         )
-        # Only the first `counted` pairs have a weight.
         present = tf.range(tf.shape(labels)[0]) < counted
         weights = tf.cast((labels != PADDING) & present[:, None], tf.float32)
         # The decoder reads the start token and the labels but the last, and so predicts each label from those before.

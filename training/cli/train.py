@@ -41,7 +41,7 @@ def train(
     with user_errors():
         from ..schema.recipe import RecipeError, name_of, read_recipe
 
-        # A TranslatorRecipe, or a GeneratorRecipe where the model's family is a language model. Its `corpus` is of the
+        # A TranslatorRecipe unless the model's family is of another kind. Its `corpus` is of the
         # class in training/corpora whose `kind` the recipe names, for example `Multi30k`.
         name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
         if parsed.training.tensorboard and importlib.util.find_spec("tensorboard") is None:

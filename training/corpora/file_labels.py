@@ -24,8 +24,9 @@ class FileLabels(LabelledCorpus):
     `~` is the home folder; a relative path is looked up in the working directory, then in the recipe's folder. A line
     ends only at `\n` or `\r\n`, and quotes are ordinary text.
 
-    A validation or test split without a file is held out of `train`, such that no text is in two of these splits. Which
-    texts are held out depends on the texts and `seed`, not on the order of the lines. If two files that you give share
+    A validation or test split without a file is held out of `train`, such that no text is in two of these splits (of a
+    pair, the text in `text_column`), and each class keeps a text to train on. Which texts are held out depends on the
+    texts and `seed`, not on the order of the lines. If two files that you give share
     texts, both keep them, and a warning says how many.
 
     Raises:
@@ -122,8 +123,13 @@ class FileLabels(LabelledCorpus):
     @cached_property
     def _held(self) -> list[str | None]:
         """For each row of `train` the split it is held out for, or None."""
-        texts = ((clean(row.text),) if clean(row.text) else None for row in self._train_rows)
-        return hold_out(texts, self._counts, self.seed, str(self.train), "texts")
+        texts = [clean(row.text) for row in self._train_rows]
+        rows = ((text,) if text else None for text in texts)
+        held = hold_out(rows, self._counts, self.seed, str(self.train), "texts")
+        # A rare class may have been held out as a whole; then its texts go back, since it could not be learnt.
+        learnt = {clean(row.label) for row, split in zip(self._train_rows, held, strict=True) if split is None}
+        lost = {text for text, row in zip(texts, self._train_rows, strict=True) if clean(row.label) not in learnt}
+        return [None if text in lost else split for text, split in zip(texts, held, strict=True)]
 
 
 def _labelled(cells: tuple[str, ...]) -> LabelledText:

@@ -146,7 +146,7 @@ class FilePairs(PairCorpus):
         if isinstance(files, tuple):
             return _parallel(*map(expanded, files))
         columns = {name: getattr(self, name) for name in ("source_column", "target_column")}
-        return read_table(expanded(files), columns, self.header)
+        return read_table(expanded(files), columns, self.header)  # the two chosen cells of each line
 
     @property
     def _counts(self) -> dict[str, int | None]:

@@ -12,7 +12,7 @@ from .corpus import CorpusError
 
 logger = logging.getLogger(__name__)
 
-_SIDES = (b"source", b"target")  # the same text as a source and as a target is not the same
+_SIDES = (b"source", b"target")  # a text as a source and the same text as a target get different hashes
 
 
 def hold_out(
@@ -25,12 +25,12 @@ def hold_out(
     """Chooses the pairs or single texts to hold out of a corpus, so that no text is in two splits.
 
     Pairs that share a source or a target, directly or through other pairs, form a cluster, which stays together.
-    Clusters are taken in an order that depends only on their texts and `seed`. A cluster that would make a split too
+    The order of the clusters depends only on their texts and `seed`. A cluster that would make a split too
     large is skipped. So a split has exactly the requested size, unless too few small clusters are left.
 
     Args:
-        rows: (source, target) or (text,), normalised, or None for what must not be held out. They are read once; only
-            64 bits of each text are kept.
+        rows: (source, target) or (text,), normalised, or None for a row that must not be held out. They are read once;
+            only 64 bits of each text are kept.
         counts: how many are wanted for each split, in order of preference; None: one in twenty, at most 1,000.
         seed: another seed gives another choice.
         where: the place of the rows, for errors.
@@ -67,7 +67,7 @@ def hold_out(
         if missing == count > 0:
             raise CorpusError(
                 f"{asked}: {what} that share a text stay together, and of the {usable} usable {what} every such "
-                "cluster left is larger than the split; ask for more pairs, or for 0 to have no such split."
+                "cluster left is larger than the split; ask for more, or for 0 to have no such split."
             )
         if missing:
             logger.warning(

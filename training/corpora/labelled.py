@@ -1,4 +1,4 @@
-"""What corpora of texts with classes share: how the texts are cleaned, and which classes there are."""
+"""What corpora of texts with classes share: the texts of a split, and how they are cleaned."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LabelledCorpus(Corpus):
 
     @abc.abstractmethod
     def _read(self, split: str) -> Iterable[tuple[Any, ...]]:
-        """The texts of a split in a fixed order: `LabelledText`s, or (text, label) or (text, label, group)."""
+        """The texts of a split in a fixed order, as tuples like `LabelledText`; the last two fields may be missing."""
 
     @cached_property
     def _cache(self) -> dict[str, LabelledTexts]:

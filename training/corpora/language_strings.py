@@ -38,7 +38,7 @@ _TIMES = frozenset("Hhma")  # the fields of a time that `LanguageStrings.time` c
 class LanguageStrings:
     """The strings of a language, as people type them: plain spaces, no invisible marks, NFC-normalised.
 
-    What the language inherits from the CLDR's root is left out: there, a name is a code or an English name.
+    Strings inherited from the CLDR's root are left out, because they are codes or English names.
 
     Attributes:
         names: by key, such as 'territory FR', 'language de', 'currency CHF' or 'city Europe/Vienna', the name.

@@ -1,4 +1,4 @@
-"""Short texts in many languages, divided among splits by item, none of them written the same in two languages.
+"""Short texts in many languages: items are divided among splits, and no text is written the same in two languages.
 
 In the order of the file: the items of each language and split, the split of an item, a text about an item.
 """
@@ -36,7 +36,7 @@ def writers(languages: Sequence[str], seed: int) -> dict[str, list[Writer]]:
     Raises:
         CorpusError: a language has hardly a name that no other has; the message names the language most like it.
     """
-    # English counts always: much in the CLDR that nobody has translated is English.
+    # English is always counted, because untranslated entries of the CLDR are in English.
     known = {code: language_strings(code) for code in dict.fromkeys([*languages, "en"])}
     names: Strings = {code: {key: (name,) for key, name in data.names.items()} for code, data in known.items()}
     keys_of_names = _divide(names, seed)
@@ -73,7 +73,7 @@ def _all_forms(patterns: Mapping[str, Mapping[str, str]]) -> dict[str, tuple[str
 
 
 def _unique(strings: Strings) -> dict[str, set[str]]:
-    """By language, the keys of which no string occurs in another language."""
+    """By language, the keys whose strings occur in no other language."""
     owners: dict[str, set[str]] = {}
     for code, items in strings.items():
         for texts in items.values():

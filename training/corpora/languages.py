@@ -44,19 +44,19 @@ class Languages(LabelledCorpus):
 
     A third of the texts are names (of countries, cities, languages, currencies), a third are lists of two to four
     names. The rest are numbers with a unit or currency, dates, and relative dates ('vor 3 Tagen'). The kind is the
-    text's group. Languages and kinds are dealt evenly; a language that lacks a kind has lists instead.
+    text's group. Languages and kinds are evenly distributed; a language without texts of a kind gets lists instead.
 
     Held out are items of the CLDR, in all languages at once: if France is in 'test', 'Frankreich' and 'Ranska' are.
     The items are the names, the units, the days from 1950 to 2049, and the numbers of a relative date. Lists consist of
     names of one split. A name that also belongs to an item of training is not held out ('Singapur' is a country and a
-    city). Words do occur in several splits: the names of months and weekdays are too few to be held out, a relative
-    date has the pattern of its language, and a currency may contain the name of a country.
+    city). Single words may occur in several splits: the names of months and weekdays are too few to be held out, a
+    relative date has the pattern of its language, and a currency may contain the name of a country.
 
-    What two of the languages write the same has no right answer, as 'Angola', '5 kilometer' or '3. mars 2026', and is
-    left out of every split, in lists as well. Case is ignored in this, and English counts as one of the languages even
-    if it is not, because much in the CLDR that nobody has translated is English.
+    Texts that two of the languages write the same, such as 'Angola', '5 kilometer' or '3. mars 2026', have no single
+    right answer. They are left out of every split, in lists as well. Case is ignored in this, and English
+    is always counted, because untranslated entries of the CLDR are in English.
 
-    In 'validation' and 'test' each item has one turn in a language; when all names or units had theirs, lists follow.
+    In 'validation' and 'test' each item is used once for each language; after the last name or unit, lists follow.
     The split of an item depends only on `seed`; the texts also depend on the CLDR of the installed Babel.
     """
 

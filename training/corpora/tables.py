@@ -26,7 +26,7 @@ def read_table(path: Path, columns: Mapping[str, int | str], header: bool) -> It
 
     Args:
         path: the file, in UTF-8, gzipped if its name ends in `.gz`.
-        columns: the number of each column, from 1, or its name, by the key of the recipe that says so.
+        columns: the number of each column, from 1, or its header. The keys are those of the recipe, for errors.
         header: whether the first line names the columns.
 
     Raises:
@@ -98,7 +98,7 @@ def _index(column: int | str, names: list[str], path: Path) -> int:
 
 
 def _warn_of_tabs(path: Path, widths: Counter[int], first_of_width: dict[int, int]) -> None:
-    """Warns of lines with more columns than most: a tab inside a text makes a wrong pair."""
+    """Warns of lines with more columns than usual, because a tab inside a text shifts its columns."""
     usual = widths.most_common(1)[0][0] if widths else 0
     wider = [width for width in widths if width > usual]
     if wider:

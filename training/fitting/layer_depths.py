@@ -1,7 +1,7 @@
 """Fine-tuning by layers: lower layers learn more slowly, or not at all.
 
-The lowest layers of a trained model know what most texts have in common, and the highest what its task needed. So a new
-task changes the highest most: Howard and Ruder 2018 (https://arxiv.org/abs/1801.06146).
+Low layers of a trained model hold general features of text, and high layers features of its task. So fine-tuning should
+change the high layers most: Howard and Ruder 2018 (https://arxiv.org/abs/1801.06146).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import keras
 
 
 def layer_depths(model: keras.Model) -> dict[int, int]:
-    """How far each variable is from the text, by its `id`.
+    """The depth of each variable, by its `id`: how many layers are between it and the text.
 
-    Embeddings are at 0, the layers of an encoder and of a decoder at 1 to N, and all that is above them at N + 1, such
-    as a head. Where an encoder and a decoder differ in their number of layers, N is the larger one.
+    Embeddings are at 0, the layers of an encoder and of a decoder at 1 to N, and everything above them, such as a
+    head, at N + 1. Where an encoder and a decoder differ in their number of layers, N is the larger one.
     """
     encoder = getattr(model, "encoder", None)
     inner = encoder if isinstance(encoder, keras.Model) else model  # a head has its encoder inside
@@ -33,7 +33,7 @@ def layer_depths(model: keras.Model) -> dict[int, int]:
 
 
 def rate_factors(model: keras.Model, decay: float) -> dict[int, float]:
-    """What the learning rate of each variable is multiplied by, by its `id`: decay^(N + 1 - depth).
+    """The factor of each variable's learning rate, by the variable's `id`: decay^(N + 1 - depth).
 
     Args:
         model: the model.
@@ -50,10 +50,10 @@ def frozen(model: keras.Model, layers: int | None) -> Iterator[None]:
 
     Args:
         model: the model.
-        layers: how many layers, in addition to the embeddings; None for no layer and no embeddings.
+        layers: how many layers, in addition to the embeddings; None freezes nothing.
 
     Raises:
-        ValueError: the model has no more layers than that, so that only a head or nothing would be trained.
+        ValueError: the model has fewer layers.
     """
     if layers is None:
         yield

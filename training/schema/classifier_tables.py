@@ -35,7 +35,7 @@ _EncoderArguments: Any = table_of(
     ("kind", "transformer"),
     but=(*MODEL_ARGUMENTS, "vocabulary_size", "num_segments"),
     types={"activation": ACTIVATION, "epsilon": PositiveFloat},
-    # An encoder that a processor trains in minutes.
+    # Small enough to train on a processor in minutes.
     defaults={"units": 128, "num_layers": 2, "max_length": 256},
 )
 
@@ -138,8 +138,8 @@ class MaskedTraining(TrainingConfig):
     )
     masked: Annotated[float, Field(gt=0, le=0.5)] = Field(
         0.15,
-        description="share of the tokens to predict; 80% of them are replaced by the mask, 10% by any token (Devlin "
-        "et al. 2019)",
+        description="share of the tokens to predict: 80% of these become the mask, 10% a random token, and 10% stay "
+        "(Devlin et al. 2019)",
     )
 
 

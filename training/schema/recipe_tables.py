@@ -55,8 +55,8 @@ Start = Annotated[
     UserPath | None,
     Field(
         description="fine-tune this model: the folder of a run, or of a checkpoint of Hugging Face. Its tokenizer is "
-        "used. Of `[model]` only `family` is needed then; other rates of dropout may be set, and all other keys that "
-        "are set must be as in that model"
+        "used. `[model]` then needs only `family` and `start`. Rates of dropout may differ; any other key that is set "
+        "must equal the model's value"
     ),
 ]
 """The key `start` of `[model]`, which every family has."""
@@ -185,13 +185,12 @@ class TrainingConfig(Table):
         1.0,
         gt=0,
         le=1,
-        description="in fine-tuning, the learning rate of a layer is this times that of the layer above it, down to "
-        "the embeddings (Clark et al. 2020 take 0.8)",
+        description="in fine-tuning, each layer's learning rate is that of the layer above, times this factor (Clark "
+        "et al. 2020 take 0.8)",
     )
     frozen_layers: NonNegativeInt | None = Field(
         None,
-        description="in fine-tuning, this many of the lowest layers, and the embeddings, keep the weights of "
-        "`model.start`; 0: only the embeddings do",
+        description="in fine-tuning, freezes the embeddings and this many of the lowest layers; 0: only the embeddings",
     )
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32", description="precision of the layers' computation; weights are always float32"

@@ -225,7 +225,7 @@ def confusions(metrics: dict[str, Any]) -> list[tuple[str, str, int, int]]:
 
 
 def weakest_classes(metrics: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The classes that have texts and not all of F1, with their scores, the lowest F1 first."""
+    """The classes with texts and an F1 below 1, with their scores, the lowest F1 first."""
     weak = [(label, each) for label, each in metrics["by_class"].items() if each["total"] and each["f1"] < 1]
     return sorted(weak, key=lambda item: item[1]["f1"])
 

@@ -194,6 +194,7 @@ class MultiHeadAttention(keras.layers.Layer):
             name = "sliding_window" if self.sliding_window is not None else "rotary_embedding"
             raise ValueError(f"`{name}` needs one axis to count positions along. Received: {self._axes}")
         # In Keras' order, which is also the order of the weights.
+        # 1 and 2: how many last axes of its input a product sums over, (D,) or (H, width).
         self._query_dense = self._projection("query", 1, (self.num_heads, self.key_dim))
         self._key_dense = self._projection("key", 1, (self._groups, self.key_dim))
         if self.use_gate:

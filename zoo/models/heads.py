@@ -87,7 +87,7 @@ class Classifier(_Pooled):
         num_classes: C.
         pooling: how a text becomes one vector: "first", the vector of the first token, as in BERT; "mean" or "max" of
             all tokens; or "attention", see `AttentionPooling`.
-        hidden_units: width of a layer between, as BERT's pooler; None for none, and then W_1 is missing.
+        hidden_units: width of a hidden layer before the output, as BERT's pooler; None for no such layer.
         activation: of that layer, f.
         dropout: rate, before each product.
         multi_label: whether a text may belong to several classes. The logits are the same; `zoo.TextClassifier` turns

@@ -54,6 +54,15 @@ def test_held_out_texts_are_in_no_other_split_and_do_not_depend_on_the_order_of_
     assert held == {split: set(other.read(split).texts) for split in other.splits}
 
 
+def test_a_class_of_few_texts_is_never_held_out_as_a_whole(write):
+    lines = [f"text {n}\tcommon\n" for n in range(30)] + ["rare one\trare\n", "rare two\trare\n"]
+    for seed in range(12):
+        corpus = FileLabels(train=write("a.tsv", "".join(lines)), validation_texts=12, test_texts=12, seed=seed)
+        read = {split: corpus.read(split) for split in corpus.splits}
+        assert "rare" in read["train"].labels
+        assert sum(map(len, read.values())) == 32
+
+
 def test_files_for_all_splits_with_texts_in_common_are_told(write, caplog):
     train, test = write("a.tsv", "x\tp\ny\tq\n"), write("b.tsv", "z\tp\ny\tp\n")
     corpus = FileLabels(train=train, test=test, validation_texts=0)

@@ -21,6 +21,7 @@ SCRIPTS = (
     "rnn_training",
     "translation_training",
     "gpt_training",
+    "fine_tuning",
     "generation",
     "serving",
     "opus_mt",

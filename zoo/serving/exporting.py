@@ -129,7 +129,8 @@ def export(
     # In the model's own folder, which may be a link or a mount: a rename works on one file system only.
     with temporary_folder(path, _TEMPORARY) as aside:
         folder = aside / _VERSION
-        served = with_packed_model(model)  # a recurrent model stays as it is
+        # A `Transformer` becomes a `PackedTransformer`, a `GPT` a `PackedGPT`; a recurrent model stays as it is.
+        served = with_packed_model(model)
         module = _bare_module(served, half=weights == "float16")
         tf.saved_model.save(module, str(folder), signatures=served.signatures(), options=options)
         write_warm_up(folder, served, texts)

@@ -140,7 +140,7 @@ def check_language(code: str) -> None:
             f"{', '.join(nearest_locales(code))}. Received: {code!r}"
         )
     if (num_names := _num_own_names(code)) < MIN_NAMES:
-        # Of the same language first, as 'pa' for 'pa_Arab'; else spelled alike.
+        # First the same language, such as 'pa' for 'pa_Arab'; then similar spellings.
         known = sorted(localedata.locale_identifiers(), key=lambda name: len(name.split("_")))
         near = [code.partition("_")[0], *difflib.get_close_matches(code, known, n=20, cutoff=0)]
         nearest = next((name for name in near if _num_own_names(name) >= MIN_NAMES), "en")
@@ -158,7 +158,7 @@ def _root() -> dict:
 def _num_own_names(code: str) -> int:
     try:
         names, english = language_strings(code).names, language_strings("en").names
-    except ValueError:  # it has no date that can be read one way only
+    except ValueError:  # every date pattern of this language is ambiguous
         return 0
     return sum(code == "en" or name.casefold() != english.get(key, "").casefold() for key, name in names.items())
 

@@ -199,7 +199,7 @@ class Writer:
         return by_sort
 
     def write(self, kind: str, turn: int | None, draws: Sequence[int]) -> tuple[str, str]:
-        """A text of a kind; a list instead where the language has no such text, or none left.
+        """A text of this kind; or a list, if the language has no further text of this kind.
 
         Args:
             kind: 'name', 'list', 'unit', 'date' or 'relative date'.

@@ -154,7 +154,7 @@ def tally(
     labels: Sequence[str],
     groups: Sequence[str] | None = None,
 ) -> ClassificationScores:
-    """Counts results.
+    """Compares the classes given with the true ones, and counts.
 
     Args:
         results: the classes that the texts were given.

@@ -50,8 +50,7 @@ class Encoder(FunctionalModel):
         feed_forward_dropout: rate, inside the feed-forward networks.
         activation: activation of the feed-forward networks, see `FeedForward`.
         normalization: normalisation layers, "layer" or "rms".
-        norm_first: whether the input of each part is normalised (True), or its sum (False, as in BERT), see
-            `TransformerEncoderLayer`.
+        norm_first: whether parts are pre-norm (True) or post-norm, as in BERT (False), see `TransformerEncoderLayer`.
         positions: how positions are encoded: "learned" as in BERT, "sinusoidal", or "rotary", which rotates the
             queries and keys.
         use_bias: whether projections and feed-forward networks have biases.

@@ -272,7 +272,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "told"),
         [
-            (["train", "dtes"], "no recipe 'dtes' (did you mean 'dates'?); there are dates"),
+            (["train", "dtes"], "no recipe 'dtes' (did you mean 'dates'?); there are bert-pydoc, dates"),
             (["train", "dates", "--set", "modl.units=3"], "recipe 'dates': unknown key 'modl' (did you mean 'model'?)"),
             (["train", "dates", "--set", "model.units"], "--set 'model.units': expected KEY=VALUE"),
             (["translate", "nowhere", "a"], "nowhere does not exist; `zoo list` shows the exported models"),

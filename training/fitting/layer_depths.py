@@ -74,6 +74,6 @@ def frozen(model: keras.Model, layers: int | None) -> Iterator[None]:
 
 def _listed(layers: Any) -> list[Any]:
     """A list of layers; a single one, such as a recurrent encoder, counts as a list of one."""
-    if layers is None or isinstance(layers, keras.Model):
+    if layers is None:
         return []
     return list(layers) if isinstance(layers, list | tuple) else [layers]

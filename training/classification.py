@@ -13,7 +13,7 @@ from zoo.models import Classifier, Encoder, RNNEncoder
 from zoo.tasks import CLASSIFIER_FOLDER as SAVED_IN
 from zoo.tasks.encoder_tasks import TextClassifier
 from zoo.tasks.protocol import Classifies
-from zoo.text import Tokenizer
+from zoo.text import UNKNOWN, Tokenizer
 
 from .batches.labelled_batches import LabelledBatches, encode
 from .batches.pair_batches import Sampler
@@ -70,7 +70,8 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         if long := int(np.count_nonzero(encoded.lengths == task.max_length)):
             say(f"{split}: {long:,} texts have {task.max_length} tokens or more, and are cut off there")
         arguments = numbers, weights, segments, config.batch_size, config.buckets, recipe.seed, sampler
-        return LabelledBatches(encoded, *arguments)
+        dropped_id = UNKNOWN if tokenizer.mask_id is None else tokenizer.mask_id
+        return LabelledBatches(encoded, *arguments, config.token_dropout, dropped_id)
 
     with blamed_on("training"):
         weights = _weights(config.class_weights, train.labels, labels)

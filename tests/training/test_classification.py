@@ -10,6 +10,7 @@ from zoo_training.run import Run, train
 from zoo_training.schema.recipe import RecipeError, read_recipe
 
 import zoo
+from zoo.text import END, UNKNOWN
 
 COLOURS, TONES = ["red", "green", "blue", "grey"], ["loud", "soft", "high", "low"]
 
@@ -136,6 +137,17 @@ def test_class_weights_count_in_the_loss(recipe_of):
         assert weights.numpy().tolist() == [[1.0, 3.0][label] for label in labels.numpy()]
     for _, _, weights in prepared.validation.take(1):
         assert set(weights.numpy()) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize(("kind", "dropped"), [("wordpiece", "mask"), ("byte_pair", "unknown")])
+def test_dropped_tokens_are_masks_if_the_tokenizer_has_one(recipe_of, kind, dropped):
+    prepared = classification.prepare(
+        recipe_of(**{"training.token_dropout": 0.5, "tokenizer.kind": f'"{kind}"', "tokenizer.size": 300})
+    )
+    expected = UNKNOWN if dropped == "unknown" else prepared.make_task().tokenizer.mask_id
+    ids = next(iter(prepared.training_from(0)))[0]["ids"].numpy()
+    words = ids[ids > END] if dropped == "mask" else ids[(ids > END) | (ids == UNKNOWN)]
+    assert (words == expected).mean() == pytest.approx(0.5, abs=0.15)
 
 
 def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):

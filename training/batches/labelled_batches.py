@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.tasks.encoder_tasks import TextClassifier
-from zoo.text import PADDING, START
+from zoo.text import END, PADDING, START, UNKNOWN
 
 from ..corpora.labelled import LabelledTexts
 from ..progress import progress_bar
@@ -68,6 +68,8 @@ class LabelledBatches(BucketedBatches):
         seed: the seed of the order.
         sampler: draws new ids for each training batch, in place of those in `texts`, without a start token, which is
             added here. Such a batch is as long as its longest row, not as its bucket.
+        token_dropout: share of the tokens that training batches replace by `dropped_id`, drawn anew for each batch.
+        dropped_id: the id of the mask, or the unknown id.
     """
 
     def __init__(
@@ -80,11 +82,14 @@ class LabelledBatches(BucketedBatches):
         buckets: int = 4,
         seed: int = 0,
         sampler: Sampler | None = None,
+        token_dropout: float = 0.0,
+        dropped_id: int = UNKNOWN,
     ):
         super().__init__(np.stack([texts.lengths] * 2, axis=1), batch_size, buckets, seed)
         self.texts = texts
         self._labels, self._weights = tf.constant(labels, tf.int32), tf.constant(weights, tf.float32)
         self._segments, self._sampler = segments, sampler
+        self._token_dropout, self._dropped_id = token_dropout, dropped_id
 
     @property
     def tokens(self) -> int:
@@ -97,6 +102,10 @@ class LabelledBatches(BucketedBatches):
             ids = tf.pad(drawn, [[0, 0], [1, 0]], constant_values=START)  # (B, T)
         else:
             ids = self._padded(self.texts.ids, rows, lengths[0])  # (B, T)
+        if self._token_dropout and training:
+            seed = tf.stack([2 * self.seed + 1, tf.cast(step, tf.int64)])
+            drawn = tf.random.stateless_uniform(tf.shape(ids), seed) < self._token_dropout  # (B, T)
+            ids = tf.where(drawn & (ids > END), self._dropped_id, ids)  # not padding, start or end
         inputs = {"ids": tf.ensure_shape(ids, [self._static_batch_size, None])}
         if self._segments:
             is_second = tf.range(tf.shape(ids)[1]) >= tf.gather(self.texts.first_lengths, rows)[:, None]  # (B, T)

@@ -84,6 +84,11 @@ class ClassifierTraining(TrainingConfig):
         description="weight of the texts of each class in the loss: balanced weighs a class by one over its share, so "
         "that rare classes count as much as frequent ones; a table names classes, and the others weigh 1",
     )
+    token_dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="share of the tokens of each training text that are replaced by the mask, or by the unknown token "
+        "if the tokenizer has no mask, so that the model does not rely on single words (Iyyer et al. 2015)",
+    )
     monitor: Literal["accuracy", "loss"] = Field(
         "accuracy",
         description="which score of the validation split chooses the best weights; of equal scores the loss decides",

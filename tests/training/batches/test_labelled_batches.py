@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from zoo_training.batches.labelled_batches import LabelledBatches, encode
+from zoo_training.batches.labelled_batches import EncodedTexts, LabelledBatches, encode
 from zoo_training.batches.pair_batches import Sampler
 from zoo_training.corpora.labelled import LabelledTexts
 
@@ -93,3 +93,20 @@ def test_pieces_are_drawn_anew_in_training_and_long_texts_cut_off():
             assert label == {"abcd efgh": 0, "hgfe": 1, "dcba abcd": 1}.get(text.strip(), 0)
     assert len(seen["abcd efgh"]) > 1
     assert len({tuple(map(tuple, ids)) for ids, _ in of(batches.once(), 1)}) == 1
+
+
+def test_tokens_are_dropped_in_training_only():
+    ids = tf.ragged.constant([[START, *range(4, 104), END]] * 40, dtype=tf.int32)
+    texts = EncodedTexts(ids, np.full(40, 102))
+    batches = LabelledBatches(
+        texts, np.zeros(40), np.ones(40), segments=False, batch_size=20, token_dropout=0.25, dropped_id=999
+    )
+    first, second, later = (inputs["ids"].numpy() for inputs, _, _ in batches.training(0).take(3))
+    dropped = first == 999
+    assert dropped.mean() == pytest.approx(0.25, abs=0.04)
+    assert not dropped[:, [0, -1]].any()  # the start and the end stay
+    assert (first[~dropped] == np.broadcast_to(ids[0], first.shape)[~dropped]).all()
+    assert (first != second).any() and (first != later).any()  # drawn anew for each batch
+    again = next(iter(batches.training(2)))[0]["ids"].numpy()
+    assert (again == later).all()  # a resumed training draws the same
+    assert not any((inputs["ids"].numpy() == 999).any() for inputs, _, _ in batches.once())

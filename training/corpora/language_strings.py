@@ -20,11 +20,12 @@ with needs("train"):
 MIN_NAMES = 100
 """A language with fewer names of its own is not used."""
 
-_NAMES = {"territory": "territories", "language": "languages", "currency": "currency_names"}
+_NAMES = {"territory": "territories", "language": "languages", "script": "scripts", "currency": "currency_names"}
 _NO_NAMES = frozenset(
     {
         *("territory XA", "territory XB", "territory ZZ"),  # tests of software, and the unknown territory
         *("language und", "language mul", "language zxx", "language mis", "language root"),
+        *("script Zzzz", "script Zyyy", "script Zxxx", "script Zinh"),  # unknown, common, none, inherited
         *("currency XXX", "currency XTS", "city Etc/Unknown", "city Etc/UTC"),
     }
 )
@@ -41,7 +42,8 @@ class LanguageStrings:
     Strings inherited from the CLDR's root are left out, because they are codes or English names.
 
     Attributes:
-        names: by key, such as 'territory FR', 'language de', 'currency CHF' or 'city Europe/Vienna', the name.
+        names: by key, such as 'territory FR', 'language de', 'script Arab', 'currency CHF', 'city Europe/Vienna' or
+            'zone Europe_Central', the name.
         units: by key, such as 'unit length-kilometer' or 'currency CHF', its pattern for each plural form:
             '{0} Kilometer', '{0} Schweizer Franken'.
         spans: by key, such as 'day past', its pattern for each plural form: 'vor {0} Tagen'.
@@ -168,6 +170,9 @@ def _names(raw: Mapping, root: Mapping) -> dict[str, str]:
     for zone, forms in raw["time_zones"].items():
         if forms.get("city") not in (None, root["time_zones"].get(zone, {}).get("city")):
             named[f"city {zone}"] = forms["city"]
+    for zone, forms in raw["meta_zones"].items():
+        if name := forms.get("long", {}).get("standard"):
+            named[f"zone {zone}"] = name
     typed = {key: _typed(name) for key, name in named.items() if key not in _NO_NAMES}
     return {key: name for key, name in typed.items() if _is_plain(name) and name != key.partition(" ")[2]}
 

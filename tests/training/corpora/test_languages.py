@@ -142,9 +142,9 @@ def test_every_kind_has_its_share_and_languages_are_dealt_evenly(corpus):
         assert max(counts.values()) - min(counts.values()) <= 1
     kinds = collections.Counter(corpus.read("train").groups)
     assert set(kinds) == {"name", "list", "unit", "date", "relative date"}
-    assert kinds["name"] / 6000 == pytest.approx(1 / 3, abs=0.01)
-    assert kinds["list"] / 6000 == pytest.approx(1 / 3, abs=0.02)  # and some for what has no text of its own
-    assert kinds["unit"] / 6000 == pytest.approx(1 / 6, abs=0.01)
+    for kind in ("name", "unit", "date"):
+        assert kinds[kind] / 6000 == pytest.approx(1 / 5, abs=0.01)
+    assert kinds["list"] / 6000 == pytest.approx(1 / 5, abs=0.02)  # and some for what has no text of its own
 
 
 def test_texts_of_each_kind_look_like_it(corpus):
@@ -248,7 +248,7 @@ def test_numbers_are_in_the_digits_of_the_language_or_in_latin_ones(corpus):
 def test_each_held_out_name_occurs_once(corpus):
     texts = corpus.read("test")
     names = [text.casefold() for text, kind in zip(texts.texts, texts.groups, strict=True) if kind == "name"]
-    assert len(names) == len(set(names)) > 900
+    assert len(names) == len(set(names)) == 600
 
 
 OF_ANOTHER_PROCESS = """
@@ -281,7 +281,7 @@ def test_the_split_follows_from_the_seed():
 
 
 def test_default_languages():
-    assert 70 <= len(set(DEFAULT_LANGUAGES)) == len(DEFAULT_LANGUAGES) <= 90
+    assert 60 <= len(set(DEFAULT_LANGUAGES)) == len(DEFAULT_LANGUAGES) <= 90
     for code in DEFAULT_LANGUAGES:
         check_language(code)
 

@@ -1,13 +1,18 @@
-"""What all corpora share: splits, errors, and paths in a recipe."""
+"""What all corpora share: splits, errors, paths in a recipe, and splits that are kept once they have been read."""
 
 from __future__ import annotations
 
 import abc
+import logging
 import os
+from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import pydantic
+
+logger = logging.getLogger(__name__)
 
 
 class CorpusError(ValueError):
@@ -63,3 +68,47 @@ class Corpus(pydantic.BaseModel, abc.ABC):
         """An error if there is no such split."""
         if split not in self.splits:
             raise CorpusError(f"Corpus {self.kind!r} has no split {split!r}; it has {', '.join(self.splits)}.")
+
+
+class KeptCorpus(Corpus):
+    """A corpus whose splits fit into memory: each is read once and kept.
+
+    A subclass defines `kind`, `splits`, `_unit`, `_read` and `_gather`.
+    """
+
+    _unit: ClassVar[str]  # what a row is, in the plural: "pairs" or "texts"
+
+    @abc.abstractmethod
+    def _read(self, split: str) -> Iterable[tuple[Any, ...]]:
+        """The raw rows of a split, in a fixed order."""
+
+    @abc.abstractmethod
+    def _gather(self, rows: Iterable[tuple[Any, ...]]) -> Any:
+        """The usable rows, normalised, with a length; and in `dropped`, how many rows were left out, by cause."""
+
+    @cached_property
+    def _cache(self) -> dict[str, Any]:
+        return {}
+
+    def read(self, split: str) -> Any:
+        """The usable rows of a split, normalised; read once and kept.
+
+        Raises:
+            CorpusError: the split does not exist, holds no usable row, or cannot be read.
+        """
+        self._expect(split)
+        if split not in self._cache:
+            found = self._gather(self._read(split))
+            if dropped := [f"{number} {cause}" for cause, number in found.dropped.items() if number]:
+                logger.warning(
+                    "%s: split %r keeps %d %s; dropped %s",
+                    *(self.kind, split, len(found), self._unit, ", ".join(dropped)),
+                )
+            if not len(found):
+                raise CorpusError(f"Split {split!r} of corpus {self.kind!r} holds no usable {self._unit[:-1]}.")
+            self._cache[split] = found
+        return self._cache[split]
+
+    def check(self, split: str) -> None:
+        """Reads a split, to see whether it can be read."""
+        self.read(split)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,8 +13,8 @@ from pydantic import Field
 
 from .corpus import CorpusError, UserPath, expanded
 from .files import lines_of
-from .holding_out import hold_out
-from .pairs import PairCorpus, Pairs
+from .holding_out import HeldOutFiles, hold_out
+from .pairs import PairCorpus
 from .tables import Column, check_columns, read_table
 
 logger = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ logger = logging.getLogger(__name__)
 Files = UserPath | Annotated[tuple[UserPath, UserPath], pydantic.Strict(False)]
 
 
-class FilePairs(PairCorpus):
+class FilePairs(HeldOutFiles, PairCorpus):
     r"""Pairs from tab-separated files (TSV) or line-parallel files, plain or gzipped (`.gz`), in UTF-8.
 
     A split is one path, a TSV with one pair in each line, or a list of two, `[source, target]`, whose lines correspond.
@@ -40,8 +39,8 @@ class FilePairs(PairCorpus):
 
     Raises:
         CorpusError: from `read`. A file is missing, is a folder, is empty, is not UTF-8 or is a broken `.gz`. It has
-            too few columns, or no column of that name. Two files have unequal lengths. Or there are too few pairs to
-            hold some out.
+            too few columns, or no column or two of that name. Two files have unequal lengths. Or there are too few
+            pairs to hold some out.
     """
 
     kind: Literal["text"] = "text"
@@ -82,12 +81,6 @@ class FilePairs(PairCorpus):
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Self:
-        for split in ("validation", "test"):
-            if getattr(self, split) is not None and getattr(self, f"{split}_pairs") is not None:
-                raise ValueError(
-                    f"Give `{split}` (a file) or `{split}_pairs` (held out of `train`), not both. "
-                    f"Received: {split}={getattr(self, split)}, {split}_pairs={getattr(self, f'{split}_pairs')}"
-                )
         columns = {name: getattr(self, name) for name in ("source_column", "target_column")}
         # Compared with the defaults, since a run's recipe.json sets every key.
         told = [name for name in (*columns, "header") if getattr(self, name) != type(self).model_fields[name].default]
@@ -98,28 +91,26 @@ class FilePairs(PairCorpus):
         return self
 
     @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits: 'train', and the others, given as files or held out of it."""
-        return ("train", *(s for s in ("validation", "test") if getattr(self, s) or getattr(self, f"{s}_pairs") != 0))
-
-    @property
     def language(self) -> str | None:
         """The language of the targets, where it was given."""
         return self.target_language
 
-    def read(self, split: str) -> Pairs:
-        """All pairs of a split, normalised; read once and kept. A warning says how many are also in other splits."""
-        known = split in self._cache
-        pairs = super().read(split)
-        if not known:
-            for other in [other for other in self.splits if other in self._cache and other != split]:
-                self._warn_of_overlap(*sorted((split, other), key=self.splits.index))
-        return pairs
+    def _rows(self, files: Path | tuple[Path, Path]) -> Iterator[tuple[str, ...]]:
+        if isinstance(files, tuple):
+            return _parallel(*map(expanded, files))
+        columns = {name: getattr(self, name) for name in ("source_column", "target_column")}
+        return (cells for _, cells in read_table(expanded(files), columns, self.header))
+
+    def _hold_out(self) -> list[str | None]:
+        where = " and ".join(map(str, self.train)) if isinstance(self.train, tuple) else str(self.train)
+        return hold_out(map(self._usable, self._train_rows), self._counts, self.seed, where)
+
+    def _usable(self, row: tuple[str, ...]) -> tuple[str, str] | None:
+        # By the base class's own rule, so that a held-out split has the requested number of pairs.
+        kept = self._gather([row])
+        return (kept.sources[0], kept.targets[0]) if len(kept) else None
 
     def _warn_of_overlap(self, first: str, second: str) -> None:
-        """Compares two splits, unless both are held out of the same text and so have nothing in common."""
-        if not any(getattr(self, split) for split in (first, second) if split != "train"):
-            return
         one, other = self._cache[first], self._cache[second]
         pairs, sources = set(zip(one.sources, one.targets, strict=True)), set(one.sources)
         whole = sum(pair in pairs for pair in zip(other.sources, other.targets, strict=True))
@@ -129,42 +120,6 @@ class FilePairs(PairCorpus):
                 "on such pairs do not show how the model does on new text",
                 *(len(other), second, whole, first, same),
             )
-
-    def _read(self, split: str) -> Iterable[Any]:
-        files = getattr(self, split)
-        if files is not None and (split != "train" or not self._counts):
-            return self._rows(files)
-        label = None if split == "train" else split
-        return (row for row, held in zip(self._train_rows, self._held, strict=True) if held == label)
-
-    @cached_property
-    def _train_rows(self) -> list[tuple[str, ...]]:
-        """The rows of `train`, kept because several splits come from it: a pipe can be read only once."""
-        return list(self._rows(self.train))
-
-    def _rows(self, files: Path | tuple[Path, Path]) -> Iterator[tuple[str, ...]]:
-        if isinstance(files, tuple):
-            return _parallel(*map(expanded, files))
-        columns = {name: getattr(self, name) for name in ("source_column", "target_column")}
-        return read_table(expanded(files), columns, self.header)  # the two chosen cells of each line
-
-    @property
-    def _counts(self) -> dict[str, int | None]:
-        """The splits to hold out of `train`; the test first, so that it does not depend on validation_pairs."""
-        return {
-            s: getattr(self, f"{s}_pairs") for s in ("test", "validation") if s in self.splits and not getattr(self, s)
-        }
-
-    @cached_property
-    def _held(self) -> list[str | None]:
-        """For each row of `train` the split it is held out for, or None."""
-        where = " and ".join(map(str, self.train)) if isinstance(self.train, tuple) else str(self.train)
-        return hold_out(map(self._usable, self._train_rows), self._counts, self.seed, where)
-
-    def _usable(self, row: tuple[str, ...]) -> tuple[str, str] | None:
-        # By the base class's own rule, so that a held-out split has the requested number of pairs.
-        kept = self._gather([row])
-        return (kept.sources[0], kept.targets[0]) if len(kept) else None
 
 
 def _parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:

@@ -1,18 +1,102 @@
-"""How texts are held out of a corpus, so that no text is in two splits."""
+"""How texts are held out of the files of a user, so that no text is in two splits."""
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import logging
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
-from .corpus import CorpusError
+import pydantic
+
+from .corpus import CorpusError, KeptCorpus
 
 logger = logging.getLogger(__name__)
 
-_SIDES = (b"source", b"target")  # a text as a source and the same text as a target get different hashes
+
+class HeldOutFiles(KeptCorpus):
+    """A corpus of the user's files. A validation or test split without a file is held out of `train`.
+
+    A subclass has the fields `train`, `validation` and `test`, which name files, and `seed`. It has two more fields for
+    how many rows to hold out, such as `validation_pairs` and `test_pairs` if `_unit` is "pairs": None for a default
+    number, 0 for no such split. It defines `_rows`, `_hold_out` and `_warn_of_overlap`.
+    """
+
+    if TYPE_CHECKING:
+        train: Any
+
+    @abc.abstractmethod
+    def _rows(self, files: Any) -> Iterator[Any]:
+        """The raw rows of what a field such as `train` names."""
+
+    @abc.abstractmethod
+    def _hold_out(self) -> list[str | None]:
+        """For each row of `_train_rows` the split it is held out for, or None: `hold_out` of this module."""
+
+    @abc.abstractmethod
+    def _warn_of_overlap(self, first: str, second: str) -> None:
+        """Warns if two splits of the cache, the second one with a file, have texts in common."""
+
+    @pydantic.model_validator(mode="after")
+    def _a_file_or_a_number(self) -> Self:
+        for split in ("validation", "test"):
+            number = f"{split}_{self._unit}"
+            if getattr(self, split) is not None and getattr(self, number) is not None:
+                raise ValueError(
+                    f"Give `{split}` (a file) or `{number}` (held out of `train`), not both. "
+                    f"Received: {split}={getattr(self, split)}, {number}={getattr(self, number)}"
+                )
+        return self
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits: 'train', and the others, given as files or held out of it."""
+        others = ("validation", "test")
+        return ("train", *(s for s in others if getattr(self, s) or getattr(self, f"{s}_{self._unit}") != 0))
+
+    def read(self, split: str) -> Any:
+        """All rows of a split, normalised; read once and kept. A warning says how many are also in other splits."""
+        known = split in self._cache
+        found = super().read(split)
+        if not known:
+            for other in [other for other in self.splits if other in self._cache and other != split]:
+                # Two splits that come out of `train` have nothing in common.
+                if any(getattr(self, each) for each in (split, other) if each != "train"):
+                    self._warn_of_overlap(*sorted((split, other), key=self.splits.index))
+        return found
+
+    def _read(self, split: str) -> Iterable[tuple[Any, ...]]:
+        files = getattr(self, split)
+        if files is not None and (split != "train" or not self._counts):
+            return self._rows(files)
+        wanted = None if split == "train" else split
+        return (row for row, held in zip(self._train_rows, self._held, strict=True) if held == wanted)
+
+    @property
+    def _counts(self) -> dict[str, int | None]:
+        """The splits to hold out of `train`; the test first, so that it does not depend on how many validate."""
+        return {
+            split: getattr(self, f"{split}_{self._unit}")
+            for split in ("test", "validation")
+            if split in self.splits and not getattr(self, split)
+        }
+
+    @cached_property
+    def _train_rows(self) -> list[Any]:
+        """The rows of `train`, kept because several splits come from it: a pipe can be read only once."""
+        return list(self._rows(self.train))
+
+    @cached_property
+    def _held(self) -> list[str | None]:
+        return self._hold_out()
+
+
+class LargeClusters(CorpusError):
+    """Rows that share texts hang together in clusters that are too large for a split."""
 
 
 def hold_out(
@@ -21,6 +105,10 @@ def hold_out(
     seed: int,
     where: str,
     what: str = "pairs",
+    *,
+    symmetric: bool = False,
+    labels: Sequence[str] | None = None,
+    least: float = 0.0,
 ) -> list[str | None]:
     """Chooses the pairs or single texts to hold out of a corpus, so that no text is in two splits.
 
@@ -35,14 +123,20 @@ def hold_out(
         seed: another seed gives another choice.
         where: the place of the rows, for errors.
         what: what a row is, in the plural, for errors.
+        symmetric: whether a text counts as the same on either side of a pair. If not, a source and an equal target are
+            two texts, as in translation.
+        labels: the class of each row. A class that would be held out as a whole could not be learnt, so its clusters
+            stay in the training split.
+        least: the share of its wanted size that a split must exceed.
 
     Returns:
         For each row the split it is held out for, or None.
 
     Raises:
-        CorpusError: nothing would be left to train on, or all clusters are larger than a split.
+        LargeClusters: a split gets too few rows, because nearly all clusters are larger than it.
+        CorpusError: nothing would be left to train on.
     """
-    clusters = _clusters(rows, seed)
+    clusters = _clusters(rows, seed, symmetric)
     sizes = Counter(clusters)
     del sizes[0]
     usable = sizes.total()
@@ -52,6 +146,7 @@ def hold_out(
     if sum(wanted.values()) >= usable:
         raise CorpusError(f"{asked} of {usable} usable {what}; ask for fewer, or for 0 to have no such split.")
     chosen: dict[int, str] = {}
+    short: dict[str, int] = {}
     # A cluster is named by the smallest hash of its texts. The name is hashed again for the order: the more texts a
     # cluster has, the smaller its name tends to be, so the large clusters would come first.
     left = sorted(sizes, key=lambda cluster: hashlib.blake2b(cluster.to_bytes(8)).digest())
@@ -64,23 +159,32 @@ def hold_out(
             else:
                 passed_over.append(cluster)
         left = passed_over
-        if missing == count > 0:
-            raise CorpusError(
+        if count and count - missing <= least * count:
+            raise LargeClusters(
                 f"{asked}: {what} that share a text stay together, and of the {usable} usable {what} every such "
                 "cluster left is larger than the split; ask for more, or for 0 to have no such split."
             )
         if missing:
-            logger.warning(
-                "%s: held out %d %s for %s; %d were wanted, but %s that share a text stay together, and every "
-                "cluster of them that is left is too large.",
-                *(where, count - missing, what, split, count, what),
-            )
-    return [chosen.get(cluster) for cluster in clusters]
+            short[split] = missing
+    for split, missing in short.items():
+        logger.warning(
+            "%s: held out %d %s for %s; %d were wanted, but %s that share a text stay together, and every "
+            "cluster of them that is left is too large.",
+            *(where, wanted[split] - missing, what, split, wanted[split], what),
+        )
+    held = [chosen.get(cluster) for cluster in clusters]
+    if labels is None:
+        return held
+    of_rows = list(zip(clusters, held, labels, strict=True))
+    learnt = {label for cluster, split, label in of_rows if cluster and split is None}
+    kept = {cluster for cluster, _, label in of_rows if label not in learnt}
+    return [None if cluster in kept else split for cluster, split, _ in of_rows]
 
 
-def _clusters(rows: Iterable[tuple[str, ...] | None], seed: int) -> array[int]:
+def _clusters(rows: Iterable[tuple[str, ...] | None], seed: int, symmetric: bool) -> array[int]:
     """The cluster of each row: the smallest hash of its texts. 0 for None."""
     parents: dict[int, int] = {}
+    sides = (b"source", b"source" if symmetric else b"target")
 
     def find(text: int) -> int:
         while (parent := parents.setdefault(text, text)) != text:
@@ -92,7 +196,7 @@ def _clusters(rows: Iterable[tuple[str, ...] | None], seed: int) -> array[int]:
         if row is None:
             heads.append(0)
             continue
-        texts = [find(_hash(text, side, seed)) for text, side in zip(row, _SIDES, strict=False)]
+        texts = [find(_hash(text, side, seed)) for text, side in zip(row, sides, strict=False)]
         head = min(texts)
         parents.update(dict.fromkeys(texts, head))
         heads.append(head)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-import logging
 import unicodedata
 from collections.abc import Iterable
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pydantic
 from pydantic import Field
 
-from .corpus import Corpus, CorpusError
-
-logger = logging.getLogger(__name__)
+from .corpus import CorpusError, KeptCorpus
 
 
 class LabelledText(NamedTuple):
@@ -43,15 +38,22 @@ class LabelledTexts:
         labels: the name of the class of each text, never empty.
         groups: the group of each text in a table of scores, or None for a corpus without groups.
         seconds: the second text of each pair, or None for a corpus of single texts.
+        empty: how many texts were dropped because they were empty or only white space.
     """
 
     texts: list[str] = dataclasses.field(default_factory=list)
     labels: list[str] = dataclasses.field(default_factory=list)
     groups: list[str] | None = None
     seconds: list[str] | None = None
+    empty: int = 0
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many texts were dropped, by cause."""
+        return {"empty": self.empty}
 
     @property
     def inputs(self) -> list[Any]:
@@ -59,21 +61,16 @@ class LabelledTexts:
         return self.texts if self.seconds is None else list(zip(self.texts, self.seconds, strict=True))
 
 
-class LabelledCorpus(Corpus):
+class LabelledCorpus(KeptCorpus):
     """Texts with classes by split.
 
-    A subclass defines `kind`, `splits` and `_read`. Texts are normalised and unusable ones are dropped here.
+    A subclass defines `kind`, `splits` and `_read`, which gives tuples like `LabelledText`; the last two fields may be
+    missing. Texts are normalised and unusable ones are dropped here.
     """
 
+    _unit: ClassVar[str] = "texts"
+
     max_characters: pydantic.PositiveInt = Field(default=10_000, description="a longer text is cut off here")
-
-    @abc.abstractmethod
-    def _read(self, split: str) -> Iterable[tuple[Any, ...]]:
-        """The texts of a split in a fixed order, as tuples like `LabelledText`; the last two fields may be missing."""
-
-    @cached_property
-    def _cache(self) -> dict[str, LabelledTexts]:
-        return {}
 
     def read(self, split: str) -> LabelledTexts:
         """All texts of a split, normalised; read once and kept.
@@ -81,36 +78,27 @@ class LabelledCorpus(Corpus):
         Raises:
             CorpusError: the split does not exist, holds no usable text or a text without a class, or cannot be read.
         """
-        self._expect(split)
-        if split not in self._cache:
-            found = LabelledTexts()
-            empty = 0
-            for row in self._read(split):
-                text, label, group, second = LabelledText(*row)
-                text, label = clean(text), clean(label)
-                if not text:
-                    empty += 1
-                    continue
-                if not label:
-                    raise CorpusError(f"Split {split!r} of corpus {self.kind!r}: the text {text[:60]!r} has no label.")
-                found.texts.append(text[: self.max_characters])
-                found.labels.append(label)
-                if group is not None:
-                    found.groups = found.groups or []
-                    found.groups.append(group)
-                if second is not None:
-                    found.seconds = found.seconds or []
-                    found.seconds.append(clean(second)[: self.max_characters])
-            if empty:
-                logger.warning("%s: split %r keeps %d texts; dropped %d empty", self.kind, split, len(found), empty)
-            if not len(found):
-                raise CorpusError(f"Split {split!r} of corpus {self.kind!r} holds no usable text.")
-            self._cache[split] = found
-        return self._cache[split]
+        return super().read(split)
 
-    def check(self, split: str) -> None:
-        """Reads a split, to see whether it can be read."""
-        self.read(split)
+    def _gather(self, rows: Iterable[tuple[Any, ...]]) -> LabelledTexts:
+        found = LabelledTexts()
+        for number, row in enumerate(rows, 1):
+            text, label, group, second = LabelledText(*row)
+            text, label = clean(text), clean(label)
+            if not text:
+                found.empty += 1
+                continue
+            if not label:
+                raise CorpusError(f"Corpus {self.kind!r}: text {number} has no label. Received: {text[:60]!r}")
+            found.texts.append(text[: self.max_characters])
+            found.labels.append(label)
+            if group is not None:
+                found.groups = found.groups or []
+                found.groups.append(group)
+            if second is not None:
+                found.seconds = found.seconds or []
+                found.seconds.append(clean(second)[: self.max_characters])
+        return found
 
 
 def clean(text: str) -> str:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pydantic
 from pydantic import Field
 
-from .corpus import Corpus, CorpusError
-
-logger = logging.getLogger(__name__)
+from .corpus import KeptCorpus
 
 UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my"})
 """Languages that are written without spaces between words."""
@@ -57,13 +52,20 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.sources)
 
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many pairs were dropped, by cause."""
+        return {"empty": self.empty, "too long": self.too_long}
 
-class PairCorpus(Corpus):
+
+class PairCorpus(KeptCorpus):
     """Text pairs by split.
 
-    A subclass defines `kind`, `splits` and `_read`; it may define `language` and `metric`. Texts are normalised and
-    unusable pairs are dropped here.
+    A subclass defines `kind`, `splits` and `_read`, which gives (source, target) or (source, target, group); it may
+    define `language` and `metric`. Texts are normalised and unusable pairs are dropped here.
     """
+
+    _unit: ClassVar[str] = "pairs"
 
     max_characters: pydantic.PositiveInt = Field(default=1000, description="a pair with a longer side is dropped")
 
@@ -76,36 +78,13 @@ class PairCorpus(Corpus):
         """The score of a split: 'bleu' if most of its targets are sentences, else 'exact_match'."""
         return "bleu" if are_sentences(self.read(split).targets, self.language) else "exact_match"
 
-    @abc.abstractmethod
-    def _read(self, split: str) -> Iterable[tuple[str, str] | tuple[str, str, str]]:
-        """The raw (source, target) or (source, target, group) of a split, in a fixed order."""
-
-    @cached_property
-    def _cache(self) -> dict[str, Pairs]:
-        return {}
-
     def read(self, split: str) -> Pairs:
         """All pairs of a split, normalised; read once and kept.
 
         Raises:
             CorpusError: the split does not exist, holds no usable pair, or its text cannot be read.
         """
-        self._expect(split)
-        if split not in self._cache:
-            pairs = self._gather(self._read(split))
-            dropped = [f"{n} {why}" for n, why in ((pairs.empty, "empty"), (pairs.too_long, "too long")) if n]
-            if dropped:
-                logger.warning(
-                    "%s: split %r keeps %d pairs; dropped %s", self.kind, split, len(pairs), ", ".join(dropped)
-                )
-            if not len(pairs):
-                raise CorpusError(f"Split {split!r} of corpus {self.kind!r} holds no usable pair.")
-            self._cache[split] = pairs
-        return self._cache[split]
-
-    def check(self, split: str) -> None:
-        """Reads a split, to see whether it can be read."""
-        self.read(split)
+        return super().read(split)
 
     def _gather(self, rows: Iterable[tuple[str, ...]]) -> Pairs:
         pairs = Pairs()

@@ -21,8 +21,8 @@ from .files import lines_of
 logger = logging.getLogger(__name__)
 
 
-def read_table(path: Path, columns: Mapping[str, int | str], header: bool) -> Iterator[tuple[str, ...]]:
-    """The cells of some columns of each line of a TSV; a blank line has empty cells.
+def read_table(path: Path, columns: Mapping[str, int | str], header: bool) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The number of each line of a TSV, from 1, and its cells in some columns; a blank line has empty cells.
 
     Args:
         path: the file, in UTF-8, gzipped if its name ends in `.gz`.
@@ -30,7 +30,8 @@ def read_table(path: Path, columns: Mapping[str, int | str], header: bool) -> It
         header: whether the first line names the columns.
 
     Raises:
-        CorpusError: a column is missing or named twice, or the file cannot be read.
+        CorpusError: a column is missing or chosen twice, its name stands twice in the header, or the file cannot be
+            read.
     """
     lines = enumerate(lines_of(path), 1)
     names = next(lines)[1].split("\t") if header else []
@@ -49,9 +50,9 @@ def read_table(path: Path, columns: Mapping[str, int | str], header: bool) -> It
                 _warn_of_header(path, chosen)
             widths[len(cells)] += 1
             first_of_width.setdefault(len(cells), number)
-            yield chosen
+            yield number, chosen
         elif not line.strip():
-            yield ("",) * len(columns)
+            yield number, ("",) * len(columns)
         else:
             told = ", ".join(f"{name} = {column!r}" for name, column in columns.items())
             raise CorpusError(
@@ -91,6 +92,8 @@ def _index(column: int | str, names: list[str], path: Path) -> int:
     if isinstance(column, int):
         return column - 1
     if column in names:
+        if (count := names.count(column)) > 1:
+            raise CorpusError(f"{path}:1: {count} columns are named {column!r}; give the number of one, from 1.")
         return names.index(column)
     near = get_close_matches(column, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""

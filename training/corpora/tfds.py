@@ -301,6 +301,8 @@ class TfdsLabels(TfdsCorpus, LabelledCorpus):
                         f"is no class: that split has no labels; set {split}_split to a part of another one."
                     )
                 label = classes[label]
+            elif text.strip() and not str(label).strip():
+                raise CorpusError(f"{self.name}: example {number} of {self._expressions[split]!r} has no label.")
             yield LabelledText(text, str(label), second=second[0] if second else None)
 
     @cached_property

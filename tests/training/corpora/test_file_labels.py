@@ -5,6 +5,8 @@ import pytest
 from zoo_training.corpora.corpus import CorpusError
 from zoo_training.corpora.file_labels import FileLabels
 
+NAMED = {"header": True, "text_column": "text", "label_column": "label"}
+
 
 @pytest.fixture
 def write(tmp_path):
@@ -63,6 +65,63 @@ def test_a_class_of_few_texts_is_never_held_out_as_a_whole(write):
         assert sum(map(len, read.values())) == 32
 
 
+def splits_of_pairs(path, **fields):
+    corpus = FileLabels(train=path, second_column=3, **fields)
+    return {split: corpus.read(split) for split in corpus.splits}
+
+
+def test_of_pairs_neither_text_is_in_two_splits_whichever_side_it_is_on(write):
+    # Premises with several hypotheses, hypotheses of several premises, and chains, also across the two columns.
+    lines = [f"premise {n % 23}\t{'ab'[n % 2]}\thypothesis {n // 2}" for n in range(30)]
+    lines += [f"link {n}\ta\tlink {n + 1}" for n in range(90) if n % 3]
+    for seed in range(8):
+        splits = splits_of_pairs(write("a.tsv", "\n".join(lines)), validation_texts=8, test_texts=12, seed=seed)
+        assert [len(splits[split]) for split in ("validation", "test")] == [8, 12]
+        texts = [{*texts.texts, *texts.seconds} for texts in splits.values()]
+        assert sum(map(len, texts)) == len(set.union(*texts))
+
+
+def test_pairs_of_a_few_second_texts_are_held_out_by_their_first_texts_and_this_is_told(write, caplog):
+    lines = [f"text {n // 2}\t{'yes' if n % 3 else 'no'}\tis it about {'abc'[n % 3]}?" for n in range(80)]
+    splits = splits_of_pairs(write("a.tsv", "\n".join(lines)), validation_texts=10, test_texts=0)
+    assert [len(texts) for texts in splits.values()] == [70, 10]
+    assert not set(splits["train"].texts) & set(splits["validation"].texts)
+    assert len(set(splits["train"].seconds) & set(splits["validation"].seconds)) > 0
+    (message,) = caplog.messages
+    assert "only their first texts are in no other split" in message
+
+
+def test_an_empty_second_text_ties_no_pairs_together(write, caplog):
+    lines = [f"text {n}\ta\t" for n in range(30)]
+    splits = splits_of_pairs(write("a.tsv", "\n".join(lines)), validation_texts=7, test_texts=0)
+    assert [len(texts) for texts in splits.values()] == [23, 7]
+    assert not caplog.messages
+
+
+def test_pairs_of_a_rare_class_go_back_with_the_pairs_that_share_their_texts(write):
+    lines = [f"one {n}\tcommon\tother {n}" for n in range(30)]
+    lines += ["rare\trare\tshared", "more\tcommon\tshared"]
+    for seed in range(12):
+        splits = splits_of_pairs(write("a.tsv", "\n".join(lines)), validation_texts=12, test_texts=12, seed=seed)
+        assert {"rare", "more"} <= set(splits["train"].texts)
+        assert sum(map(len, splits.values())) == 32
+
+
+def test_texts_that_are_the_same_once_cut_off_are_held_out_together(write):
+    lines = [f"{n // 4:04} tail {n}\ta" for n in range(40)]
+    corpus = FileLabels(train=write("a.tsv", "\n".join(lines)), max_characters=4, validation_texts=8, test_texts=4)
+    texts = [set(corpus.read(split).texts) for split in corpus.splits]
+    assert [len(each) for each in texts] == [7, 2, 1]
+    assert len(set.union(*texts)) == 10
+
+
+def test_a_text_that_is_dropped_does_not_count_as_a_text_of_its_class(write):
+    lines = [f"text {n}\tcommon\n" for n in range(9)] + ["rare one\trare\n", " \trare\n"]
+    for seed in range(8):
+        corpus = FileLabels(train=write("a.tsv", "".join(lines)), validation_texts=6, test_texts=0, seed=seed)
+        assert "rare" in corpus.read("train").labels
+
+
 def test_files_for_all_splits_with_texts_in_common_are_told(write, caplog):
     train, test = write("a.tsv", "x\tp\ny\tq\n"), write("b.tsv", "z\tp\ny\tp\n")
     corpus = FileLabels(train=train, test=test, validation_texts=0)
@@ -84,7 +143,9 @@ def test_long_texts_are_cut_off_and_empty_ones_dropped(write, caplog):
     ("text", "fields", "message"),
     [
         ("good\n", {}, r"a.tsv:1: found 1 of the 2 columns needed \(text_column = 1, label_column = 2\)"),
-        ("good\t \n", {}, "the text 'good' has no label"),
+        ("bad\tneg\n\ngood\t \n", {}, r"a.tsv:3: no label \(label_column = 2\). Received: 'good'"),
+        ("bad\tneg\ngood\t \n", {"test_texts": None}, r"a.tsv:2: no label \(label_column = 2\). Received: 'good'"),
+        ("text\ttext\tlabel\nx\ty\tz\n", NAMED, r"a.tsv:1: 2 columns are named 'text'; give the number of one"),
         ("text\tclass\nx\ty\n", {"header": True, "label_column": "klass"}, "no column 'klass' in the header.*'class'"),
         ("\n\n", {}, "Split 'train' of corpus 'labels' holds no usable text"),
         ("a\tb\n", {"validation_texts": 1}, "cannot hold out 1 texts for validation"),

@@ -24,7 +24,7 @@ from zoo_training.corpora.dates import Dates
 from zoo_training.corpora.pairs import Pairs
 from zoo_training.fitting.fit import fit
 from zoo_training.schema.translator_tables import TranslatorRecipe
-from zoo_training.scoring.evaluation import Evaluation, Tally, evaluate
+from zoo_training.scoring.evaluation import Accuracy, Evaluation, evaluate
 from zoo_training.translation import prepare
 
 ATTENTIONS = ("none", "additive", "concat", "general", "dot", "scaled")
@@ -74,13 +74,13 @@ def train(attention: str, pairs: Pairs, validation: Pairs, epochs: int, units: i
     return translator, time.monotonic() - begin
 
 
-def by_bin(evaluation: Evaluation) -> dict[int, Tally]:
+def by_bin(evaluation: Evaluation) -> dict[int, Accuracy]:
     """Exact match by source length, in bins of `BIN` characters, named by their lower end."""
-    bins: dict[int, Tally] = {}
-    for length, tally in evaluation.by_length.items():
-        each = bins.setdefault(length // BIN * BIN, Tally())
-        each.correct += tally.correct
-        each.total += tally.total
+    bins: dict[int, Accuracy] = {}
+    for length, counted in evaluation.by_length.items():
+        each = bins.setdefault(length // BIN * BIN, Accuracy())
+        each.correct += counted.correct
+        each.total += counted.total
     return dict(sorted(bins.items()))
 
 
@@ -133,8 +133,8 @@ def main() -> None:
                 evaluation = evaluate(translator, test)
                 results[attention] = {
                     "all": evaluation.overall.rate,
-                    "by_dates": {group: tally.rate for group, tally in evaluation.by_group.items()},
-                    "by_length": [(length, tally.rate, tally.total) for length, tally in by_bin(evaluation).items()],
+                    "by_dates": {group: each.rate for group, each in evaluation.by_group.items()},
+                    "by_length": [(length, each.rate, each.total) for length, each in by_bin(evaluation).items()],
                     "seconds": seconds,
                 }
                 SO_FAR.parent.mkdir(exist_ok=True)

@@ -42,6 +42,7 @@ TRAINING = [
     {"schema"},
     {"batches", "scoring", "learn_tokenizer"},
     {"fitting", "cards", "start"},
+    {"preparing"},
     {"translation", "language_modelling", "classification", "imported"},
     {"masked_language_modelling"},
     {"run"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,17 +23,19 @@ from .corpora.corpus import CorpusError
 from .corpora.labelled import LabelledCorpus, LabelledTexts, clean
 from .fitting.fit import Prepared
 from .fitting.loss import ClassPrediction
-from .learn_tokenizer import learn_tokenizer, vocabulary_digest
+from .learn_tokenizer import learn_tokenizer
+from .preparing import digests, new_model
 from .progress import progress_bar, say
 from .run_files import Digest
 from .schema.classifier_tables import ClassifierRecipe
 from .schema.recipe import RecipeError, blamed_on
 from .scoring.classification import evaluate
-from .start import load_start, started, weights_digest
+from .start import clone_pretrained, load_pretrained, position_limit
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
 _ENCODERS: dict[str, Any] = {"transformer": Encoder, "rnn": RNNEncoder}
+_SHORTEST = 5  # tokens: the start, and two texts of one token with an end each
 
 
 def prepare(recipe: ClassifierRecipe) -> Prepared:
@@ -48,23 +51,22 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
     train, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
     labels = _labels(train)
     for split in recipe.corpus.splits:  # also the test: its labels would otherwise be found wrong after the training
-        _numbers(recipe.corpus.read(split).labels, labels, split)
+        _expect_known(recipe.corpus.read(split).labels, labels, split)
     say(f"{len(train):,} texts in {len(labels)} classes to train on, {len(validation):,} to validate with")
-    start_digest = {}
+    pairs, config = train.seconds is not None, recipe.training
     if recipe.model.start is None:
-        with blamed_on("tokenizer"):
-            tokenizer = learn_tokenizer(recipe.tokenizer, [*train.texts, *(train.seconds or ())], nfc=True)
-        with blamed_on("model"):
-            model = build_model(recipe, tokenizer, len(labels), train.seconds is not None)
+        model, tokenizer = new_model(
+            lambda: learn_tokenizer(recipe.tokenizer, [*train.texts, *(train.seconds or ())], nfc=True),
+            lambda tokenizer: build_model(recipe, tokenizer, len(labels), pairs),
+        )
     else:
-        model, tokenizer, labels = start_model(recipe, labels)
-        start_digest = {"start": weights_digest(model)}
-    with blamed_on("lengths"):
-        task = TextClassifier(model, tokenizer, labels, recipe.lengths.max_text, train.seconds is not None)
-    config = recipe.training
+        model, tokenizer, labels = pretrained_model(recipe, labels)
+    _check_length(recipe.lengths.max_text, model.encoder)
+    task = TextClassifier(model, tokenizer, labels, recipe.lengths.max_text, pairs)
+    class_numbers = {label: number for number, label in enumerate(labels)}
 
     def batches(texts: LabelledTexts, split: str, weights: np.ndarray, sampler: Sampler | None) -> LabelledBatches:
-        numbers = _numbers(texts.labels, labels, split)
+        numbers = np.array([class_numbers[label] for label in texts.labels])
         segments = "segments" in model.input
         encoded = encode(task, texts)
         if long := int(np.count_nonzero(encoded.lengths == task.max_length)):
@@ -73,9 +75,11 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         dropped_id = UNKNOWN if tokenizer.mask_id is None else tokenizer.mask_id
         return LabelledBatches(encoded, *arguments, config.token_dropout, dropped_id)
 
+    with blamed_on("tokenizer"):
+        sampler = _sampler(recipe, train, task)
     with blamed_on("training"):
         weights = _weights(config.class_weights, train.labels, labels)
-        training = batches(train, "train", weights, _sampler(recipe, train, task))
+        training = batches(train, "train", weights, sampler)
     return Prepared(
         model=model,
         objective=ClassPrediction(model, config.label_smoothing),
@@ -85,12 +89,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         validation=batches(validation, "validation", np.ones(len(validation)), None).once(),
         make_task=lambda: task,
         sizes={"training_texts": len(train), "classes": len(labels)},
-        digests={
-            "train": _digest(train),
-            "validation": _digest(validation),
-            "vocabulary": vocabulary_digest([tokenizer]),
-            **start_digest,
-        },
+        digests=digests(recipe, model, [tokenizer], train=_digest(train), validation=_digest(validation)),
     )
 
 
@@ -112,7 +111,7 @@ def build_model(recipe: ClassifierRecipe, tokenizer: Tokenizer, classes: int, pa
     return Classifier(encoder, classes, **recipe.model.model_dump(exclude={"family", "start", "encoder"}))
 
 
-def start_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Classifier, Tokenizer, list[str]]:
+def pretrained_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Classifier, Tokenizer, list[str]]:
     """The model that the recipe starts from, its tokenizer, and the labels in the order of its logits.
 
     From a classifier with the same labels, all weights are kept, and the order of its labels. From any other model with
@@ -123,14 +122,14 @@ def start_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Classifier
         RecipeError: the model has no encoder, or the recipe asks for another one.
     """
     keras.utils.set_random_seed(recipe.seed)
-    task = load_start(recipe)
+    task = load_pretrained(recipe)
     own = getattr(task, "encoder", None)
     if own is None:
         raise RecipeError(f"model.start: {recipe.model.start} is a {type(task).__name__}, which has no text encoder")
     table = recipe.model.encoder
     given = "encoder" in recipe.model.model_fields_set
     wanted = _ENCODERS[table.kind] if given and "kind" in table.model_fields_set else type(own)
-    encoder = started(table, own, wanted, recipe.training.precision, "model.encoder")
+    encoder = clone_pretrained(table, own, wanted, recipe.training.precision, "model.encoder")
     arguments = recipe.model.model_dump(exclude={"family", "start", "encoder"}, exclude_unset=True)
     if isinstance(task, TextClassifier) and set(task.labels) == set(labels):
         kept = {name: getattr(task.model, name) for name in ("pooling", "hidden_units", "activation", "dropout")}
@@ -170,13 +169,22 @@ def _labels(train: LabelledTexts) -> list[str]:
     return labels
 
 
-def _numbers(given: Sequence[str], labels: list[str], split: str) -> np.ndarray:
-    """The number of each label."""
-    number = {label: index for index, label in enumerate(labels)}
+def _expect_known(given: Sequence[str], labels: list[str], split: str) -> None:
+    """An error if a text has a label that no training text has."""
+    known = set(labels)
     for row, label in enumerate(given, 1):
-        if label not in number:
+        if label not in known:
             raise CorpusError(f"Split {split!r}: text {row} has the label {label!r}, which no training text has.")
-    return np.array([number[label] for label in given])
+
+
+def _check_length(max_text: int | None, encoder: keras.Model) -> None:
+    """An error if the encoder cannot read texts as long as the recipe wants them."""
+    limit = position_limit(encoder, _SHORTEST)
+    if limit and max_text and max_text > limit:
+        raise RecipeError(
+            f"lengths.max_text must be from {_SHORTEST} to {limit}, the tokens that the encoder has learned positions "
+            f"for; received {max_text}"
+        )
 
 
 def _weights(config: Any, given: Sequence[str], labels: list[str]) -> np.ndarray:
@@ -186,10 +194,17 @@ def _weights(config: Any, given: Sequence[str], labels: list[str]) -> np.ndarray
     if config == "balanced":
         counts = collections.Counter(given)
         return np.array([len(given) / len(labels) / counts[label] for label in given])
-    config = {clean(label): weight for label, weight in config.items()}
-    if unknown := sorted(set(config) - set(labels)):
-        raise RecipeError(f"training.class_weights names {unknown[0]!r}, which is no label; there are {labels}")
-    return np.array([config.get(label, 1.0) for label in given])
+    named = [clean(label) for label in config]
+    if unknown := sorted(set(named) - set(labels)):
+        nearest = difflib.get_close_matches(unknown[0], labels, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"class_weights names {unknown[0]!r}, which no training text has as its label; the nearest label is "
+            f"{nearest!r}"
+        )
+    if repeated := [label for label, count in collections.Counter(named).items() if count > 1]:
+        raise ValueError(f"class_weights names {repeated[0]!r} more than once, with other white space or accents")
+    weights = dict(zip(named, config.values(), strict=True))
+    return np.array([weights.get(label, 1.0) for label in given])
 
 
 def _sampler(recipe: ClassifierRecipe, texts: LabelledTexts, task: TextClassifier) -> Sampler | None:
@@ -198,7 +213,7 @@ def _sampler(recipe: ClassifierRecipe, texts: LabelledTexts, task: TextClassifie
     if not dropout:
         return None
     if texts.seconds is not None:
-        raise RecipeError("tokenizer.dropout is for single texts, not for pairs")
+        raise ValueError("dropout is for single texts, not for pairs")
     return Sampler(texts.texts, task.tokenizer, dropout, task.max_length - 1)  # without the start token
 
 

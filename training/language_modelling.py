@@ -18,15 +18,17 @@ from zoo.text import START, UNKNOWN, Tokenizer
 
 from .batches.text_windows import Windows, encode, windows_once
 from .cards import generator_card as card
+from .corpora.corpus import CorpusError
 from .corpora.texts import Document, TextCorpus
 from .fitting.fit import Prepared
 from .fitting.loss import TokenPrediction
-from .learn_tokenizer import learn_tokenizer, vocabulary_digest
+from .learn_tokenizer import learn_tokenizer
+from .preparing import digests, new_model
 from .progress import progress_bar, say
 from .run_files import Digest
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import blamed_on
-from .start import load_start, started, weights_digest
+from .start import clone_pretrained, load_pretrained
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -42,27 +44,18 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
     """
     corpus = recipe.corpus
     settings: dict[str, Any] = {}
-    start_digest = {}
     if recipe.model.start is None:
-        with blamed_on("tokenizer"):
-            pieces = (piece for document in corpus.documents("train") for piece in document)
-            tokenizer = learn_tokenizer(recipe.tokenizer, pieces)
-        with blamed_on("model"):
-            model = build_model(recipe, tokenizer)
+        model, tokenizer = new_model(
+            lambda: learn_tokenizer(recipe.tokenizer, training_texts(corpus)),
+            lambda tokenizer: build_model(recipe, tokenizer),
+        )
         length = recipe.model.context_length
     else:
-        task, model, length = start_model(recipe)
+        task, model, length = pretrained_model(recipe)
         tokenizer = task.tokenizer
         settings = {name: getattr(task, name) for name in TextGenerator.SETTINGS}
-        start_digest = {"start": weights_digest(model)}
-    digests = {"train": Digest(), "validation": Digest()}
     starts = settings.get("add_start", True)
-    train, validation = (
-        encoded_split(corpus, split, tokenizer, digests[split], starts) for split in ("train", "validation")
-    )
-    say(
-        f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
-    )
+    (train, validation), split_digests = encoded_splits(corpus, tokenizer, starts)
     with blamed_on("training"):
         windows = Windows(train, length, recipe.training.batch_size, recipe.seed, starts)
     return Prepared(
@@ -71,14 +64,10 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         steps=windows.steps,
         tokens=windows.tokens,
         training_from=windows.training,
-        validation=_once(validation, length),
+        validation=_once(validation, length, "validation"),
         make_task=lambda: TextGenerator(model, tokenizer, **settings),
         sizes={"training_tokens": len(train)},
-        digests={
-            **{split: str(digest) for split, digest in digests.items()},
-            "vocabulary": vocabulary_digest([tokenizer]),
-            **start_digest,
-        },
+        digests=digests(recipe, model, [tokenizer], **split_digests),
     )
 
 
@@ -89,19 +78,19 @@ def build_model(recipe: GeneratorRecipe, tokenizer: Tokenizer) -> keras.Model:
     return GPT(tokenizer.size, **arguments, dtype=recipe.training.precision, name=recipe.model.family)
 
 
-def start_model(recipe: GeneratorRecipe) -> tuple[TextGenerator, Any, int]:
+def pretrained_model(recipe: GeneratorRecipe) -> tuple[TextGenerator, Any, int]:
     """The task that the recipe starts from, a copy of its model to train, and the length of the windows.
 
     A shorter `model.context_length` than the model's trains on shorter windows, and leaves the model its context.
     """
     keras.utils.set_random_seed(recipe.seed)
-    task = load_start(recipe)
+    task = load_pretrained(recipe)
     table, length = recipe.model, getattr(task.model, "context_length", 0)
     if "context_length" in table.model_fields_set and table.context_length <= length:
         length = table.context_length
         table = table.model_copy()
         table.model_fields_set.discard("context_length")
-    return task, started(table, task.model, GPT, recipe.training.precision), length
+    return task, clone_pretrained(table, task.model, GPT, recipe.training.precision), length
 
 
 def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str, Any]:
@@ -127,7 +116,7 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
     ids = encoded_split(corpus, split, generator.tokenizer, digest, generator.add_start)
     scored = TokenPrediction(generator.model)
     scored.compile(jit_compile=False)
-    windows = _once(ids, generator.context_length)
+    windows = _once(ids, generator.context_length, split)
     with progress_bar(f"Scoring {split}", int(windows.cardinality())) as advance:
         watch = keras.callbacks.LambdaCallback(on_test_batch_end=lambda batch, logs: advance(1))
         scores = scored.evaluate(windows, verbose=0, callbacks=[watch], return_dict=True)
@@ -142,6 +131,29 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
         "total": total,
         "digests": {split: str(digest)},
     }
+
+
+def training_texts(corpus: TextCorpus) -> Iterator[str]:
+    """All training text in pieces, to learn a tokenizer from."""
+    return (piece for document in corpus.documents("train") for piece in document)
+
+
+def encoded_splits(
+    corpus: TextCorpus, tokenizer: Tokenizer, starts: bool = True
+) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, str]]:
+    """The ids of the training and of the validation split, and the hash of both by name; says how many ids there are.
+
+    Args:
+        corpus: the corpus.
+        tokenizer: the tokenizer.
+        starts: see `encoded_split`.
+    """
+    found = {"train": Digest(), "validation": Digest()}
+    train, validation = (encoded_split(corpus, split, tokenizer, digest, starts) for split, digest in found.items())
+    say(
+        f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
+    )
+    return (train, validation), {split: str(digest) for split, digest in found.items()}
 
 
 def encoded_split(
@@ -163,6 +175,8 @@ def encoded_split(
     return ids if starts else ids[ids != START]
 
 
-def _once(ids: np.ndarray, length: int) -> tf.data.Dataset:
-    """Every token once, in batches of a size for scoring."""
+def _once(ids: np.ndarray, length: int, split: str) -> tf.data.Dataset:
+    """Every token of a split once, in batches of a size for scoring."""
+    if len(ids) < 2:
+        raise CorpusError(f"Split {split!r} has {len(ids)} tokens; it takes 2 or more, as the first is not predicted.")
     return windows_once(ids, length, max(1, _BATCH_TOKENS // length))

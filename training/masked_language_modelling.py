@@ -15,16 +15,17 @@ from zoo.text import END, START, Tokenizer
 
 from .batches.masked_windows import MaskedWindows
 from .cards import filler_card as card
+from .corpora.corpus import CorpusError
 from .corpora.texts import TextCorpus
 from .fitting.fit import Prepared
 from .fitting.loss import MaskedTokenPrediction
-from .language_modelling import encoded_split
-from .learn_tokenizer import learn_tokenizer, vocabulary_digest
-from .progress import say
+from .language_modelling import encoded_split, encoded_splits, training_texts
+from .learn_tokenizer import learn_tokenizer
+from .preparing import digests, new_model
 from .run_files import Digest
 from .schema.classifier_tables import MaskedLanguageModelRecipe
 from .schema.recipe import RecipeError, blamed_on
-from .start import load_start, started, weights_digest
+from .start import clone_pretrained, load_pretrained, position_limit
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -41,30 +42,20 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
         RecipeError: the recipe does not fit the text, for example because the text is shorter than a batch.
     """
     corpus, config = recipe.corpus, recipe.training
-    start_digest = {}
     if recipe.model.start is None:
-        with blamed_on("tokenizer"):
-            pieces = (piece for document in corpus.documents("train") for piece in document)
-            tokenizer = learn_tokenizer(recipe.tokenizer, pieces)
-        with blamed_on("model"):
-            model = build_model(recipe, tokenizer)
+        model, tokenizer = new_model(
+            lambda: learn_tokenizer(recipe.tokenizer, training_texts(corpus)),
+            lambda tokenizer: build_model(recipe, tokenizer),
+        )
     else:
-        model, tokenizer = start_model(recipe)
-        start_digest = {"start": weights_digest(model)}
-    digests = {"train": Digest(), "validation": Digest()}
-    train, validation = (encoded_split(corpus, split, tokenizer, digests[split]) for split in digests)
-    say(
-        f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
-    )
+        model, tokenizer = pretrained_model(recipe)
+    length = _window(config.window, model.encoder)
+    (train, validation), split_digests = encoded_splits(corpus, tokenizer)
     with blamed_on("training"):
-        length = config.window or model.encoder.max_length
-        longest = model.encoder.max_length if model.encoder.positions == "learned" else length
-        if not _SHORTEST <= length <= longest:
-            raise ValueError(f"window must be from {_SHORTEST} to {longest} tokens, received window={length}")
         task = MaskFiller(model, tokenizer, length)
         segments = "segments" in model.input
         windows = MaskedWindows(train, tokenizer, length, config.batch_size, config.masked, segments, recipe.seed)
-        once = _scoring_windows(validation, task, config.masked).once()
+        once = _scoring_windows(validation, task, config.masked, "validation").once()
     return Prepared(
         model=model,
         objective=MaskedTokenPrediction(model, config.label_smoothing),
@@ -74,11 +65,7 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
         validation=once,
         make_task=lambda: task,
         sizes={"training_tokens": len(train)},
-        digests={
-            **{split: str(digest) for split, digest in digests.items()},
-            "vocabulary": vocabulary_digest([tokenizer]),
-            **start_digest,
-        },
+        digests=digests(recipe, model, [tokenizer], **split_digests),
     )
 
 
@@ -90,15 +77,15 @@ def build_model(recipe: MaskedLanguageModelRecipe, tokenizer: Tokenizer) -> Mask
     return MaskedLanguageModel(encoder)
 
 
-def start_model(recipe: MaskedLanguageModelRecipe) -> tuple[MaskedLanguageModel, Tokenizer]:
+def pretrained_model(recipe: MaskedLanguageModelRecipe) -> tuple[MaskedLanguageModel, Tokenizer]:
     """The model that the recipe starts from, and its tokenizer; the head is new unless the start is a `MaskFiller`."""
     keras.utils.set_random_seed(recipe.seed)
-    task = load_start(recipe)
+    task = load_pretrained(recipe)
     if not isinstance(getattr(task, "encoder", None), Encoder) or task.tokenizer.mask_id is None:
         raise RecipeError(
             f"model.start: {recipe.model.start} is a {type(task).__name__} without a text encoder or without a mask"
         )
-    encoder = started(recipe.model.encoder, task.encoder, Encoder, recipe.training.precision, "model.encoder")
+    encoder = clone_pretrained(recipe.model.encoder, task.encoder, Encoder, recipe.training.precision, "model.encoder")
     if not isinstance(task, MaskFiller):
         return MaskedLanguageModel(encoder), task.tokenizer
     old = task.model
@@ -123,7 +110,7 @@ def score(filler: MaskFiller, corpus: TextCorpus, split: str) -> dict[str, Any]:
         raise ValueError("only the run of a masked language model can be scored on hidden tokens, such as runs/NAME")
     digest = Digest()
     ids = encoded_split(corpus, split, filler.tokenizer, digest)
-    windows = _scoring_windows(ids, filler, _SCORED)
+    windows = _scoring_windows(ids, filler, _SCORED, split)
     scored = MaskedTokenPrediction(filler.model)
     scored.compile(jit_compile=False)
     scores = scored.evaluate(windows.once(), verbose=0, return_dict=True)
@@ -137,10 +124,30 @@ def score(filler: MaskFiller, corpus: TextCorpus, split: str) -> dict[str, Any]:
     }
 
 
-def _scoring_windows(ids: np.ndarray, filler: MaskFiller, masked: float) -> MaskedWindows:
-    """Windows in batches of one size that leave out as few windows as possible."""
+def _window(window: int | None, encoder: Encoder) -> int:
+    """The length of the windows to train on, in tokens."""
+    limit = position_limit(encoder, _SHORTEST)
+    length = window or encoder.max_length
+    if not _SHORTEST <= length <= (limit or length):
+        most = f" to {limit}, the tokens that the encoder has learned positions for" if limit else " tokens on"
+        raise RecipeError(f"training.window must be from {_SHORTEST}{most}; received {length}")
+    return length
+
+
+def _scoring_windows(ids: np.ndarray, filler: MaskFiller, masked: float, split: str) -> MaskedWindows:
+    """Windows in batches of one size that leave out as few windows as possible.
+
+    Raises:
+        CorpusError: the split is too short for one window.
+    """
     length = filler.max_length
     content = int(np.count_nonzero((ids != START) & (ids != END)))
+    # `Windows` needs one window more than it gives, because it shifts the borders by up to a window.
+    if content < (needed := 2 * (length - 2) + 1):
+        raise CorpusError(
+            f"Split {split!r} has {content:,} tokens, too few for windows of {length} tokens: it takes {needed:,} or "
+            "more. Give it more text, or train with a smaller training.window."
+        )
     windows = max(1, (content - 1) // (length - 2) - 1)
     batches = -(-windows // max(1, _BATCH_TOKENS // length))
     return MaskedWindows(ids, filler.tokenizer, length, windows // batches, masked, "segments" in filler.model.input)

@@ -19,7 +19,7 @@ from .schema.recipe_tables import Recipe
 _NOT_ARGUMENTS = ("start", "family", "kind", "encoder")
 
 
-def load_start(recipe: Recipe) -> Any:
+def load_pretrained(recipe: Recipe) -> Any:
     """Loads the task that `model.start` names. Training continues from its model and tokenizers.
 
     Raises:
@@ -36,7 +36,7 @@ def load_start(recipe: Recipe) -> Any:
     return task
 
 
-def started(
+def clone_pretrained(
     table: pydantic.BaseModel, model: keras.Model, wanted: type[keras.Model], dtype: str, key: str = "model"
 ) -> Any:
     """Copies a trained model with its weights, so that training can continue with the copy.
@@ -69,6 +69,26 @@ def started(
     copy = type(model).from_config({**config, **changes})
     copy.set_weights(model.get_weights())
     return copy
+
+
+def position_limit(encoder: keras.Model, shortest: int) -> int | None:
+    """The most tokens that an encoder with learned positions can read; None for an encoder with other positions.
+
+    Args:
+        encoder: a text encoder of the zoo.
+        shortest: the fewest tokens of a text that the task can work with.
+
+    Raises:
+        RecipeError: the limit is below `shortest`.
+    """
+    if getattr(encoder, "positions", None) != "learned":
+        return None
+    if encoder.max_length < shortest:
+        raise RecipeError(
+            f"the encoder has learned positions for {encoder.max_length} tokens, and a text needs room for {shortest}; "
+            f"set model.encoder.max_length to {shortest} or more, or start from another model"
+        )
+    return encoder.max_length
 
 
 def weights_digest(model: keras.Model) -> str:

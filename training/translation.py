@@ -18,14 +18,15 @@ from .cards import translator_card as card
 from .corpora.pairs import PairCorpus, Pairs
 from .fitting.fit import Prepared
 from .fitting.loss import TokenPrediction
-from .learn_tokenizer import learn_tokenizer, vocabulary_digest
+from .learn_tokenizer import learn_tokenizer
+from .preparing import digests, new_model
 from .progress import progress_bar, say
 from .run_files import Digest
 from .schema.recipe import blamed_on
 from .schema.translator_tables import TranslatorRecipe
 from .scoring.bleu import corpus_bleu
 from .scoring.evaluation import evaluate
-from .start import load_start, started, weights_digest
+from .start import clone_pretrained, load_pretrained
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -45,15 +46,10 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
     """
     train, validation = pairs or (recipe.corpus.read("train"), recipe.corpus.read("validation"))
     say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
-    start_digest = {}
     if recipe.model.start is None:
-        with blamed_on("tokenizer"):
-            tokenizers = learn_tokenizers(recipe, train)
-        with blamed_on("model"):
-            model = build_model(recipe, *tokenizers)
+        model, tokenizers = new_model(lambda: learn_tokenizers(recipe, train), lambda both: build_model(recipe, *both))
     else:
-        model, tokenizers = start_model(recipe)
-        start_digest = {"start": weights_digest(model)}
+        model, tokenizers = pretrained_model(recipe)
     with blamed_on("lengths"):
         encoded = _encoded(recipe, train, tokenizers, "train")
         encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
@@ -75,12 +71,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         validation=_batches(recipe, encoded_validation).once(),
         make_task=lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
         sizes={"training_pairs": len(train)},
-        digests={
-            "train": _digest(train),
-            "validation": _digest(validation),
-            "vocabulary": vocabulary_digest(tokenizers),
-            **start_digest,
-        },
+        digests=digests(recipe, model, tokenizers, train=_digest(train), validation=_digest(validation)),
         measure_bleu=measure_bleu,
     )
 
@@ -126,12 +117,12 @@ def build_model(recipe: TranslatorRecipe, source_tokenizer: Tokenizer, target_to
     return family(*sizes, **arguments, dtype=recipe.training.precision, name=recipe.model.family)
 
 
-def start_model(recipe: TranslatorRecipe) -> tuple[Any, tuple[Tokenizer, Tokenizer]]:
+def pretrained_model(recipe: TranslatorRecipe) -> tuple[Any, tuple[Tokenizer, Tokenizer]]:
     """The model that the recipe starts from, and its tokenizers."""
     keras.utils.set_random_seed(recipe.seed)
-    task = load_start(recipe)
+    task = load_pretrained(recipe)
     wanted = _FAMILIES[recipe.model.family]
-    model = started(recipe.model, task.model, wanted, recipe.training.precision)
+    model = clone_pretrained(recipe.model, task.model, wanted, recipe.training.precision)
     return model, (task.source_tokenizer, task.target_tokenizer)
 
 

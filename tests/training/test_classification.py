@@ -169,8 +169,30 @@ def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
         ("a\tx\nb\ty\n", "c\tz\n", {}, CorpusError, "Split 'validation': text 1 has the label 'z', which no training"),
         ("a\tx\nb\ty\n", "c\tx\n", {"corpus.test": '"w.tsv"'}, CorpusError, "Split 'test': text 2 has the label 'w'"),
         ("a\tx\nb\tx\n", "c\tx\n", {}, CorpusError, "All training texts have the label 'x'; a classifier needs two"),
-        ("a\tx\nb\ty\n", "c\tx\n", {"training.class_weights": "{q = 2.0}"}, RecipeError, "class_weights names 'q'"),
-        ("a\tx\nb\ty\n", "c\tx\n", {"lengths.max_text": 99}, RecipeError, "lengths: `max_length` must be from 5 to 24"),
+        (
+            *("a\tred\nb\tyellow\n", "c\tred\n", {"training.class_weights": "{yelow = 2.0}"}, RecipeError),
+            "^training: class_weights names 'yelow', which no training text has as its label; the nearest .* 'yellow'$",
+        ),
+        (
+            *("a\tx\nb\ty\n", "c\tx\n", {"training.class_weights": '{"" = 2.0}'}, RecipeError),
+            "^training: class_weights names '', which no training text has",
+        ),
+        (
+            *("a\tx\nb\ty\n", "c\tx\n", {"training.class_weights": '{x = 2.0, " x" = 3.0}'}, RecipeError),
+            "^training: class_weights names 'x' more than once",
+        ),
+        (
+            *("a\tx\nb\ty\n", "c\tx\n", {"training.class_weights": "{x = 0.0}"}, RecipeError),
+            "training.class_weights",
+        ),
+        (
+            *("a\tx\nb\ty\n", "c\tx\n", {"lengths.max_text": 99}, RecipeError),
+            "^lengths.max_text must be from 5 to 24, the tokens that the encoder has .*; received 99$",
+        ),
+        (
+            *("a\tx\nb\ty\n", "c\tx\n", {"model.encoder.max_length": 4}, RecipeError),
+            "^the encoder has learned positions for 4 tokens, and a text needs room for 5; set model",
+        ),
     ],
 )
 def test_texts_and_recipes_that_do_not_fit(recipe_of, folder, train_text, validation_text, overrides, error, message):
@@ -180,6 +202,39 @@ def test_texts_and_recipes_that_do_not_fit(recipe_of, folder, train_text, valida
     corpus = 'train = "t.tsv"\nvalidation = "v.tsv"' + ("" if "corpus.test" in overrides else "\ntest_texts = 0")
     with pytest.raises(error, match=message):
         classification.prepare(recipe_of(corpus, **overrides))
+
+
+def test_pairs_are_not_split_into_other_pieces_each_time(recipe_of):
+    changes = {"tokenizer.kind": "byte_pair", "tokenizer.size": 300, "tokenizer.dropout": 0.1}
+    with pytest.raises(RecipeError, match=r"^tokenizer: dropout is for single texts, not for pairs$"):
+        classification.prepare(recipe_of('train = "pairs.tsv"\nsecond_column = 3', **changes))
+
+
+@pytest.mark.parametrize(
+    ("validation", "overrides", "error", "message"),
+    [
+        # Windows of 12 tokens have 10 of the text; two of them and a token are needed.
+        ("w " * 20, {}, CorpusError, r"^Split 'validation' has 20 tokens, too few for windows of 12 .* it takes 21 or"),
+        ("w " * 21, {"training.window": 13}, CorpusError, r"has 21 tokens, too few for windows of 13 .* takes 23 or"),
+        (
+            "w " * 21,
+            {"model.encoder.max_length": 7},
+            RecipeError,
+            "^the encoder has .* for 7 tokens, .* room for 8;",
+        ),
+        ("w " * 21, {"training.window": 25}, RecipeError, "^training.window must be from 8 to 24, .*; received 25$"),
+    ],
+)
+def test_texts_and_windows_that_do_not_fit_a_masked_language_model(folder, validation, overrides, error, message):
+    (folder / "short.txt").write_text(validation)
+    (folder / "gaps.toml").write_text(
+        '[corpus]\nkind = "text"\ntrain = "text.txt"\nvalidation = "short.txt"\n[tokenizer]\nsize = 200\n'
+        '[model]\nfamily = "masked_language_model"\n'
+        + SMALL.replace("buckets = 1", "" if "training.window" in overrides else "window = 12")
+    )
+    recipe = read_recipe(str(folder / "gaps.toml"), [f"{key}={value}" for key, value in overrides.items()])
+    with pytest.raises(error, match=message):
+        masked_language_modelling.prepare(recipe)
 
 
 def test_other_models_are_not_scored_as_classifiers(recipe_of):

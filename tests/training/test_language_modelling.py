@@ -15,7 +15,7 @@ from zoo_training.schema.recipe import RecipeError, read_recipe
 
 import zoo
 from zoo.models import GPT, RNNSeq2Seq
-from zoo.text import CharacterTokenizer
+from zoo.text import CharacterTokenizer, WordPieceTokenizer
 
 # A space or not, a letter of four, and the same as a capital, again and again: ln 2 + ln 4 for 2.5 characters.
 ENTROPY = (math.log(2) + math.log(4)) / 2.5
@@ -185,6 +185,14 @@ class TestFaults:
             RecipeError, match=r"^training: a text of [0-9,]+ tokens is too short for batches of 999 windo"
         ):
             language_modelling.prepare(short)
+
+    def test_a_split_of_which_the_tokenizer_leaves_nothing(self, workplace, tmp_path):
+        (tmp_path / "blank.txt").write_text(" \n")
+        corpus = recipe(workplace, f'corpus.validation="{tmp_path / "blank.txt"}"').corpus
+        pieces = WordPieceTokenizer.learn(["a b c d"], 80)
+        generator = zoo.TextGenerator(GPT(pieces.size, 8, 2, 1, 6), pieces, add_start=False)
+        with pytest.raises(CorpusError, match=r"^Split 'validation' has 1 tokens; it takes 2 or more"):
+            language_modelling.score(generator, corpus, "validation")
 
     def test_a_missing_file(self, workplace):
         with pytest.raises(CorpusError, match="there is no such file"):

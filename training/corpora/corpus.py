@@ -15,6 +15,10 @@ import pydantic
 logger = logging.getLogger(__name__)
 
 
+SPLITS = ("train", "validation", "test")
+"""The names of all splits; a corpus may lack the last two."""
+
+
 class CorpusError(ValueError):
     """Text that cannot be read as a corpus; the message names the file and line, and the reason."""
 

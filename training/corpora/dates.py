@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import pydantic
 
+from .corpus import SPLITS
 from .pairs import PairCorpus
 
 _FIRST_DAY = datetime.date(1900, 1, 1)
@@ -77,7 +78,7 @@ class Dates(PairCorpus):
     @property
     def splits(self) -> tuple[str, ...]:
         """'train', 'validation' and 'test'."""
-        return ("train", "validation", "test")
+        return SPLITS
 
     def metric(self, split: str) -> Literal["exact_match"]:
         """The score of a split: a date with one wrong digit is wrong."""

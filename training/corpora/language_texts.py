@@ -14,11 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from .corpus import CorpusError
+from .corpus import SPLITS, CorpusError
 from .date_formats import CASED_SCRIPTS, CASINGS, as_typed, date_locale, format_date, recase
 from .language_strings import LanguageStrings, language_strings
 
-SPLITS = ("train", "validation", "test")
 _SHARES = (0.75, 0.1, 0.15)  # of the items, by split
 _FEWEST_NAMES = 4  # of a language in a split, as many as the longest list has
 _RECASED = 10  # if a script has letter case, one text in ten is in another case than the CLDR's
@@ -176,7 +175,7 @@ class Writer:
     Attributes:
         code: the language.
         strings: what the CLDR knows of it.
-        names: the names, each with its sort, such as 'territory'.
+        names: the names, each with its category, such as 'territory'.
         units: the patterns of each unit.
         spans: of each relative date, its patterns and its number.
         days: the days.
@@ -192,11 +191,11 @@ class Writer:
     date_patterns: Mapping[tuple[int, int], Sequence[str]]
 
     @cached_property
-    def _by_sort(self) -> dict[str, list[str]]:
-        by_sort: dict[str, list[str]] = {}
-        for sort, name in self.names:
-            by_sort.setdefault(sort, []).append(name)
-        return by_sort
+    def _by_category(self) -> dict[str, list[str]]:
+        by_category: dict[str, list[str]] = {}
+        for category, name in self.names:
+            by_category.setdefault(category, []).append(name)
+        return by_category
 
     def write(self, kind: str, turn: int | None, draws: Sequence[int]) -> tuple[str, str]:
         """A text of this kind; or a list, if the language has no further text of this kind.
@@ -238,10 +237,10 @@ class Writer:
         return text, kind
 
     def _list(self, draws: Sequence[int]) -> str:
-        """Two to four different names of one sort, if there are as many."""
-        for_sort, length, *places = draws
-        sort, _ = self.names[for_sort % len(self.names)]
-        names = self._by_sort[sort].copy()
+        """Two to four different names of one category, if there are as many."""
+        for_category, length, *places = draws
+        category, _ = self.names[for_category % len(self.names)]
+        names = self._by_category[category].copy()
         if len(names) < _FEWEST_NAMES:
             names = [name for _, name in self.names]
         return self.strings.join([names.pop(place % len(names)) for place in places[: 2 + length % 3]])

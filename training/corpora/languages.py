@@ -10,6 +10,7 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
+from .corpus import SPLITS
 from .labelled import LabelledCorpus, LabelledText
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ DEFAULT_LANGUAGES = (
     *("zh", "zh_Hant", "ja", "ko"),
 )
 
-_SPLITS = ("train", "validation", "test")
 _KINDS = ("name", "list", "unit", "date", "relative date")
 _DRAWS = 8  # random numbers for each example
 
@@ -85,7 +85,7 @@ class Languages(LabelledCorpus):
     @property
     def splits(self) -> tuple[str, ...]:
         """'train', 'validation' and 'test'."""
-        return _SPLITS
+        return SPLITS
 
     @cached_property
     def _writers(self) -> dict[str, list[Writer]]:
@@ -111,5 +111,5 @@ def _random_rows(seed: int, split: str, num_rows: int) -> list[list[int]]:
 
     They are the raw output of a named bit generator, which NumPy promises not to change.
     """
-    generator = np.random.Philox(key=np.array([seed, _SPLITS.index(split)], dtype=np.uint64))
+    generator = np.random.Philox(key=np.array([seed, SPLITS.index(split)], dtype=np.uint64))
     return generator.random_raw(num_rows * _DRAWS).reshape(num_rows, _DRAWS).tolist()

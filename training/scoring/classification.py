@@ -16,7 +16,7 @@ import numpy as np
 from zoo.tasks.protocol import Classification, Classifies, Text, rows_of_batches
 
 from ..corpora.labelled import LabelledTexts
-from .evaluation import Tally
+from .evaluation import Accuracy
 
 _SHOWN_MISTAKES = 20
 _BINS = 15  # as in Guo et al.
@@ -45,14 +45,14 @@ class ClassificationScores:
     labels: list[str]
     counts: np.ndarray
     calibration: list[dict[str, float]]
-    by_group: dict[str, Tally]
-    by_length: dict[str, Tally]
+    by_group: dict[str, Accuracy]
+    by_length: dict[str, Accuracy]
     mistakes: list[dict[str, Any]]
 
     @property
-    def overall(self) -> Tally:
+    def overall(self) -> Accuracy:
         """The count of all texts."""
-        return Tally(int(self.counts.trace()), int(self.counts.sum()))
+        return Accuracy(int(self.counts.trace()), int(self.counts.sum()))
 
     @property
     def by_class(self) -> dict[str, dict[str, Any]]:
@@ -101,8 +101,8 @@ class ClassificationScores:
             "calibration_error": round(self.calibration_error, 6),
             "calibration": [{key: round(value, 6) for key, value in each.items()} for each in self.calibration],
             "by_class": self.by_class,
-            "by_group": {group: tally.as_dict("accuracy") for group, tally in sorted(self.by_group.items())},
-            "by_length": {length: tally.as_dict("accuracy") for length, tally in self.by_length.items()},
+            "by_group": {group: accuracy.as_dict("accuracy") for group, accuracy in sorted(self.by_group.items())},
+            "by_length": {length: accuracy.as_dict("accuracy") for length, accuracy in self.by_length.items()},
             "confusion": {"labels": self.labels, "counts": self.counts.tolist()},
             "mistakes": self.mistakes,
         }
@@ -145,10 +145,10 @@ def evaluate(
         found.update(zip(rows, classifier.classify([inputs[row] for row in rows], batch_size), strict=True))
         if advance:
             advance(len(rows))
-    return tally([found[row] for row in range(len(texts))], texts.labels, labels, texts.groups)
+    return compare_classes([found[row] for row in range(len(texts))], texts.labels, labels, texts.groups)
 
 
-def tally(
+def compare_classes(
     results: Sequence[Classification],
     truth: Sequence[str],
     labels: Sequence[str],
@@ -171,17 +171,16 @@ def tally(
     names = [label for label in labels if label in occurring]
     numbers = {label: number for number, label in enumerate(names)}
     counts = np.zeros([len(names), len(names)], np.int64)
-    by_group: dict[str, Tally] = collections.defaultdict(Tally)
-    by_range: dict[int, Tally] = collections.defaultdict(Tally)
+    by_group: dict[str, Accuracy] = collections.defaultdict(Accuracy)
+    by_range: dict[int, Accuracy] = collections.defaultdict(Accuracy)
     mistakes = []
     for row, (result, label) in enumerate(zip(results, truth, strict=True)):
         counts[numbers[label], numbers[result.label]] += 1
-        tallies = [by_range[_range_of(result.text)]]
+        counted = [by_range[_range_of(result.text)]]
         if groups is not None:
-            tallies.append(by_group[groups[row]])
-        for each in tallies:
-            each.correct += result.label == label
-            each.total += 1
+            counted.append(by_group[groups[row]])
+        for each in counted:
+            each.add(result.label == label)
         if result.label != label:
             mistakes.append((result, label))
     mistakes.sort(key=lambda mistake: -mistake[0].probability)  # of equal ones the order of the texts stays

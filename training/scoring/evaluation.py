@@ -17,11 +17,16 @@ _SHOWN_MISTAKES = 20
 
 
 @dataclasses.dataclass
-class Tally:
+class Accuracy:
     """How many outputs of a total are correct."""
 
     correct: int = 0
     total: int = 0
+
+    def add(self, correct: bool) -> None:
+        """Counts one more output."""
+        self.correct += correct
+        self.total += 1
 
     @property
     def rate(self) -> float:
@@ -45,9 +50,9 @@ class Evaluation:
         sentences: the scores of `zoo_training.scoring.bleu.scores`, if the texts are sentences.
     """
 
-    overall: Tally
-    by_group: dict[str, Tally]
-    by_length: dict[int, Tally]
+    overall: Accuracy
+    by_group: dict[str, Accuracy]
+    by_length: dict[int, Accuracy]
     mistakes: list[dict[str, str]]
     sentences: dict[str, Any] | None = None
 
@@ -57,8 +62,8 @@ class Evaluation:
             "metric": "exact_match" if self.sentences is None else "bleu",
             **(self.sentences or {}),
             **self.overall.as_dict(),
-            "by_group": {group: tally.as_dict() for group, tally in sorted(self.by_group.items())},
-            "by_source_length": {length: tally.as_dict() for length, tally in sorted(self.by_length.items())},
+            "by_group": {group: accuracy.as_dict() for group, accuracy in sorted(self.by_group.items())},
+            "by_source_length": {length: accuracy.as_dict() for length, accuracy in sorted(self.by_length.items())},
             "mistakes": self.mistakes,
         }
 
@@ -93,23 +98,22 @@ def evaluate(
             if advance:
                 advance(len(rows))
 
-    evaluation = tally(translated())
+    evaluation = compare_outputs(translated())
     if metric == "bleu":
         evaluation.sentences = bleu.scores(pairs.sources, outputs, pairs.targets, language)
     return evaluation
 
 
-def tally(results: Iterable[tuple[Translation, str, str | None]]) -> Evaluation:
-    """Counts (translation, target, group) triples."""
-    evaluation = Evaluation(Tally(), collections.defaultdict(Tally), collections.defaultdict(Tally), [])
+def compare_outputs(results: Iterable[tuple[Translation, str, str | None]]) -> Evaluation:
+    """Compares each translation with its target, and counts, from (translation, target, group) triples."""
+    evaluation = Evaluation(Accuracy(), collections.defaultdict(Accuracy), collections.defaultdict(Accuracy), [])
     for translation, target, group in results:
         correct = translation.text == target
-        tallies = [evaluation.overall, evaluation.by_length[len(translation.source)]]
+        counts = [evaluation.overall, evaluation.by_length[len(translation.source)]]
         if group is not None:
-            tallies.append(evaluation.by_group[group])
-        for counted in tallies:
-            counted.correct += correct
-            counted.total += 1
+            counts.append(evaluation.by_group[group])
+        for each in counts:
+            each.add(correct)
         if not correct and len(evaluation.mistakes) < _SHOWN_MISTAKES:
             evaluation.mistakes.append({"source": translation.source, "target": target, "output": translation.text})
     return evaluation

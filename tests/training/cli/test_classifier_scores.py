@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from zoo_training.cli.classifier_scores import print_classifier_scores
-from zoo_training.scoring.classification import tally
+from zoo_training.scoring.classification import compare_classes
 
 from zoo.tasks.protocol import Classification
 
@@ -14,7 +14,7 @@ def printed(capsys, truth, given, labels, groups=None, texts=None):
         Classification(text, label, 0.5 + 0.0001 * row, {})
         for row, (text, label) in enumerate(zip(texts, given, strict=True))
     ]
-    print_classifier_scores(tally(results, truth, labels, groups).as_dict(), "test")
+    print_classifier_scores(compare_classes(results, truth, labels, groups).as_dict(), "test")
     return capsys.readouterr().out.splitlines()
 
 

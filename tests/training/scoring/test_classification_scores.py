@@ -9,9 +9,9 @@ import pytest
 from zoo_training.corpora.labelled import LabelledTexts
 from zoo_training.scoring.classification import (
     _SHOWN_MISTAKES,
+    compare_classes,
     confusions,
     evaluate,
-    tally,
     weakest_classes,
     wilson_interval,
 )
@@ -138,7 +138,7 @@ def test_pairs():
 
 def test_a_sigmoid_s_probabilities_and_zero_have_a_range():
     results = [Classification("a", "fox", probability, {}) for probability in (0.0, 1 / 15, 1.0)]
-    table = tally(results, ["fox", "cow", "fox"], LABELS).calibration
+    table = compare_classes(results, ["fox", "cow", "fox"], LABELS).calibration
     assert [(each["above"], each["total"]) for each in table] == [(0.0, 2), (14 / 15, 1)]
 
 
@@ -147,7 +147,7 @@ def test_calibration_is_that_of_a_sum_over_intervals():
     rng = np.random.default_rng(3)
     probabilities, right = rng.uniform(0.25, 1, 3000), rng.random(3000) < 0.6
     results = [Classification("a", "fox", float(each), {}) for each in probabilities]
-    found = tally(results, ["fox" if each else "cow" for each in right], LABELS)
+    found = compare_classes(results, ["fox" if each else "cow" for each in right], LABELS)
     error = 0.0
     for low in range(15):
         inside = (probabilities > low / 15) & (probabilities <= (low + 1) / 15)

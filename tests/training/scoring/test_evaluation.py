@@ -5,7 +5,7 @@ import random
 import pytest
 from zoo_training.corpora.pairs import Pairs
 from zoo_training.scoring.bleu import scores
-from zoo_training.scoring.evaluation import _SHOWN_MISTAKES, Tally, evaluate
+from zoo_training.scoring.evaluation import _SHOWN_MISTAKES, Accuracy, evaluate
 
 from zoo.tasks.protocol import Translation
 
@@ -76,7 +76,7 @@ class TestTallies:
         result = evaluate(Upper(), Pairs(["a"] * number, ["b"] * number))
         assert len(result.mistakes) == _SHOWN_MISTAKES
         assert (result.overall.correct, result.overall.total) == (0, number)
-        assert Tally().rate == 0.0  # of nothing
+        assert Accuracy().rate == 0.0  # of nothing
 
 
 class TestSentences:

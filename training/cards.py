@@ -119,9 +119,9 @@ def generator_card(name: str, recipe: GeneratorRecipe, generator: TextGenerator,
         *(f"    {line}".rstrip() for line in generator([""], **_SAMPLE)[0].split("\n")),
     ]
     limits = [
-        f"The model reads at most {generator.context_length:,} tokens at once, a start token included. Behind them it"
-        " goes on from their last half, and it reads as much of a longer prompt. `score` reads a longer text in"
-        f" windows that begin {generator.stride:,} tokens apart.",
+        f"The model reads at most {generator.context_length:,} tokens at once, a start token included. A longer"
+        " text is continued from the last half of them, and only that much of a longer prompt is read. `score` reads a"
+        f" longer text in windows that begin {generator.stride:,} tokens apart.",
         f"{_vocabulary(generator.tokenizer, 'training text')} Its texts read like its training text; they need not be"
         " true.",
     ]

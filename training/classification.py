@@ -115,8 +115,8 @@ def pretrained_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Class
     """The model that the recipe starts from, its tokenizer, and the labels in the order of its logits.
 
     From a classifier with the same labels, all weights are kept, and the order of its labels. From any other model with
-    an encoder, such as a `MaskFiller`, a `TextEmbedder` or a classifier with other labels, only the encoder is kept;
-    the head is new.
+    an encoder, such as a `MaskFiller`, a `TextEmbedder`, or a classifier with other labels or with several labels for
+    one text, only the encoder is kept; the head is new.
 
     Raises:
         RecipeError: the model has no encoder, or the recipe asks for another one.
@@ -131,7 +131,7 @@ def pretrained_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Class
     wanted = _ENCODERS[table.kind] if given and "kind" in table.model_fields_set else type(own)
     encoder = clone_pretrained(table, own, wanted, recipe.training.precision, "model.encoder")
     arguments = recipe.model.model_dump(exclude={"family", "start", "encoder"}, exclude_unset=True)
-    if isinstance(task, TextClassifier) and set(task.labels) == set(labels):
+    if isinstance(task, TextClassifier) and set(task.labels) == set(labels) and not task.model.multi_label:
         kept = {name: getattr(task.model, name) for name in ("pooling", "hidden_units", "activation", "dropout")}
         if all(arguments.get(name, kept[name]) == kept[name] for name in ("pooling", "hidden_units", "activation")):
             model = Classifier(encoder, len(labels), **{**kept, **arguments})

@@ -49,6 +49,7 @@ def starts(tmp_path_factory):
         "filler": zoo.MaskFiller(MaskedLanguageModel(encoder(dropout=0.2)), PIECES),
         "embedder": zoo.TextEmbedder(SentenceEmbedder(encoder(), pooling="max"), PIECES),
         "bert": zoo.MaskFiller(MaskedLanguageModel(encoder(num_segments=2)), PIECES),
+        "several": zoo.TextClassifier(Classifier(encoder(), 2, multi_label=True), PIECES, ["neg", "pos"], 14),
         "reversed": zoo.TextClassifier(Classifier(encoder(), 2), PIECES, ["pos", "neg"], 14),
     }
     for name, task in tasks.items():
@@ -161,6 +162,14 @@ def test_another_head_is_new(recipe_of, starts):
     old = zoo.load(starts / "classifier").model
     assert_same(prepared.model.encoder, old.encoder)
     assert (prepared.model.pooling, prepared.model.hidden_layer) == ("mean", None)
+
+
+def test_the_head_is_new_if_the_start_gives_a_text_several_labels(recipe_of, starts):
+    """Its logits are of independent classes, those of a recipe's classifier of one class out of all."""
+    model, old = classification.prepare(recipe_of("classifier", "several")).model, zoo.load(starts / "several").model
+    assert_same(model.encoder, old.encoder)
+    assert not model.multi_label
+    assert any((one != other).any() for one, other in zip(weights(model), weights(old), strict=True))
 
 
 def test_a_masked_language_model_takes_the_encoder_of_an_embedder(recipe_of, starts):

@@ -28,14 +28,15 @@ _LENGTHS = [scale * step for scale in (10, 100, 1000, 10_000, 100_000) for step 
 class ClassificationScores:
     """The result of classifying a split and comparing each class with the true one.
 
-    The classes are those that occur: as the class of a text, or as an answer. A class that the classifier knows but
-    that occurs in neither has no scores and does not lower the macro F1.
+    Only classes that occur are scored: as the class of a text, or as an answer. The other classes that the classifier
+    knows do not lower the macro F1.
 
     Attributes:
         labels: the names of the classes, in the classifier's order.
         counts: how many texts of each class (row) were given each class (column), `(C, C)`.
-        calibration: a table of reliability. For each range of the top probability that holds texts, from low to high:
-            its ends `above` and `up_to`, the mean probability (`confidence`), the `accuracy`, and the `total` of texts.
+        calibration: how far probabilities can be trusted. The highest one of each text falls into one of 15 ranges.
+            For each range with texts, from low to high: its ends `above` and `up_to`, the mean probability
+            (`confidence`), the `accuracy`, and the `total` of texts.
         by_group: the counts by the corpus' groups; empty if the corpus has no groups.
         by_length: the counts by length in characters, by ranges such as `21-50`; of a pair, both texts are counted.
         mistakes: text, label, output and probability of wrongly classified texts, the most confident first. The text
@@ -58,8 +59,8 @@ class ClassificationScores:
     def by_class(self) -> dict[str, dict[str, Any]]:
         """Precision, recall and F1 of each class, and its total of texts.
 
-        The precision of a class that was never given, and the recall of one without texts, are None. F1 is the share
-        `2 right / (texts of the class + times it was given)`, so it is 0 then.
+        A class that was never given has no precision, and a class without texts has no recall: they are None. F1 is
+        `2 right / (texts of the class + times it was given)`, which is 0 in both cases.
         """
         right, totals, given = self.counts.diagonal(), self.counts.sum(1), self.counts.sum(0)  # (C,) each
         return {
@@ -195,7 +196,7 @@ def compare_classes(
 
 
 def wilson_interval(right: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval of Wilson (1927) of a share. Unlike `p ± 1.96 s` it stays within 0 and 1 and has a width at both.
+    """Wilson's interval (1927) of a share. Unlike `p ± 1.96 s`, it stays within 0 and 1 and never has width 0.
 
     Args:
         right: how many of the total, which is at least 1.
@@ -230,7 +231,7 @@ def weakest_classes(metrics: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]
 
 
 def _calibration(results: Sequence[Classification], truth: Sequence[str]) -> list[dict[str, float]]:
-    """The table of reliability: ranges of equal width that hold their upper end, as in Guo et al."""
+    """The rows of `ClassificationScores.calibration`; the ranges have equal width and hold their upper end."""
     rows: dict[int, list[tuple[float, bool]]] = collections.defaultdict(list)
     for result, label in zip(results, truth, strict=True):
         number = min(max(math.ceil(result.probability * _BINS) - 1, 0), _BINS - 1)

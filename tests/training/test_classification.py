@@ -183,7 +183,11 @@ def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
         ),
         (
             *("a\tx\nb\ty\n", "c\tx\n", {"training.class_weights": "{x = 0.0}"}, RecipeError),
-            "training.class_weights",
+            "'training.class_weights': the weight of 'x' must be a number above 0, received 0.0$",
+        ),
+        (
+            *("a\tx\nb\ty\n", "c\tx\n", {"training.class_weights": "balance"}, RecipeError),
+            """'training.class_weights': must be "balanced" or a table of labels and .* [(]received 'balance'[)]$""",
         ),
         (
             *("a\tx\nb\ty\n", "c\tx\n", {"lengths.max_text": 99}, RecipeError),

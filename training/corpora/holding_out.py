@@ -134,7 +134,7 @@ def hold_out(
 
     Raises:
         LargeClusters: a split gets too few rows, because nearly all clusters are larger than it.
-        CorpusError: nothing would be left to train on.
+        CorpusError: nothing would be left to train on, at all or with the labels of a split.
     """
     clusters = _clusters(rows, seed, symmetric)
     sizes = Counter(clusters)
@@ -178,7 +178,13 @@ def hold_out(
     of_rows = list(zip(clusters, held, labels, strict=True))
     learnt = {label for cluster, split, label in of_rows if cluster and split is None}
     kept = {cluster for cluster, _, label in of_rows if label not in learnt}
-    return [None if cluster in kept else split for cluster, split, _ in of_rows]
+    held = [None if cluster in kept else split for cluster, split, _ in of_rows]
+    if without := [split for split, count in wanted.items() if count and split not in held]:
+        raise CorpusError(
+            f"{asked}: nothing is left for {' and '.join(without)}, since each label keeps {what} to train on; give "
+            "more of them for each label, or a file for the split, or ask for 0 to have no such split."
+        )
+    return held
 
 
 def _clusters(rows: Iterable[tuple[str, ...] | None], seed: int, symmetric: bool) -> array[int]:

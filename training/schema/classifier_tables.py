@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import pydantic
@@ -93,6 +94,19 @@ class ClassifierTraining(TrainingConfig):
         "accuracy",
         description="which score of the validation split chooses the best weights; of equal scores the loss decides",
     )
+
+    @pydantic.field_validator("class_weights", mode="before")
+    @classmethod
+    def _balanced_or_a_table(cls, value: Any) -> Any:
+        """One message where pydantic has one for each type that it tried."""
+        if value is None or value == "balanced":
+            return value
+        if not isinstance(value, dict):
+            raise ValueError('must be "balanced" or a table of labels and their weights, such as {spam = 3.0}')
+        for label, weight in value.items():
+            if type(weight) not in (int, float) or not 0 < weight < math.inf:
+                raise ValueError(f"the weight of {label!r} must be a number above 0, received {weight!r}")
+        return value
 
 
 class TextLengths(Table):

@@ -149,6 +149,10 @@ def test_long_texts_are_cut_off_and_empty_ones_dropped(write, caplog):
         ("text\tclass\nx\ty\n", {"header": True, "label_column": "klass"}, "no column 'klass' in the header.*'class'"),
         ("\n\n", {}, "Split 'train' of corpus 'labels' holds no usable text"),
         ("a\tb\n", {"validation_texts": 1}, "cannot hold out 1 texts for validation"),
+        (
+            *("a\tx\nb\ty\nc\tz\n", {"validation_texts": 1}),
+            "a.tsv: cannot hold out 1 texts for validation: nothing is left for validation, since each label keeps ",
+        ),
     ],
 )
 def test_what_cannot_be_read(write, text, fields, message):

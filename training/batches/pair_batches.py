@@ -76,6 +76,9 @@ def _ragged_ids(tokenizer: Tokenizer, texts: list[str], side: str) -> tf.RaggedT
 class Batches(BucketedBatches):
     """Training or validation batches of one set of pairs: ({source, target}, labels, weights).
 
+    Pairs of similar length form a bucket, and a batch has pairs of one bucket. Their order follows from the seed and
+    the epoch (`BucketedBatches`).
+
     Args:
         pairs: the pairs as ids.
         batch_size: pairs in a batch, in training.

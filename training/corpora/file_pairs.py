@@ -95,6 +95,8 @@ class FilePairs(HeldOutFiles, PairCorpus):
         """The language of the targets, where it was given."""
         return self.target_language
 
+    # `read` of `KeptCorpus` takes these rows, without those that `HeldOutFiles` holds out of `train` for another split.
+    # It cleans them in `_gather` of `PairCorpus`.
     def _rows(self, files: Path | tuple[Path, Path]) -> Iterator[tuple[str, ...]]:
         if isinstance(files, tuple):
             return _parallel(*map(expanded, files))

@@ -35,8 +35,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     It adds grouped key and value heads, rotary positions, normalised queries and keys, and steps with a cache.
 
-    Axes: B batch, T queries, S keys, H heads, D width of the query, and any further axes of an input in the place of
-    T or S.
+    Axes: B batch, T queries, S keys, H heads, D width of the query. An input may have several axes in the place of T or
+    S.
 
     Args:
         num_heads: H.
@@ -47,8 +47,8 @@ class MultiHeadAttention(keras.layers.Layer):
         output_shape: the output's width or last axes; None for the query's width.
         attention_axes: the axes attended over, an integer or several; None for all but batch and features.
         sliding_window: a query attends only to keys less than this many positions away; None for no limit.
-        flash_attention: True computes attention in blocks, in memory that grows with T + S and not with T x S; False
-            never does; None does for more than 2**26 scores (256 MiB). The results are the same. In blocks the
+        flash_attention: True computes attention in blocks: its memory grows with T + S instead of T x S. False never
+            uses blocks. None uses them for more than 2**26 scores (256 MiB). The results are the same. In blocks the
             gradient cannot be differentiated again.
         kernel_initializer: of all projections, as are the next six.
         bias_initializer: see above.
@@ -64,8 +64,8 @@ class MultiHeadAttention(keras.layers.Layer):
             (https://arxiv.org/abs/2305.13245), 1 multi-query attention (https://arxiv.org/abs/1911.02150). None for H.
         rotary_embedding: a `RotaryEmbedding` that rotates queries and keys by their position, in the precision of its
             own dtype policy; None for none.
-        use_qkv_bias: whether the projections of query, key and value have biases, as in Qwen2, or not, as in GPT-Neo;
-            None for `use_bias`, which otherwise concerns the output alone.
+        use_qkv_bias: True gives the projections of query, key and value biases, as in Qwen2; False gives them none, as
+            in GPT-Neo. Then `use_bias` is for the output only. None for `use_bias`.
         use_query_key_norm: whether every head of queries and keys is normalised by its root mean square before it is
             rotated, with a learned scale, as in Qwen3 (https://arxiv.org/abs/2010.04245).
         norm_epsilon: of that normalisation.
@@ -150,7 +150,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        # Keras applies a layer's own `activity_regularizer` to its output; this one is the projections'.
+        # Keras applies a layer's own `activity_regularizer` to its output; this one is for the outputs of the
+        # projections.
         self._activity_regularizer = keras.regularizers.get(activity_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
@@ -279,8 +280,8 @@ class MultiHeadAttention(keras.layers.Layer):
         if training and self.dropout > 0:
             dropout_mask = DropoutMask(self.dropout, self._dropout_layer.seed_generator)
 
-        # Further axes are folded into B, T and S after the projections: their activity regularisation divides by B. For
-        # inputs of rank 3 `fold` and `unfold` do nothing.
+        # For inputs of rank 3 `fold` and `unfold` do nothing. Otherwise they fold further axes into B, T and S. This
+        # comes after the projections, whose activity regularisation divides by B.
         queries = heads_first(self._queries(axes.fold(self._query_dense(query))))  # (B, H, T, key_dim)
         keys = heads_first(self._keys(axes.fold(self._key_dense(key))))  # (B, G, S, key_dim)
         values = heads_first(axes.fold(self._value_dense(value)))  # (B, G, S, value_dim)
@@ -390,7 +391,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def _queries(self, heads: Tensor, positions: Tensor | None = None) -> Tensor:
         """Projected queries `(B, T, H, key_dim)`, normalised, rotated and scaled as the arguments say."""
         heads = self._rotated(self._query_norm(heads) if self.use_query_key_norm else heads, positions)
-        # The attention divides by sqrt(key_dim), so the scale of its own is the query's.
+        # The attention divides the scores by sqrt(key_dim). Multiplying the queries by it leaves only `score_scale`.
         return heads if self.score_scale is None else heads * (self.score_scale * self.key_dim**0.5)
 
     def _keys(self, heads: Tensor, positions: Tensor | None = None) -> Tensor:

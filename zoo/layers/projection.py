@@ -1,4 +1,4 @@
-"""Dense layers over any last axes, as attention needs them into heads and out again."""
+"""A dense layer over any number of last axes: attention uses it to project into heads and out of them."""
 
 import math
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ class Projection(keras.layers.EinsumDense):
     """A dense layer from some last axes to others: `(..., D)` -> `(..., H, X)`, or `(..., H, X)` -> `(..., D)`.
 
     It is `keras.layers.EinsumDense`, with its weights, LoRA and quantisation, except for the product itself: inputs and
-    kernel are reshaped to matrices. With more axes TensorFlow multiplies row by row of the batch, and its gradient
-    computes a whole kernel for each row before it adds them up.
+    kernel are reshaped to matrices. With more axes, TensorFlow multiplies one row of the batch at a time, and the
+    gradient computes a whole kernel for each row and adds them up.
 
     Args:
-        contracted: how many last axes of the input the kernel takes in.
-        output_shape: the axes that it puts in their place.
+        contracted: how many last axes of the input the kernel sums over.
+        output_shape: the axes that replace them.
         use_bias: whether to add a bias to each of them.
         kernel_initializer: an initializer; every projection draws other numbers from it.
         bias_initializer: likewise.
@@ -52,7 +52,7 @@ class Projection(keras.layers.EinsumDense):
 
     def build(self, input_shape: Shape) -> None:
         """Creates the kernel and the bias."""
-        # Written out, since Keras quantises no equation with an ellipsis.
+        # The axes are written out, because Keras cannot quantise an equation with an ellipsis.
         free = len(input_shape) - self.contracted
         self.equation = self.equation.replace("...", ascii_uppercase[:free])
         self.partial_output_shape = (*(None,) * (free - 1), *self.produced_shape)

@@ -18,8 +18,8 @@ LOWEST = -3.0e38
 class AttentionMask:
     """A mask of attention: a query may attend to a key if every part allows it.
 
-    A causal mask of 32,768 tokens has a billion entries; kept as a rule, a block of it is made when it is needed, and
-    the blocks that it forbids are known in advance. True means *may be attended to*.
+    A causal mask of 32,768 tokens has a billion entries. So it is kept as a rule: a block of it is computed when it is
+    needed, and the blocks that it forbids are known in advance. True means *may be attended to*.
 
     Axes: B batch, H heads, T queries, S keys.
 
@@ -56,7 +56,7 @@ class AttentionMask:
         return self._allowed(self.pairs, self.keys, ops.arange(length), ops.arange(memory_length))
 
     def block(self, first_query: Tensor, queries: int, first_key: Tensor, keys: int) -> Tensor | None:
-        """`dense` of a block of `queries` x `keys` pairs that starts at the pair given.
+        """`dense` for one block of `queries` x `keys` pairs that starts at the given query and key.
 
         Args:
             first_query: number of the first query, an integer scalar tensor.
@@ -137,8 +137,8 @@ class AttentionMask:
     def padded(self, memory_length: int | Tensor, extra_queries: int | Tensor, extra_keys: int | Tensor) -> Self:
         """The same mask with more queries and keys at the end, for lengths that are no multiple of the block size.
 
-        The keys among them are forbidden; what the queries may do does not matter, as their contexts are cut off.
-        `queries` comes out as a part of `pairs`.
+        The new keys are forbidden. The masks of the new queries do not matter, since their contexts are cut off.
+        `queries` becomes a part of `pairs`.
         """
         pairs, keys = self.pairs, self.keys
         if self.queries is not None:

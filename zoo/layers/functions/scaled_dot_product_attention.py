@@ -42,8 +42,8 @@ def _forward(
     drawn = None if dropout_mask is None else ops.cast(dropout_mask(ops.shape(weights)), weights.dtype)
     dropped = weights if drawn is None else weights * drawn
     context = _product(ops.cast(dropped, value.dtype), value)  # (B, H, T, e)
-    # Where a query may attend to nothing, the softmax is uniform. Then its context is set to zero, not its weights: e
-    # numbers instead of S.
+    # If a query may attend to nothing, its softmax is uniform. Setting its context to zero writes e numbers; setting
+    # its weights to zero would write S.
     any_allowed = mask.any_allowed(allowed)  # (B, H, T, 1); None if every query may attend to something
     return _zero_unless(any_allowed, context), weights, drawn, any_allowed
 
@@ -129,10 +129,10 @@ def _whole(
 def _either(
     large: Any, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, dropout_mask: DropoutMask | None
 ) -> Tensor:
-    """The context, where only the sizes at run time say whether to work in blocks: both ways are in the graph.
+    """The context by blocks or by the whole matrix. The sizes are known only at run time, so the graph holds both.
 
-    One custom gradient is around both, since XLA cannot compile one inside a branch. So both must save the same: the
-    whole matrix saves nothing, and is computed again for the gradient.
+    XLA cannot compile a custom gradient inside a branch, so one custom gradient surrounds both. Both branches must then
+    save the same tensors. So the whole matrix is not saved; the gradient computes it again.
     """
 
     @ops.custom_gradient
@@ -172,8 +172,8 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value.
 
-    The gradient that a backend derives reads and writes the T x S matrix twice as often. It consists of plain
-    operations, so it can be differentiated again. (`benchmarks/notes.md`, attention.py)
+    It reads and writes the T x S matrix half as often as the gradient that a backend derives. Its operations are plain,
+    so it can be differentiated again. (`benchmarks/notes.md`, attention.py)
     """
     groups, scale = key.shape[1], query.shape[-1] ** -0.5
     grad_output = _zero_unless(any_allowed, grad_output)  # (B, H, T, e)
@@ -230,7 +230,8 @@ def forward_only(max_length: int | None = None) -> Iterator[None]:
     Attention then has no custom gradient, which a SavedModel could not keep and would warn of. Where a graph
     does not know its lengths, attention holds both ways, the whole matrix and blocks; with `max_length` it leaves out
     blocks that only longer sequences need. The numbers stay the same. Use it around an export of your own:
-    `with forward_only(): model.export(path)`. It is a context because Keras calls the layers of functional models.
+    `with forward_only(): model.export(path)`. It is a context and not an argument, because Keras calls the layers of a
+    functional model.
 
     Args:
         max_length: the most positions of a sequence; None for no limit.

@@ -36,8 +36,8 @@ def positions_first(tensor: Tensor) -> Tensor:
 def sizes_of(tensor: Tensor, axes: slice = slice(None)) -> tuple:
     """The sizes of some axes for `ops.reshape`: -1 for one that is known at run time only.
 
-    Reading a size at run time takes several operations, which a decoding loop with one token a step feels. It is
-    unavoidable where more than one size is unknown, or where another is 0.
+    Reading a size at run time takes several operations, which slows a decoding loop of one token a step. It is needed
+    only if more than one size is unknown, or if another size is 0.
     """
     sizes = tuple(tensor.shape[axes])
     if sizes.count(None) > 1 or 0 in sizes:

@@ -29,17 +29,18 @@ class PackedTransformer(tf.Module):
 
         h = encoder(x),    s = E y sqrt(D) + positions,    s = layer(s, h), M times,    logits = norm(s) W
 
-    The encoder runs once for each request. It is the model's own, in its precision; the decoder computes in float32.
+    Rows have D + 1 features: the last one is a constant, which `products` explains. The encoder runs once for each
+    request. It is the model's own, in its precision; the decoder computes in float32.
 
-    Axes: B batch, K hypotheses of a row, R rows of all of these and tokens, S source length, T target length,
-    V vocabulary, D width, M decoder layers, N encoder layers, H heads, d width of a head.
+    Axes: B batch, K hypotheses of a row, R rows (hypotheses in a step, tokens in a prefill), S source length,
+    T target length, V vocabulary, D width, M decoder layers, N encoder layers, H heads, d width of a head.
 
     Args:
         model: the model. Its weights must not change later.
         max_length: how many tokens a target may have.
 
     Raises:
-        ValueError: there are fewer learned positions.
+        ValueError: there are fewer learned positions than `max_length`.
     """
 
     has_attention = True
@@ -59,8 +60,8 @@ class PackedTransformer(tf.Module):
         last = Norm(model.get_layer("decoder_norm")) if self.norm_first else self._layers[-1].last
         self._prepare = [layer.prepare for layer in layers]
 
-        # The table holds the factor sqrt(D), and no mean. If the output or the encoder shares it, both are applied at
-        # each step, and the constant is divided by the factor.
+        # The table already contains the factor sqrt(D), and its rows have no mean. If the output or the encoder shares
+        # the table, each step applies both instead, and the constant is divided by the factor.
         table, constant = np.asarray(model.get_layer("target_embedding").embeddings, "float32"), first.constant
         self._scale, self._centering = 1.0, None
         scale = model.units**0.5 if model.scale_embeddings else 1.0
@@ -95,7 +96,8 @@ class PackedTransformer(tf.Module):
 
         memory = [layer.memory_attention for layer in layers]
         memory = [weight for each in memory for part in (each.key_dense, each.value_dense) for weight in part.weights]
-        # An export holds the variables that a `tf.Module` has as attributes; the layers that use these are no modules.
+        # An export stores only variables that are attributes of a `tf.Module`. The Keras layers that use these are not
+        # modules.
         self._tracked = [*self._encoder.weights, *(weight.value for weight in memory)]
 
     @property
@@ -169,8 +171,8 @@ class PackedTransformer(tf.Module):
 
     def _memory(self, source: tf.Tensor, maps: list[tf.Tensor] | None = None) -> dict[str, Any]:
         encoded, mask = self._encoder.encode(source, maps)
-        # In a source of padding alone the bias forbids all keys alike, so the softmax is uniform; zero values then give
-        # the zero context that the model's own attention gives.
+        # If a source is all padding, the bias forbids all keys alike and the softmax is uniform. Zero values then give
+        # a zero context, as the model's own attention does.
         shown = tf.cast(mask, tf.float32)[:, None, :, None]  # (B, 1, S, 1)
         prepared = []
         for prepare in self._prepare:
@@ -202,7 +204,7 @@ class _Encoder:
 
     def __init__(self, model: Transformer):
         self.weights: list[tf.Variable] = []  # of its layers, and the embeddings
-        self.lookup: Any = None  # the decoder's, which has them
+        self.lookup: Any = None  # set later, if the decoder holds the embeddings
         if model.tied_embeddings != "all":
             table = model.get_layer("source_embedding").embeddings.value
             self.weights.append(table)

@@ -26,7 +26,7 @@ def check_inputs(layer: Any, args: Any, kwargs: Any) -> None:
     """Refuses a list of query and value, which some of Keras' attention layers take in the place of two arguments.
 
     Raises:
-        ValueError: `args` and `kwargs` of the layer's call are such a list.
+        ValueError: the layer was called with such a list.
     """
     if len(args) == 1 and isinstance(args[0], (list, tuple)) and "value" not in kwargs:
         raise ValueError(

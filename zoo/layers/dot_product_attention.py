@@ -15,7 +15,7 @@ _SCORES = ("dot", "scaled", "general")
 
 @keras.saving.register_keras_serializable(package="zoo")
 class DotProductAttention(ScoredAttention):
-    """The product of query and key scores their pair.
+    """Attention that scores a query and a key by their product.
 
         dot:      e = q . h                     (equation 8 of Luong et al.)
         scaled:   e = q . h / sqrt(Q)           (equation 1 of Vaswani et al.)

@@ -57,7 +57,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         if width is None:
             raise ValueError(f"Inputs must have a known width D. Received: inputs of shape {tuple(inputs_shape)}")
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: width})
-        # Without autocasting, which would cast the table of all positions, not the rows in use.
+        # Without autocasting: it would cast the whole table, not only the rows in use.
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.max_length, width),

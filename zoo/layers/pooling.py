@@ -1,4 +1,4 @@
-"""From one vector a token to one vector a text."""
+"""Pooling: from a vector for each token to one vector for the text."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ class SequencePooling(_Pooling):
         `(B, D)`; zeros for a text without tokens.
 
     Raises:
-        ValueError: an unknown kind, or inputs that have not three axes.
+        ValueError: an unknown kind, or inputs that do not have three axes.
 
     Example:
         >>> import numpy as np
@@ -60,14 +60,14 @@ class SequencePooling(_Pooling):
         self.kind = check_choice("kind", kind, ("mean", "max", "first"))
 
     def call(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """One vector a text; see the class."""
+        """One vector for each text; see the class."""
         if mask is None:
             mask = ops.ones(ops.shape(inputs)[:2], "bool")
         mask = mask[..., None]  # (B, T, 1)
         if self.kind == "first":
             return ops.where(mask[:, 0], inputs[:, 0], 0)  # (B, D)
         if self.kind == "max":
-            # With `initial`, since without one Keras refuses a batch of no texts.
+            # Without `initial`, Keras refuses an empty batch.
             largest = ops.max(ops.where(mask, inputs, -float("inf")), axis=1, initial=-float("inf"))  # (B, D)
             return ops.where(ops.any(mask, axis=1), largest, 0)
         tokens = ops.maximum(ops.sum(ops.cast(mask, "float32"), axis=1), 1.0)  # (B, 1)
@@ -81,12 +81,12 @@ class SequencePooling(_Pooling):
 
 @keras.saving.register_keras_serializable(package="zoo")
 class AttentionPooling(_Pooling):
-    """Additive attention of a learned query to a text: which tokens matter, for whatever is trained on the sum.
+    """Additive attention of a learned query to a text: the query learns which tokens matter for the task.
 
         scores_t = v . tanh(W h_t + b),    weights = softmax(scores) over the tokens,    output = sum of weights_t h_t
 
-    This is the attention of Bahdanau et al. without a decoder. Its weights show which words decided, such as those
-    that made a review a good one.
+    This is the attention of Bahdanau et al. without a decoder. Its weights show which words decided, for example that a
+    review is positive.
 
     Axes: B batch, T length, D width.
 
@@ -105,7 +105,7 @@ class AttentionPooling(_Pooling):
         vector.
 
     Raises:
-        ValueError: an argument out of its range, or inputs that have not three axes.
+        ValueError: an argument out of its range, or inputs that do not have three axes.
 
     Example:
         >>> import numpy as np
@@ -126,7 +126,7 @@ class AttentionPooling(_Pooling):
         options = dict(kernel_initializer=self.kernel_initializer, dtype=self.dtype_policy)
         self.key = Projection(1, (self.units,), use_bias=True, name="key", **options)
         self.key.build(inputs_shape)
-        # Without a bias, which would add the same to all scores of a row.
+        # Without a bias: it would add the same number to all scores of a row, and the softmax would not change.
         self.score = Projection(1, (1,), use_bias=False, name="score", **options)
         self.score.build((*inputs_shape[:-1], self.units))
 

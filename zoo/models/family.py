@@ -77,7 +77,8 @@ class FunctionalModel(keras.Model):
         return model
 
     def _inner_layers(self) -> list[keras.layers.Layer]:
-        # Layers without weights have no state to keep, and automatic names. Keras has no public way to all layers.
+        # Layers without weights have no state to keep, and their names are automatic. Keras has no public function that
+        # lists all inner layers.
         return [layer for layer in self._flatten_layers(include_self=False) if layer.weights]
 
 
@@ -91,7 +92,7 @@ class Family(FunctionalModel):
     Args:
         inputs: the input of the graph, or a dict of inputs by name.
         outputs: the logits `(B, T, V)`.
-        hidden: the input of the last product, that with the vocabulary, `(B, T, D)`; None for a model without
+        hidden: the vectors `(B, T, D)` that the last product turns into logits; None for a model without
             `without_logits`.
         dtype: the policy that all layers compute in.
         name: name of the model.

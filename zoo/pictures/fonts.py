@@ -1,9 +1,10 @@
-"""Which fonts Matplotlib is to draw a text with, whatever its script."""
+"""The fonts with which Matplotlib draws a text in any script."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-# Families that have many scripts, on Linux, macOS and Windows; and all whose name begins with "Noto Sans".
+# Families with many scripts on Linux, macOS and Windows. `families_for` also tries all whose name begins with "Noto
+# Sans".
 _FAMILIES = ("DejaVu Sans", "Arial Unicode MS", "Segoe UI", "Nirmala UI", "Microsoft YaHei", "Malgun Gothic", "Ebrima")
 
 
@@ -12,14 +13,14 @@ def families_for(
     preferred: Sequence[str] = (),
     otherwise: str = "Save the picture as .html or .svg, where the browser chooses fonts",
 ) -> list[str]:
-    """The font families that Matplotlib is to try for each character, in order.
+    """The font families that Matplotlib tries for each character, in order.
 
     Without this check Matplotlib warns about a character that no font has, and draws an empty box.
 
     Args:
         texts: all that is written in the picture.
         preferred: families to try first.
-        otherwise: what a user can do where no font has a character, other than to install one.
+        otherwise: what a user can do if no font has a character, besides installing one.
 
     Raises:
         ValueError: no font has a character, or a preferred family is not installed.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from zoo.text.words import SEPARATOR, character_class, separated
 
-# Stands before what may be a token, and for a span that is one. No UTF-8 contains this byte.
+# Marks the beginning of what may be a token, and replaces a span that is a token. No UTF-8 contains this byte.
 _MARK = b"\xfe"
 
 
@@ -18,8 +18,8 @@ class AddedToken:
 
     Attributes:
         content: the text that it matches.
-        special: whether it means something that no text may say, such as the beginning of a turn. It is matched only
-            where the caller allows it, and writes nothing.
+        special: whether it is a control token, such as the beginning of a turn. It is matched only if the caller allows
+            it, and `detokenize` writes nothing for it.
         normalized: whether it is matched in the normalised text, and in its normalised form.
         lstrip: whether white space before it belongs to it.
         rstrip: whether white space behind it belongs to it.
@@ -35,8 +35,8 @@ class AddedToken:
 class AddedTokens(tf.Module):
     """Cuts texts into spans, which are added tokens or the text between them, as the `tokenizers` library does.
 
-    The library looks for the tokens that are not normalised; normalises what lies between them; and looks there for the
-    others. It searches places from left to right; where several tokens begin at one place, it takes the longest.
+    First it finds the tokens with `normalized=False`. Then it normalises the text between them, and finds the other
+    tokens there. It searches from left to right; of several tokens that begin at one place, it takes the longest.
 
     Axes: B batch, P spans of all texts.
 
@@ -104,7 +104,7 @@ class _Finder(tf.Module):
 
     def __init__(self, tokens: list[AddedToken], texts: list[str], ids: list[int]):
         super().__init__()
-        # RE2 takes the first of its alternatives, and so the longest one.
+        # RE2 takes the first alternative that matches: here the longest one.
         longest_first = sorted(texts, key=len, reverse=True)
         self._pattern = "|".join("".join(f"\\x{{{ord(c):x}}}" for c in text) for text in longest_first)
         space = character_class(r"\s")
@@ -118,7 +118,7 @@ class _Finder(tf.Module):
         self._rstrip = np.array([*(token.rstrip for token in tokens), False])
 
     def __call__(self, texts: tf.Tensor, rows: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Cuts spans with their rows and ids, all `(P,)`, into more of them."""
+        """Cuts spans at the tokens in them: spans, their rows and ids, all `(P,)`, with a larger P."""
         spans = tf.strings.regex_replace(texts, self._pattern, SEPARATOR + _MARK + rb"\0" + SEPARATOR)
         spans, origins = separated(spans)  # (P,), (P,): a larger P
         indices = self._indices.lookup(spans)  # (P,)
@@ -135,7 +135,7 @@ class _Finder(tf.Module):
         size, together = tf.size(spans), origins[1:] == origins[:-1]  # (P - 1,)
         before = tf.gather(tf.constant(self._lstrip), indices)[1:] & together
         after = tf.gather(tf.constant(self._rstrip), indices)[:-1] & together
-        # Cut to the size, since no spans have no neighbours either.
+        # Cut to the size: without any spans, the added False would be one entry too many.
         before = tf.concat([before, [False]], axis=0)[:size]  # (P,)
         after = tf.concat([[False], after], axis=0)[:size]  # (P,)
         spans = tf.where(before, tf.strings.regex_replace(spans, self._space_before, ""), spans)

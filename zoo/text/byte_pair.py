@@ -79,9 +79,10 @@ class BytePairTokenizer(PairTokenizer):
         lowercase: whether texts are turned into lower case, character by character.
         nfc: whether texts are brought into NFC first. A letter then has the same ids whether it is written as one code
             point or as several.
-        patterns: the regular expressions that cut a text into words, each the words of the one before it: some of
-            `zoo.text.words.PATTERNS`.
-        individual_digits: what happens to digits before that: True cuts each one off, False each run, None none.
+        patterns: the regular expressions that cut a text into words. Each one cuts the words of the one before it
+            further. All must be in `zoo.text.words.PATTERNS`.
+        individual_digits: how digits are cut off before that: True cuts off each digit, False each run of digits, None
+            cuts off none.
         add_prefix_space: whether a text that begins with no space gets one, and so does the text behind an added token.
         ignore_merges: whether a word that is in the vocabulary is one piece, whatever merging would make of it.
         unk_token: the piece of a byte that the vocabulary lacks. None leaves such a byte out.

@@ -53,7 +53,7 @@ class WholeWords(tf.Module):
         Args:
             words: strings, none of them empty, `(W,)`.
             rows: the text of each, int64 `(W,)`.
-            known: the ids of words that are looked up nowhere, and -1 for all others, int32 `(W,)`; None for no ids.
+            known: the ids of words that need no look-up, and -1 for all others, int32 `(W,)`; None if all need one.
 
         Returns:
             The ids of the pieces in their order, and the text of each: both as long as the result.
@@ -98,13 +98,13 @@ class WordPieces(WholeWords):
 def _in_places(
     ids: tf.Tensor, rows: tf.Tensor, pieces: tf.RaggedTensor, choices: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Puts pieces in the places of words without an id, of which there are some.
+    """Puts pieces in the places of words without an id; there must be at least one.
 
     Args:
         ids: an id for each word or -1, `(W,)`.
         rows: the text of each word, `(W,)`.
         pieces: ids of pieces, ragged `(M, None)`.
-        choices: for each word without an id which row of `pieces` takes its place, int64 `(words without an id,)`.
+        choices: for each word without an id, the row of `pieces` that takes its place, int64 `(words without an id,)`.
 
     Returns:
         The ids of all pieces in their order, and the text of each.
@@ -123,7 +123,7 @@ class Bytes(tf.Module):
 
     Args:
         ids: the id of each of the 256 bytes; None for a byte that is left out.
-        fused: an id of which several side by side become one; None for no id.
+        fused: an id; several of it side by side become one. None for no such id.
     """
 
     def __init__(self, ids: Sequence[int | None], fused: int | None = None):
@@ -205,13 +205,14 @@ def _fused(symbols: tf.Tensor, rows: tf.Tensor, unknown: int) -> tuple[tf.Tensor
 class Merging(tf.Module):
     """Merges pairs of symbols inside words, the pair of the lowest rank first, until no pair is left.
 
-    All words of a batch go forward together, as the module's docstring explains. The memory is a few numbers a symbol.
+    All words of a batch go forward together, as the module's docstring explains. The memory is a few numbers for each
+    symbol.
 
     Args:
         merges: left id, right id and the id of both together, in the order of the ranks.
         size: a number above all ids.
-        ranks: the rank of each merge, where several have one: of these the first place in a word counts. None if each
-            has its own.
+        ranks: the rank of each merge, if several merges share a rank: of these, the one at the first place in a word
+            comes first. None if all ranks differ.
     """
 
     def __init__(self, merges: Sequence[tuple[int, int, int]], size: int, ranks: Sequence[int] | None = None):
@@ -289,8 +290,8 @@ class Merging(tf.Module):
 def _everywhere(left: np.ndarray, right: np.ndarray, products: np.ndarray, ranks: np.ndarray, size: int) -> np.ndarray:
     """Whether a word may take each merge at all places at once.
 
-    It may if the product is used by later merges only, which is true of everything learnt. An imported vocabulary may
-    make a piece by two merges and use it between them. There the first place must be merged first, with what follows.
+    It may if only later merges use the product. This is true of all learnt merges. But an imported vocabulary may make
+    a piece by two merges, and use it by a merge between them. Then a round merges only the first place in the word.
     """
     first_use = np.full(size, len(products))
     np.minimum.at(first_use, left, ranks)

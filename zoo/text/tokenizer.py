@@ -16,7 +16,7 @@ END = 3  # the first of the ids that a model may write
 SPECIAL_PIECES = ("", "<unk>", "<s>", "</s>")
 FIRST = len(SPECIAL_PIECES)  # the first id of the vocabulary
 REPLACEMENT = "\ufffd"
-_SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters that `str.isspace` is true of
+_SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters for which `str.isspace` is true
 _AROUND = rf"\A{_SPACE}+|{_SPACE}+\z"
 
 
@@ -116,7 +116,8 @@ class Tokenizer(tf.Module):
                 )
             ids = ids[:, :room]
         lengths = ids.row_lengths()  # (B,)
-        # The width without the start id. The maximum over no rows is the least integer, hence the second argument.
+        # The width without the start id. For an empty batch, the first argument is the smallest integer, and the second
+        # one counts.
         width = tf.maximum(tf.reduce_max(lengths) + int(add_end), 1 - int(add_start))
         dense = ids.to_tensor(default_value=PADDING, shape=tf.stack([tf.constant(-1, tf.int64), width]))  # (B, T)
         if add_end:
@@ -131,9 +132,10 @@ class Tokenizer(tf.Module):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Turns pairs of strings into rows of ids: start, the first text, end, the second text, end, and padding.
 
-        A pair that is too long loses ids at the end of its longer text, until both are equally long; then both lose
-        them, and of an odd number the longer text keeps one more, or the second. This is `longest_first` of the
-        `tokenizers` library. Special tokens that stand in the texts are read as text.
+        If a pair is too long, ids are cut from the end of its longer text until both texts are equally long, and then
+        from both. If the ids that are kept are an odd number, the longer text keeps one more; of equally long texts,
+        the second does. This is `longest_first` of the `tokenizers` library. Special tokens that stand in the texts are
+        read as text.
 
         Args:
             first: strings in UTF-8, `(B,)`.

@@ -35,12 +35,12 @@ class WordPieceTokenizer(WordTokenizer):
     `tokenizer.json`.
 
     Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`. BERT's `[PAD]`,
-    `[UNK]`, `[CLS]` and `[SEP]` are ids 0 to 3, and no text gives them, whatever stands in it. `[MASK]` keeps its place
-    among the others. `special_pieces_first` gives this order, for the rows of an embedding.
+    `[UNK]`, `[CLS]` and `[SEP]` are ids 0 to 3, and a text that contains `[CLS]` does not give its id. `[MASK]` keeps
+    its place among the others. `special_pieces_first` gives this order, for the rows of an embedding.
 
     `detokenize` gives what the library's decoder gives: spaces between words, but not before a full stop, a question or
-    exclamation mark and a comma. Special pieces such as `[MASK]` write nothing, and the unknown id is the word U+FFFD.
-    What normalisation changes does not come back. `written` has a space before each word.
+    exclamation mark and a comma. Special pieces such as `[MASK]` write nothing, and the unknown id writes the word
+    U+FFFD. Normalisation is not undone. `written` has a space before each word.
 
     A broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`. With `clean_text`, U+FFFD is
     left out.
@@ -69,7 +69,8 @@ class WordPieceTokenizer(WordTokenizer):
             matched in a text as they are. Special ones, and the mask, are matched only if `tokenize` is asked to.
 
     Raises:
-        ValueError: a piece is empty, repeated or no string, there is none, or an added token is not in the vocabulary.
+        ValueError: a piece is empty, repeated or not a string; there are no pieces; or an added token is not in the
+            vocabulary.
 
     Attributes:
         mask_id: the id of the mask; None if the vocabulary has none.
@@ -132,7 +133,7 @@ class WordPieceTokenizer(WordTokenizer):
             if piece.startswith(continuing_subword_prefix) and len(piece) > size
         }
         whole = {piece.encode(): id_ for piece, id_ in words.items() if len(piece) <= max_input_chars_per_word}
-        # No text has this word: TensorFlow does not allow an empty table.
+        # A word that no text has, since TensorFlow does not allow an empty table.
         self._words = WholeWords({b"\xff": UNKNOWN} | whole, LongestMatch(words, continuing, max_input_chars_per_word))
         self._added = AddedTokens({token: ids[piece] for piece, token in added.items()}, self._normalized)
 
@@ -203,8 +204,9 @@ class WordPieceTokenizer(WordTokenizer):
         words = {word: count for word, count in words.items() if known.issuperset(word)}
         if not words:
             raise ValueError("`texts` must hold a word to learn from. Received: none")
-        # The library numbers the characters inside words as its hash table happens to hold them, and breaks ties by
-        # these numbers. As special tokens, they are numbered first, in our order, and the same texts give the same.
+        # The library numbers the characters inside words in the order of its hash table, which varies, and breaks ties
+        # by these numbers. Special tokens are numbered first, in our order. So these characters are passed as special
+        # tokens.
         inside = sorted({_PREFIX + character for word in words for character in word[1:]})
         learner = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=BERT_PIECES[UNKNOWN]))
         learner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -274,7 +276,7 @@ def read_vocabulary(path: str | pathlib.Path) -> list[str]:
         ValueError: the file is not UTF-8.
     """
     try:
-        # By this line break alone: a piece may be another one, such as U+2028.
+        # Only `\n` ends a line: a piece may be another line break, such as U+2028.
         lines = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be in UTF-8: {error}") from None

@@ -1,4 +1,4 @@
-"""What tokenizers share that cut texts into words and split each word alone: byte pairs, and WordPiece."""
+"""The base of tokenizers that cut texts into words and split each word separately: byte pairs and WordPiece."""
 
 import json
 from typing import Any
@@ -37,8 +37,8 @@ class WordTokenizer(Tokenizer):
             add_end: whether the last id of each row is followed by the end id.
             max_length: the largest number of ids in a row, start and end included; None means no limit.
             special_tokens: whether a special token that stands in a text, such as `<|im_start|>` or `[MASK]`, becomes
-                its id. If not, it is read as any other text. So whoever writes a prompt cannot begin a turn of someone
-                else: build the frame of a conversation with True, and read what a user wrote with False.
+                its id. If not, it is read as any other text. Tokenise the template of a conversation with True and the
+                text of a user with False: then a user cannot begin the turn of another speaker.
 
         Returns:
             Ids, int32 `(B, T)`.
@@ -88,7 +88,7 @@ class WordTokenizer(Tokenizer):
     def _words_of(
         self, texts: tf.Tensor, special_tokens: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """The words of all texts, the text of each, and the ids of added tokens among them, as `WordPieces` has it."""
+        """The arguments of `_words`: all words, the text of each, and the ids of added tokens among them."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")  # (B,)
         if not self._added.may_be_in_texts(special_tokens):
             return *self._cut(self._normalized(texts), None), None

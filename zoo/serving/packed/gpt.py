@@ -27,7 +27,8 @@ class PackedGPT(tf.Module):
         h = E x + positions,    h = layer(h), N times,    logits = norm(h) E^T
 
     Axes: B batch, K hypotheses of a row, R rows (hypotheses in a step, tokens in a prefill), T length,
-    V vocabulary, D width, H heads, G key and value heads, d width of a head, P length of the longest prompt, S tokens so far, P included.
+    V vocabulary, D width, H heads, G key and value heads, d width of a head, P length of the longest
+    prompt, S tokens so far, P included.
 
     Args:
         model: the model. Later changes of its weights change nothing here.

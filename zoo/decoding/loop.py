@@ -20,7 +20,7 @@ def run_phases(
     moving: Nest,
     found: Any = (),
 ) -> tuple[Nest, tuple[tf.Tensor, ...]]:
-    """Steps the rows of a batch until all are closed, at least once, and drops closed rows on the way.
+    """Steps the rows of a batch at least once and until all are closed, and drops closed rows on the way.
 
     Stepping a closed row costs as much as an open one. So when half of the rows are closed, a phase ends, and the next
     phase steps only the open rows. There are at most 1 + log2 B phases.
@@ -61,7 +61,7 @@ def run_phases(
             shape_invariants=(*tf.nest.map_structure(_loose_shape, start), _any_shape(dtypes)),
         )
 
-        # The place of each row of the batch in this phase. Place 0 holds zeros, for the rows that are not in it.
+        # The place of each row of the batch in this phase. Rows that are not in it have place 0, which holds zeros.
         places = tf.tensor_scatter_nd_update(nowhere, rows[:, None], 1 + tf.range(size))  # (B,)
         written = (array.gather(tf.range(first, position)) for array in arrays)  # (steps, R, ...)
         written = (tf.gather(tf.concat([tf.zeros_like(each[:, :1]), each], 1), places, axis=1) for each in written)
@@ -115,9 +115,9 @@ def in_halves(
 ) -> tuple[tf.Tensor, ...]:
     """Decodes two halves of the rows, each in its own loop, which a runtime with two threads runs side by side.
 
-    A second thread for the operations of one loop gains little, as most are too small to be shared. A loop over parts
-    does not help: with any `parallel_iterations`, parts that are loops themselves ran one after another. A batch
-    with few rows is decoded as a whole.
+    A second thread for one loop gains little: most operations are too small to be shared. A loop over the halves does
+    not help: with any `parallel_iterations`, the loops inside it ran one after another. A batch with few rows is
+    decoded as a whole.
 
     Args:
         decode: `decode(*rows) -> tuple of tensors`, whose first axis has the rows.

@@ -66,7 +66,7 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
         if return_weights and weights is None:
             raise ValueError(_NO_WEIGHTS)
         logits.set_shape([None, 1, None])  # (B, 1, V), which a loop may have lost
-        # A place is an id; END is the first that may be written.
+        # There is one hypothesis, so a place is an id. END is the lowest id that may be written.
         best = top_k(logits, 1, first=END, as_log_probabilities=True)
         token = tf.where(open_rows, best.places[:, 0], PADDING)  # (B,)
         written = token, tf.where(open_rows, best.values[:, 0], 0.0)
@@ -127,10 +127,10 @@ def beam_search(
 ) -> Beams:
     """Follows the `beam_size` likeliest hypotheses of each source row until the best of them are known.
 
-    At each step all open hypotheses are continued by every token, and the `beam_size` likeliest results count: those
-    with an end token are finished, the likeliest others stay open. A row is done when no open hypothesis can become
-    better than the worst finished one that is asked for, or when `early_stopping` says so. So a beam of 1 is greedy
-    decoding, and a beam as wide as the number of all possible texts is an exhaustive search.
+    At each step every open hypothesis is continued by every token. Of the `beam_size` likeliest results, those with an
+    end token are finished. The `beam_size` likeliest results without one stay open. A row is done when no open
+    hypothesis can become better than the worst finished one that is asked for, or when `early_stopping` says so. So a
+    beam of 1 is greedy decoding, and a beam as wide as the number of all possible texts is an exhaustive search.
 
     Finished hypotheses are compared by
 
@@ -153,17 +153,17 @@ def beam_search(
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
         length_normalization: which of the two scores, "wu" or "mean".
-        early_stopping: what else ends the search of a row, as in `transformers`. True: `beam_size` finished hypotheses.
-            False: also require that the likeliest open one, if it ended now, would not beat the worst of them.
-            "never": nothing. With a positive length penalty, a hypothesis may win by growing long, so "never" takes
-            more steps.
+        early_stopping: what else ends the search of a row, as in `transformers`. True: there are `beam_size` finished
+            hypotheses. False: there are, and the likeliest open one, if it ended now, would not beat the worst of them.
+            "never": nothing else ends it. With a positive length penalty, a hypothesis may win by growing long, so
+            "never" takes more steps.
 
     Returns:
         `Beams`.
 
     Raises:
         ValueError: sizes that are not positive, `n_best` above `beam_size`, an unknown normalisation or
-            `early_stopping`, or weights asked for and the model has none.
+            `early_stopping`, or `return_weights` with a model that returns none.
 
     Reference: https://arxiv.org/abs/1609.08144
     """
@@ -281,7 +281,7 @@ class _Search:
         parents: tf.Tensor,
         tokens: tf.Tensor,
     ) -> _Finished:
-        """The finished hypotheses, with the ended ones among the K likeliest candidates added."""
+        """The finished hypotheses, and those of the K likeliest candidates that end at this step."""
         scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / self.divisor(position + 1, powers)[:, None]
         ends = tf.stack([tf.fill(tf.shape(tokens), position), parents, tokens], axis=2)[:, : self.size]  # (B, K, 3)
         scores, best = tf.math.top_k(tf.concat([finished.scores, scores], axis=1), self.size)  # (B, K) of (B, 2 K)
@@ -297,8 +297,8 @@ class _Search:
         finished: _Finished,
     ) -> tf.Tensor:
         """In which rows the search goes on, given the log-probability of the likeliest open hypothesis."""
-        # It can only become less likely. Its penalty lies between the penalty of the next step and that of the limit,
-        # so the better of the two scores is a bound.
+        # An open hypothesis can only become less likely. Its penalty will be between the penalties of the next step and
+        # of the limit, so the better of the two scores is a bound.
         bounds = highest / of_limits, highest / self.divisor(position + 1, powers)  # (B,) each
         undecided = (tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]) & (position < limits)
         if self.early_stopping == "never":

@@ -39,7 +39,7 @@ class GRUCell(keras.layers.GRUCell):
             raise ValueError("`reset_after` must be True: a step computes only one product. Received: False")
 
     def project(self, inputs: Tensor, columns: slice = slice(None)) -> Tensor:
-        """Inputs `(..., D)` times the kernel's rows for those columns of the cell's input: `(..., G)`, no bias."""
+        """The `columns` of the inputs, `(..., D)`, times their rows of the kernel: `(..., G)`, without bias."""
         return ops.matmul(inputs, ops.cast(self.kernel[columns], self.compute_dtype))
 
     @property
@@ -75,7 +75,7 @@ class LSTMCell(keras.layers.LSTMCell):
     states = ("hidden", "carry")
 
     def project(self, inputs: Tensor, columns: slice = slice(None)) -> Tensor:
-        """Inputs `(..., D)` times the kernel's rows for those columns of the cell's input: `(..., G)`, no bias."""
+        """The `columns` of the inputs, `(..., D)`, times their rows of the kernel: `(..., G)`, without bias."""
         return ops.matmul(inputs, ops.cast(self.kernel[columns], self.compute_dtype))
 
     @property

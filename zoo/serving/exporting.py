@@ -50,28 +50,28 @@ def export(
 
     The weights are arranged for a server, see `zoo.serving.packed`; a model that has no such form is exported as it is.
 
-    The signatures all take `text`, a `[None]` string tensor. Those of a `Translator`, which all decode with its beam:
+    The signatures all take `text`, a `[None]` string tensor. Those of a `Translator` all decode with its beam size:
 
     - `serving_default` gives `text` `[None]`, valid UTF-8, and `score` `[None]`, the log-probability of that text;
     - `generate` also takes, `[None]` each, int32 `max_target_length`, the most tokens a translation may have, and
-      float32 `length_penalty`, from 0 to 10; a larger length or a penalty out of range means the translator's own. It
-      gives the same outputs;
+      float32 `length_penalty`, from 0 to 10; the translator's own values replace a larger length and a penalty out of
+      range. The outputs are the same;
     - `score` also takes `target`, a translation of each text. It gives `log_probability` and `tokens` of the target,
       which is cut off at the translator's `max_target_length`;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and
-      `weights` `[None, T, S]`, zero at padding. Only where the model has attention;
+      `weights` `[None, T, S]`, zero at padding. Only if the model has attention;
     - `attention_by_head` gives the same tokens, `weights` `[None, M, H, T, S]` of all M layers and H heads, and
-      `source_weights` `[None, N, H, S, S]` of the encoder's self-attention. Only where there are several. It is a
-      separate signature because this output is long, and a client cannot leave out a part of an answer.
+      `source_weights` `[None, N, H, S, S]` of the encoder's self-attention. Only if the model has layers and heads. It
+      is a separate signature because this output is long, and a client cannot leave out a part of an answer.
 
     Those of a `TextGenerator`:
 
     - `generate` also takes, `[None]` each, the settings of `TextGenerator.generate`: int32 `max_new_tokens`,
       float32 `temperature`, int32 `top_k`, float32 `top_p` and `repetition_penalty`, int64 `seed`, and the string
-      `stop`, strings with NULs between them. It gives `[None]` each: `text`, the continuation, valid UTF-8;
-      `log_probability`; and `tokens`, how many there are. A text may be longer than the context, over which a window
-      slides. At most 65,536 tokens are written, and of a row's stop strings the first 16 count, 64 bytes of each. A
-      `repetition_penalty` that is NaN or out of range is 1;
+      `stop`, which joins stop strings with NULs between them. It gives `[None]` each: `text`, the continuation, valid
+      UTF-8; `log_probability`; and `tokens`, how many there are. A text may be longer than the context, over which a
+      window slides. At most 65,536 tokens are written. Of a row's stop strings the first 16 count, and of each its
+      first 64 bytes. A `repetition_penalty` that is NaN or out of range counts as 1;
     - `serving_default` is `generate` with its defaults and seed 0;
     - `score` gives `log_probability` and `tokens` of the text itself. A text that is longer than the context is read in
       windows that begin `TextGenerator.stride` tokens apart;
@@ -79,7 +79,7 @@ def export(
       `weights` `[None, T, T]`, the mean of the last layer's heads, zero at padding; `attention_by_head` the same
       tokens, and `weights` `[None, N, H, T, T]` of all N layers and H heads.
 
-    Those of a `TextClassifier`, of pairs of texts with a second input `text_pair` `[None]`:
+    Those of a `TextClassifier`, which have a second input `text_pair` `[None]` if it reads pairs of texts:
 
     - `serving_default` gives `label` and `probability` `[None]`;
     - `classify` gives `labels` and `probabilities` `[None, C]` of all C classes, the most probable first.
@@ -89,13 +89,13 @@ def export(
     Those of a `MaskFiller`:
 
     - `serving_default` gives `text` `[None]`, with the most probable token in the place of each mask, and `probability`
-      `[None]`, the product of those of its tokens;
+      `[None]`, the product of the probabilities of these tokens;
     - `fill` gives the same `text`, and `tokens` and `probabilities` `[None, M, K]`: for each of M masks the K most
       probable tokens, with empty strings for a text of fewer masks.
 
     All three have `attention`, with `tokens` `[None, T]` and `weights` `[None, T, T]`, the mean of the last layer's
-    heads, zero at padding; or `[None, 1, T]`, how much each token counts, where attention makes one vector of a text.
-    And those with layers and heads have `attention_by_head`, with `weights` `[None, N, H, T, T]`.
+    heads, zero at padding; or `[None, 1, T]`, how much each token counts, if the model pools by attention. Models with
+    layers and heads also have `attention_by_head`, with `weights` `[None, N, H, T, T]`.
 
     Args:
         model: a task: a `Translator`, `TextGenerator`, `TextClassifier`, `TextEmbedder` or `MaskFiller`.

@@ -21,9 +21,10 @@ _TEXT, _PAIR = (tf.TensorSpec([None], tf.string, name=name) for name in ("text",
 
 
 class _EncoderTask(SavedTask):
-    """What the three tasks share: a text becomes the ids that its encoder reads; what the encoder attends to.
+    """What the three tasks share: the ids that the encoder reads, and the signatures that show its attention.
 
-    A subclass gives `_signature_functions`, by name, each from the encoder's inputs to outputs by name.
+    A subclass defines `_signature_functions`: for the name of each signature, a function from the encoder's inputs to
+    outputs by name.
 
     Axes: B batch, T length, D width, N layers, H heads.
     """
@@ -40,7 +41,7 @@ class _EncoderTask(SavedTask):
                 f"`tokenizer` has {tokenizer.size} ids, more than the encoder's vocabulary_size={size}. Build the "
                 "encoder with the tokenizer's size."
             )
-        # A recurrent encoder, and one with other positions than learned ones, reads texts of any length.
+        # Only an encoder with learned positions limits the length of a text.
         most = self.encoder.max_length if getattr(self.encoder, "positions", "") == "learned" else None
         max_length = most or 512 if max_length is None else max_length
         if max_length < 5 or (most and max_length > most):
@@ -55,7 +56,7 @@ class _EncoderTask(SavedTask):
         return self.max_length
 
     def encode(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Texts `(B,)` -> the encoder's inputs, `(B, T)` each: start, the text, end; and of pairs the second, end."""
+        """Texts `(B,)` -> the encoder's inputs, `(B, T)` each: start, text, end; for pairs also second text, end."""
         if text_pair is not None:
             ids, segments = self.tokenizer.tokenize_pairs(text, text_pair, self.max_length)
         else:
@@ -121,7 +122,7 @@ class _EncoderTask(SavedTask):
         weights = self.model.pooling_weights(**inputs)[:, tf.newaxis]  # (B, 1, T)
         return {"tokens": self.tokenizer.tokens(inputs["ids"]), "weights": weights}
 
-    # What a server is tried with.
+    # Example requests.
 
     def example_texts(self) -> list[str]:
         """Texts made of the tokenizer's tokens, for warm-up requests."""
@@ -155,8 +156,8 @@ class TextClassifier(_EncoderTask, TextClassification):
         pairs: whether it reads pairs of texts.
 
     Raises:
-        ValueError: a model of another class, labels that are not as many as the classes or not different, a length out
-            of its range, a tokenizer with more ids than the encoder, or a Keras that does not run on TensorFlow.
+        ValueError: a model of another class, labels that repeat or whose number is not that of the classes, a length
+            out of its range, a tokenizer with more ids than the encoder, or a Keras backend other than TensorFlow.
     """
 
     CONFIG_FILE = "classifier.json"
@@ -212,7 +213,7 @@ class TextEmbedder(_EncoderTask, TextEmbedding):
 
     Raises:
         ValueError: a model of another class, a length out of its range, a tokenizer with more ids than the encoder, or
-            a Keras that does not run on TensorFlow.
+            a Keras backend other than TensorFlow.
     """
 
     CONFIG_FILE = "embedder.json"
@@ -238,7 +239,7 @@ class MaskFiller(_EncoderTask, MaskFilling):
     filler(["The capital of France is [MASK]."])       # ["the capital of france is paris."]
     ```
 
-    Axes: B batch, T length, R masks of all texts, M masks of the text that has most, K candidates, V vocabulary.
+    Axes: B batch, T length, R masks of all texts, M the largest number of masks in a text, K candidates, V vocabulary.
 
     Args:
         model: a `zoo.models.MaskedLanguageModel`.
@@ -249,7 +250,7 @@ class MaskFiller(_EncoderTask, MaskFilling):
 
     Raises:
         ValueError: a model of another class, a tokenizer without a mask, a number out of its range, a tokenizer with
-            more ids than the encoder, or a Keras that does not run on TensorFlow.
+            more ids than the encoder, or a Keras backend other than TensorFlow.
     """
 
     CONFIG_FILE = "filler.json"
@@ -303,14 +304,14 @@ class MaskFiller(_EncoderTask, MaskFilling):
         }
 
     def _filled(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """`text` `(B,)`, filled, and `probability` `(B,)`, the product of those of its tokens."""
+        """`text` `(B,)`, filled, and `probability` `(B,)`, the product over its masks."""
         found = self._fill(inputs)
         best = found["probabilities"][..., 0]  # (B, M)
         return {"text": found["text"], "probability": tf.reduce_prod(tf.where(best > 0, best, 1.0), axis=1)}
 
 
 def check_model(model: Any, wanted: type[keras.Model]) -> None:
-    """Refuses a model that is neither of a class nor, as an export has it, names that class in `reproduces`.
+    """Refuses a model of another class. A packed model counts as the class that its `reproduces` names.
 
     Raises:
         ValueError: it is such a model.
@@ -320,5 +321,5 @@ def check_model(model: Any, wanted: type[keras.Model]) -> None:
 
 
 def _named(function: Callable, specs: list[tf.TensorSpec]) -> Callable:
-    """The function with as many arguments as it has inputs: a signature of texts has no `text_pair`."""
+    """The function with one argument for each input: a signature of single texts has no `text_pair`."""
     return function if len(specs) == 2 else lambda text: function(text)

@@ -63,7 +63,7 @@ class TextGenerator(TextContinuation, SavedTask):
 
     Raises:
         ValueError: a tokenizer with more ids than the model, a context that is below 2, longer than the model's, or not
-            known, a stride that is not from 1 to the context, or a Keras that does not run on TensorFlow.
+            known, a stride that is not from 1 to the context, or a Keras backend other than TensorFlow.
     """
 
     CONFIG_FILE = "generator.json"

@@ -46,9 +46,9 @@ class Translator(TextToText, SavedTask):
         max_target_length: the most tokens of a translation, its end token included; a longer one is cut off.
         beam_size: the number of hypotheses, unless a call sets another; 1 is greedy. An export always uses
             this beam size.
-        length_penalty: how much longer translations are favoured, unless a call sets another value, see
+        length_penalty: how strongly long translations are favoured, unless a call sets another value, see
             `zoo.decoding.beam_search`.
-        length_normalization: what the length penalty is the power of: "wu" or "mean", see there.
+        length_normalization: which function of the length has `length_penalty` as its power, "wu" or "mean", see there.
         early_stopping: what ends a search early: True, False or "never", see there.
 
     Raises:
@@ -214,7 +214,8 @@ class Translator(TextToText, SavedTask):
         found = self.target_tokenizer.detokenize(tf.reshape(ids, [shape[0] * n_best, shape[2]]))  # (B N,)
         return {"text": tf.reshape(found, [-1, n_best]), "score": scores}
 
-    # This, the loop and the maps are separate functions, so that the signatures of an export share one copy of each.
+    # `_source_ids`, the loop and the maps are separate functions, so that the signatures of an export share one copy of
+    # each.
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _source_ids(self, text: tf.Tensor) -> tf.Tensor:
         return self.source_tokenizer.tokenize(strip(text), add_end=True, max_length=self.max_source_length)

@@ -39,7 +39,7 @@ class Checked:
     """A folder that was checked.
 
     Attributes:
-        folder: a version's, or the model's for what is wrong between versions.
+        folder: the folder of a version, or the model's folder for findings that concern several versions.
         findings: what was found in it, the worst first.
         seen: how many signatures, functions and so on were checked; None if there was no graph to read.
     """
@@ -63,7 +63,7 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """Those of all folders."""
+        """The findings of all folders."""
         return [finding for checked in self.folders for finding in checked.findings]
 
     @property
@@ -80,17 +80,18 @@ def check(path: str | pathlib.Path, run: bool = False, ignore: Collection[str] =
     executed there, without any protection, so only do that with a model that you trust.
 
     Args:
-        path: a model's folder, of which every version is checked; a version's; or one with a bare SavedModel.
+        path: a model's folder, whose versions are all checked; the folder of one version; or a folder with a bare
+            SavedModel.
         run: also load each version into a session as a server does, send it its warm-up requests, and compare the
             answers to batches with the answers to single rows.
         ignore: names of rules to leave out.
 
     Returns:
-        The findings; none if there are none.
+        The findings, an empty list if nothing is wrong.
 
     Raises:
         FileNotFoundError: `path` does not exist.
-        ValueError: it holds no SavedModel, nor versions of one, or `ignore` names no rule.
+        ValueError: it holds no SavedModel, nor versions of one, or `ignore` has a name that no rule has.
         OSError: the folder cannot be read.
     """
     return report(path, run, ignore).findings
@@ -162,7 +163,7 @@ class _Worker:
             for line in stdout:
                 try:
                     answer = json.loads(line)
-                except ValueError:  # an empty line, or what a fork that was killed had begun
+                except ValueError:  # an empty line, or one that a killed fork did not finish
                     continue
                 yield answer
                 if "ended" in answer:
@@ -173,7 +174,7 @@ class _Worker:
 
 @functools.cache
 def _worker(_process: int) -> _Worker:
-    """The worker of this process: a fork of it, which has its pipes too, gets another."""
+    """The worker of this process. A fork inherits the pipes of its parent, so it gets another worker."""
     return _Worker()
 
 

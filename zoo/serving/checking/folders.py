@@ -1,4 +1,4 @@
-"""Which folders a path means, as a server that is given the model's folder would see them. No TensorFlow."""
+"""The folders that a path stands for, as a server sees them in a model's folder. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Folders:
 
 
 def find_folders(path: pathlib.Path) -> Folders:
-    """What a path means: a model's folder with versions, one version, or a folder with a bare SavedModel.
+    """What a path stands for: a model's folder with versions, one version, or a folder with a bare SavedModel.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -59,7 +59,8 @@ def graph_file(folder: pathlib.Path) -> str | None:
 def served_as(name: str) -> int | None:
     """The version number that a server reads from a folder's name; None if it ignores the folder.
 
-    It reads the name with `absl::SimpleAtoi`, which accepts a sign, and white space around the number; 64 bits.
+    The server reads the name with `absl::SimpleAtoi`, as an integer of 64 bits. A sign, and white space around the
+    number, are accepted.
     """
     is_number = re.fullmatch(r"[ \t\n\v\f\r]*[+-]?[0-9]+[ \t\n\v\f\r]*", name)
     return int(name) if is_number and 0 <= int(name) < 2**63 else None

@@ -71,7 +71,7 @@ class PackedGPT(tf.Module):
             tokens: ids `(B, P)`, any number in a row, with zeros before or behind them.
 
         Returns:
-            memory: each row's number of tokens `(B,)`, and what every further token appends to the bias.
+            memory: each row's number of tokens `(B,)`, and the zeros that each further token appends to the bias.
             cache: the bias of the scores `(B, 1, 1, 1, S)`, which forbids padding, and for each layer the keys and
                 values `(B, 1, G, S, d)`.
         """
@@ -142,7 +142,7 @@ class PackedGPT(tf.Module):
         return rows, tuple(cache)
 
     def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Tokens `(R,)` at positions `(B, T)`, R together -> rows `(R, D + 1)` and the rotations of their heads."""
+        """Tokens `(R,)` at positions `(B, T)`, with R = B T -> rows `(R, D + 1)` and the rotations of their heads."""
         table = self._embeddings
         rows = self._output.embeddings(tokens) if table is None else tf.gather(table, tokens)  # (R, D + 1)
         if self._positions is not None:
@@ -153,5 +153,5 @@ class PackedGPT(tf.Module):
 
 
 def _from_the_start(tokens: tf.Tensor) -> tf.Tensor:
-    """Positions `(B, T)` of tokens that have padding behind them, if at all."""
+    """Positions `(B, T)` of tokens whose padding, if any, is behind them."""
     return tf.broadcast_to(tf.range(tf.shape(tokens)[1]), tf.shape(tokens))

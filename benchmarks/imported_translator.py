@@ -10,8 +10,8 @@ translate the 1,000 sentences of `test_2016_flickr`; BLEU is sacrebleu's default
     python benchmarks/imported_translator.py --data multi30k            # the comparison, 4 minutes
 
 CTranslate2 leaves the padding out of the vocabulary. So its log-probabilities lack the padding's small share of the
-softmax. This turns the order of hypotheses that are as good as equal. [`notes.md`](notes.md) says what becomes of the
-texts that differ if ours leaves it out, too.
+softmax. This may change the order of hypotheses with almost equal scores. [`notes.md`](notes.md) shows the result if
+ours leaves it out, too.
 """
 
 from __future__ import annotations

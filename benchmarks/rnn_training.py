@@ -2,7 +2,7 @@
 
 Both have the same layers and sizes, the same loss over 10,000 words, Adam with the same settings, and one batch of
 64 pairs of 16 + 16 tokens. Ours is `RNNSeq2Seq` under `model.fit`'s own training step, compiled by XLA. PyTorch's is
-written as its users write it (`nn.GRU`, `nn.GRUCell`, fused Adam), with everything outside the loop that can be.
+written as its users write it (`nn.GRU`, `nn.GRUCell`, fused Adam); all that can be computed outside the loop is.
 
     python benchmarks/rnn_training.py            # needs the 'peers' extra
 """

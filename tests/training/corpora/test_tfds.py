@@ -333,6 +333,7 @@ class TestLabels:
         ("config", "fields", "message"),
         [
             ("classes", {}, r"has the label -1, which is no class: that split has no labels; set test_split to a part"),
+            ("classes", {"label": "genre"}, r"^pairs/classes:1.2.3: example 1 of 'test' has no label\.$"),
             ("classes", {"label": "gold"}, r"set label to one of its class labels: label\."),
             (
                 "classes",

@@ -21,14 +21,21 @@ _NOTE = re.compile(
 )
 
 
-def import_tensorflow():
-    """Imports TensorFlow and starts its devices without the start-up notes; everything else is printed."""
+def import_tensorflow(operation_threads: int | None = None):
+    """Imports TensorFlow and starts its devices without the start-up notes; everything else is printed.
+
+    Args:
+        operation_threads: how many threads an operation may use, 0 for one a core. The first device that starts decides
+            this for the whole process, whatever a session asks for later.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
     with without_notes():
         import tensorflow as tf
 
+        if operation_threads is not None:
+            tf.config.threading.set_intra_op_parallelism_threads(operation_threads)
         tf.config.list_logical_devices()
     return tf
 

@@ -15,7 +15,7 @@ def needs(extra: str) -> Iterator[None]:
     """Turns a failing import inside the block into one sentence.
 
     Args:
-        extra: the extra of `pyproject.toml` that installs the package: "train", "pictures" or "tensorboard".
+        extra: the extra of `pyproject.toml` that installs the package: "train", "pictures", "tensorboard" or "serve".
 
     Raises:
         MissingExtraError: an import in the block failed.

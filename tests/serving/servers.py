@@ -1,8 +1,9 @@
-"""Servers to try exports on: the stand-in, and TensorFlow Serving itself where there is one.
+"""Servers to try exports on: the stand-in, `zoo serve`, and TensorFlow Serving itself where there is one.
 
-It is looked for as `tensorflow_model_server` on the PATH, or named by TF_SERVING_BIN.
+The last is looked for as `tensorflow_model_server` on the PATH, or named by TF_SERVING_BIN.
 """
 
+import base64
 import contextlib
 import http.client
 import json
@@ -20,8 +21,15 @@ import grpc
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from zoo.serving.clients.messages import signatures_of
+from zoo.serving.clients.rest import from_json
+
 BINARY = os.environ.get("TF_SERVING_BIN") or shutil.which("tensorflow_model_server")
 BATCHING = "max_batch_size { value: 32 } batch_timeout_micros { value: 0 } num_batch_threads { value: 2 }"
+
+
+class Refused(Exception):
+    """A request that the server has answered with an error, or not in time."""
 
 
 class Client:
@@ -35,12 +43,16 @@ class Client:
         self.channel = grpc.insecure_channel(grpc_address)
         self.stub = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
 
-    def by_grpc(self, signature, timeout=120, **inputs):
+    def call(self, signature, timeout=120, **inputs):
+        """The outputs of a signature, for inputs with their types, by gRPC; `Refused` if there are none."""
         request = predict_pb2.PredictRequest()
         request.model_spec.name, request.model_spec.signature_name = self.model, signature
         for key, (values, dtype) in inputs.items():
             request.inputs[key].CopyFrom(tf.make_tensor_proto(values, dtype, [len(values)]))
-        response = self.stub.Predict(request, timeout=timeout)
+        try:
+            response = self.stub.Predict(request, timeout=timeout)
+        except grpc.RpcError as error:
+            raise Refused(str(error)) from None
         return {key: tf.make_ndarray(tensor).tolist() for key, tensor in response.outputs.items()}
 
     def by_rest(self, body):
@@ -74,6 +86,51 @@ def stand_in(version):
         assert process.returncode == 0
         client.batched = json.loads(said.splitlines()[-1])["largest"]
         assert json.loads(said.splitlines()[-1])["strangers"] == []
+
+
+class RestClient(Client):
+    """What asks a server that speaks only REST."""
+
+    def __init__(self, model, rest):
+        self.model, self.rest = model, rest
+
+    def call(self, signature, timeout=120, **inputs):
+        """Likewise, by REST in columns."""
+        columns = {}
+        for key, (values, dtype) in inputs.items():
+            is_text = dtype == tf.string and all(isinstance(value, str | bytes) for value in values)
+            columns[key] = [as_base64(value) for value in values] if is_text else values
+        status, said = self.by_rest({"signature_name": signature, "inputs": columns})
+        if status != 200:
+            raise Refused(said["error"])
+        _, metadata = self.request("GET", "/metadata")
+        specs = signatures_of(metadata["metadata"]["signature_def"])[signature].outputs
+        outputs = said["outputs"] if len(specs) > 1 else dict.fromkeys(specs, said["outputs"])
+        return {key: from_json(outputs[key], spec).tolist() for key, spec in specs.items()}
+
+
+def as_base64(text):
+    return {"b64": base64.b64encode(text.encode() if isinstance(text, str) else text).decode()}
+
+
+@contextlib.contextmanager
+def zoo_serve(version):
+    """The model's folder with this version."""
+    zoo = pathlib.Path(sys.executable).with_name("zoo")
+    command = [zoo, "serve", version.parent, "--port", "0", "--poll", "0.2", "--timeout", "120"]
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            client = RestClient(version.parent.name, process.stdout.readline().split("/")[2])
+            log.seek(0)
+            client.warmed = int(re.search(r"after (\d+) warm-up requests", log.read())[1])
+            client.process = process.pid
+            yield client
+            assert process.poll() is None  # whatever it was sent
+        finally:
+            process.kill()
 
 
 @contextlib.contextmanager
@@ -125,4 +182,4 @@ def in_time(holds):
         time.sleep(0.1)
 
 
-SERVERS = {"stand-in": stand_in, "tensorflow_model_server": real}
+SERVERS = {"stand-in": stand_in, "zoo serve": zoo_serve, "tensorflow_model_server": real}

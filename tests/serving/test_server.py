@@ -1,0 +1,555 @@
+"""`zoo serve` with SavedModels of all kinds: what it loads, what it answers, and its process."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+
+import numpy as np
+import pytest
+from tiny_models import SIGNATURES, save_half_plus_three, save_tiny, write_warm_up
+
+from zoo.serving.clients.messages import signatures_of
+from zoo.serving.server.app import Metrics, build_app
+from zoo.serving.server.batching import Batcher
+from zoo.serving.server.models import Models
+from zoo.serving.server.rest_json import Refusal
+
+
+@pytest.fixture(scope="session")
+def saved(shared_folder, once):
+    """Folders of SavedModels: of version 2, whose factor is 2, of 5, and of TensorFlow 1."""
+    folder = shared_folder / "tiny_models"
+    with once(folder) as first:
+        if first:
+            save_tiny(folder / "2", factor=2)
+            save_tiny(folder / "5", factor=5)
+            save_half_plus_three(folder / "three")
+    return folder
+
+
+class Running:
+    """The application in this process."""
+
+    def __init__(self, models, batcher, metrics, **limits):
+        self.models, self.app = models, build_app(models, batcher, metrics, **limits)
+
+    def ask(self, method, path, body=b"", headers=()):
+        """Status, headers and body of an answer; the body as JSON if it is some."""
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent, pieces = [], [{"type": "http.request", "body": body}]
+
+        async def receive():
+            return pieces.pop() if pieces else {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "query_string": b""}
+        scope |= {"path": urllib.parse.unquote(path), "raw_path": path.encode(), "root_path": "", "client": None}
+        scope |= {"headers": [(name.lower().encode(), value.encode()) for name, value in headers]}
+        asyncio.run(self.app(scope, receive, send))
+        found = dict(sent[0]["headers"])
+        text = b"".join(message.get("body", b"") for message in sent[1:])
+        is_json = found.get(b"content-type", b"").startswith(b"application/json")
+        return sent[0]["status"], found, json.loads(text) if is_json else text.decode()
+
+    def post(self, path, body):
+        status, _, answer = self.ask("POST", f"/v1/models/{path}", body)
+        return status, answer
+
+
+@pytest.fixture
+def running():
+    """A function that serves folders in this process."""
+    with contextlib.ExitStack() as at_end:
+
+        def running(labels=None, limits=None, max_rows=8, **paths):
+            models, metrics = Models(paths, labels), Metrics()
+            models.poll()
+            batcher = Batcher(2, max_rows, on_batch=metrics.on_batch)
+            at_end.callback(batcher.close)
+            return Running(models, batcher, metrics, **(limits or {}))
+
+        yield running
+
+
+@pytest.fixture
+def tiny(running, saved):
+    return running(tiny=saved / "2")
+
+
+class TestPredict:
+    def test_rows_and_columns_of_several_outputs(self, tiny):
+        rows = {"instances": [[1, 2, 3], [4, 5, 6.5]]}
+        wanted = [{"scaled": [2, 4, 6], "total": 6}, {"scaled": [8, 10, 13], "total": 15.5}]
+        assert tiny.post("tiny:predict", rows) == (200, {"predictions": wanted})
+        columns = {"inputs": {"x": [[1, 2, 3], [4, 5, 6.5]]}}
+        wanted = {"scaled": [[2, 4, 6], [8, 10, 13]], "total": [6, 15.5]}
+        assert tiny.post("tiny:predict", columns) == (200, {"outputs": wanted})
+
+    def test_one_output_has_no_name_even_if_the_input_has_the_same(self, tiny):
+        body = {"signature_name": "twice", "instances": [{"number": 2**40}, {"number": -1}, {"number": 0}]}
+        assert tiny.post("tiny:predict", body) == (200, {"predictions": [2**41, -2, 0]})
+
+    def test_bytes_go_in_and_come_out(self, tiny):
+        body = {"signature_name": "echo", "inputs": ["é", {"b64": "AEE="}]}
+        wanted = {"text": ["é", "\0A"], "raw_bytes": [{"b64": "w6k="}, {"b64": "AEE="}]}
+        assert tiny.post("tiny:predict", body) == (200, {"outputs": wanted})
+
+    def test_inputs_of_several_axes(self, tiny):
+        body = {"signature_name": "add", "instances": [{"a": 10, "b": [1, 2, 3]}, {"a": 20, "b": [4, 5, 6]}]}
+        assert tiny.post("tiny:predict", body) == (200, {"predictions": [[11, 12, 13], [24, 25, 26]]})
+
+    def test_an_output_without_rows_is_given_in_columns(self, tiny):
+        assert tiny.post("tiny:predict", {"signature_name": "mean", "inputs": [[1, 2, 6]]}) == (200, {"outputs": 3.0})
+        status, said = tiny.post("tiny:predict", {"signature_name": "mean", "instances": [[1, 2, 6]]})
+        assert (status, said) == (400, {"error": "Tensor name: mean has no shape information "})
+
+    def test_no_rows_have_an_answer_in_columns(self, tiny):
+        assert tiny.post("tiny:predict", {"signature_name": "twice", "inputs": []}) == (200, {"outputs": []})
+
+    def test_versions_labels_case_and_encoded_names(self, running, saved):
+        served = running({"a b": {"old": 2, "gone": 4}}, **{"a b": saved})
+        for path, factor in [("a%20b", 5), ("a%20b/VERSIONS/2", 2), ("a%20b/labels/old", 2)]:
+            status, found = served.post(f"{path}:PREDICT", {"inputs": {"x": [[1, 1, 1]]}})
+            assert (status, found["outputs"]["scaled"]) == (200, [[factor] * 3])
+        unknown = "Unrecognized servable version label: new"
+        assert served.post("a%20b/labels/new:predict", {"inputs": [1]}) == (400, {"error": unknown})
+        gone = "Servable not found for request: Specific(a b, 4)"
+        assert served.post("a%20b/labels/gone:predict", {"inputs": [1]}) == (404, {"error": gone})
+
+    def test_a_saved_model_of_tensorflow_1(self, running, saved):
+        """The example of the documentation, https://www.tensorflow.org/tfx/serving/api_rest#example."""
+        served = running(half_plus_three=saved / "three")
+        assert served.post("half_plus_three:predict", {"instances": [1.0, 2.0, 5.0]}) == (
+            200,
+            {"predictions": [3.5, 4.0, 5.5]},
+        )
+        status, said = served.post("half:predict", {"instances": [1.0, 5.0]})
+        assert (status, said) == (404, {"error": "Servable not found for request: Latest(half)"})
+        body = {"signature_name": "regress_x", "examples": [{"x": 1.0}]}
+        assert served.post("half_plus_three:regress", body)[0] == 501
+        assert served.ask("GET", "/v1/models/half_plus_three")[2]["model_version_status"][0]["version"] == "1"
+
+    def test_clients_at_once_share_batches_and_get_their_own_answers(self, tiny):
+        def ask(number):
+            rows = [[number, row, -row] for row in range(1 + number % 3)]
+            return rows, tiny.post("tiny:predict", {"instances": rows})
+
+        with concurrent.futures.ThreadPoolExecutor(8) as clients:
+            for rows, (status, found) in clients.map(ask, range(64)):
+                assert status == 200
+                assert [row["scaled"] for row in found["predictions"]] == [[2 * each for each in row] for row in rows]
+
+    @pytest.mark.parametrize("name", ["positive", "different"])
+    def test_neighbours_do_not_disturb_each_other(self, tiny, name):
+        """Where one request makes the graph fail, and where outputs have other rows than inputs."""
+
+        def ask(number):
+            return tiny.post("tiny:predict", {"signature_name": name, "inputs": [number % 5, number % 5]})
+
+        with concurrent.futures.ThreadPoolExecutor(8) as clients:
+            for number, (status, found) in enumerate(clients.map(ask, range(40))):
+                if name == "positive" and number % 5 == 0:
+                    assert (status, "not positive" in found["error"]) == (400, True)
+                else:
+                    assert (status, found["outputs"]) == (200, [number % 5] * (1 if name == "different" else 2))
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("method", "path", "body", "status", "words"),
+        [
+            ("POST", "tiny:predict", b"{", 400, "JSON Parse error: "),
+            ("POST", "other:predict", b"{", 400, "JSON Parse error: "),  # the server reads before it looks
+            ("POST", "other:predict", {"instances": [1]}, 404, "Servable not found for request: Latest(other)"),
+            (
+                "POST",
+                "tiny/versions/7:predict",
+                {"inputs": 1},
+                404,
+                "Servable not found for request: Specific(tiny, 7)",
+            ),
+            ("POST", "tiny/versions/99999999999999999999:predict", {}, 400, "Failed to convert version: 9999"),
+            ("POST", "tiny/version/2:predict", {}, 400, "Malformed request: POST /v1/models/tiny/version/2:predict"),
+            ("POST", "tiny/versions/2/labels/a:predict", {}, 400, "Malformed request: "),
+            ("POST", "tiny", {}, 400, "Malformed request: "),
+            ("GET", "tiny:predict", b"", 400, "Malformed request: GET /v1/models/tiny:predict"),
+            ("DELETE", "tiny", b"", 400, "Malformed request: DELETE /v1/models/tiny"),
+            ("GET", "", b"", 400, "Missing model name in request."),
+            ("GET", "other", b"", 404, "Could not find any versions of model other"),
+            ("GET", "tiny/versions/7", b"", 404, "Could not find version 7 of model tiny"),
+            ("GET", "other/metadata", b"", 404, "Servable not found for request: Latest(other)"),
+            (
+                "POST",
+                "tiny:predict",
+                {"signature_name": "none", "inputs": 1},
+                400,
+                'Serving signature name: "none" not found in signature def',
+            ),
+            ("POST", "tiny:predict", {"instances": [["a", "b", "c"]]}, 400, "is not of expected type: float"),
+            ("POST", "tiny:predict", {"inputs": {"y": []}}, 400, "Missing named input: x in 'inputs' object."),
+            ("POST", "tiny:predict", {"inputs": [[1, 2]]}, 400, "must have shape [?,3] but has [1,2]"),
+            (
+                "POST",
+                "tiny:predict",
+                {"inputs": [[1, 2, 3]] * 9},
+                400,
+                "Task size 9 is larger than maximum input batch",
+            ),
+            ("POST", "tiny:predict", {"signature_name": "half", "inputs": [1]}, 501, "to type: half"),
+            (
+                "POST",
+                "tiny:classify",
+                {"examples": [{"x": 1}]},
+                400,
+                "Expected classification signature method_name to be tensorflow/serving/classify. Was: "
+                "tensorflow/serving/predict",
+            ),
+            (
+                "POST",
+                "tiny:regress",
+                {"examples": [{"x": 1}]},
+                400,
+                "Expected regression signature method_name to be tensorflow/serving/regress. Was: ",
+            ),
+            ("POST", "tiny:classify", {"instances": [1]}, 400, "key 'examples' is expected and was not found"),
+            (
+                "POST",
+                "tiny:regress",
+                {"signature_name": "none", "examples": []},
+                400,
+                "No signature was found with the ",
+            ),
+        ],
+    )
+    def test_they_have_the_servers_status_and_words(self, tiny, method, path, body, status, words):
+        # http_rest_api_util.cc, http_rest_api_handler.cc, get_model_status_impl.cc, classifier.cc, regressor.cc
+        found, headers, said = tiny.ask(method, f"/v1/models/{path}".rstrip("/"), body)
+        assert (found, headers[b"content-type"]) == (status, b"application/json")
+        assert words in said["error"]
+        assert said.keys() == {"error"}
+
+    def test_a_body_that_is_too_large(self, running, saved):
+        served = running(limits={"max_body": 100}, tiny=saved / "2")
+        said = {"error": "The body has more than 100 bytes"}
+        assert served.post("tiny:predict", b" " * 101) == (413, said)
+        # Also if its length is only said, or not said.
+        assert served.ask("POST", "/v1/models/tiny:predict", b"", [("Content-Length", "101")])[0] == 413
+        assert served.post("tiny:predict", {"inputs": [[1, 2, 3]]})[0] == 200
+
+    def test_a_request_that_takes_too_long_is_stopped_and_the_next_is_answered(self, running, saved):
+        served = running(limits={"timeout": 0.5}, tiny=saved / "2")
+        begin = time.monotonic()
+        status, said = served.post("tiny:predict", {"signature_name": "count", "inputs": [10**9]})
+        assert (status, list(said)) == (504, ["error"])
+        assert time.monotonic() - begin < 60  # it would count for an hour
+        with concurrent.futures.ThreadPoolExecutor(4) as clients:  # no thread is left behind
+            bodies = [{"signature_name": "twice", "inputs": [n]} for n in range(8)]
+            answers = list(clients.map(lambda body: served.post("tiny:predict", body), bodies))
+        assert answers == [(200, {"outputs": [2 * n]}) for n in range(8)]
+
+
+class TestOtherPaths:
+    def test_the_status(self, tiny):
+        # The page's example
+        state = {"version": "2", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        for path in ("tiny", "tiny/versions/2", "tiny/labels/any"):
+            status, _, said = tiny.ask("GET", f"/v1/models/{path}")
+            assert (status, said) == (200, {"model_version_status": [state]})
+
+    def test_the_metadata_are_what_clients_read(self, tiny):
+        status, _, said = tiny.ask("GET", "/v1/models/tiny/metadata")
+        assert (status, said["model_spec"]) == (200, {"name": "tiny", "signature_name": "", "version": "2"})
+        found = signatures_of(said["metadata"]["signature_def"])
+        assert set(found) == {"serving_default", *SIGNATURES}
+        spec = found["serving_default"].inputs["x"]
+        assert (spec.dtype, spec.shape) == ("float32", (None, 3))
+        assert found["mean"].outputs["mean"].shape == ()
+
+    def test_health_and_figures(self, tiny):
+        assert tiny.ask("GET", "/healthz")[::2] == (200, "ok\n")
+        tiny.post("tiny:predict", {"inputs": [[1, 2, 3]] * 3})
+        tiny.post("made_up:predict", {"inputs": [1]})
+        status, _, page = tiny.ask("GET", "/metrics")
+        assert status == 200
+        for line in (
+            'zoo_serve_requests_total{method="predict",model="tiny",status="200"} 1.0',
+            'zoo_serve_requests_total{method="predict",model="",status="404"} 1.0',
+            'zoo_serve_request_seconds_count{method="predict",model="tiny"} 1.0',
+            "zoo_serve_batch_rows_sum 3.0",
+            "zoo_serve_queue_seconds_count 1.0",
+            'zoo_serve_version_available{model="tiny",version="2"} 1.0',
+        ):
+            assert line in page.splitlines()
+        assert "made_up" not in page
+
+    def test_elsewhere_is_nothing(self, tiny):
+        assert tiny.ask("GET", "/statuspage")[::2] == (404, {"error": "Not found: /statuspage"})
+
+    def test_pages_of_other_origins_read_answers_only_if_allowed(self, running, saved):
+        origin = [("Origin", "http://localhost:3000")]
+        closed, opened = (
+            running(tiny=saved / "2"),
+            running(limits={"cors": ["http://localhost:3000"]}, tiny=saved / "2"),
+        )
+        assert b"access-control-allow-origin" not in closed.ask("GET", "/v1/models/tiny", headers=origin)[1]
+        headers = opened.ask("GET", "/v1/models/tiny", headers=origin)[1]
+        assert headers[b"access-control-allow-origin"] == b"http://localhost:3000"
+        asked = [*origin, ("Access-Control-Request-Method", "POST"), ("Access-Control-Request-Headers", "content-type")]
+        assert opened.ask("OPTIONS", "/v1/models/tiny:predict", headers=asked)[0] == 200
+        other = [("Origin", "http://elsewhere.example")]
+        assert b"access-control-allow-origin" not in opened.ask("GET", "/v1/models/tiny", headers=other)[1]
+
+
+class TestVersions:
+    @pytest.fixture
+    def folder(self, saved, tmp_path):
+        shutil.copytree(saved / "2", tmp_path / "model" / "2")
+        return tmp_path / "model"
+
+    @staticmethod
+    def factor(models):
+        served = models.find("model").signature("serving_default")
+        return served.run({"x": np.ones((1, 3), np.float32)}, seconds=60)["scaled"][0, 0]
+
+    @staticmethod
+    def states(models):
+        found = models.status("model")["model_version_status"]
+        return {int(each["version"]): (each["state"], each["status"]["error_code"]) for each in found}
+
+    def test_a_new_version_replaces_the_old_and_back(self, folder, saved):
+        models = Models({"model": folder})
+        models.poll()
+        assert self.factor(models) == 2
+        in_use = models.find("model").signature("serving_default")
+        shutil.copytree(saved / "5", folder / "11")
+        models.poll()
+        assert self.factor(models) == 5
+        assert models.loaded() == {"model": [11]}
+        assert self.states(models) == {11: ("AVAILABLE", "OK"), 2: ("END", "OK")}
+        # Requests that had begun finish with the version that they began with.
+        assert in_use.run({"x": np.ones((1, 3), np.float32)}, seconds=60)["scaled"][0, 0] == 2
+        os.rename(folder / "11", folder / "11.bad")
+        models.poll()
+        assert self.factor(models) == 2
+        shutil.rmtree(folder / "2")
+        models.poll()
+        assert self.factor(models) == 2  # rather than none
+
+    @pytest.mark.parametrize("spoil", ["saved_model.pb", "variables/variables.index", "warm-up", "cut warm-up"])
+    def test_a_version_that_cannot_be_loaded_is_refused_until_its_files_change(self, folder, saved, spoil):
+        models = Models({"model": folder})
+        models.poll()
+        broken = shutil.copytree(saved / "5", folder / "5")
+        if spoil == "warm-up":
+            write_warm_up(broken, ("twice", {"number": np.int64([1])}), ("positive", {"number": np.int32([-1])}))
+        elif spoil == "cut warm-up":
+            write_warm_up(broken, ("twice", {"number": np.int64([1, 2])}))
+            records = broken / "assets.extra/tf_serving_warmup_requests"
+            records.write_bytes(records.read_bytes()[:-2])
+        else:
+            (broken / spoil).write_bytes((broken / spoil).read_bytes()[:-40])
+        models.poll()
+        assert self.states(models)[5][0] == "END"
+        assert self.states(models)[5][1] != "OK"
+        assert self.factor(models) == 2
+        seen = models.status("model")
+        models.poll()
+        assert models.status("model") == seen
+        shutil.rmtree(broken)
+        shutil.copytree(saved / "5", broken)
+        os.utime(broken)
+        models.poll()
+        assert self.factor(models) == 5
+
+    def test_warm_up_requests_are_made(self, folder):
+        write_warm_up(folder / "2", ("twice", {"number": np.int64([1, 2])}), ("", {"x": np.ones((2, 3), np.float32)}))
+        models = Models({"model": folder})
+        models.poll()
+        assert models.find("model").warmed == 2
+
+    def test_a_folder_that_is_being_copied_is_no_version_yet(self, folder):
+        (folder / "3" / "variables").mkdir(parents=True)
+        (folder / "4.copying").mkdir()
+        models = Models({"model": folder})
+        models.poll()
+        assert self.states(models) == {2: ("AVAILABLE", "OK")}
+
+    def test_polling_never_ends_by_an_error(self, folder, saved):
+        models = Models({"model": folder})
+        models.poll()
+        models.start(0.02)
+        try:
+            folder.rename(folder.with_name("away"))
+            time.sleep(0.2)
+            folder.with_name("away").rename(folder)
+            shutil.copytree(saved / "5", folder / "5.aside").rename(folder / "5")
+            end = time.monotonic() + 60
+            while self.factor(models) != 5 and time.monotonic() < end:
+                time.sleep(0.05)
+            assert self.factor(models) == 5
+        finally:
+            models.stop()
+
+    def test_errors_of_the_graph_have_the_servers_words(self, folder):
+        models = Models({"model": folder})
+        models.poll()
+        with pytest.raises(Refusal, match=r"^assertion failed: \[not positive") as caught:
+            models.find("model").signature("positive").run({"number": np.int32([0])}, seconds=60)
+        assert caught.value.code == "INVALID_ARGUMENT"
+
+
+ZOO = pathlib.Path(sys.executable).with_name("zoo")
+
+
+class Process:
+    """`zoo serve` in a process, from the line that says where it is."""
+
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen(
+            [ZOO, "serve", "--port", "0", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.line = self.process.stdout.readline()
+        self.address = self.line.split("http://")[-1].split("/")[0]
+
+    def post(self, body, model="tiny"):
+        with contextlib.closing(http.client.HTTPConnection(self.address, timeout=120)) as connection:
+            connection.request("POST", f"/v1/models/{model}:predict", json.dumps(body))
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.process.wait(60), self.process.stdout.read(), self.process.stderr.read()
+
+
+@pytest.fixture
+def process():
+    started = []
+
+    def process(*arguments):
+        started.append(Process(*arguments))
+        return started[-1]
+
+    yield process
+    for each in started:
+        each.process.kill()
+        each.process.communicate()
+
+
+@pytest.mark.long
+class TestProcess:
+    def test_it_says_where_it_is_follows_new_versions_and_stops(self, process, saved, tmp_path):
+        shutil.copytree(saved / "2", tmp_path / "tiny" / "2")
+        served = process(tmp_path / "tiny", f"three={saved / 'three'}", "--poll", "0.1")
+        assert served.line == (
+            f"zoo serve: http://{served.address}/v1/models serves tiny 2, three 1; this is for laptops, demos and "
+            "tests, in production use TensorFlow Serving\n"
+        )
+        host, port = served.address.split(":")
+        assert host == "127.0.0.1"
+        assert served.post({"instances": [1.0, 2.0, 5.0]}, "three") == (200, {"predictions": [3.5, 4.0, 5.5]})
+        second = subprocess.run([ZOO, "serve", "--port", port, tmp_path / "tiny"], capture_output=True, text=True)
+        assert second.returncode == 2
+        assert (
+            second.stderr == f"zoo: 127.0.0.1:{port} cannot be opened: Address already in use; see --host and --port\n"
+        )
+        with concurrent.futures.ThreadPoolExecutor(4) as clients:
+            shutil.copytree(saved / "5", tmp_path / "aside")
+            (tmp_path / "aside").rename(tmp_path / "tiny" / "5")
+            end, factors = time.monotonic() + 120, set()
+            while 5 not in factors and time.monotonic() < end:  # nobody waits or fails meanwhile
+                for status, found in clients.map(served.post, [{"inputs": [[1, 1, 1]]}] * 8):
+                    assert status == 200
+                    factors.add(found["outputs"]["scaled"][0][0])
+            assert factors == {2, 5}
+        code, _, log = served.stop()
+        assert code == 0
+        assert "zoo serve: tiny: version 5 answers" in log
+        assert "zoo serve: tiny: version 2 is unloaded" in log
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)))
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_a_signal_lets_running_requests_finish(self, process, saved, number):
+        served = process(f"tiny={saved / '2'}", "--timeout", "100")
+        body, steps = {"signature_name": "count", "inputs": [1]}, 1000
+        while True:  # as many steps as take seconds
+            begin = time.monotonic()
+            assert served.post(body | {"inputs": [steps]}) == (200, {"outputs": [steps]})
+            if time.monotonic() - begin > 1:
+                break
+            steps *= 3
+        steps *= 3
+        with concurrent.futures.ThreadPoolExecutor(1) as clients:
+            answer = clients.submit(served.post, body | {"inputs": [steps]})
+            time.sleep(0.5)
+            assert not answer.done()
+            code, _, log = served.stop(number)
+            assert answer.result(60) == (200, {"outputs": [steps]})
+        assert code == 0
+        assert "Traceback" not in log
+
+    def test_garbage_and_quitters_do_not_disturb_the_others(self, process, saved):
+        served = process(saved, "--max-body", "0.01")
+        host, port = served.address.split(":")
+        body = b"POST /v1/models/tiny_models:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n{"
+        for garbage in (b"\x00\xff" * 500, body, b"GET", body[:20]):
+            with socket.create_connection((host, int(port)), timeout=10) as connection:
+                connection.sendall(garbage)
+        assert served.post({"inputs": [[1, 1, 1]]}, "tiny_models")[0] == 200
+        assert served.post({"inputs": [[1, 1, 1]] * 2000}, "tiny_models")[0] == 413
+        assert served.stop()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "nowhere does not exist"),
+        (["empty"], "empty holds no SavedModel: neither saved_model.pb nor a version such as 1/"),
+        (["a=tiny", "a=tiny"], "two models are called 'a'; give one another name, by NAME=FOLDER. Received: a=tiny"),
+        (["a:b=tiny"], "a model's name must not be empty and have no '/' or ':'. Received: 'a:b'"),
+        (
+            ["tiny", "--label", "stable"],
+            "--label takes MODEL:LABEL=VERSION, such as dates:stable=1. Received: 'stable'",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(arguments, words, tmp_path, monkeypatch, capsys):
+    from zoo_training.cli import app
+
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "tiny" / "1").mkdir(parents=True)
+    (tmp_path / "tiny" / "1" / "saved_model.pb").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        app(["serve", *arguments])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == f"zoo: {words}\n"
+
+
+def test_a_model_without_a_version_that_loads_is_said_in_one_line(tmp_path, capsys):
+    from zoo_training.cli import app
+
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").write_bytes(b"no SavedModel")
+    with pytest.raises(SystemExit) as caught:
+        app(["serve", str(tmp_path), "--port", "0"])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"zoo: {tmp_path.name}: version 1: ")

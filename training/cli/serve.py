@@ -1,0 +1,114 @@
+"""The command that serves models by REST as TensorFlow Serving does."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from typing import Annotated
+
+import typer
+
+from ..quiet import import_tensorflow
+from .shared import app, model_name, user_errors
+
+
+@app.command()
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="A model's folder with its versions, or one version, or NAME=FOLDER."),
+    ],
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for a free one.")] = 8501,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL:LABEL=VERSION", help="Keep this version too, and name it; may be repeated."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Let pages of this origin read answers; * for all; may be repeated."),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Requests, or batches of them, that run at once.")] = 2,
+    operation_threads: Annotated[
+        int, typer.Option(min=0, help="Threads that an operation may use; 0 for one a core.")
+    ] = 1,
+    max_batch_rows: Annotated[
+        int, typer.Option(min=1, help="The most rows of a request, and of requests joined into a batch.")
+    ] = 32,
+    batch_wait: Annotated[
+        float, typer.Option(metavar="MILLISECONDS", min=0, help="How long a request waits for others to join.")
+    ] = 0.0,
+    max_body: Annotated[float, typer.Option(metavar="MIB", min=0.001, help="The largest body of a request.")] = 16,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="The longest that a request may take.")
+    ] = 60,
+    poll: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How often to look for new versions.")] = 2,
+) -> None:
+    """Serve SavedModels by TensorFlow Serving's REST interface: for laptops, demos and tests.
+
+    Any SavedModel, with its newest version, from which it changes to newer ones as they appear. In production use
+    TensorFlow Serving itself, which is faster and speaks gRPC too.
+    """
+    with user_errors((ValueError, OSError)):
+        import zoo.serving.server  # noqa: F401  what is not installed is said at once
+
+        paths, labels = _paths(models), _labels(label or [])
+        import_tensorflow(operation_threads).get_logger().setLevel("ERROR")  # the loader is deprecated
+        from zoo.serving.server.running import Settings, serve
+
+        logging.basicConfig(level=logging.INFO, format="zoo serve: %(message)s")
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        settings = Settings(
+            host=host,
+            port=port,
+            cors=cors or (),
+            threads=threads,
+            operation_threads=operation_threads,
+            max_batch_rows=max_batch_rows,
+            batch_wait=batch_wait / 1000,
+            max_body=round(max_body * 2**20),
+            timeout=timeout,
+            poll=poll,
+        )
+        serve(paths, labels, settings, _announce)
+
+
+def _announce(url: str, loaded: dict[str, list[int]]) -> None:
+    shown = ", ".join(f"{name} {'+'.join(map(str, numbers))}" for name, numbers in loaded.items())
+    typer.echo(
+        f"zoo serve: {url}/v1/models serves {shown}; this is for laptops, demos and tests, in production use "
+        "TensorFlow Serving"
+    )
+
+
+def _paths(given: list[str]) -> dict[str, pathlib.Path]:
+    """The folders of models by their names: of the folder itself, or as in `NAME=FOLDER`."""
+    from zoo.serving.layout import SAVED_MODEL_FILE, newest_version
+
+    paths: dict[str, pathlib.Path] = {}
+    for each in given:
+        name, equals, rest = each.partition("=")
+        named = bool(equals) and "/" not in name and not pathlib.Path(each).exists()
+        path = pathlib.Path(rest if named else each)
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist")
+        if newest_version(path) is None:
+            raise FileNotFoundError(f"{path} holds no SavedModel: neither {SAVED_MODEL_FILE} nor a version such as 1/")
+        name = name if named else model_name(path)
+        if not name or set(name) & set("/:"):
+            raise ValueError(f"a model's name must not be empty and have no '/' or ':'. Received: {name!r}")
+        if name in paths:
+            raise ValueError(f"two models are called {name!r}; give one another name, by NAME=FOLDER. Received: {each}")
+        paths[name] = path.resolve()
+    return paths
+
+
+def _labels(given: list[str]) -> dict[str, dict[str, int]]:
+    labels: dict[str, dict[str, int]] = {}
+    for each in given:
+        name, colon, rest = each.partition(":")
+        label, equals, version = rest.partition("=")
+        if not (name and colon and label and equals and version.isdecimal()):
+            raise ValueError(f"--label takes MODEL:LABEL=VERSION, such as dates:stable=1. Received: {each!r}")
+        labels.setdefault(name, {})[label] = int(version)
+    return labels

@@ -1,0 +1,221 @@
+"""TensorFlow Serving's REST interface as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import time
+import urllib.parse
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import prometheus_client
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from zoo.serving.server import rest_json
+from zoo.serving.server.batching import Batcher
+from zoo.serving.server.models import Models, Served, Version
+from zoo.serving.server.rest_json import HTTP_STATUS, Refusal, invalid
+
+_LOG = logging.getLogger(__name__)
+# Both patterns as in http_rest_api_util.cc: case does not matter, names may be percent-encoded.
+_WHICH = r"/v1/models/(?P<model>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_POST = re.compile(rf"{_WHICH}:(?P<method>classify|regress|predict)", re.IGNORECASE | re.ASCII)
+_GET = re.compile(rf"{_WHICH}(?P<method>/metadata)?", re.IGNORECASE | re.ASCII)
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all get an answer in JSON
+_TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
+_STATUS = HTTP_STATUS | {_TOO_LARGE: 413}
+_LARGEST = 2**63 - 1
+
+
+class Metrics:
+    """What `/metrics` shows, in a registry of its own."""
+
+    def __init__(self):
+        self.registry = prometheus_client.CollectorRegistry()
+        requests = ("zoo_serve_requests", "Requests by model, method and HTTP status", ("model", "method", "status"))
+        self.requests = prometheus_client.Counter(*requests, registry=self.registry)
+        seconds = ("zoo_serve_request_seconds", "Time from a request's head to its answer", ("model", "method"))
+        self.seconds = prometheus_client.Histogram(*seconds, registry=self.registry)
+        waited = ("zoo_serve_queue_seconds", "Time that the first request of a batch waited for a thread")
+        self.waited = prometheus_client.Histogram(*waited, registry=self.registry)
+        rows = ("zoo_serve_batch_rows", "Rows of a batch; 0 for what cannot be joined with others")
+        self.rows = prometheus_client.Histogram(*rows, registry=self.registry, buckets=(0, *(2**n for n in range(11))))
+        available = ("zoo_serve_version_available", "1 for each version that answers", ("model", "version"))
+        self.available = prometheus_client.Gauge(*available, registry=self.registry)
+
+    def on_batch(self, rows: int, waited: float) -> None:
+        """Counts a batch."""
+        self.rows.observe(rows)
+        self.waited.observe(waited)
+
+    def page(self, loaded: dict[str, list[int]]) -> bytes:
+        """The text that Prometheus reads."""
+        self.available.clear()
+        for name, numbers in loaded.items():
+            for number in numbers:
+                self.available.labels(name, number).set(1)
+        return prometheus_client.generate_latest(self.registry)
+
+
+def build_app(
+    models: Models,
+    batcher: Batcher,
+    metrics: Metrics,
+    max_body: int = 16 << 20,
+    timeout: float = 60.0,
+    cors: Sequence[str] = (),
+) -> Starlette:
+    """The application.
+
+    Args:
+        models: what is served.
+        batcher: what runs it.
+        metrics: what is counted.
+        max_body: the most bytes of a request's body.
+        timeout: how many seconds a request may take, from its head on.
+        cors: the origins whose pages may read answers; "*" for all.
+    """
+    api = _Api(models, batcher, metrics, max_body, timeout)
+
+    async def health(_: Request) -> Response:
+        ready = all(models.loaded().values())
+        return Response("ok\n" if ready else "no version answers\n", 200 if ready else 503, media_type="text/plain")
+
+    async def figures(_: Request) -> Response:
+        return Response(metrics.page(models.loaded()), media_type=prometheus_client.CONTENT_TYPE_LATEST)
+
+    async def elsewhere(request: Request, _: Exception) -> Response:
+        return _error(Refusal("NOT_FOUND", f"Not found: {request.url.path}"))
+
+    routes = [
+        Route("/v1/{path:path}", api.answer, methods=_METHODS),
+        Route("/healthz", health),
+        Route("/metrics", figures),
+    ]
+    middleware = [
+        Middleware(
+            CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=["Content-Type"]
+        )
+    ]
+    return Starlette(routes=routes, middleware=middleware if cors else [], exception_handlers={404: elsewhere})
+
+
+class _Api:
+    """The requests below `/v1/`. What belongs to one request is local to `answer` and what it calls."""
+
+    def __init__(self, models: Models, batcher: Batcher, metrics: Metrics, max_body: int, timeout: float):
+        self.models, self.batcher, self.metrics = models, batcher, metrics
+        self.max_body, self.timeout = max_body, timeout
+
+    async def answer(self, request: Request) -> Response:
+        """Any request; what fails becomes an error in JSON."""
+        begin = time.monotonic()
+        path = request.scope["raw_path"].decode("latin-1")
+        found = {"POST": _POST, "GET": _GET}.get(request.method, _GET).fullmatch(path)
+        name = urllib.parse.unquote(found["model"]) if found else ""
+        try:
+            async with _in_time(self.timeout):
+                response = await self._answer(request, path, found, name, begin + self.timeout)
+        except Refusal as refusal:
+            response = _error(refusal)
+        except ClientDisconnect:
+            response = _error(Refusal("CANCELLED", "The client has left"))
+        except Exception as error:
+            _LOG.exception("a request failed")
+            response = _error(Refusal("INTERNAL", f"{type(error).__name__}: {error}"))
+        # A name that somebody made up is no label: each would be kept for ever.
+        labels = (
+            name if name in self.models else "",
+            (found["method"] or "status").strip("/").lower() if found else "",
+        )
+        self.metrics.requests.labels(*labels, response.status_code).inc()
+        self.metrics.seconds.labels(*labels).observe(time.monotonic() - begin)
+        return response
+
+    async def _answer(
+        self, request: Request, path: str, found: re.Match | None, name: str, deadline: float
+    ) -> Response:
+        if found is None or request.method not in ("GET", "POST"):
+            if request.method == "GET" and path.lower() in ("/v1/models", "/v1/models/"):
+                raise invalid("Missing model name in request.")
+            raise invalid(f"Malformed request: {request.method} {path}")
+        version = None if found["version"] is None else int(found["version"])
+        if version is not None and version > _LARGEST:
+            raise invalid(f"Failed to convert version: {found['version']} to numeric.")
+        label = found["label"] and urllib.parse.unquote(found["label"])
+        if request.method == "GET":
+            if found["method"]:
+                return _json(self.models.find(name, version, label).metadata)
+            return _json(self.models.status(name, version))  # as in the server, a label changes nothing
+        body = await self._body(request)
+        if found["method"].lower() != "predict":
+            await run_in_threadpool(self._refuse, found["method"].lower(), body, name, version, label)
+        served, inputs, in_rows = await run_in_threadpool(self._read, body, name, version, label)
+        outputs = await asyncio.wrap_future(self.batcher.submit(served, inputs, deadline))
+        written = await run_in_threadpool(rest_json.answer, outputs, in_rows)
+        return Response(written, media_type="application/json")
+
+    async def _body(self, request: Request) -> bytes:
+        too_large = Refusal(_TOO_LARGE, f"The body has more than {self.max_body} bytes")
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > self.max_body:
+            raise too_large
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > self.max_body:
+                raise too_large
+        return bytes(body)
+
+    def _read(
+        self, body: bytes, name: str, version: int | None, label: str | None
+    ) -> tuple[Served, dict[str, Any], bool]:
+        """The signature and the inputs of a request; errors in the order of the server's."""
+        request = rest_json.parse(body)
+        asked = rest_json.signature_name(request)
+        served = self.models.find(name, version, label).signature(asked)
+        if not served.inputs:
+            raise invalid(f"Failed to get input map for signature: {asked}")
+        return served, *rest_json.tensors(request, served.inputs)
+
+    def _refuse(self, method: str, body: bytes, name: str, version: int | None, label: str | None) -> None:
+        """`classify` and `regress`, which signatures of TensorFlow 2 do not have; see classifier.cc, regressor.cc."""
+        request = rest_json.parse(body)
+        asked = rest_json.signature_name(request)
+        if "examples" not in request:
+            raise invalid("When method is classify, key 'examples' is expected and was not found")
+        found: Version = self.models.find(name, version, label)
+        if asked not in found.signatures:
+            raise invalid(f"No signature was found with the name: {asked}")
+        wanted, kind = f"tensorflow/serving/{method}", "classification" if method == "classify" else "regression"
+        if (was := found.signatures[asked].method) != wanted:
+            raise invalid(f"Expected {kind} signature method_name to be {wanted}. Was: {was}")
+        raise Refusal("UNIMPLEMENTED", f"zoo serve has no {method}; use predict, or TensorFlow Serving")
+
+
+@contextlib.asynccontextmanager
+async def _in_time(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Refusal("DEADLINE_EXCEEDED", f"The request took longer than {seconds:g} s") from None
+
+
+def _json(content: dict) -> Response:
+    return Response(json.dumps(content, indent=1), media_type="application/json")
+
+
+def _error(refusal: Refusal) -> Response:
+    text = json.dumps({"error": refusal.message}, ensure_ascii=False).encode("utf-8", "replace")
+    return Response(text, _STATUS.get(refusal.code, 500), media_type="application/json")

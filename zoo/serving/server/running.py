@@ -1,0 +1,129 @@
+"""A server from its start to its end: opens the port, loads the models, answers, and stops on a signal."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import signal
+import socket
+from collections.abc import Callable, Sequence
+
+import uvicorn
+
+from zoo.serving.server.app import Metrics, build_app
+from zoo.serving.server.batching import Batcher
+from zoo.serving.server.models import Models
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a server works.
+
+    Attributes:
+        host: the address that it listens on.
+        port: the port; 0 for a free one.
+        cors: the origins whose pages may read answers; "*" for all.
+        threads: how many requests, or batches of them, run at once.
+        operation_threads: how many threads an operation may use.
+        max_batch_rows: the most rows of a batch, and of a request.
+        batch_wait: how many seconds a request waits for others to share its batch although a thread is free.
+        max_body: the most bytes of a request's body.
+        timeout: how many seconds a request may take.
+        poll: every how many seconds the models' folders are looked into.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8501
+    cors: Sequence[str] = ()
+    threads: int = 2
+    operation_threads: int = 1
+    max_batch_rows: int = 32
+    batch_wait: float = 0.0
+    max_body: int = 16 << 20
+    timeout: float = 60.0
+    poll: float = 2.0
+
+
+def serve(
+    paths: dict[str, pathlib.Path],
+    labels: dict[str, dict[str, int]],
+    settings: Settings,
+    announce: Callable[[str, dict[str, list[int]]], None],
+) -> None:
+    """Serves models until the process gets SIGINT or SIGTERM; then it finishes the requests that it has.
+
+    Args:
+        paths: a folder for each name.
+        labels: for a name, versions by their labels.
+        settings: how.
+        announce: called with the URL and the versions of each model as soon as requests are answered.
+
+    Raises:
+        OSError: the port cannot be opened.
+        ValueError: a model has no version that can be loaded, or there is no such model or version for a label.
+    """
+    for name, versions in labels.items():
+        if name not in paths:
+            raise ValueError(f"there is no model {name!r} for the label {', '.join(versions)}")
+    listener = _bind(settings.host, settings.port)  # before the models are loaded, which takes seconds
+    with listener:
+        models = Models(paths, labels, settings.threads, settings.operation_threads)
+        models.poll()
+        for name, loaded in models.loaded().items():
+            if not loaded:
+                states = models.status(name)["model_version_status"]
+                raise ValueError(f"{name}: version {states[0]['version']}: {states[0]['status']['error_message']}")
+        metrics = Metrics()
+        batcher = Batcher(settings.threads, settings.max_batch_rows, settings.batch_wait, metrics.on_batch)
+        app = build_app(models, batcher, metrics, settings.max_body, settings.timeout, settings.cors)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=round(settings.timeout) + 1,
+        )
+        host, port = listener.getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        server = _Server(config, lambda: announce(url, models.loaded()))
+        # uvicorn stops on these signals, and then sends them again to the handlers from before: a stop is no failure.
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda *_: None)
+        models.start(settings.poll)
+        try:
+            server.run(sockets=[listener])
+        finally:
+            models.stop()
+            batcher.close()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]):
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket that has the port, but does not listen yet: until then connections are refused.
+
+    Raises:
+        OSError: the port is in use or not allowed, or the host is not known.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+    except OSError as error:
+        raise OSError(f"{host}:{port} cannot be opened: {error.strerror}; see --host and --port") from None

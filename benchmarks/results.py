@@ -157,11 +157,18 @@ class Recording:
         (FOLDER / f"{self.name}.json").write_text(text, encoding="utf-8")
 
 
+# The flag of /proc/cpuinfo for each instruction set that decides the speed of a product, the fastest first.
+INSTRUCTION_SETS = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
+
+
 def machine() -> str:
-    """The processor, its cores and the memory, as far as the system tells."""
+    """The processor, its fastest instruction sets, its cores and the memory, as far as the system tells."""
     try:
-        processor = re.search(r"^model name\s*:\s*(.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1]
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+        processor = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)[1]
+        flags = set(re.search(r"^flags\s*:\s*(.+)$", text, re.MULTILINE)[1].split())
     except (OSError, TypeError):
-        processor = platform.processor() or platform.machine()
+        processor, flags = platform.processor() or platform.machine(), set()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores of {processor}, {memory:.0f} GiB"
+    sets = [name for flag, name in INSTRUCTION_SETS.items() if flag in flags]
+    return ", ".join([f"{os.cpu_count()} cores of {processor}", *sets, f"{memory:.0f} GiB"])

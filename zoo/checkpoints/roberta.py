@@ -20,7 +20,8 @@ CLASSIFIER_ACTIVATION = "tanh"
 MASKED = {"transform": "lm_head.dense", "transform_norm": "lm_head.layer_norm"}
 MASKED_ACTIVATION = "gelu"  # whatever the encoder has
 MASKED_BIAS, MASKED_COPIES = "lm_head.bias", ("lm_head.decoder.weight", "lm_head.decoder.bias")
-# Before the first position of a text stand rows that padding was meant for, as many as the padding's id plus one.
+# The table of positions begins with rows for padding: as many as the id of the padding plus one. They come before the
+# first position of a text.
 _PADDING = 1
 
 renamed = bert.renamed

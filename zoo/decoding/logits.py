@@ -18,7 +18,7 @@ class Largest(NamedTuple):
 
     Attributes:
         values: in descending order, `(B, k)`.
-        rows: in which of the N rows each stands, int32 `(B, k)`.
+        rows: the row of each value, from 0 to N - 1, int32 `(B, k)`.
         places: its place in that row, int32 `(B, k)`.
     """
 
@@ -46,7 +46,7 @@ def top_k(
         as_log_probabilities: whether the values are logits, to be turned into log-probabilities row by row.
 
     Returns:
-        `Largest`. Of equal values any may come, but with k = 1 and one row the first of them.
+        `Largest`. Of equal values any may be taken; with k = 1 and N = 1, the first of them is.
     """
     number, size = values.shape[1:]
     if size < 4 * _TOP_CHUNK * k:
@@ -93,7 +93,7 @@ def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
 
     The largest probability is exp(highest logit) / sum(exp(logits)). oneDNN's softmax reads the memory once;
     exponentials, sums and differences read it three times. For 10,000 logits that saves half the time for 5 rows and
-    two thirds for 160. For the few scores of an attention, the start of oneDNN's softmax would cost more than it saves.
+    two thirds for 160. For the few scores of attention, starting oneDNN's softmax would cost more than it saves.
     """
     highest = tf.reduce_max(logits, axis=-1)
     return highest - tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))
@@ -147,7 +147,7 @@ def score(model: Any, inputs: Any, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
 
     Args:
         model: one with `without_logits` and `output_weights`.
-        inputs: what the model is called with, the tokens before each one among it.
+        inputs: what the model is called with, which includes the token before each of `tokens`.
         tokens: ids `(B, T)`, 0 for padding.
 
     Returns:

@@ -20,14 +20,15 @@ class Sampling(NamedTuple):
     """How each row is drawn. All of shape `(B,)`.
 
     Attributes:
-        temperature: float32, the divisor of the logits; at 0, below it or NaN, the likeliest token is taken.
-        top_k: int32, draw only from this many of the likeliest tokens (Fan et al. 2018); 0 or less, or V and more, for
-            all.
-        top_p: float32, draw only from the likeliest tokens that together have at least this share of the probability,
-            of the `top_k` if that is given (Holtzman et al. 2020); 0 leaves the likeliest one, and 1 all.
-        repetition_penalty: float32, the logits of tokens that were there before are divided by it if positive and
-            multiplied by it if negative (Keskar et al. 2019, section 4.1); 1, NaN, and anything outside 1e-6 to 1e6 for
-            none.
+        temperature: float32, the divisor of the logits; if it is 0, negative or NaN, the likeliest token is taken.
+        top_k: int32, draw only from this many of the likeliest tokens (Fan et al. 2018); below 1 or from V on, draw
+            from all.
+        top_p: float32, draw only from the fewest likeliest tokens that together have at least this share of the
+            probability (Holtzman et al. 2020). With `top_k`, it is a share of the probability of these k tokens. 0
+            leaves only the likeliest token, 1 leaves all.
+        repetition_penalty: float32. The logits of tokens that occurred before are divided by it if they are positive,
+            and multiplied by it if they are negative (Keskar et al. 2019, section 4.1). 1 is no penalty, and so are NaN
+            and values outside 1e-6 to 1e6.
         seed: int64, determines the row's choices.
     """
 
@@ -52,11 +53,10 @@ def generate(
 ) -> Any:
     """Continues rows of ids of any length with a language model: ids in, ids out.
 
-    While prompt and new tokens fit into the context, the model sees all of them. When the context is full, and where a
-    prompt is longer than the context, the window slides: the model reads the last half of a context anew, with
-    positions from 0, and goes on from there. So each token is predicted from at least half a context, and reading costs
-    one half for each half that is written. The last token that a window predicts is the first one that does not fit
-    into it.
+    While prompt and new tokens fit into the context, the model sees all of them. When the context is full, or a prompt
+    is longer than it, the window slides: the model reads the last half context of the text again, with positions from
+    0, and continues from there. So each token of a long text is predicted from at least half a context, and for each
+    half context that is written, another half is read. The last token that a window predicts no longer fits into it.
 
     A row's result depends on that row, its settings and its seed alone. Each setting is a number for all rows or a
     tensor `(B,)`; see `Sampling`.
@@ -70,8 +70,8 @@ def generate(
         temperature: the divisor of the logits; 0 takes the likeliest token.
         top_k: draw only from this many of the likeliest tokens; 0 for all.
         top_p: draw only from the likeliest tokens that together have this share of the probability.
-        repetition_penalty: above 1, tokens that were there before become less likely.
-        seed: determines the choices. With one for all, row number i has `seed + i`.
+        repetition_penalty: above 1, tokens that occurred before become less likely.
+        seed: determines the choices. If it is one number, row i has the seed `seed + i`.
         context_length: the most tokens that the model reads at once; `model.context_length` if None.
         watch: can end a row before its end token, as in `sample`; it also has `ended(state) -> bool (B,)`.
 
@@ -154,7 +154,7 @@ def generate(
         ),
         parallel_iterations=1,
     )
-    # A row that had less room in a window than others has zeros between its tokens.
+    # A row that had less room in a window than other rows has zeros between its tokens. They are moved to its end.
     ids = written[:, tf.shape(text)[1] :]
     order = tf.argsort(tf.cast(ids == PADDING, tf.int32), axis=1, stable=True)
     max_length = tf.maximum(tf.reduce_max(tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)), 1)
@@ -178,7 +178,8 @@ def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Ten
     """
     lengths = tf.math.count_nonzero(text, axis=1, dtype=tf.int32)  # (R,)
     kept = tf.where(lengths > context_length, context_length // 2, lengths)
-    # At least two columns, as a model reads at least one. Stable, so that tokens keep their order behind the zeros.
+    # At least two columns, since a model reads at least one. The sort is stable, so tokens keep their order behind the
+    # zeros.
     width = tf.clip_by_value(tf.reduce_max(kept), 2, context_length)
     order = tf.argsort(tf.cast(text != PADDING, tf.int32), axis=1, stable=True)[:, -width:]
     window = tf.gather(text, order, batch_dims=1)  # (R, C + 1)
@@ -212,11 +213,12 @@ def sample(
         before: ids `(B, P)` of the earlier text, for the repetition penalty; None for none.
         watch: an object that can end a row before its end token. It has `start() -> state`, a nest of tensors with the
             rows as their first axis, and `step(tokens, open_rows, state) -> (ends, state)`, with tokens, `open_rows`
-            and `ends` `(R,)` for the rows that are left; the state of a row that is not open stays. None for nothing.
+            and `ends` `(R,)` for the rows that are left. It must not change the state of a row that is not open. None
+            ends no row early.
 
     Returns:
         `Hypotheses` without weights; the log-probabilities are the model's own, whatever the settings. With a `watch`,
-        a pair: these, and its last state, each row's as it was when the row ended.
+        a pair: these, and its last state, which for each row is the state when the row ended.
     """
     limits, sampling = tf.cast(limits, tf.int32), _checked(sampling)
     found = () if watch is None else watch.start()
@@ -293,8 +295,8 @@ def draw(logits: tf.Tensor, chance: tf.Tensor, sampling: Sampling, history: tf.T
     scores /= tf.where(drawn, sampling.temperature, 1.0)[:, None]
     top_k = tf.where((sampling.top_k > 0) & (sampling.top_k < size), sampling.top_k, size)
     cut = drawn & ((top_k < size) | (sampling.top_p < 1))
-    # There are three ways to a token: the likeliest, from all, and from the likeliest few. Sorting costs the most, so
-    # each way is taken only if a row of the batch needs it.
+    # There are three ways to choose a token: the likeliest, a draw from all, and a draw from the likeliest few, which
+    # sorts and costs most. Each is computed only if a row of the batch needs it.
     token = tf.argmax(logits, axis=-1, output_type=tf.int32)
     token = tf.cond(
         tf.reduce_any(drawn & ~cut), lambda: tf.where(drawn & ~cut, _from_all(scores, chance), token), lambda: token
@@ -368,14 +370,15 @@ def _place(weights: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
     """Where the running sum of weights `(B, N)` passes the share `chance` `(B,)` of their total; never at a zero."""
     sums = tf.cumsum(weights, axis=-1)
     place = tf.reduce_sum(tf.cast(sums <= (chance * sums[:, -1])[:, None], tf.int32), axis=-1)
-    # Rounding may let the chance meet the total.
+    # By rounding, the chance may reach the total.
     last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[1]), 0), axis=-1)
     return tf.minimum(place, last)
 
 
-# Random numbers. TensorFlow's stateless ones follow from one seed for a whole tensor, so a row's would depend on its
-# place in the batch. These follow from the row's seed and the number of the step: SplitMix64 of Steele, Lea and Flood
-# 2014, "Fast splittable pseudorandom number generators", whose constants are written as signed numbers here.
+# Random numbers. TensorFlow's stateless functions take one seed for a whole tensor, so the number of a row would depend
+# on its place in the batch. These numbers depend only on the row's seed and the number of the step: SplitMix64 of
+# Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", whose constants are written as signed
+# numbers here.
 
 _STEP = 0x9E3779B97F4A7C15 - 2**64
 _FACTORS = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64
@@ -412,7 +415,7 @@ def _mixed(state: tf.Tensor) -> tf.Tensor:
 
 
 def _shifted(state: tf.Tensor, bits: int) -> tf.Tensor:
-    """A shift to the right that fills with zeros, which int64 does not have."""
+    """A shift to the right that fills with zeros. Int64's own shift repeats the sign."""
     return tf.bitwise.right_shift(state, tf.constant(bits, tf.int64)) & ((1 << (64 - bits)) - 1)
 
 
@@ -436,11 +439,11 @@ class StopStrings:
         self._tokenizer, self._max_length = tokenizer, max_length
         self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, max_length)
         self._any = tf.reduce_any(self._strings != "")
-        # Compared are only the new token and the end of the text before it, where a string may have begun.
+        # Only the new token and the end of the text before it are compared: a string may have begun there.
         self._window = max_length - 1 + tokenizer.longest_written
 
     def start(self) -> dict[str, tf.Tensor]:
-        """Nothing is written yet."""
+        """The state before anything is written."""
         rows = tf.shape(self._strings)[0]
         zeros = tf.zeros([rows], tf.int32)
         return {"strings": self._strings, "end": tf.fill([rows], ""), "written": zeros, "kept": zeros - 1}

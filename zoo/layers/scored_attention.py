@@ -1,4 +1,4 @@
-"""What additive, concat and dot-product attention share: score, normalise, average."""
+"""The base of additive, concat and dot-product attention: score, normalise, average."""
 
 import abc
 from typing import Any
@@ -18,8 +18,8 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
     """Attention by a score between each query and each key.
 
     `weights = softmax(score(query, key))` over the keys that the masks allow, `context = weights value`.
-    A subclass defines how keys are projected and how a query scores them. The two are apart because a decoder asks
-    many queries of the same keys: it calls `project_key` once for each sentence, and `attend` in each step. Such calls
+    A subclass defines how keys are projected and how a query scores them. The two are separate because a decoder sends
+    many queries to the same keys: it calls `project_key` once for each sentence, and `attend` in each step. Such calls
     bypass `__call__`, where Keras casts weights to the compute dtype, so these methods cast themselves.
 
     Axes: B batch, T queries, S keys, Q query width, K key width, P projected key width, D value width.

@@ -1,4 +1,4 @@
-"""Heads: what turns an encoder into a model for a task. Each is a small functional model on top of an encoder."""
+"""Heads: small functional models on top of an encoder, which make it a model for a task."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -23,7 +23,7 @@ class Head(FunctionalModel):
     """
 
     def _read(self, encoder: keras.Model) -> tuple[dict[str, Any], Any, Any, Any]:
-        """New inputs for an encoder; its vectors `(B, T, D)` of them, their mask `(B, T)` and the type to compute in.
+        """New inputs for an encoder, its vectors `(B, T, D)`, their mask `(B, T)` and the dtype policy to compute in.
 
         Raises:
             ValueError: it is no encoder.
@@ -45,7 +45,7 @@ class Head(FunctionalModel):
 
 
 class _Pooled(Head):
-    """A head that reads one vector a text."""
+    """A head that reads one vector for each text."""
 
     def _pool(self, hidden: Any, mask: Any, pooling: str, dtype: Any) -> Any:
         """`(B, T, D)` -> `(B, D)`."""
@@ -77,8 +77,8 @@ class Classifier(_Pooled):
 
         logits = dropout(f(dropout(pool(h)) W_1 + b_1)) W_2 + b_2,    h the encoder's vectors
 
-    For one class a text, train with `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`; for several, with
-    `multi_label`, with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+    If a text has one class, train with `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`; if it may have
+    several (`multi_label`), with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Axes: B batch, T length, D width of the encoder, C classes.
 

@@ -23,7 +23,7 @@ class TextContinuation(Generates):
 
     @abc.abstractmethod
     def _generate(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`text`, `log_probability` and `tokens`, `(B,)` each, of `text`, `stop` and all of `SETTINGS`, `(B,)` each.
+        """From `text`, `stop` and all of `SETTINGS` to `text`, `log_probability` and `tokens`, all `(B,)`.
 
         `stop` has the stop strings of each row, with NULs between them.
         """
@@ -113,8 +113,8 @@ class TextContinuation(Generates):
             batch_size: how many are read at once.
 
         Returns:
-            An `Alignment` of each text with itself, a start token included if the model was trained with one. A
-            token's row shows what the model used to predict the next token.
+            An `Alignment` of each text with itself, a start token included if the model was trained with one. The row
+            of a token shows what the model attended to when it predicted the next token.
 
         Raises:
             ValueError: `texts` is not a list of strings, one has no tokens, or one is longer than the context. An

@@ -46,8 +46,8 @@ class TextGenerator(TextContinuation, SavedTask):
     generator.save("runs/shakespeare/generator")
     ```
 
-    With `add_start`, a text begins after the start token, so its first token has a probability too. An empty prompt
-    always begins after it.
+    With `add_start`, the start token is put before each text, so the first token has a probability too. It is always
+    put before an empty prompt.
 
     Axes: B batch, P length of the longest prompt, T length, N stop strings.
 
@@ -55,15 +55,15 @@ class TextGenerator(TextContinuation, SavedTask):
         model: a model of ids with `begin` and `step`, such as `zoo.models.GPT`.
         tokenizer: the tokenizer of its texts.
         context_length: the most tokens that the model reads at once, the start token counted. A longer text is read in
-            windows, see `generate` and `score`. At most the model's own `context_length`, which None stands for.
-        add_start: whether a text begins after the start token. If not, only an empty prompt does, and a score counts
-            from the second token.
+            windows, see `generate` and `score`. It is at most the model's own `context_length`, which is the default.
+        add_start: whether the start token is put before each text. If not, only an empty prompt gets one, and a score
+            counts from the second token.
         stride: how many tokens apart the windows of `score` begin unless a call says otherwise; half of the context if
             None. An export always uses this stride.
 
     Raises:
-        ValueError: a tokenizer with more ids than the model, a context that is below 2, longer than the model's, or not
-            known, a stride that is not from 1 to the context, or a Keras backend other than TensorFlow.
+        ValueError: a tokenizer with more ids than the model, a context that is below 2, longer than the model's or
+            unknown, a stride that is not from 1 to the context, or a Keras backend other than TensorFlow.
     """
 
     CONFIG_FILE = "generator.json"
@@ -185,7 +185,7 @@ class TextGenerator(TextContinuation, SavedTask):
         with forward_only(self.context_length):
             return *self.model.begin(source), first, room[0]
 
-    # The cache grows by a token a step; a trace for every length would take longer than the step.
+    # The cache grows by one token in each step. Tracing for each length would take longer than the step.
     @tf.function(autograph=False, reduce_retracing=True)
     def _stream_step(
         self,
@@ -268,8 +268,8 @@ class TextGenerator(TextContinuation, SavedTask):
         text = tf.constant(texts, tf.string, [len(texts)])
         requests = {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
         if len(texts) > 1:
-            # Warmed up with one text only: it writes up to 256 tokens, which is slow in a large model, and `generate`,
-            # whose function it calls, is warmed up with more.
+            # Only one text warms it up: it writes up to 256 tokens, which is slow in a large model. It calls the
+            # function of `generate`, which more texts warm up.
             del requests["serving_default"]
         return requests
 

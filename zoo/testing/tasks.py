@@ -17,8 +17,8 @@ import zoo.serving
 class TaskTests:
     """Tests of a task: a model with its tokenizers, such as `zoo.Translator` and `zoo.TextGenerator`.
 
-    Subclass it, and say how to make a small task and how to call it. The task should answer different texts
-    differently, or little is tested.
+    In a subclass, define how to make a small task and how to call it. Different texts should get different answers;
+    otherwise little is tested.
 
         class TestMine(zoo.testing.TaskTests):
             def make_task(self):
@@ -28,9 +28,9 @@ class TaskTests:
                 return {"translate": lambda task, texts, **options: task.translate(texts, **options)}
 
     Attributes:
-        texts: what it is called with: texts of several lengths that it answers differently, an empty one among them.
-        precision: the largest difference that is allowed between two numbers of the same answer, divided by the largest
-            number of the answer, or by 1 if that is smaller.
+        texts: the texts of the calls. They have several lengths and different answers, and one is empty.
+        precision: the largest allowed difference between two numbers of the same answer, divided by the largest number
+            of the answer or by 1, whichever is larger.
     """
 
     _task: Any
@@ -136,7 +136,7 @@ class TaskTests:
     # Saved, loaded and exported.
 
     def test_what_is_loaded_answers_as_what_was_saved(self):
-        """With the same weights, tokenizers and settings, from a folder that holds nothing else."""
+        """Weights, tokenizers and settings are the same, and the folder holds nothing else."""
         with tempfile.TemporaryDirectory() as folder:
             path = self.task.save(f"{folder}/runs/saved")
             assert sorted(each.name for each in path.iterdir()) == sorted([self.task.CONFIG_FILE, "model.keras"])
@@ -149,7 +149,7 @@ class TaskTests:
             assert getattr(loaded, name).get_config() == getattr(self.task, name).get_config(), name
         for ours, theirs in zip(loaded.model.get_weights(), self.task.model.get_weights(), strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        name, call = next(iter(self.calls().items()))  # only one call: each is traced again, which takes time
+        name, call = next(iter(self.calls().items()))  # only one call, since tracing takes time
         self._check(call(loaded, list(self.texts)), call(self.task, list(self.texts)), name)
 
     def test_a_folder_of_somebody_elses_is_left_alone(self):

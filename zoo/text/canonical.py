@@ -1,7 +1,7 @@
 """Tables of Unicode for the graphs of `normalization`, `words` and `word_piece_graph`.
 
-Plain Python, run once at construction. What the `tokenizers` library does to characters is asked of the library: it
-knows another version of Unicode than Python, and BERT's rules have cases of their own.
+Plain Python, run once at construction. The `tokenizers` library itself is called to learn what it does to characters:
+it has another version of Unicode than Python, and BERT's rules have special cases.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ class CanonicalTables:
     """The parts of Unicode's canonical equivalence whose results are in a vocabulary.
 
     Attributes:
-        expansions: full canonical decomposition of each character that is spelt with pieces of the vocabulary's own
-            decompositions. Hangul syllables are left out: no mark can come between their pieces.
+        expansions: the full canonical decomposition of each character whose pieces all occur in decompositions of the
+            vocabulary. Hangul syllables are left out: no mark can come between their pieces.
         classes: combining class of every mark (all of Unicode's, so that unknown marks do not stand between known
             ones); empty when the vocabulary has no marks.
         pairs: what a base and a mark compose to.
@@ -39,7 +39,7 @@ class CanonicalTables:
 
 @functools.cache
 def canonical_characters() -> frozenset[str]:
-    """All characters that have another form, or stand in one, each its own NFC; the Hangul syllables among them."""
+    """All characters that have a decomposition or occur in one, as far as NFC leaves them as they are."""
     composed = (*_decomposable(), *map(chr, range(0xAC00, 0xD7A4)))
     pieces = {piece for character in composed for piece in _decomposed(character)}
     return frozenset(character for character in (*composed, *pieces) if _composed(character) == character)
@@ -53,7 +53,7 @@ def canonical_tables(vocabulary: frozenset[str]) -> CanonicalTables:
         vocabulary: single characters, each its own NFC.
 
     Returns:
-        The tables, all of them empty if no other sequence of characters is equivalent to one of the vocabulary's.
+        The tables. All are empty if no other sequence is equivalent to one over the vocabulary.
     """
     alphabet = {piece for character in vocabulary for piece in _decomposed(character)}
     expansions = {
@@ -147,7 +147,7 @@ def bert_changes(**options: bool) -> dict[str, str]:
 
 @functools.cache
 def bert_separators() -> tuple[str, str]:
-    """The characters that the library's `BertPreTokenizer` drops as white space, and those that are words alone."""
+    """The characters that the library's `BertPreTokenizer` drops as white space, and those that are separate words."""
     pieces = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
     found: dict[int, list[str]] = {1: [], 2: [], 3: []}
     for stretch in _stretches():
@@ -162,8 +162,9 @@ class KeptMarks:
     """What decides the order of the marks that `BertNormalizer` leaves when it strips accents.
 
     Attributes:
-        watched: the marks that stay, and characters that fall apart into such: with none of them, nothing is ordered.
-        expansions: the canonical decomposition of characters that hold a mark that stays, or begin with a mark.
+        watched: the marks that stay, and the characters that decompose into such marks. A text without any of them
+            needs no ordering.
+        expansions: the canonical decomposition of characters that contain a mark that stays, or begin with a mark.
         classes: the combining class of every mark.
     """
 
@@ -192,13 +193,13 @@ def kept_marks() -> KeptMarks:
 
 
 def _changed_by(change: Callable[[str], str]) -> dict[str, str]:
-    """What each character becomes that a function changes, one at a time."""
+    """The result for each character that a function changes."""
     changed = itertools.chain.from_iterable(stretch for stretch in _stretches() if change(stretch) != stretch)
     return {character: new for character in changed if (new := change(character)) != character}
 
 
 def _stretches() -> Iterator[str]:
-    """All characters, 256 at a time: most stretches have nothing special, and one call for all 256 shows it."""
+    """All characters, 256 at a time: one call for a stretch shows whether it has anything special."""
     characters = every_character()
     return (characters[start : start + 256] for start in range(0, len(characters), 256))
 

@@ -5,8 +5,8 @@ library's expressions end in `\s+(?!\S)|\s+`: of several white-space characters 
 word. RE2, TensorFlow's engine, has no look-ahead. Here a first replacement cuts that last character off the others; the
 expression without its look-ahead does the rest.
 
-Whether this is the same depends on the other alternatives of an expression. So only the expressions of `PATTERNS` are
-read, and the tests compare each of them with the library on all characters and on random texts.
+Whether this gives the same words depends on the rest of the expression. So only the expressions of `PATTERNS` are
+allowed, and tests compare each of them with the library on all characters and on random texts.
 
 Axes: B batch, W words of all texts.
 """
@@ -31,7 +31,7 @@ QWEN_2 = (
 )
 LLAMA_3 = QWEN_2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 QWEN_3_5 = QWEN_2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
-# The expressions that can be read. Those of the second row leave characters between their matches, which are words too.
+# The expressions that can be read. Between the matches of `_PARTIAL` there are other characters, which are words too.
 _WHOLE = (GPT_2, QWEN_2, LLAMA_3, QWEN_3_5)
 _PARTIAL = (r"\p{N}", r"\p{N}+", r"\p{N}{1,3}")
 PATTERNS = (*_WHOLE, *_PARTIAL)
@@ -43,13 +43,14 @@ def split_into_words(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Cuts texts as the regular expressions of the `tokenizers` library do, without leaving anything out.
 
-    GPT-2's cuts at English endings; into letters, numbers or other characters, with the space before them; and white
-    space, whose last character goes to the next word. The classes of characters are those of the library, which may
-    know a newer Unicode than TensorFlow.
+    GPT-2's expression cuts off English endings such as `'s`; runs of letters, of numbers or of other characters, with
+    the space before them; and white space, whose last character goes to the next word. The classes of characters are
+    those of the library, which may know a newer Unicode than TensorFlow.
 
     Args:
         texts: valid UTF-8, `(B,)`. Bytes that are no UTF-8 are words, unless they are `SEPARATOR`.
-        patterns: some of `PATTERNS`; each cuts the words of the one before it. None of them leaves texts whole.
+        patterns: some of `PATTERNS`; each one cuts the words of the one before it further. An empty sequence leaves
+            texts whole.
         individual_digits: as in the library's `Digits`, which comes before the patterns: True cuts off every digit,
             False every run of digits, None none.
 
@@ -91,7 +92,7 @@ def _translated(pattern: str) -> tuple[str | None, str, bool]:
     """For RE2: white space before a word, in two groups; a word; and whether words leave nothing between them."""
     if _LOOK_AHEAD not in pattern:
         return None, _with_ranges(pattern), pattern in _WHOLE
-    # Where line breaks end white space, a line break before a word is not the word's.
+    # If line breaks end white space, a line break before a word does not belong to the word.
     before_last_space = r"(\s)([^\S\r\n]\S)" if r"|\s*[\r\n]+" in pattern else r"(\s)(\s\S)"
     return _with_ranges(before_last_space), _with_ranges(pattern.replace(_LOOK_AHEAD, "")), pattern in _WHOLE
 
@@ -117,7 +118,7 @@ def character_class(name: str) -> str:
 @functools.cache
 def _digits() -> str:
     r"""The characters that the library's `Digits` cuts off; it may know more of them than its own `\p{N}`."""
-    # Runs of digits and runs of others take turns, so the first character of a run tells what it is.
+    # Runs of digits and of other characters alternate, so the first character of a run tells its kind.
     runs = (run for run, _ in pre_tokenizers.Digits().pre_tokenize_str(every_character()))
     return f"[{in_ranges(''.join(run for run in runs if _is_digit(run[0])))}]"
 

@@ -17,7 +17,7 @@ from zoo.serving.checking.rules import Finding, Rule, shown
 
 _GPU_ONLY = re.compile("_?(Cudnn|Nccl)")  # a TensorFlow that was built without GPUs has no kernels of them at all
 _FOR_CPU = {"CPU", "DEFAULT"}
-_TABLES = ("HashTable", "HashTableV2")  # those that something has to fill
+_TABLES = ("HashTable", "HashTableV2")  # tables that an op must fill
 _FILE_INPUTS = {  # of ops that read a file: which input names it
     "ReadFile": 0,
     "InitializeTableFromTextFile": 1,
@@ -56,14 +56,14 @@ class Graph:
                 yield name, node
 
     def is_reached(self, function: str, node: str = "") -> bool:
-        """Whether a signature, or what runs as a server starts, leads to a function or to a node of the graph."""
+        """Whether a signature, or what a server runs on loading, reaches a function or a node of the graph."""
         return function in self._reached_functions if function else node in self._reached_nodes
 
     def in_place_of(self) -> set[str]:
         """Functions for a GPU that a graph optimizer puts in the place of equivalent ones, where there is a GPU.
 
-        Keras 2 exports recurrent layers so: a function for the CPU and one for cuDNN, both marked as the same. The set
-        also holds what only these functions call.
+        Keras 2 exports a recurrent layer in this way, as a function for the CPU and one for cuDNN, with marks that they
+        do the same. The set also holds what only these functions call.
         """
         on_cpu = {_text(f, "api_implements") for f in self.functions.values() if not _prefers_gpu(f)} - {b""}
         twins = {n for n, f in self.functions.items() if _prefers_gpu(f) and _text(f, "api_implements") in on_cpu}
@@ -80,7 +80,7 @@ class Graph:
                 yield name
 
     def files_read(self) -> Iterator[tuple[str, str, bytes]]:
-        """Functions, nodes and the constant paths that they read, other than assets, where a signature leads."""
+        """The functions, nodes and constant paths of all files that signatures read, except for assets."""
         constants = {(function, node.name): node for function, node in self.nodes() if node.op == "Const"}
         for function, node in self.nodes():
             place = _FILE_INPUTS.get(node.op)
@@ -167,7 +167,7 @@ def _check_ops(graph: Graph) -> list[Finding]:
     for name in sorted(compiled):
         add(rules.XLA, "It is marked `_XlaMustCompile`", name)
     for function, node in graph.nodes():
-        # The mark on a function is on each call of it too.
+        # A marked function also has the mark on each of its calls.
         if _must_compile(node) and function not in compiled and not compiled & _names(node):
             add(rules.XLA, "It is marked `_XlaMustCompile`", function, node.name)
         if node.op in graph.functions:
@@ -191,7 +191,7 @@ def kernel_devices() -> dict[str, set[str]]:
 
 
 def _rule_of(op: str) -> Rule | None:
-    """The rule that an op breaks wherever it stands."""
+    """The rule that an op breaks anywhere in a graph; None if it breaks none."""
     if "PyFunc" in op:
         return rules.PYTHON
     if op_def_registry.get(op) is None:
@@ -219,7 +219,7 @@ def _names(node: node_def_pb2.NodeDef) -> set[str]:
 
 
 def _roots(meta_graph: meta_graph_pb2.MetaGraphDef) -> tuple[list[str], list[str]]:
-    """The tensors and ops that signatures ask for, and those that a server runs as it loads the graph."""
+    """The tensors and ops that signatures return, and those that a server runs when it loads the graph."""
     served: list[str] = []
     at_start = [meta_graph.saver_def.restore_op_name]
     for name, signature in meta_graph.signature_def.items():
@@ -231,7 +231,7 @@ def _roots(meta_graph: meta_graph_pb2.MetaGraphDef) -> tuple[list[str], list[str
 
 
 def _tensor_names(tensor: meta_graph_pb2.TensorInfo) -> list[str]:
-    """A tensor's, or if it is sparse or ragged, those of its parts."""
+    """The name of a tensor; if it is sparse or ragged, also the names of its parts."""
     sparse = tensor.coo_sparse
     parts = [part.name for part in tensor.composite_tensor.components]
     return [tensor.name, sparse.values_tensor_name, sparse.indices_tensor_name, sparse.dense_shape_tensor_name, *parts]

@@ -17,8 +17,8 @@ from zoo.serving.checking.rules import Finding, shown
 from zoo.serving.checking.signatures import Signatures, signatures_of
 
 _ERRORS = (tf.errors.OpError, ValueError, TypeError, KeyError, RuntimeError)
-_ROWS = 8  # that are joined into a batch
-# Kernels for one row and for several add up in another order: float32 then differs in its last digits.
+_ROWS = 8  # at most so many are joined into a batch
+# Kernels add up one row and several rows in different orders, so the last digits of float32 differ.
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4
 
 Rows = dict[str, np.ndarray]  # inputs or outputs of a signature
@@ -77,7 +77,7 @@ def _check_batch(session, name: str, signature: meta_graph_pb2.SignatureDef, row
     where = f"signature {shown(name)}"
     shapes = [tensor.tensor_shape for tensor in signature.inputs.values()]
     if any(not shape.dim or shape.dim[0].size != -1 for shape in shapes):
-        return []  # a server cannot batch it, which is another finding
+        return []  # a server cannot batch it; another rule reports that
     widths = {key: array.shape[1:] for key, array in rows[0].items()}
     rows = [row for row in rows if {key: array.shape[1:] for key, array in row.items()} == widths]
     rows = list({str(row): row for row in rows}.values())[:_ROWS]  # different ones
@@ -116,7 +116,7 @@ def _agree(batched: Rows, alone: Rows) -> bool:
 
 
 def _rows_of(inputs: Rows) -> list[Rows]:
-    """A request for each row of a request, if all its inputs have rows, equally many."""
+    """A request for each row of a request; none if its inputs differ in their number of rows."""
     numbers = {array.shape[:1] for array in inputs.values()}
     if len(numbers) != 1 or () in numbers:
         return []

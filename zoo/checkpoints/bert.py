@@ -25,7 +25,7 @@ MASKED_BIAS, MASKED_COPIES = "cls.predictions.bias", ("cls.predictions.decoder.w
 
 
 def renamed(name: str) -> str:
-    """The name that a tensor has today; the first checkpoints had those of TensorFlow for norms."""
+    """The current name of a tensor. The first checkpoints have the names of TensorFlow for norms."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 

@@ -23,7 +23,7 @@ _EPSILON = 1e-12  # not in the configuration
 
 
 def renamed(name: str) -> str:
-    """The name that a tensor has today."""
+    """The current name of a tensor, which here is always its name."""
     return name
 
 

@@ -1,4 +1,4 @@
-"""Encoders of Hugging Face as a `TextClassifier`, `TextEmbedder` or `MaskFiller`: what their families share."""
+"""Imports encoders of Hugging Face as a `TextClassifier`, `TextEmbedder` or `MaskFiller`: what all families share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from zoo.text.tokenizer import FIRST
 FAMILIES: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
 MODULES_FILE = "modules.json"
 _SENTENCE_FILE = "sentence_bert_config.json"
-# What the names of architectures end in.
+# By how the name of the architecture ends.
 _TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
 _SHORTEST = 5  # tokens of a text
 _MOST_LABELS = 100_000
@@ -44,9 +44,9 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     """Reads an encoder of one of `FAMILIES`, for the task that it was trained for.
 
     With a `modules.json`, as sentence-transformers writes it, the checkpoint is a `TextEmbedder` with the pooling of
-    that file. Otherwise `architectures` of `config.json` says it: a model for sequence classification is a
-    `TextClassifier`, one for masked or pre-training a `MaskFiller`. A bare encoder becomes a `TextEmbedder` that
-    averages the vectors of the tokens, as sentence-transformers does it, with a warning.
+    that file. Otherwise `architectures` of `config.json` decides: a model for sequence classification is a
+    `TextClassifier`, a model for masked tokens or pre-training a `MaskFiller`. A bare encoder becomes a `TextEmbedder`
+    that averages the vectors of the tokens, with a warning.
 
     `[PAD]`, `[UNK]`, `[CLS]` and `[SEP]` have the zoo's ids 0 to 3, and the order of the other tokens stays. RoBERTa's
     ids are the checkpoint's plus 4.
@@ -57,7 +57,7 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file cannot be read, does not fit the others, or asks for what no argument of `Encoder` can do.
+        ValueError: a file cannot be read, does not fit the others, or asks for something that `Encoder` cannot do.
     """
     family = FAMILIES[config.get("model_type")]
     kind = _kind(path, config)
@@ -108,18 +108,18 @@ class _Vocabulary(NamedTuple):
 
 
 def _of_word_pieces(path: pathlib.Path, size: int) -> _Vocabulary:
-    """BERT's: the special tokens first, the others in their order."""
+    """BERT's ids: the special tokens first, the others in their order."""
     tokenizer, order = read_word_pieces(path, size)
     _check_size(path, int(order.max()) + 1, size)
 
-    def rows(array: np.ndarray) -> np.ndarray:  # those that belong to no piece stand at the end
+    def rows(array: np.ndarray) -> np.ndarray:  # rows without a piece are put at the end
         return picked(array, np.concatenate([order, np.setdiff1d(np.arange(size), order)]))
 
     return _Vocabulary(tokenizer, size, rows, [])
 
 
 def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
-    """RoBERTa's: the checkpoint's ids plus 4, and before them copies of four special tokens, which texts are given."""
+    """RoBERTa's ids: the checkpoint's plus 4. Ids 0 to 3 have copies of the rows of its special tokens."""
     special = read_special_tokens(path)
     start, end = special.before or ("<s>",), special.after or ("</s>",)
     if len(start) != 1 or len(end) != 1:
@@ -178,7 +178,7 @@ def _of_head(
 
 
 def _ignored(family: ModuleType, kind: str) -> list[str]:
-    """What the checkpoint may hold as well: copies, and heads that its training needed and its task does not."""
+    """Other tensors that the checkpoint may hold: copies, and heads that were used only in its training."""
     layers = [*family.CLASSIFIER.values()] if kind != "classifier" else []
     layers += [*family.MASKED.values()] if kind != "filler" else []
     single = [*family.MASKED_COPIES, family.MASKED_BIAS]
@@ -231,7 +231,7 @@ def _modules(path: pathlib.Path) -> tuple[str, bool]:
 
 
 def _max_length(path: pathlib.Path, positions: int) -> int:
-    """The most tokens of a text: of sentence-transformers, else of the tokenizer, else of the positions."""
+    """The most tokens of a text: the limit of sentence-transformers, else of the tokenizer, else of the positions."""
     for name, key in ((_SENTENCE_FILE, "max_seq_length"), (TOKENIZER_CONFIG_FILE, "model_max_length")):
         content = read_json(path / name) if (path / name).is_file() else {}
         limit = content.get(key) if isinstance(content, dict) else None

@@ -1,9 +1,9 @@
 """What the importers share: the files of a Hugging Face checkpoint, checked before a model is built.
 
 An importer says what a checkpoint must hold, as a list of `Tensor`: a name, a shape, and the weight of our model that
-it is read into. `check_tensors` compares the list with the files, of which only the headers are read then. `assign`
-reads one tensor after the other. So a wrong or malicious configuration is found before anything large is built, and an
-import needs little more memory than the model.
+it is read into. `check_tensors` compares the list with the files and reads only their headers. Then `assign` reads one
+tensor after the other. So a wrong or malicious configuration is found before anything large is built, and an import
+needs little more memory than the model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def activation_name(family: str, model: Any) -> str:
     """The name of Hugging Face for a model's activation.
 
     Raises:
-        ValueError: it has none that is known.
+        ValueError: Hugging Face has no name for it.
     """
     names: dict[str, str] = {}
     for theirs, ours in ACTIVATIONS.items():
@@ -61,8 +61,8 @@ class Tensor(NamedTuple):
         name: its name in the files.
         shape: its shape there.
         weight: the path of our weight; None for a tensor that repeats another one.
-        change: a function from the tensor to our weight's numbers; None where only the shapes differ. It may move
-            numbers, leave some out and put in zeros, and must not compute: see `collect`.
+        change: a function from the tensor to the numbers of our weight; None if only the shapes differ. It may move
+            numbers, leave some out and insert zeros. It must not compute new numbers: see `collect`.
     """
 
     name: str
@@ -190,7 +190,7 @@ class Config:
         return float(value)
 
     def token(self, name: str) -> int | None:
-        """The value of a key that holds an id, or a list of ids, of which it takes the first; None where there is none.
+        """The value of a key that holds an id, or the first id of a list; None if there is none.
 
         Raises:
             ValueError: it is something else.
@@ -202,7 +202,7 @@ class Config:
         return first
 
     def only(self, **values: Any) -> None:
-        """Checks keys that change the computation, of which one value is known.
+        """Checks keys that change the computation, and for which only one value is supported.
 
         Raises:
             ValueError: one has another value.
@@ -244,7 +244,7 @@ def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArra
 
     Args:
         path: the checkpoint's folder.
-        prefix: what is left out of the names that begin with it.
+        prefix: removed from the names that begin with it.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -308,7 +308,7 @@ def check_tensors(
         The list of tensors.
 
     Raises:
-        ValueError: tensors are missing, have other shapes, or nothing is known about them; the message names some.
+        ValueError: tensors are missing, have other shapes or are unknown; the message names some.
     """
     wanted: list[Tensor] = []
     missing: list[str] = []
@@ -356,15 +356,15 @@ def assign(
 
 
 def collect(model: keras.Model, tensors: Iterable[Tensor]) -> dict[str, np.ndarray]:
-    """The inverse of `assign`: the tensors, in float32, that would give a model the weights that it has.
+    """The inverse of `assign`: the tensors, in float32, from which `assign` would give the model its weights.
 
-    So a `Tensor` needs no inverse of `change`. A `change` only moves numbers, so what it makes of the places 1, 2,
-    3 and so on of a tensor says from which place each number of our weight comes, and 0 says from none.
+    A `Tensor` needs no inverse of `change`, because `change` only moves numbers. Applied to a tensor of the numbers 1,
+    2, 3 and so on, it shows from which place each number of our weight comes; 0 means from no place.
 
-    A bias that the model does not have is zeros, which compute the same.
+    A bias that the model does not have becomes zeros, which give the same results.
 
     Raises:
-        ValueError: the model has weights that no tensor takes, such as those of LoRA.
+        ValueError: the model has weights that belong to no tensor, such as those of LoRA.
     """
     weights = {weight.path: weight for weight in model.weights}
     taken: set[str] = set()

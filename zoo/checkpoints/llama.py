@@ -24,7 +24,7 @@ def arguments(config: Config) -> dict[str, Any]:
     # The activation belongs to the gate: silu(x W_gate) * x W_up.
     activation = config.one_of("hidden_act", {"silu": "swiglu"}, "silu")
     config.only(mlp_bias=False, pretraining_tp=1)
-    if kind != "qwen2":  # whose biases no key names
+    if kind != "qwen2":  # Qwen2 always has these biases, and no key for them
         config.only(attention_bias=False)
     width, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     key_dim = config.whole("head_dim", max(width // heads, 1))

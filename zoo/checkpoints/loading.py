@@ -1,4 +1,4 @@
-"""`load_checkpoint`: reads a folder of Hugging Face, whatever family its model is of."""
+"""`load_checkpoint`: reads a folder of Hugging Face with a model of any supported family."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def load_checkpoint(
     Args:
         path: the folder, of a model of the types bert, distilbert, roberta, marian, gpt2, gpt_neo, gpt_neox, llama,
             mistral, qwen2 or qwen3.
-        target_language: for a translator into several languages, the one of texts that name none, such as "fra".
+        target_language: for a translator into several languages, the target language of texts that name none, such as
+            "fra".
 
     Returns:
         A `Translator` of a `zoo.models.Transformer` for Marian; for BERT a `TextClassifier`, `TextEmbedder` or

@@ -48,7 +48,7 @@ class Vocabulary(NamedTuple):
 
     Attributes:
         pieces: the pieces of the zoo's ids from 4 on.
-        rows: the checkpoint's id of each of the zoo's ids; -1 for none.
+        rows: for each id of the zoo, the id in the checkpoint; -1 for none.
     """
 
     pieces: list[str]
@@ -66,18 +66,18 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     the sides do not share a vocabulary). Beam size, length penalty and lengths come from `generation_config.json`, else
     from `config.json`.
 
-    The special tokens have other ids in the zoo, and the order of the others stays. A text may begin with the target
+    The special tokens have other ids in the zoo. The other tokens keep their order. A text may begin with the target
     language, such as `>>fra<<`, if the vocabulary has it.
 
     Args:
         path: the checkpoint's folder.
         config: its configuration.
-        target_language: what texts without a target language begin with, such as "fra"; None for nothing.
+        target_language: the target language of texts that name none, such as "fra"; None adds no language.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file cannot be read, does not fit the others, or asks for what no argument of `Transformer` can
-            do; or the vocabulary has no such language.
+        ValueError: a file cannot be read, does not fit the others, or asks for something that `Transformer` cannot do;
+            or the vocabulary has no such language.
     """
     for name in (SOURCE_FILE, TARGET_FILE):
         if not (path / name).is_file():
@@ -128,7 +128,7 @@ def configuration(model: Any) -> dict[str, Any]:
     """The keys of `config.json` for a `zoo.models.Transformer`.
 
     Raises:
-        ValueError: no key can say what the model's activation is. Other arguments are not checked.
+        ValueError: Hugging Face has no name for the model's activation. Other arguments are not checked.
     """
     sides = {
         f"{side}_{name}": value
@@ -156,7 +156,7 @@ def read_vocabulary(path: pathlib.Path, name: str, size: int, config: Config) ->
     """The ids of one side: padding, unknown, start and end first, then the others in their order."""
     file = path / name
     ids = read_json(file)
-    # By their representation: True would equal 1, and strings cannot be sorted with numbers.
+    # Their representations are compared: True would equal 1, and strings cannot be sorted with numbers.
     if not isinstance(ids, dict) or sorted(map(repr, ids.values())) != sorted(map(repr, range(len(ids)))):
         raise ValueError(f"{file} must hold pieces with the ids 0, 1, 2 and so on, each once.")
     if len(ids) > size:
@@ -225,9 +225,9 @@ def _generation(path: pathlib.Path, config: Config) -> Callable[[str, Any], Any]
 def _unused_ids(path: pathlib.Path, setting: Callable[[str, Any], Any], target: Vocabulary) -> list[int]:
     """The ids whose logits are -1e9: padding and, with `renormalize_logits`, the tokens of `bad_words_ids`.
 
-    OPUS-MT forbids its padding, which is also the start of a text. With `renormalize_logits`, a forbidden token has no
-    probability, and the others have more. Without it, the others keep theirs. Searches of the zoo never write padding,
-    the start or the unknown token, so without it these need no change.
+    OPUS-MT forbids its padding, which is also the start of a text. With `renormalize_logits`, a forbidden token has the
+    probability 0, and those of the others rise. Without it, the others keep their probabilities. Searches of the zoo
+    never write padding, the start or the unknown token, so in that case these need no change.
     """
     words = setting("bad_words_ids", []) or []
     if not isinstance(words, list) or not all(
@@ -252,7 +252,7 @@ def _unused_ids(path: pathlib.Path, setting: Callable[[str, Any], Any], target: 
 
 
 def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """The translator's settings. The limit of a source is that of the tokenizer or of the positions."""
+    """The translator's settings. The limit of a source is the smaller one of the tokenizer and the positions."""
     longest, beams, penalty = setting("max_length", 512), setting("num_beams", 1), setting("length_penalty", 1.0)
     if type(longest) is not int or type(beams) is not int or type(penalty) not in (int, float):
         raise ValueError(

@@ -1,8 +1,7 @@
 """The tensors of a file that PyTorch wrote with `torch.save`, read without PyTorch.
 
 Such a file is a pickle, and a pickle is a program: `pickle.load` runs whatever a stranger put into it. Here the pickle
-may name only what a dictionary of tensors needs, which are the names in `_ALLOWED`. Any other name is refused and never
-called.
+may use only the names in `_ALLOWED`, which a dictionary of tensors needs. Any other name is refused and never called.
 
 The formats are those of `torch/serialization.py`: since 1.6 a zip with `data.pkl` and a member for each storage, before
 several pickles, followed by the storages. Numbers stay in the file until a tensor is read.
@@ -55,7 +54,7 @@ class StoredArray(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """The type of a storage. Like all that a pickle can name here, it cannot be changed by the pickle."""
+    """The type of a storage. A pickle cannot change it, nor anything else that it may name here."""
 
     dtype: str
 

@@ -26,10 +26,11 @@ from zoo.tasks.translator import Translator
 from zoo.text import END, START, UNKNOWN, BytePairTokenizer, MarianTokenizer, SentencePieceTokenizer
 from zoo.text.tokenizer import FIRST
 
-START_PIECE = "<|startoftext|>"  # of a GPT that has a row for it; GPT-2 begins a text with its end
+START_PIECE = "<|startoftext|>"  # of a GPT whose start has its own row; GPT-2 starts a text with its end token
 _MARIAN_PIECES = marian.END_PIECE, marian.UNKNOWN_PIECE, marian.PADDING_PIECE
-_POSITIONS = 512  # of OPUS-MT. Its positions are computed, so more of them are no more weights.
-# Arguments that are not compared: they matter in training only, follow from the weights, or belong to what is refused.
+_POSITIONS = 512  # as in OPUS-MT. Positions are computed, so more of them add no weights.
+# Arguments that are not compared: they matter only in training, follow from the weights, or belong to options that are
+# refused.
 _FREE = {
     *("name", "dtype", "trainable", "layer_states", "dropout", "attention_dropout", "feed_forward_dropout"),
     *("vocabulary_size", "source_vocabulary_size", "target_vocabulary_size", "unused_ids"),
@@ -43,16 +44,16 @@ def save_checkpoint(task: TextGenerator | Translator, path: str | pathlib.Path) 
 
     - A `TextGenerator` of a `zoo.models.GPT` with the shape of GPT-2: `positions="learned"`, `normalization="layer"`,
       tied embeddings, any of the activations relu, gelu, gelu_tanh and silu; and with a `BytePairTokenizer`. The piece
-      of id i has the id i - 4. The end goes where the importer took it from, or becomes `<|endoftext|>`, the last id.
-      The start has the same id if it has the same embedding, otherwise another one, such as `<|startoftext|>`.
+      of id i has the id i - 4. The end token gets the id that it was imported from, or becomes `<|endoftext|>`, the
+      last id. The start has the same id if it has the same embedding, otherwise another one, such as `<|startoftext|>`.
     - A `Translator` of a `zoo.models.Transformer` with the shape of Marian: `norm_first=False`,
       `normalization="layer"`, `positions="sinusoidal"` with `position_pairs="halves"`, `tied_embeddings` "all" or
       "target"; and with tokenizers that are a `MarianTokenizer` or a `SentencePieceTokenizer`. `</s>` has the id 0,
       `<unk>` 1, and `<pad>`, which is the start as well, the last one, or 2 if the sides have two vocabularies.
 
     A folder that was imported is written with the same ids if its special tokens were in these places. Weights are in
-    float32; biases that the model does not have are zeros. Kept are the settings that Hugging Face has a name for: not
-    the `context_length` and `stride` of a `TextGenerator`.
+    float32; biases that the model does not have are zeros. Settings without a name in Hugging Face are not kept: the
+    `context_length` and `stride` of a `TextGenerator`.
 
     The folder is first written under another name and then renamed.
 
@@ -65,7 +66,7 @@ def save_checkpoint(task: TextGenerator | Translator, path: str | pathlib.Path) 
 
     Raises:
         FileExistsError: `path` exists and is not empty.
-        ValueError: no checkpoint of GPT-2 or Marian has this shape; the message names the argument that is why.
+        ValueError: no checkpoint of GPT-2 or Marian has this shape; the message names the argument.
 
     Warns:
         UserWarning: a translator compares hypotheses by the formula of Wu et al. 2016, which `transformers` does not
@@ -80,7 +81,7 @@ def save_checkpoint(task: TextGenerator | Translator, path: str | pathlib.Path) 
 def _writer(task: Any) -> Callable[[Any, pathlib.Path], None]:
     model = getattr(task, "model", None)
     for kind, family, write in ((TextGenerator, GPT, _write_gpt2), (Translator, Transformer, _write_marian)):
-        if isinstance(task, kind) and type(model) is family:  # a class made of it may compute something else
+        if isinstance(task, kind) and type(model) is family:  # a subclass may compute something else
             return write
     what = type(task).__name__ + ("" if model is None else f" of {type(model).__name__}")
     raise ValueError(f"`task` must be a TextGenerator of GPT or a Translator of Transformer. Received: {what}")
@@ -199,7 +200,7 @@ def _pieces_of_marian(tokenizer: SentencePieceTokenizer, shared: bool) -> dict[s
 
 
 def _with_size(vocabulary: marian.Vocabulary, size: int) -> marian.Vocabulary:
-    """A vocabulary for a model with more ids than its tokenizer, whose further rows no id of the checkpoint has."""
+    """A vocabulary for a model with more ids than its tokenizer. The checkpoint has no ids for the additional rows."""
     return vocabulary._replace(rows=np.pad(vocabulary.rows, (0, size - len(vocabulary.rows)), constant_values=-1))
 
 

@@ -62,7 +62,7 @@ class PackedSelfAttention(tf.Module):
         scale = self.width**-0.5 if attention.score_scale is None else attention.score_scale
         query, key, value = map(_heads, (attention.query_dense, attention.key_dense, attention.value_dense))
         if attention.use_query_key_norm:
-            # These norms would undo a factor in the kernel, so it goes into their scales.
+            # These norms would undo a factor in the kernel, so the factor is put into their scales.
             norms = [as_array(norm.scale) for norm in (attention.query_norm, attention.key_norm)]  # (d,) each
             scales = np.repeat([scale * norms[0], norms[1]], [self.heads, self.groups], axis=0)  # (H + G, d)
             self._head_scales = variable(self._in_pairs(scales))
@@ -97,7 +97,8 @@ class PackedSelfAttention(tf.Module):
         heads = self._rotated(self._normalized(self.inputs(rows)), shape, rotations)
         heads = tf.reshape(heads, [*shape, self.heads + 2 * self.groups, self.width])  # (B, T, H + 2 G, d)
         query, key, value = tf.split(heads, [self.heads, self.groups, self.groups], axis=2)  # (B, T, ., d)
-        # The kernel has scaled the query for the decoding steps already; this function scales it again.
+        # The kernel has already scaled the query, for the decoding steps. The function below scales again, so the first
+        # factor is removed.
         mask = AttentionMask(keys=mask, causal=True, window=self._window)
         results = scaled_dot_product_attention(query * self.width**0.5, key, value, mask, None, return_weights)
         context, weights = results if return_weights else (results, None)  # (B, T, H, d), (B, H, T, T)
@@ -125,7 +126,7 @@ class PackedSelfAttention(tf.Module):
             The output `(B K, D + 1)`, and the cache with the token.
         """
         heads = self._rotated(self._normalized(self.inputs(rows)), [-1, hypotheses], rotations)
-        # One token needs no transpose: its heads may take the place of queries' length.
+        # One token needs no transpose: the axis of heads stands where the length of the queries would be.
         heads = tf.reshape(heads, [-1, hypotheses, self.heads + 2 * self.groups, 1, self.width])
         query, key, value = tf.split(heads, [self.heads, self.groups, self.groups], axis=2)  # (B, K, ., 1, d)
         keys, values = (tf.concat(each, 3) for each in zip(cache, (key, value), strict=True))  # (B, K, G, S + 1, d)

@@ -14,8 +14,8 @@ in the weights:
   Euclidean norm |x| is sqrt(D) times the denominator.
 - sqrt(D) scale and the shift go into the kernel and the bias of the product that reads the row (`Norm.reading`).
 
-A row of a single token is bound by the number of operations, about a microsecond each: fewer of them took the
-generation of a small GPT from 116 ms to 75 ms (benchmarks/notes.md, generation.py).
+The time of a single row depends on the number of operations, about a microsecond each. With fewer of them, the
+generation of a small GPT took 75 ms instead of 116 ms (benchmarks/notes.md, generation.py).
 
 Axes: R rows, D width, N and M any width, V vocabulary.
 """
@@ -101,9 +101,9 @@ class Product(tf.Module):
 
 
 class Rescaling(tf.Module):
-    """`rows * scale + shift`, of which the mean over D features may be removed.
+    """`rows * scale + shift`, if wanted without its mean over the D features.
 
-    A narrow row passes faster through a matrix that does all of this: one operation instead of three. At width 512 the
+    For a narrow row, a matrix that does all of this is faster: one operation instead of three. At width 512 the
     matrices of a post-norm layer would be a fifth of its weights.
 
     Args:
@@ -115,7 +115,7 @@ class Rescaling(tf.Module):
     def __init__(self, scale: np.ndarray, shift: np.ndarray, centered: bool):
         super().__init__()
         self.scale, self.shift = variable(scale), variable(shift)
-        # rows @ means = mean(rows * scale), repeated D times and with a zero behind.
+        # rows @ means = mean(rows * scale) over the D features.
         self.means = variable(scale[:, None] / (len(scale) - 1)) if centered else None  # (D + 1, 1)
         self.features = tf.constant([1.0] * (len(scale) - 1) + [0.0])
 
@@ -157,7 +157,7 @@ class Norm:
         return Product(self.part(kernel), None if bias is None else self.part(bias))
 
     def part(self, values: np.ndarray) -> np.ndarray:
-        """A summand of a row: `(..., D)` -> `(..., D + 1)`, without its mean for "layer", and with a zero."""
+        """A summand of a row: `(..., D)` -> `(..., D + 1)`, without its mean for "layer", and a zero at the end."""
         values = values - values.mean(axis=-1, keepdims=True) if self.centered else values
         return np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, 1)])  # (..., D + 1)
 
@@ -181,7 +181,7 @@ class Norm:
 
 
 class Unnormalized:
-    """Stands for a `Norm` where the row has not been normalised yet.
+    """Takes the place of a `Norm` if the row has not been normalised yet.
 
     Args:
         after: the first `Norm` behind it.
@@ -202,7 +202,7 @@ class Unnormalized:
 
 
 class ProductOfMany(Product):
-    """The same for hundreds of rows: they are bound by passes over them, not by the number of operations."""
+    """The same for hundreds of rows, whose time depends on the passes over them and not on the number of operations."""
 
     def __call__(self, rows: tf.Tensor) -> tf.Tensor:
         """`(R, N)` -> `(R, M)`."""
@@ -212,7 +212,7 @@ class ProductOfMany(Product):
 
 
 class Unmoved:
-    """Stands for a `Norm` that is computed outside the weights, of many rows `(R, D)`."""
+    """Takes the place of a `Norm` that is computed outside the weights, for many rows `(R, D)`."""
 
     def reading(self, kernel: np.ndarray, bias: np.ndarray | None = None) -> Product:
         """The product `x @ kernel + bias`."""
@@ -229,7 +229,7 @@ class PackedOutput(tf.Module):
         kernel: `(D, V)`; None where the embeddings are used.
         bias: `(V,)` or None.
         embeddings: `(V, D)`, used where there is no kernel.
-        constant: the last feature of the rows that these embeddings begin.
+        constant: the last feature of rows that are made from these embeddings.
     """
 
     def __init__(self, norm: Norm, kernel: Any = None, bias: Any = None, embeddings: Any = None, constant: float = 0.0):

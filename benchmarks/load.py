@@ -48,7 +48,7 @@ def main() -> None:
     texts = [line for line in arguments.texts.read_text(encoding="utf-8").splitlines() if line.strip()][:200]
     rows, loads = [], []
     with Recording(__file__, arguments.record, "tensorflow", "tensorflow-serving-api", "grpcio") as recording:
-        for name in SERVERS if BINARY else ["stand-in"]:
+        for name in ("stand-in", "tensorflow_model_server") if BINARY else ("stand-in",):  # those that speak gRPC
             with SERVERS[name](arguments.version.resolve()) as server:
                 with client_of(server) as client:
                     alone = {text: client.translate([text])[0] for text in texts}

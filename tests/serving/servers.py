@@ -108,6 +108,14 @@ class RestClient(Client):
         outputs = said["outputs"] if len(specs) > 1 else dict.fromkeys(specs, said["outputs"])
         return {key: from_json(outputs[key], spec).tolist() for key, spec in specs.items()}
 
+    def events(self, path, body):
+        """Status and server-sent events."""
+        with contextlib.closing(http.client.HTTPConnection(self.rest, timeout=120)) as connection:
+            connection.request("POST", f"/v1/models/{self.model}{path}", json.dumps(body))
+            response = connection.getresponse()
+            said = response.read().decode().split("\n\n")[:-1]
+            return response.status, [json.loads(event.removeprefix("data: ")) for event in said]
+
 
 def as_base64(text):
     return {"b64": base64.b64encode(text.encode() if isinstance(text, str) else text).decode()}

@@ -16,6 +16,7 @@ import tensorflow as tf
 from servers import BINARY, SERVERS, Refused, RestClient, in_time, real, stand_in, zoo_serve
 
 from tests.serving.conftest import SCRIPTS
+from zoo.serving import ServingClient
 from zoo.serving.exporting import with_packed_model
 
 pytestmark = pytest.mark.long
@@ -219,6 +220,23 @@ def test_odd_texts_have_an_answer(translating, writing, texts):
         found = server.call("serving_default", text=(texts, tf.string))
         assert len(found["text"]) == len(texts)
         assert all(text.decode("utf-8") is not None for text in found["text"])
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_streamed_text_is_the_text_of_one_request(writing, number):
+    """Also with stop strings, and beyond the context of 48 tokens."""
+    columns = {name: values[0] for name, (values, _) in settings(1, number).items()}
+    columns |= {"max_new_tokens": 25 * number, "stop": ["a\n", "é😀"][: number % 3]}
+    with ServingClient(writing.rest, writing.model, timeout=120) as client:
+        wanted = client.generate([TEXTS[number]], **columns)[0]
+        pieces = list(client.stream(TEXTS[number], **columns))
+    assert "".join(pieces) == wanted.text
+    assert all(pieces)
+    if isinstance(writing, RestClient):  # zoo serve streams by itself, too
+        status, events = writing.events(":generateStream", {"text": TEXTS[number], **columns})
+        assert status == 200
+        assert "".join(event["text"] for event in events[:-1]) == wanted.text
+        assert events[-1]["tokens"] == wanted.tokens
 
 
 def test_settings_out_of_range_have_the_documented_answer(writing):

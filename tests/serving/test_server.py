@@ -50,7 +50,9 @@ class Running:
         sent, pieces = [], [{"type": "http.request", "body": body}]
 
         async def receive():
-            return pieces.pop() if pieces else {"type": "http.disconnect"}
+            if not pieces:
+                await asyncio.sleep(3600)  # the client stays
+            return pieces.pop()
 
         async def send(message):
             sent.append(message)
@@ -165,6 +167,47 @@ class TestPredict:
                     assert (status, "not positive" in found["error"]) == (400, True)
                 else:
                     assert (status, found["outputs"]) == (200, [number % 5] * (1 if name == "different" else 2))
+
+
+class TestStreams:
+    def events(self, tiny, **body):
+        status, headers, text = tiny.ask("POST", "/v1/models/tiny:generateStream", body)
+        assert (status, headers[b"content-type"]) == (200, b"text/event-stream; charset=utf-8")
+        events = text.split("\n\n")
+        assert events.pop() == ""
+        assert all(event.startswith("data: ") for event in events)
+        return [json.loads(event.removeprefix("data: ")) for event in events]
+
+    @pytest.mark.parametrize("limit", [0, 1, 7, 8, 9, 30, 256])
+    def test_the_pieces_are_the_text_of_one_request(self, tiny, limit):
+        *pieces, last = self.events(tiny, text="say", max_new_tokens=limit, temperature=0.5)
+        columns = {"text": ["say"], "max_new_tokens": [limit], "temperature": [0.5], "top_k": [0], "top_p": [1]}
+        columns |= {"repetition_penalty": [1], "seed": [0], "stop": [""]}
+        _, whole = tiny.post("tiny:predict", {"signature_name": "generate", "inputs": columns})
+        assert "".join(piece["text"] for piece in pieces) == whole["outputs"]["text"][0]
+        assert all(piece["text"] for piece in pieces)
+        tokens = whole["outputs"]["tokens"][0]
+        assert last == {"done": True, "tokens": tokens, "log_probability": 0.5 if limit else 0.0}
+        assert len(pieces) > 3 or limit < 30
+
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            ({"text": 7}, "`texts` must hold strings. Received: 7"),
+            ({"temperature": -1}, "`temperature` must be at least 0. Received: temperature=-1"),
+            ({"stop": 5}, "`stop` must be a string or several. Received: stop=5"),
+            ({"tokens": 5}, "there is no setting 'tokens'; there are text, max_new_tokens, temperature, top_k, "),
+            (b"{", "JSON Parse error"),
+        ],
+    )
+    def test_a_mistake_is_said_before_the_first_piece(self, tiny, body, words):
+        status, said = tiny.post("tiny:generateStream", body)
+        assert status == 400
+        assert words in said["error"]
+
+    def test_other_models_do_not_stream(self, running, saved):
+        status, said = running(three=saved / "three").post("three:generateStream", {"text": "a"})
+        assert (status, said) == (400, {"error": "The model three does not continue texts"})
 
 
 class TestErrors:

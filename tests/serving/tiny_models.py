@@ -4,6 +4,9 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from zoo.serving.layout import WARM_UP_FILE
+from zoo.tasks.protocol import SETTINGS
+
+WRITTEN = "żółć, щи, 🙂🙂🙂🙂 and so on"
 
 
 def signature(*specs):
@@ -52,12 +55,24 @@ class Tiny(tf.Module):
         last = tf.while_loop(lambda n: n < tf.reduce_max(steps), lambda n: n + 1, [0], parallel_iterations=1)[0]
         return {"steps": tf.fill(tf.shape(steps), last)}
 
+    @signature(
+        ("text", [None], tf.string),
+        *((name, [None], setting.dtype) for name, setting in SETTINGS.items()),
+        ("stop", [None], tf.string),
+    )
+    def generate(self, text, max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop):
+        """Writes a byte of `WRITTEN` as each token, whatever the settings, and then ends."""
+        written = tf.strings.substr(tf.fill(tf.shape(text), WRITTEN), tf.zeros_like(seed, tf.int32), max_new_tokens)
+        written = tf.strings.unicode_transcode(written, "UTF-8", "UTF-8", "replace")
+        tokens = tf.minimum(max_new_tokens, 1 + len(WRITTEN.encode()))
+        return {"text": written, "tokens": tokens, "log_probability": temperature}
+
     @signature(("half", [None], tf.float16))
     def half(self, half):
         return {"half": half}
 
 
-SIGNATURES = ("twice", "echo", "add", "mean", "positive", "different", "count", "half")
+SIGNATURES = ("twice", "echo", "add", "mean", "positive", "different", "count", "generate", "half")
 
 
 def save_tiny(folder, factor):

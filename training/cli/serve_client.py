@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import sys
 from collections.abc import Collection, Iterator
 from typing import Annotated, Any
 
@@ -52,6 +53,9 @@ def serve_client(
     status: Annotated[bool, typer.Option("--status", help="Show the model's versions and signatures instead.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The longest that a request may take.")] = 30.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts to send in one request.")] = 32,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Print a text of a language model while it is written.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
 ) -> None:
     """Ask a model on TensorFlow Serving: translate, continue, classify or score texts, or call any signature.
@@ -74,6 +78,11 @@ def serve_client(
             given_lines: Iterator = lines
             if kind is _classified and "text_pair" in signatures["classify"].inputs:
                 given_lines = read_pairs(lines, texts)
+            if stream:
+                if kind is not _generated or as_json:
+                    raise ValueError("--stream is for the texts of a language model, without --json")
+                _stream(client, lines, given)
+                return
             at_once = lines_at_once(texts, file, batch_size)
             at_once = min(at_once, batch_size) if kind is _generated else at_once  # prints each batch as it comes
             done = 0
@@ -129,6 +138,22 @@ def _generated(client, _, texts, batch_size, settings) -> Rows:
     for result in results:
         names = ("prompt", "text", "log_probability", "tokens")
         yield result.prompt + result.text, {name: getattr(result, name) for name in names}
+
+
+def _stream(client, texts, settings) -> None:
+    """Prints texts as `zoo generate` does."""
+    from zoo.tasks.protocol import SETTINGS
+
+    _check_names(settings, (*SETTINGS, "stop"))
+    for number, text in enumerate(texts):
+        seed = {"seed": settings["seed"] + number} if "seed" in settings else {}
+        if number:
+            typer.echo(RULE)
+        typer.echo(text, nl=False)
+        for piece in client.stream(text, **{**settings, **seed}):
+            typer.echo(piece, nl=False)
+            sys.stdout.flush()
+        typer.echo()
 
 
 def _classified(client, _, texts, batch_size, settings) -> Rows:

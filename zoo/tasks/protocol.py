@@ -205,6 +205,7 @@ LONGEST_STOP = 64  # bytes
 MOST_STOPS = 16  # a row's text is compared with all of them at each step
 STOP_SEPARATOR = b"\0"
 _SEEDS = 2**31 - 1
+_FIRST_TOKENS = 8  # of the first piece of a growing text
 
 
 def check_settings(
@@ -262,6 +263,41 @@ def _checked_stop(stop: str | Sequence[str]) -> list[bytes]:
         if not isinstance(each, str) or not 1 <= len(each.encode("utf-8", "replace")) <= LONGEST_STOP or "\0" in each:
             raise ValueError(f"`stop` must hold strings of 1 to {LONGEST_STOP} bytes, without NUL. Received: {each!r}")
     return [each.encode("utf-8", "replace") for each in stop]
+
+
+class GrowingText:
+    """A text that grows by asking for it again and again with more tokens, as a signature gives its outputs at once.
+
+    The same seed draws the same tokens, so each answer begins with the one before. What may still change at its end is
+    held back: the bytes of a broken character, and what may be the beginning of a stop string. Each answer has half as
+    many tokens again as the one before: for N tokens the model computes about 3 N.
+
+    Args:
+        limit: the most tokens.
+        stop: the stop strings.
+
+    Attributes:
+        size: how many tokens to ask for next.
+        done: whether the text is complete.
+    """
+
+    def __init__(self, limit: int, stop: Sequence[bytes] = ()):
+        self._limit, self._given = limit, 0
+        self._stop = [each.decode("utf-8", "replace") for each in stop]
+        self.size, self.done = min(_FIRST_TOKENS, limit), limit == 0
+
+    def add(self, text: str, tokens: int) -> str:
+        """What the answer for `size` tokens adds to the text; "" if nothing is certain yet."""
+        self.done = tokens < self.size or self.size == self._limit
+        self.size = min(self.size + self.size // 2, self._limit)
+        certain = len(text) if self.done else len(self._certain(text))
+        piece, self._given = text[self._given : certain], max(self._given, certain)
+        return piece
+
+    def _certain(self, text: str) -> str:
+        text = text.rstrip("\N{REPLACEMENT CHARACTER}")
+        begun = (n for each in self._stop for n in range(1, len(each)) if text.endswith(each[:n]))
+        return text[: len(text) - max(begun, default=0)]
 
 
 class Generates(abc.ABC):

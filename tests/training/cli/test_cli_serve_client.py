@@ -78,6 +78,14 @@ class TestTranslating:
 
 
 class TestGenerating:
+    def test_a_text_is_printed_while_it_is_written(self, rest):
+        # `tell` says what it was asked for, and ends with the prompt's length: at the first question, for 8 tokens.
+        arguments = ("--stream", "--set", "seed=5", "--set", "top_k=3")
+        once = succeeds("serve-client", rest.address, "teller", *arguments[1:], "--set", "max_new_tokens=8", "ab", "c")
+        assert succeeds("serve-client", rest.address, "teller", *arguments, "ab", "c") == once
+        told = refuses("serve-client", rest.address, "upper", "--stream", "a")
+        assert told == "--stream is for the texts of a language model, without --json"
+
     def test_prompts_and_how_they_go_on(self, server):
         settings = ["max_new_tokens=9", "temperature=0.5", "top_k=3", "seed=4", "stop=é", "stop=x=y"]
         options = [part for setting in settings for part in ("--set", setting)]

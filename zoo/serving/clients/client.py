@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -12,13 +12,16 @@ import numpy as np
 from zoo.serving.clients.messages import ServingError, Signature, TensorSpec, VersionStatus
 from zoo.serving.clients.rest import RestTransport
 from zoo.tasks.protocol import (
+    STOP_SEPARATOR,
     TRANSLATION_SETTINGS,
     Classifies,
     Embeds,
     Fills,
     Generates,
+    GrowingText,
     Score,
     Translation,
+    check_settings,
     check_texts,
     column,
     in_batches,
@@ -182,6 +185,35 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
     def _generated(self, texts, columns, stop):
         stops = [stop.decode()] * len(texts)
         return self._rows("generate", ("text", "log_probability", "tokens"), text=texts, **columns, stop=stops)
+
+    def stream(self, text: str, **settings: Any) -> Iterator[str]:
+        """Continues one text as `generate` does, and gives the pieces of it as they are written.
+
+        The signature `generate` is asked again for each piece, from the beginning on, see `GrowingText`; so a server
+        needs nothing but that, and computes about three times as much as for the whole text at once.
+
+        Args:
+            text: the prompt; it may be empty.
+            **settings: the settings of `generate`, without `batch_size`.
+
+        Returns:
+            An iterator over pieces, none of them empty, that together are the text of `generate` for the same seed.
+
+        Raises:
+            ValueError: as `generate`; likewise `ServingError`, also in the midst of the text.
+        """
+        texts = check_texts([text])
+        columns, stop = check_settings(1, **settings)
+        growing = GrowingText(int(columns["max_new_tokens"][0]), stop)
+
+        def pieces():
+            while not growing.done:
+                columns["max_new_tokens"] = np.array([growing.size])
+                found, _, tokens = self._generated(texts, columns, STOP_SEPARATOR.join(stop))
+                if piece := growing.add(found[0].decode(), int(tokens[0])):
+                    yield piece
+
+        return pieces()
 
     def score(self, texts: Sequence[str], targets: Sequence[str] | None = None, batch_size: int = 32) -> list[Score]:
         """How likely texts are, by an exported `TextGenerator`; or targets as their translations, by a `Translator`.

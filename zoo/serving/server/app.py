@@ -12,24 +12,26 @@ import urllib.parse
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import numpy as np
 import prometheus_client
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from zoo.serving.server import rest_json
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models, Served, Version
 from zoo.serving.server.rest_json import HTTP_STATUS, Refusal, invalid
+from zoo.tasks.protocol import SETTINGS, STOP_SEPARATOR, GrowingText, check_settings, check_texts
 
 _LOG = logging.getLogger(__name__)
 # Both patterns as in http_rest_api_util.cc: case does not matter, names may be percent-encoded.
 _WHICH = r"/v1/models/(?P<model>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
-_POST = re.compile(rf"{_WHICH}:(?P<method>classify|regress|predict)", re.IGNORECASE | re.ASCII)
+_POST = re.compile(rf"{_WHICH}:(?P<method>classify|regress|predict|generatestream)", re.IGNORECASE | re.ASCII)
 _GET = re.compile(rf"{_WHICH}(?P<method>/metadata)?", re.IGNORECASE | re.ASCII)
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all get an answer in JSON
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
@@ -158,6 +160,10 @@ class _Api:
                 return _json(self.models.find(name, version, label).metadata)
             return _json(self.models.status(name, version))  # as in the server, a label changes nothing
         body = await self._body(request)
+        if found["method"].lower() == "generatestream":
+            pieces = _stream(self._generate(body, name, version, label))
+            first = await anext(pieces)  # an error before the first piece has its HTTP status
+            return StreamingResponse(_again(first, pieces), media_type="text/event-stream")
         if found["method"].lower() != "predict":
             await run_in_threadpool(self._refuse, found["method"].lower(), body, name, version, label)
         served, inputs, in_rows = await run_in_threadpool(self._read, body, name, version, label)
@@ -188,6 +194,35 @@ class _Api:
             raise invalid(f"Failed to get input map for signature: {asked}")
         return served, *rest_json.tensors(request, served.inputs)
 
+    async def _generate(
+        self, body: bytes, name: str, version: int | None, label: str | None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The events of a text that grows; only here, not in TensorFlow Serving."""
+        request = rest_json.parse(body)
+        served = self.models.find(name, version, label).signatures.get("generate")
+        if served is None or served.inputs.keys() != {"text", "stop", *SETTINGS} or "tokens" not in served.outputs:
+            raise invalid(f"The model {name} does not continue texts")
+        names = ("text", *SETTINGS, "stop")
+        for key in request.keys() - set(names):
+            raise invalid(f"there is no setting {key!r}; there are {', '.join(names)}")
+        try:
+            (text,) = check_texts([request.pop("text", "")])
+            columns, stop = check_settings(1, **request)
+        except ValueError as error:
+            raise invalid(str(error)) from None
+        inputs = {key: values.astype(SETTINGS[key].dtype) for key, values in columns.items()}
+        inputs |= {"text": _strings(text.encode("utf-8", "replace")), "stop": _strings(STOP_SEPARATOR.join(stop))}
+        growing = GrowingText(int(inputs["max_new_tokens"][0]), stop)
+        tokens, log_probability = 0, 0.0
+        while not growing.done:
+            inputs["max_new_tokens"] = np.array([growing.size], np.int32)
+            running = self.batcher.submit(served, dict(inputs), time.monotonic() + self.timeout)
+            found = await asyncio.wrap_future(running)
+            tokens, log_probability = int(found["tokens"][0]), float(found["log_probability"][0])
+            if piece := growing.add(found["text"][0].decode("utf-8", "replace"), tokens):
+                yield {"text": piece}
+        yield {"done": True, "tokens": tokens, "log_probability": log_probability}
+
     def _refuse(self, method: str, body: bytes, name: str, version: int | None, label: str | None) -> None:
         """`classify` and `regress`, which signatures of TensorFlow 2 do not have; see classifier.cc, regressor.cc."""
         request = rest_json.parse(body)
@@ -210,6 +245,33 @@ async def _in_time(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise Refusal("DEADLINE_EXCEEDED", f"The request took longer than {seconds:g} s") from None
+
+
+async def _stream(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Server-sent events; what fails after the first one is the last one, since the status is sent already."""
+    begun = False
+    try:
+        async for event in events:
+            yield _event(event)
+            begun = True
+    except Refusal as refusal:
+        if not begun:
+            raise
+        yield _event({"error": refusal.message})
+
+
+async def _again(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for each in others:
+        yield each
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+
+
+def _strings(value: bytes) -> np.ndarray:
+    return np.array([value], object)
 
 
 def _json(content: dict) -> Response:

@@ -444,7 +444,7 @@ REFUSED = [
     ("gpt2", {"model.merges": {}}, "`merges` must be a list"),
     ("gpt2", {"model.merges": [["a"]]}, r"a merge must be two pieces without a space. It is \['a'\]"),
     ("gpt2", {"model.merges": [["a", 3]]}, "a piece of a merge must be a string. It is 3"),
-    ("gpt2", {"model.merges": [["a", "zzz"]]}, "`merges` must each be two pieces .* Received: 'a zzz'"),
+    ("gpt2", {"model.merges": [["a", "zzz"]]}, "`merges` must hold strings of two pieces .* Received: 'a zzz'"),
     ("gpt2", {"model": 3}, "`model` must be an object. It is 3"),
     ("gpt2", {"normalizer": {"type": "NFKC"}}, "the normalizer 'NFKC' cannot be read"),
     ("gpt2", {"normalizer": {"type": "NFC", "form": 1}}, "its NFC has the option form = 1"),

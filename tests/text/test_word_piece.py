@@ -301,7 +301,7 @@ class TestPairs:
     @pytest.mark.parametrize(
         ("texts", "options", "message"),
         [
-            ((["a"], ["a", "b"]), {}, "`first` and `second` must have as many texts. Received: 1 and 2"),
+            ((["a"], ["a", "b"]), {}, "`first` and `second` must have the same number of texts. Received: 1 and 2"),
             ((["a"], "a"), {}, r"`texts` must be a batch of strings `\(B,\)`"),
             ((["a"], ["a"]), {"separators": 0}, "`separators` must be at least 1. Received: separators=0"),
             ((["a"], ["a"]), {"max_length": 4}, "`max_length` must leave room for start, ends and an id of each text."),
@@ -340,7 +340,7 @@ def test_special_pieces_come_first(tmp_path):
         (lambda: WordPieceTokenizer(["a", "a"]), r"must hold each piece once. Received: \['a'\] more than once"),
         (
             lambda: WordPieceTokenizer(["a"], added_tokens=[{"content": "b"}]),
-            "`added_tokens` must each have a `content` of its own, which is in the vocabulary. Received: 'b'",
+            "`added_tokens` must have different `content`s, and the vocabulary must have all of them. Received: 'b'",
         ),
         (lambda: special_pieces_first(["[PAD]", "[UNK]", "[CLS]"]), r"of which the vocabulary lacks \['\[SEP\]'\]"),
         (lambda: special_pieces_first([*"abc"], "abca"), "must be the 4 pieces of the vocabulary for padding, unknown"),

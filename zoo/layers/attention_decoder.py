@@ -28,8 +28,8 @@ class AttentionDecoder(keras.layers.Layer):
 
     Without attention c_i is the same vector at every step, the "thought vector" of Cho et al. 2014.
 
-    The cell's kernel is one weight over [token; context]. Its token rows are applied to all steps at once before
-    the loop; its context rows inside it, or before it too if the context is fixed.
+    The cell's kernel is one weight for [token; context]. Its rows for tokens are applied to all steps at once, before
+    the loop. Its rows for contexts are applied inside the loop, or also before it if the context is fixed.
 
     Axes: B batch, T target length, S source length, E embedding width, D memory width, K hypotheses of a source row.
 
@@ -87,7 +87,7 @@ class AttentionDecoder(keras.layers.Layer):
         memory_shape: Any = None,
         mask_shape: Shape | None = None,
     ) -> None:
-        """Creates the attention's weights, and the cell's for inputs of width E + D, or two cells' for E and for D."""
+        """Creates the weights of the attention, and of one cell for inputs of width E + D or of two, for E and D."""
         if self.conditional:
             self.recurrent_cell.build((None, inputs_shape[-1]))
             self.context_cell.build((None, memory_shape[-1]))
@@ -187,7 +187,7 @@ class AttentionDecoder(keras.layers.Layer):
     def _fixed_context(
         self, projected: Tensor, initial_states: Any, prepared: Any, length: int | Tensor, inputs_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """All steps with the same context, whose projection leaves the loop."""
+        """All steps with the same context, which is projected before the loop."""
 
         def step(projected, states):
             states = self.recurrent_cell.step(projected, states)

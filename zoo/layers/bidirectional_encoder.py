@@ -15,8 +15,8 @@ from zoo.layers.recurrent_cells import make_cell
 class BidirectionalEncoder(keras.layers.Layer):
     """Annotates each token with the states of one cell reading forwards and one reading backwards.
 
-    The annotation of token j is [forward state after token j; backward state after token j, coming from the end].
-    Padding may stand anywhere in a row and changes nothing. One loop steps both cells.
+    The annotation of token j joins two states: that of the forward cell and that of the backward cell, each after
+    reading token j. Padding may stand anywhere in a row and changes nothing. One loop steps both cells.
 
     Axes: B batch, S length, D input width.
 
@@ -63,7 +63,7 @@ class BidirectionalEncoder(keras.layers.Layer):
         """Reads the inputs both ways; see the class."""
         if mask is None:
             mask = ops.ones(ops.shape(inputs)[:2], "bool")
-        # Tokens first, so that padding comes last for both cells, where it has nothing left to influence.
+        # Tokens come first for both cells. Padding is then read last, where it cannot change any state of a token.
         forward_order, backward_order = _orders(mask)  # (B, S)
         forward = self.forward_cell.project(_permute(inputs, forward_order, training))  # (B, S, G)
         backward = self.backward_cell.project(_permute(inputs, backward_order, training))  # (B, S, G)
@@ -97,7 +97,7 @@ class BidirectionalEncoder(keras.layers.Layer):
         return (ops.concatenate(annotations, axis=-1), *ops.split(last, 2, axis=-1))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> tuple[Any, None, None]:
-        """The mask, for the annotations alone."""
+        """The mask of the annotations; the two last states have none."""
         return previous_mask, None, None
 
     def compute_output_shape(self, inputs_shape: tuple, mask_shape: tuple | None = None) -> tuple:
@@ -123,8 +123,8 @@ def _orders(mask: Tensor | None) -> tuple[Tensor, Tensor]:
 def _permute(tensor: Tensor, order: Tensor, training: bool | None) -> Tensor:
     """The rows of `(B, S, D)` in another order `(B, S)`.
 
-    The gradient of a gather is a scatter, which is slow. That of a permutation is the inverse permutation, another
-    gather. Out of training it is left to autodiff, so that an export holds no custom gradient.
+    The gradient of a gather is a scatter, which is slow. Here the gather is a permutation, so its gradient can be the
+    inverse permutation: another gather. Outside training there is no custom gradient, which an export could not keep.
     """
     if not training:
         return ops.take_along_axis(tensor, order[..., None], axis=1)

@@ -32,8 +32,9 @@ class GPT(Family):
 
         GPT(size, positions="rotary", normalization="rms", activation="swiglu", use_bias=False, num_key_value_heads=4)
 
-    Inputs are ids, with padding (0) behind the tokens, where causality hides it. The outputs are logits. To generate
-    from ids, without a tokenizer: `zoo.decoding.sample`, `greedy`, `beam_search`. Text needs a `zoo.TextGenerator`.
+    Inputs are ids. Padding (0) is behind the tokens, where the causal mask hides it. The outputs are logits. To
+    generate from ids, without a tokenizer: `zoo.decoding.sample`, `greedy`, `beam_search`. Text needs a
+    `zoo.TextGenerator`.
 
     Axes: B batch, T length, V vocabulary, D width, H heads, G key and value heads, K hypotheses of a row.
 
@@ -57,7 +58,7 @@ class GPT(Family):
         unused_ids: ids that are never predicted, such as the padding of a checkpoint's vocabulary: their logits are
             -1e9.
         key_dim: width of a head; D / H if None.
-        use_qkv_bias: whether the projections of query, key and value have biases: True in Qwen2, False in GPT-Neo. As
+        use_qkv_bias: whether the projections of query, key and value have biases: True in Qwen2, False in GPT-Neo,
             `use_bias` if None.
         use_query_key_norm: whether the heads of queries and keys are normalised, as in Qwen3.
         score_scale: the factor of the attention's scores, or one for each layer; 1 / sqrt(width of a head) if None.
@@ -311,7 +312,7 @@ class GPT(Family):
             tokens: ids `(B, T)`.
 
         Returns:
-            Weights `(B, N, H, T, T)` in float32. Rows of padding hold weights as well, which mean nothing.
+            Weights `(B, N, H, T, T)` in float32. The weights in rows of padding have no meaning.
         """
         hidden, maps = self._embed(tokens), []
         for layer in self.decoder:
@@ -321,7 +322,7 @@ class GPT(Family):
 
 
 def align_right(tokens: Any) -> tuple[Any, Any, Any, Any]:
-    """Moves the padding before the tokens: a cache grows at its end, so the tokens must stand there.
+    """Moves the padding before the tokens: a cache grows at its end, where tokens must follow tokens.
 
     Args:
         tokens: ids `(B, T)`, any number of them in a row, and zeros before or behind them.

@@ -1,4 +1,4 @@
-"""The transformer, an encoder-decoder of attention alone: Vaswani et al. 2017."""
+"""The transformer, an encoder-decoder without recurrence: Vaswani et al. 2017."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -52,7 +52,7 @@ class Transformer(Family):
         feed_forward_dropout: rate, inside the feed-forward networks.
         activation: activation of the feed-forward networks, see `FeedForward`.
         normalization: normalisation layers, "layer" or "rms".
-        norm_first: whether the input of each part is normalised (True), or its sum (False), see
+        norm_first: whether the input of each part is normalised (True), or the sum of its input and output (False), see
             `TransformerEncoderLayer`.
         positions: how positions are encoded: "sinusoidal" as in the paper, "learned", or "rotary", which rotates the
             queries and keys of the self-attention.
@@ -63,8 +63,8 @@ class Transformer(Family):
         use_output_bias: whether the logits have a learned bias; if None, only without tied embeddings.
         unused_ids: target ids that are never predicted: their logits are -1e9.
         scale_embeddings: whether embeddings are multiplied by sqrt(D).
-        position_pairs: of sinusoidal positions, where sine and cosine of a frequency stand: "adjacent" as in the paper,
-            or "halves" as in Marian, see `SinusoidalPositionalEncoding`.
+        position_pairs: for sinusoidal positions, the places of sine and cosine of a frequency: "adjacent" as in the
+            paper, or "halves" as in Marian, see `SinusoidalPositionalEncoding`.
         epsilon: of the normalisations.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.

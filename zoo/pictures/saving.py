@@ -1,4 +1,4 @@
-"""Saving a picture; the suffix of the file chooses its kind."""
+"""Saves a picture; the suffix of the file decides its kind."""
 
 import os
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def save(
     columns: int = 1,
     vmax: float = 1.0,
 ) -> Path:
-    """Draws alignments into a file; its suffix chooses the kind of picture.
+    """Draws alignments into a file, whose suffix decides the kind of picture.
 
     `.html` is a page for any number of pictures in any script. `.svg` holds one picture. For both, the program that
     shows them chooses the fonts. `.png` needs Matplotlib (`pip install "attention-zoo[pictures]"`) and a font for
@@ -28,7 +28,7 @@ def save(
 
     Args:
         alignments: one or several alignments, or grids of heads.
-        path: where to write; the suffix is one of `.html`, `.svg` and `.png`.
+        path: the file, which ends in `.html`, `.svg` or `.png`.
         title: the heading of a page, by default the file's name; the other kinds have no heading.
         columns: how many pictures stand side by side in a page, and how many alignments in a PNG.
         vmax: the weight drawn in full ink, above 0 and at most 1.
@@ -37,7 +37,7 @@ def save(
         The path written.
 
     Raises:
-        ValueError: the suffix is another one, there is nothing to draw, there are several pictures for an `.svg`, an
+        ValueError: the suffix is unknown, there is nothing to draw, there are several pictures for an `.svg`, an
             argument is out of range, or no font has a character of a `.png`.
         MissingExtraError: Matplotlib is not installed, for a `.png`.
     """

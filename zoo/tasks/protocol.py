@@ -25,9 +25,9 @@ class Translation:
         source: the text that was given.
         text: the translation.
         score: the natural logarithm of the model's probability of `text`, its end included; at most 0.
-        alternatives: the next best translations of the same text, best first, where more than one was asked for. The
-            length penalty also decides which is best, so an alternative may have the higher score; and two of them may
-            be the same text, spelt by different tokens.
+        alternatives: the next best translations of the same text, best first, if more than one was asked for. The order
+            also depends on the length penalty, so an alternative may have a higher score. Two of them may be the same
+            text, made of different tokens.
     """
 
     source: str
@@ -59,8 +59,8 @@ class Score:
 
     Attributes:
         text: the text; of a translator, the translation.
-        log_probability: the natural logarithm of its probability. A translator scores all its tokens, an end counted. A
-            language model without a start token scores all but the first.
+        log_probability: the natural logarithm of its probability. A translator scores all its tokens, the end token
+            included. A language model without a start token scores all but the first.
         tokens: the number of tokens that were scored.
     """
 
@@ -142,7 +142,7 @@ def check_pairs(texts: Sequence[Text]) -> list[tuple[str, str]]:
 
 
 def rows_of_batches(texts: list[str], batch_size: int) -> Iterator[list[int]]:
-    """The places of texts of similar length, which saves padding, a batch at a time.
+    """The places of the texts, batch by batch. Texts of similar length share a batch, which saves padding.
 
     Raises:
         ValueError: a batch size below 1.
@@ -155,7 +155,7 @@ def rows_of_batches(texts: list[str], batch_size: int) -> Iterator[list[int]]:
 
 
 def in_batches(texts: list[str], batch_size: int, results_of: Callable[[list[int]], Iterable[Result]]) -> list[Result]:
-    """The results of a function for all texts, in their order; the function gets the places of a batch at a time.
+    """The results of a function for all texts, in their order. Each call of the function gets the places of one batch.
 
     Raises:
         ValueError: a batch size below 1.

@@ -25,7 +25,7 @@ def strings(texts: Sequence[str]) -> tf.Tensor:
 def as_arrays(
     function: Callable[..., dict[str, tf.Tensor]], texts: Sequence[str], **more: tf.Tensor
 ) -> dict[str, np.ndarray]:
-    """The results of a function of texts `(B,)`, and of its other arguments, as arrays."""
+    """The results of a function of texts `(B,)` and other arguments, as arrays."""
     return {name: tensor.numpy() for name, tensor in function(text=strings(texts), **more).items()}
 
 
@@ -42,7 +42,8 @@ def zeroed(maps: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
 def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor) -> tf.Tensor:
     """The texts `(B,)`, after a check that each setting has one value for each text.
 
-    Otherwise a plain graph would stretch one number over all texts, while a server that batches refuses the request.
+    Without the check, a plain graph would broadcast one number to all texts, while a server that batches refuses such a
+    request.
     """
     checks = [
         tf.debugging.assert_equal(tf.size(setting), tf.size(text), f"`{name}` must be one for each text")

@@ -1,9 +1,9 @@
 """Unicode normalisation in the graph: NFC and lower case.
 
 The same letter can be written with one code point or several: `é` is U+00E9, or `e` and U+0301. NFC is the form with
-the fewest, and the form of our corpora. TensorFlow has no operation for it, nor for the lower case of all scripts, so
-both are built here of lookup tables: `unicode_decode` turns texts into code points, tables replace them, and
-`unicode_encode` writes the result. Each module works on flat vectors: the code points of all rows one after another
+the fewest code points. Our corpora are in NFC. TensorFlow has no operation for it, nor for the lower case of all
+scripts, so both are built here of lookup tables: `unicode_decode` turns texts into code points, tables replace them,
+and `unicode_encode` writes the result. Each module works on flat vectors: the code points of all rows one after another
 and the row of each.
 
 Axes: B batch, T length, N code points of all rows.
@@ -43,7 +43,7 @@ class Lowercase(tf.Module):
 class Nfc(tf.Module):
     """Brings texts of any characters into NFC (Unicode Standard Annex #15).
 
-    Texts of plain Latin letters pass after one regular expression, others without marks after one table lookup.
+    Texts of plain Latin letters need one regular expression, and other texts without marks one table lookup.
     """
 
     def __init__(self):
@@ -64,14 +64,14 @@ class Nfc(tf.Module):
 class Composition(tf.Module):
     """Composes code points to the characters of a vocabulary, as NFC does.
 
-    It does the part of NFC that leads into the vocabulary, in four steps:
+    It does the part of NFC whose results are in the vocabulary, in four steps:
 
-    1. Decompose: characters become their canonical pieces. Some have another form for good: U+212B (the unit angstrom)
-       is the letter `Å`, U+0958 is U+0915 U+093C.
-    2. Reorder: marks on one base stand in the order of their combining classes, equal classes as they came.
+    1. Decompose: characters become their canonical pieces. Some are never composed again: U+212B (the unit angstrom)
+       becomes the letter `Å`, and U+0958 becomes U+0915 U+093C.
+    2. Reorder: the marks of a base are sorted by combining class. Marks of equal class keep their order.
     3. Compose: base and mark become one character, as often as the vocabulary needs (twice for `ế` and for Hangul
        syllables with a final consonant), also by way of characters that the vocabulary lacks.
-    4. Spell: a composed character that the vocabulary lacks falls apart again, if the vocabulary has its pieces.
+    4. Spell: a composed character that the vocabulary lacks is decomposed again, if the vocabulary has its pieces.
 
     A text whose NFC consists of characters of the vocabulary becomes exactly that NFC, from any equivalent form. Other
     texts differ from NFC in two ways, both about characters that the vocabulary lacks. Step 4 may spell such a
@@ -193,7 +193,7 @@ def reordered(values: tf.Tensor, classes: tf.Tensor, rows: tf.Tensor) -> tuple[t
 
 
 def _bases(classes: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """For each position that of the last base before it, and whether its row has one, both `(N,)`."""
+    """For each position, the position of the last base before it, and whether its row has one; both `(N,)`."""
     is_base = classes == 0
     positions = tf.concat([tf.constant([0], tf.int64), tf.where(is_base)[:, 0]], axis=0)  # (1 + bases,)
     counts = tf.cumsum(tf.cast(is_base, tf.int32), exclusive=True)

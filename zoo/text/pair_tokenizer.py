@@ -1,4 +1,4 @@
-"""What tokenizers share that merge pairs inside words: of bytes (GPT-2, Qwen2) or of characters (Llama)."""
+"""The base of tokenizers that merge pairs inside words: pairs of bytes (GPT-2, Qwen2) or of characters (Llama)."""
 
 import collections
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class PairTokenizer(WordTokenizer):
         """Turns strings into ids as `tokenize` does, but draws the pieces at random.
 
         This is BPE-dropout (Provilkov et al. 2020): while a word is merged, each of its pairs is skipped with the
-        probability `dropout`, drawn again in each round. A model trained on such ids sees a word in several
+        probability `dropout`, anew in each round. A model trained on such ids sees a word in several
         segmentations and learns more from few texts. `detokenize` still gives the texts back.
 
         Args:
@@ -59,7 +59,7 @@ class PairTokenizer(WordTokenizer):
 
 
 def visible(piece: str) -> str:
-    """A piece as `tokens` shows it: a space as `▁`, what cannot be printed by its escape."""
+    """A piece as `tokens` shows it: a space as `▁`, an unprintable character as its escape."""
     return "".join(map(_visible_character, piece))
 
 
@@ -73,7 +73,7 @@ def _visible_character(character: str) -> str:
 
 
 def whole_words(vocabulary: Sequence[str], pairs: Sequence[tuple[str, str]], **options: Any) -> list[str]:
-    """The pieces that merging really gives for a word of the same symbols; others are merged differently."""
+    """The pieces that merging gives for their own text. The text of any other piece is merged to something else."""
     model = tokenizers.models.BPE({piece: i for i, piece in enumerate(vocabulary)}, list(pairs), **options)
     return [piece for i, piece in enumerate(vocabulary) if [token.id for token in model.tokenize(piece)] == [i]]
 
@@ -84,7 +84,7 @@ def merges_of(pairs: Iterable[tuple[str, str]], ids: Mapping[str, int]) -> list[
 
 
 def check_pieces(vocabulary: Sequence[Any]) -> None:
-    """Refuses a piece that is empty, no string, or comes twice."""
+    """Refuses a piece that is empty, is not a string or occurs twice."""
     for piece in vocabulary:
         if not isinstance(piece, str) or not piece:
             raise ValueError(f"`vocabulary` must hold strings that are not empty. Received: {piece!a}")
@@ -101,8 +101,8 @@ def checked_pairs(merges: list[Any], vocabulary: list[str]) -> list[tuple[str, s
         pair = tuple(merge.split(" ")) if isinstance(merge, str) else ()
         if len(pair) != 2 or not pieces.issuperset((*pair, "".join(pair))):
             raise ValueError(
-                "`merges` must each be two pieces with a space between, which are in the vocabulary as is what they "
-                f"make. Received: {merge!a}"
+                "`merges` must hold strings of two pieces with a space between. Both pieces and their concatenation "
+                f"must be in the vocabulary. Received: {merge!a}"
             )
         pairs.append(pair)
     repeated = [merge for merge, count in collections.Counter(merges).items() if count > 1]
@@ -118,11 +118,11 @@ def checked_added_tokens(added_tokens: Iterable[Mapping[str, Any]], vocabulary: 
         token = AddedToken(**entry)
         if not token.content or token.content not in pieces or token.content in tokens:
             raise ValueError(
-                "`added_tokens` must each have a `content` of its own, which is in the vocabulary. "
+                "`added_tokens` must have different `content`s, and the vocabulary must have all of them. "
                 f"Received: {token.content!a}"
             )
         tokens[token.content] = token
-    # The library lets white space belong to two tokens then.
+    # In this case the library lets the same white space belong to two tokens.
     spaced = [token.content for token in tokens.values() if token.content[0].isspace()]
     greedy = [token.content for token in tokens.values() if token.rstrip]
     if spaced and greedy:

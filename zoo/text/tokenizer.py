@@ -155,7 +155,8 @@ class Tokenizer(tf.Module):
         first, second = checked_texts(first), checked_texts(second)
         if not first.shape.is_compatible_with(second.shape):
             raise ValueError(
-                f"`first` and `second` must have as many texts. Received: {first.shape[0]} and {second.shape[0]}"
+                "`first` and `second` must have the same number of texts. "
+                f"Received: {first.shape[0]} and {second.shape[0]}"
             )
         separators = self.pair_separators if separators is None else separators
         if separators < 1:

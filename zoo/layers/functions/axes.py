@@ -1,4 +1,4 @@
-"""Attention along any axes of inputs of any rank, brought to the usual `(B, T, D)`."""
+"""Attention along any axes of inputs of any rank: the inputs are reshaped to the usual `(B, T, D)`."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from zoo.layers.functions.tensors import Shape, Tensor
 
 
 class AttentionAxes:
-    """Folds the axes attended over into one and all others into the batch, and unfolds the results.
+    """Folds the axes attended over into one axis and all others into the batch, and unfolds the results.
 
     For an image `(B, rows, columns, D)`, axis 1 attends within each column, axis 2 within each row, (1, 2) from
     every pixel to every pixel. Query and key may differ in the axes attended over, not in the others.
@@ -58,7 +58,7 @@ class AttentionAxes:
         return tensor if self.trivial else self._fold(tensor, ops.shape(tensor))
 
     def fold_mask(self, mask: Tensor | None, like: Tensor, name: str = "mask") -> Tensor | None:
-        """A mask of positions of an input, `(B, ...)` with any of its last axes left out -> `(B', T)`.
+        """A mask of positions, `(B, ...)`, which may lack last axes of its input -> `(B', T)`.
 
         Args:
             mask: boolean, or numbers, where any nonzero number means True; None stays None.
@@ -102,8 +102,8 @@ class AttentionAxes:
     ) -> Tensor | None:
         """A mask of pairs -> `(B', H, T, S)`, where axes may be 1.
 
-        Its last axes are those attended over, of the query and then of the key. Before them stand the axes that are
-        folded into the batch and then the heads; of these any may be left out, the last ones first.
+        Its last axes are those attended over: first of the query, then of the key. Before them are the axes that are
+        folded into the batch, and then the heads. These may be left out, the last ones first.
 
         Args:
             mask: boolean, or numbers, where any nonzero number means True; None stays None.
@@ -129,7 +129,7 @@ class AttentionAxes:
             )
         mask = ops.cast(mask, "bool")
         while len(mask.shape) < highest:
-            mask = ops.expand_dims(mask, -2 * count - 1)  # the left out axes, heads first, as 1
+            mask = ops.expand_dims(mask, -2 * count - 1)  # an axis of 1 for each one that was left out
         expected = self.weights_shape(query.shape, key.shape, None)
         if not all(size == 1 or _fit([size], [other]) for size, other in zip(mask.shape, expected, strict=True)):
             raise ValueError(

@@ -16,7 +16,7 @@ from zoo.layers.functions.masks import LOWEST, AttentionMask
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.tensors import Tensor, at_least_float32
 
-BLOCK = 512  # pairs of 512 x 512 a head: the scores of four heads fit a CPU's cache, and loops cost little
+BLOCK = 512  # 512 x 512 scores a head: those of four heads fit into the cache of a CPU, and loops cost little
 
 
 def attention_in_blocks(
@@ -34,7 +34,7 @@ def attention_in_blocks(
 
     @ops.custom_gradient
     def attend(query, key, value):
-        # Under a persistent tape TensorFlow would prepare to differentiate the loops as well.
+        # Without `stop_gradient`, TensorFlow would also record the loops under a persistent tape.
         inputs = (*(ops.stop_gradient(each) for each in (query, key, value)), mask, dropout_mask)
         context, log_sum = forward(*inputs)
 
@@ -92,11 +92,11 @@ def backward(
 
 
 def once_differentiable(gradient: Tensor, *sources: Tensor) -> Tensor:
-    """The gradient, which refuses to be differentiated again.
+    """The same gradient, but an error if it is differentiated again.
 
-    `backward` uses what `forward` has saved. To a second differentiation this would look like constants, and the
-    answer would be silently wrong. The sources are what the gradient depends on, whether the backend has seen it or
-    not; without them a gradient that depends on constants only would count as zero in a sum.
+    `backward` uses what `forward` has saved. A second differentiation would take these for constants and be silently
+    wrong. The sources are the tensors that the gradient really depends on, even if the backend does not see it. Without
+    them the backend would take a second gradient for zero, without an error.
     """
 
     @ops.custom_gradient
@@ -185,7 +185,8 @@ def _forward(blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tupl
             maximum, total = state
             scores = blocks.scores(block, _take(key, j, blocks.keys), i, j)
             highest = ops.maximum(maximum, ops.max(scores, axis=-1, keepdims=True))
-            # For a row that has met only forbidden keys these are wrong; the first allowed one multiplies them by zero.
+            # For a row that has met only forbidden keys, these are wrong. The first allowed key then multiplies them by
+            # zero.
             weights = ops.exp(scores - highest)  # (B, H, queries, keys)
             values = _take(value_and_one, j, blocks.keys)
             return highest, total * ops.exp(maximum - highest) + _summed(blocks, weights, values, i, j)
@@ -193,8 +194,9 @@ def _forward(blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tupl
         rows = (*ops.shape(block)[:3], 1)
         start = ops.full(rows, -math.inf, query.dtype), ops.zeros((*rows[:3], value.shape[-1] + 1), query.dtype)
         maximum, total = _loop(*blocks.key_blocks(i), over_keys, start)
-        # A row with no allowed key has no key at all, or LOWEST as its highest score. NaN is neither: it comes through,
-        # as do scores that are all minus infinity, whose sum is NaN as in a softmax of the whole row.
+        # If a row has no allowed key, its highest score is LOWEST or, without any block of keys, minus infinity. NaN
+        # fails this test and so stays in the result, as in a softmax of the whole row. So do scores that are all minus
+        # infinity, whose sum is NaN.
         nothing = ops.logical_and(maximum <= 0.5 * LOWEST, total[..., -1:] >= 0)
         sums = ops.where(nothing, 1.0, total[..., -1:])
         context, log_sum = results
@@ -220,7 +222,7 @@ def _backward(
     blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor, grad_output: Tensor, common: Tensor, log_sum: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value: Dao et al. 2022, appendix B.2."""
-    # A column more makes the product subtract as well: [q, -lse] [k, 1]^T = q k^T - lse.
+    # With one more column the product also subtracts: [q, -lse] [k, 1]^T = q k^T - lse.
     query_less = _with_column(query, -log_sum)
     key_and_one = _with_column(key, ops.ones_like(key[..., :1]))
 
@@ -279,7 +281,7 @@ def _with_column(tensor: Tensor, column: Tensor) -> Tensor:
 
 
 def _transposed_product(left: Tensor, right: Tensor) -> Tensor:
-    """`right^T @ left`, by way of the short side's transposes."""
+    """`right^T @ left`, which transposes only narrow tensors."""
     return ops.swapaxes(ops.matmul(ops.swapaxes(left, 2, 3), right), 2, 3)
 
 
@@ -287,7 +289,7 @@ def _divide(static_length: int | None, length: int | Tensor) -> Any:
     """The size of the blocks, and how much is missing from the length to a multiple of it."""
     if static_length is None:
         return BLOCK, -length % BLOCK
-    # Blocks of one size that leave little over, and whose size suits vector registers.
+    # All blocks have one size, which needs little padding and suits vector registers.
     size = 16 * _ceil(_ceil(static_length, _ceil(static_length, BLOCK)), 16)
     return size, -static_length % size
 

@@ -38,7 +38,7 @@ def check_positions(positions: Tensor, inputs: Tensor) -> Tensor:
 
 
 def frequencies(width: int, max_wavelength: float) -> Any:
-    """By how many radians each pair of features rotates from one position to the next: `max_wavelength^(-2i/width)`.
+    """The radians by which each pair of features rotates from one position to the next: `max_wavelength^(-2i/width)`.
 
     With an odd width, the last feature is a pair of one.
     """
@@ -55,7 +55,7 @@ def check_scaling(scaling: Any) -> dict[str, Any] | None:
     """The scaling of rotary positions as a dict, if `scaled_frequencies` knows it; None for None.
 
     Raises:
-        ValueError: an unknown kind, a key that is missing or too many, or a number that is not positive.
+        ValueError: an unknown kind, a missing or unknown key, or a number that is not positive.
     """
     if scaling is None:
         return None

@@ -1,4 +1,4 @@
-"""Dropout masks that a gradient can draw a second time."""
+"""Dropout masks that a gradient can draw again."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ class DropoutMask:
     The numbers of a block depend only on the seed and the block's number. So the gradient of attention in blocks draws
     them again; saving them would take as much memory as the scores.
 
-    Drawing takes most of the time of dropout, so one random number of 23 bits decides two places: the whole number
-    the first, and its lower 12 bits, which are independent of the upper ones, the second. There the rate is rounded
-    to a multiple of 1 / 4096. (`benchmarks/notes.md`, translation_training.py)
+    Drawing takes most of the time of dropout, so one random number of 23 bits decides two places. The whole number
+    decides the first. Its lower 12 bits, which are independent of the upper ones, decide the second, where the rate is
+    rounded to a multiple of 1 / 4096. (`benchmarks/notes.md`, translation_training.py)
 
     Args:
         rate: the share of zeros, at least 0 and below 1.
@@ -34,7 +34,8 @@ class DropoutMask:
             shape: numbers and scalar tensors, at least one.
             block: the number of the block, an integer or an integer scalar tensor.
         """
-        # The generator's steps count up the second number of the state, blocks the first: no two draw from one seed.
+        # The steps of the generator increase the second number of the state, and blocks the first. So no two blocks
+        # share a seed.
         far = ops.cast(block, self.state.dtype) * 1_000_003
         seed = _GivenSeed(ops.stack([self.state[0] + far, self.state[1]]))
         *front, last = shape
@@ -46,7 +47,7 @@ class DropoutMask:
 
 
 class _GivenSeed(keras.random.SeedGenerator):
-    """A seed that is given, in the one form in which Keras' random functions take a tensor."""
+    """A given seed. Keras' random functions take a seed in a tensor only in the form of a generator."""
 
     def __init__(self, state: Any):
         # Without the parent's `__init__`, which would create a variable.

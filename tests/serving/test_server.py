@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.parse
+import weakref
 
 import numpy as np
 import pytest
@@ -384,6 +386,10 @@ class TestVersions:
         assert self.states(models) == {11: ("AVAILABLE", "OK"), 2: ("END", "OK")}
         # Requests that had begun finish with the version that they began with.
         assert in_use.run({"x": np.ones((1, 3), np.float32)}, seconds=60)["scaled"][0, 0] == 2
+        unloaded = weakref.ref(in_use)
+        del in_use
+        gc.collect()
+        assert unloaded() is None  # its memory is free
         os.rename(folder / "11", folder / "11.bad")
         models.poll()
         assert self.factor(models) == 2
@@ -391,13 +397,17 @@ class TestVersions:
         models.poll()
         assert self.factor(models) == 2  # rather than none
 
-    @pytest.mark.parametrize("spoil", ["saved_model.pb", "variables/variables.index", "warm-up", "cut warm-up"])
+    @pytest.mark.parametrize(
+        "spoil", ["saved_model.pb", "variables/variables.index", "warm-up", "cut warm-up", "odd warm-up"]
+    )
     def test_a_version_that_cannot_be_loaded_is_refused_until_its_files_change(self, folder, saved, spoil):
         models = Models({"model": folder})
         models.poll()
         broken = shutil.copytree(saved / "5", folder / "5")
         if spoil == "warm-up":
             write_warm_up(broken, ("twice", {"number": np.int64([1])}), ("positive", {"number": np.int32([-1])}))
+        elif spoil == "odd warm-up":  # of a type that the signature does not take
+            write_warm_up(broken, ("twice", {"number": np.array([b"text"], object)}))
         elif spoil == "cut warm-up":
             write_warm_up(broken, ("twice", {"number": np.int64([1, 2])}))
             records = broken / "assets.extra/tf_serving_warmup_requests"
@@ -584,6 +594,17 @@ def test_what_cannot_be_served_is_said_in_one_line(arguments, words, tmp_path, m
         app(["serve", *arguments])
     assert caught.value.code == 2
     assert capsys.readouterr().err == f"zoo: {words}\n"
+
+
+def test_the_extra_is_named_before_anything_is_loaded(monkeypatch, capsys):
+    from zoo_training.cli import app
+
+    monkeypatch.delitem(sys.modules, "zoo.serving.server")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SystemExit) as caught:
+        app(["serve", "nowhere"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "zoo: uvicorn is not installed: this needs `pip install 'attention-zoo[serve]'`\n"
 
 
 def test_a_model_without_a_version_that_loads_is_said_in_one_line(tmp_path, capsys):

@@ -67,7 +67,11 @@ def _as_array(value: Any) -> np.ndarray:
     return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
 
 
-def _refusal(error: tf.errors.OpError) -> Refusal:
+def _refusal(error: Exception) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    if not isinstance(error, tf.errors.OpError):
+        return Refusal("UNKNOWN", f"{type(error).__name__}: {error}")
     return Refusal(_CODES.get(error.error_code, "UNKNOWN"), error.message.removeprefix("Graph execution error:\n\n"))
 
 
@@ -82,21 +86,16 @@ class Version:
         operation_threads: how many threads an operation may use.
 
     Raises:
-        Refusal: it cannot be loaded, or a warm-up request fails.
+        Exception: it cannot be loaded, or a warm-up request fails.
     """
 
     def __init__(self, model: str, number: int, folder: pathlib.Path, threads: int, operation_threads: int):
         self.number = number
         v1 = tf.compat.v1
         config = v1.ConfigProto(inter_op_parallelism_threads=threads, intra_op_parallelism_threads=operation_threads)
-        try:
-            self._session = v1.Session(graph=tf.Graph(), config=config)
-            with self._session.graph.as_default():
-                graph = v1.saved_model.load(self._session, ["serve"], str(folder))
-        except tf.errors.OpError as error:
-            raise _refusal(error) from None
-        except Exception as error:  # what a damaged file raises depends on where it ends
-            raise Refusal("UNKNOWN", f"{type(error).__name__}: {error}") from None
+        self._session = v1.Session(graph=tf.Graph(), config=config)
+        with self._session.graph.as_default():
+            graph = v1.saved_model.load(self._session, ["serve"], str(folder))
         definitions = MessageToDict(
             get_model_metadata_pb2.SignatureDefMap(signature_def=graph.signature_def), **_FIELDS
         )
@@ -282,7 +281,8 @@ class Models:
         model.states[number] = ("LOADING", "OK", "")
         try:
             version = Version(model.name, number, folders[number], *self._threads)
-        except Refusal as refusal:
+        except Exception as error:  # what a damaged file raises depends on where it ends
+            refusal = _refusal(error)
             model.refused[number] = changed
             model.states[number] = ("END", refusal.code, refusal.message)
             _LOG.error("%s: version %d is refused: %s", model.name, number, refusal.message)

@@ -46,8 +46,8 @@ def serve(
 ) -> None:
     """Serve SavedModels by TensorFlow Serving's REST interface: for laptops, demos and tests.
 
-    Any SavedModel, with its newest version, from which it changes to newer ones as they appear. In production use
-    TensorFlow Serving itself, which is faster and speaks gRPC too.
+    Any SavedModel, also of others. The newest version answers, and newer ones replace it as they appear. In production
+    use TensorFlow Serving itself, which also speaks gRPC.
     """
     with user_errors((ValueError, OSError)):
         import zoo.serving.server  # noqa: F401  what is not installed is said at once

@@ -18,7 +18,7 @@ demo: .venv/ready-demo
 .venv/ready-demo: pyproject.toml .venv/bin/python
 	@echo "--- Installation into .venv: TensorFlow and what the training needs, some 700 MB to download (1 to 5 minutes)"
 	@begin=$$(date +%s); \
-	$(BIN)/python -m pip install --disable-pip-version-check --editable ".[train,pictures]" && touch $@ && \
+	$(BIN)/python -m pip install --disable-pip-version-check --editable ".[train,pictures,serve]" && touch $@ && \
 	echo "--- took $$(($$(date +%s) - begin)) s"
 
 test: .venv/ready-test lint

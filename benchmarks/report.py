@@ -31,6 +31,7 @@ SCRIPTS = (
     "thought_vector",
     "trained",
     "imported_translator",
+    "language_identification",
 )
 PICTURES = {
     "thought_vector": "![Exact match by source length](thought_vector.png)",

@@ -5,7 +5,7 @@
 
 If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `opus_mt.py`,
 `thought_vector.py` and the training of `imported_translator.py` take longer, so run these separately. So do the
-trainings of the models that `trained.py` lists.
+trainings of the models that `trained.py` lists. `language_identification.py` needs the extra 'identifiers'.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 
 import report
 
-LONG = ("opus_mt", "thought_vector", "imported_translator")
+LEFT_OUT = ("opus_mt", "thought_vector", "imported_translator", "language_identification")
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(report.SCRIPTS)}")
     begin = time.monotonic()
     failed = []
-    for script in arguments.scripts or [each for each in report.SCRIPTS if each not in LONG]:
+    for script in arguments.scripts or [each for each in report.SCRIPTS if each not in LEFT_OUT]:
         print(f"\n{script}.py, after {time.monotonic() - begin:.0f} s", flush=True)
         command = [sys.executable, str(pathlib.Path(__file__).with_name(f"{script}.py")), "--record"]
         if subprocess.run(command, env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}).returncode:

@@ -50,7 +50,7 @@ MODELS = {
     "gpt-pydoc": ("GPT with rotary positions and SwiGLU, of Python's own manual", ""),
     "shakespeare-tiny": ("GPT-2 (Radford et al. 2019) in nanoGPT's laptop size", "nanoGPT 1.88"),
     "shakespeare": ("the same kind, of width 256", "nanoGPT, 10.7M on an A100, 1.470"),
-    "languages": ("small encoder with a classifier: which of 64 languages a name or a short text is in", ""),
+    "languages": ("bidirectional GRU over characters, with a classifier of 64 languages", ""),
     "bert-pydoc": ("small BERT (Devlin et al. [2019](https://arxiv.org/abs/1810.04805)), of Python's own manual", ""),
 }
 

@@ -105,7 +105,18 @@ class TestReleasedModels:
         manual, mixed = pydoc.score(["The yield expression is evaluated.", "evaluated is The expression yield."])
         assert manual.perplexity < 0.1 * mixed.perplexity
 
-    @pytest.mark.parametrize("name", ["dates", "gpt-pydoc"])
+    def test_languages(self):
+        texts = {
+            "Norwegen, Schweden und Finnland": "de",
+            "vendredi 3 mai 2024 à 14:05": "fr",
+            "12 किलोमीटर": "hi",
+            "πριν από 3 ημέρες": "el",
+            "Türkiye ve Azerbaycan": "tr",
+        }
+        classes = zoo.load(ROOT / "saved_models" / "languages" / "1").classify(list(texts))
+        assert {text: found.label for text, found in zip(texts, classes, strict=True)} == texts
+
+    @pytest.mark.parametrize("name", ["dates", "gpt-pydoc", "languages"])
     def test_they_are_small_and_servable(self, name):
         version = ROOT / "saved_models" / name / "1"
         assert sum(file.stat().st_size for file in version.rglob("*") if file.is_file()) < 5e6

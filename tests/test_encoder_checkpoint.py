@@ -71,6 +71,7 @@ def test_it_is_exported_as_a_classifier_of_pairs(folder, tmp_path):
     assert exported[0].probabilities != pytest.approx(exported[1].probabilities, abs=1e-3)
 
 
+@pytest.mark.long
 def test_a_training_starts_from_it(folder, tmp_path):
     """With other labels its encoder is taken, and the head is new."""
     (tmp_path / "texts.tsv").write_text("".join(f"{text}\t{len(text)}\n" for text in ["a", "bb", "abb"] * 20))

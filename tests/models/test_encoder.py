@@ -219,6 +219,7 @@ def test_lower_precision(head):
         np.testing.assert_allclose(outputs * real, expected * real, rtol=0, atol=tolerance * scale)
 
 
+@pytest.mark.long
 def test_a_classifier_learns_which_token_decides():
     """Texts of random tokens, of which one says the class; its weight becomes the largest."""
     keras.utils.set_random_seed(1)

@@ -176,7 +176,7 @@ def test_one_very_long_word():
     assert our_texts(TOKENIZER, ids) == [text]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
 def test_all_sentences_of_multi30k():
     texts = {}

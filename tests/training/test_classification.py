@@ -74,6 +74,7 @@ def test_a_run_learns_is_scored_and_exported_and_its_export_gives_the_same_class
     assert "**100.00%**" in card and "colour" in card
 
 
+@pytest.mark.long
 def test_pairs_are_told_apart_by_their_segments(recipe_of, tmp_path):
     corpus = 'train = "pairs.tsv"\nsecond_column = 3'
     prepared = classification.prepare(recipe_of(corpus))

@@ -124,6 +124,7 @@ def test_the_name_that_a_model_was_published_under(folder, said, published_as):
 
 @pytest.mark.slow
 class TestCommand:
+    @pytest.mark.long
     def test_out_and_in_again(self, generator, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         generator.save("saved")

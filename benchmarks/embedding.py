@@ -150,8 +150,8 @@ def contestants(path: str, converted: str, checkpoint: str, texts: list[str], re
 
 def least_cosine(path: str, converted: str, checkpoint: str, texts: list[str]) -> float:
     """Of ours and the others' vectors of each text."""
+    of_hub = keras_hub_step(checkpoint, texts, None)()  # first, since ours switches eager tensors off
     ours = zoo_step(path, texts, 1)()
-    of_hub = keras_hub_step(checkpoint, texts, None)()  # TensorFlow has started
     others = ctranslate2_step(converted, checkpoint, texts, 1)(), transformers_step(checkpoint, texts, 1)(), of_hub
     return min(float((ours * theirs).sum(-1).min()) for theirs in others)
 

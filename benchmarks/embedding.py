@@ -148,12 +148,12 @@ def contestants(path: str, converted: str, checkpoint: str, texts: list[str], re
     ]
 
 
-def least_cosine(path: str, converted: str, checkpoint: str, texts: list[str]) -> float:
-    """Of ours and the others' vectors of each text."""
+def least_cosines(path: str, converted: str, checkpoint: str, texts: list[str]) -> dict[str, float]:
+    """For each engine the least cosine of its vector and ours, over the texts."""
     of_hub = keras_hub_step(checkpoint, texts, None)()  # first, since ours switches eager tensors off
     ours = zoo_step(path, texts, 1)()
     others = ctranslate2_step(converted, checkpoint, texts, 1)(), transformers_step(checkpoint, texts, 1)(), of_hub
-    return min(float((ours * theirs).sum(-1).min()) for theirs in others)
+    return {engine: float((ours * theirs).sum(-1).min()) for engine, theirs in zip(ENGINES, others, strict=True)}
 
 
 def main() -> None:
@@ -197,9 +197,13 @@ def main() -> None:
                 recording.headline(f"{what} to vectors, by an encoder of MiniLM's size", engine, *found)
         header = ["", "requests", "ours, ms", *(f"{engine} / ours" for engine in ENGINES)]
         recording.table(Table("", header, table))
-        cosine = least_cosine(path, converted, str(checkpoint), texts[:32])
-        assert cosine > 0.99999, cosine
-        recording.note(f"The least cosine between ours and another's vector of a text is {cosine:.6f}.")
+        cosines = least_cosines(path, converted, str(checkpoint), texts[:32])
+        # KerasHub's BERT always approximates GELU; the others compute it as the checkpoint asks.
+        assert min(cosines[engine] for engine in ENGINES if engine != "KerasHub") > 0.99999, cosines
+        told = ", ".join(f"{engine} {cosine:.6f}" for engine, cosine in cosines.items())
+        recording.note(
+            f"The least cosine between ours and another's vector of a text: {told}. KerasHub approximates GELU."
+        )
 
 
 if __name__ == "__main__":

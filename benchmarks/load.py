@@ -1,13 +1,15 @@
-"""Does a batching server give many clients correct answers, in time and without growing?
+"""Does a batching server give many clients correct answers, in time and without growing, and how many?
 
-Clients send one to four texts in a request by gRPC, as fast as they get answers. Each answer is compared with the
-answer that its text gets when it is sent alone. Then the same clients run with hostile ones: some send garbage, some
-disconnect before the answer, and one sends sixteen requests of 32 texts at once. The memory is the server's, at the
-beginning and after each quarter of the time. Clients and server share the cores.
+Clients send one to four texts in a request, as fast as they get answers. Each answer is compared with the answer that
+its text gets when it is sent alone. The servers take turns, several times: `zoo serve`, and TensorFlow's own server if
+there is one. Then the same clients run with hostile ones: some send garbage, some disconnect before the answer, and one
+sends sixteen requests of 32 texts at once. The memory is the server's, at the beginning and after each quarter of the
+time. Clients and server share the cores.
 
-    python benchmarks/load.py                      # saved_models/dates/1, behind the tests' stand-in
+    python benchmarks/load.py                      # saved_models/dates/1, behind `zoo serve`
     TF_SERVING_BIN=/path/of/tensorflow_model_server python benchmarks/load.py     # and behind that server, too
     python benchmarks/load.py --version saved_models/multi30k-transformer/1 --texts test_2016_flickr.en
+    TF_SERVING_BIN=... python benchmarks/load.py --protocol grpc                  # which `zoo serve` does not speak
 """
 
 from __future__ import annotations
@@ -39,44 +41,54 @@ def main() -> None:
     parser.add_argument(
         "--texts", type=pathlib.Path, default=ROOT / "training" / "demo.txt", help="a text on each line"
     )
+    parser.add_argument("--protocol", choices=["rest", "grpc"], default="rest", help="(default %(default)s)")
     parser.add_argument("--clients", type=int, default=8, help="(default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=20, help="of each part (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of each server (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=10, help="of each turn (default %(default)s)")
     arguments = parser.parse_args()
     import_tensorflow()
     from servers import BINARY, SERVERS
 
     texts = [line for line in arguments.texts.read_text(encoding="utf-8").splitlines() if line.strip()][:200]
-    rows, loads = [], []
-    with Recording(__file__, arguments.record, "tensorflow", "tensorflow-serving-api", "grpcio") as recording:
-        for name in ("stand-in", "tensorflow_model_server") if BINARY else ("stand-in",):  # those that speak gRPC
-            with SERVERS[name](arguments.version.resolve()) as server:
-                with client_of(server) as client:
-                    alone = {text: client.translate([text])[0] for text in texts}
-                for what, others in (("alone", ()), ("beside the others", UNWANTED)):
-                    loads.append(run(server, alone, others, arguments.clients, arguments.seconds))
-                    rows.append([f"`{name}`", what, *loads[-1].cells()])
-        columns = [
-            "",
-            "",
-            "requests",
-            "texts a second",
-            "median ms",
-            "99th percentile ms",
-            "wrong",
-            "failed",
-            "memory MiB",
-        ]
-        caption = f"{len(texts)} texts, {arguments.clients} clients, {arguments.seconds:g} s each part"
-        recording.table(Table(caption, columns, rows))
-    if any(load.wrong or load.failed for load in loads):
+    names = ["zoo serve"] * (arguments.protocol == "rest") + [STOCK] * (BINARY is not None)
+    if not names:
+        raise SystemExit(f"{STOCK} is not on the PATH, nor named by TF_SERVING_BIN; no other server speaks gRPC")
+    with (
+        Recording(__file__, arguments.record, "tensorflow", "uvicorn", "starlette") as recording,
+        contextlib.ExitStack() as running,
+    ):
+        servers = {name: running.enter_context(SERVERS[name](arguments.version.resolve())) for name in names}
+        with client_of(servers[names[0]], arguments.protocol) as client:
+            alone = {text: client.translate([text])[0] for text in texts}
+        loads = {(name, what): Load() for what in ("alone", "beside the others") for name in names}
+        for (name, what), load in [
+            *((each, loads[each]) for _ in range(arguments.rounds) for each in loads if each[1] == "alone"),
+            *((each, load) for each, load in loads.items() if each[1] != "alone"),
+        ]:
+            others = () if what == "alone" else UNWANTED
+            run(load, servers[name], arguments.protocol, alone, others, arguments.clients, arguments.seconds)
+        columns = ["", "", "requests", "texts a second", "median ms", "99th percentile ms", "wrong", "failed"]
+        asking = f"{len(texts)} texts, {arguments.clients} clients by {arguments.protocol.upper()}"
+        caption = f"{asking}; alone {arguments.rounds} turns of {arguments.seconds:g} s, beside the others one"
+        rows = [[f"`{name}`", what, *load.cells()] for (name, what), load in loads.items()]
+        recording.table(Table(caption, [*columns, "memory MiB"], rows))
+        if len(names) == 2:
+            ours, theirs = (loads[name, "alone"].rates for name in names)
+            ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+            recording.note(
+                f"Throughput of `zoo serve` / `{STOCK}`: {statistics.median(ratios):.2f}x "
+                f"({min(ratios):.2f}x - {max(ratios):.2f}x over the turns)."
+            )
+    if any(load.wrong or load.failed for load in loads.values()):
         raise SystemExit("there were wrong answers, or none")
 
 
-def client_of(server):
-    """A gRPC client of the server."""
+def client_of(server, protocol):
+    """A client of the server."""
     from zoo.serving import ServingClient
 
-    return ServingClient(server.grpc, server.model, protocol="grpc", timeout=60)
+    address = server.rest if protocol == "rest" else server.grpc
+    return ServingClient(address, server.model, protocol=protocol, timeout=60)
 
 
 class Load:
@@ -85,7 +97,7 @@ class Load:
     def __init__(self):
         self.seconds, self.texts, self.wrong, self.failed = [], 0, 0, 0
         self.memory: list[float] = []
-        self.duration = 0.0
+        self.rates: list[float] = []  # texts a second, of each turn
 
     def cells(self) -> list[str]:
         """Of the table."""
@@ -95,7 +107,7 @@ class Load:
         points = [self.memory[round(part * (len(self.memory) - 1) / 4)] for part in range(5)]
         return [
             f"{len(self.seconds):,}",
-            f"{self.texts / self.duration:,.0f}",
+            f"{statistics.median(self.rates):,.0f}",
             f"{statistics.median(milliseconds):.1f}",
             f"{tail:.1f}",
             str(self.wrong),
@@ -104,13 +116,14 @@ class Load:
         ]
 
 
-def run(server, alone, others, clients, seconds) -> Load:
-    """Runs `clients` clients for `seconds`, together with the other ones."""
-    over, load, lock = threading.Event(), Load(), threading.Lock()
+def run(load, server, protocol, alone, others, clients, seconds) -> None:
+    """Adds to a load what `clients` clients meet in `seconds`, together with the other ones."""
+    over, lock = threading.Event(), threading.Lock()
+    texts_before = load.texts
 
     def ask(number):
         chance = random.Random(number)
-        with client_of(server) as client:
+        with client_of(server, protocol) as client:
             while not over.is_set():
                 texts = chance.choices(list(alone), k=chance.randint(1, 4))
                 begin = time.perf_counter()
@@ -148,8 +161,7 @@ def run(server, alone, others, clients, seconds) -> Load:
     over.set()
     for thread in threads:
         thread.join()
-    load.duration = time.perf_counter() - begin
-    return load
+    load.rates.append((load.texts - texts_before) / (time.perf_counter() - begin))
 
 
 def resident(process: int) -> float:
@@ -160,7 +172,7 @@ def resident(process: int) -> float:
 
 def garbage(server, texts, chance) -> None:
     """Bytes that are no request, and requests that are none."""
-    for address in (server.rest, server.grpc):
+    for address in filter(None, (server.rest, server.grpc)):
         with socket.create_connection(address.split(":"), timeout=10) as connection:
             connection.sendall(chance.randbytes(chance.randint(1, 2000)))
     for body in (b"{", b'{"instances": []}', b'{"instances": [[1, 2], "a"]}', b'{"inputs": {"words": ["a"]}}'):
@@ -193,6 +205,7 @@ def send(server, body) -> http.client.HTTPConnection:
     return connection
 
 
+STOCK = "tensorflow_model_server"
 UNWANTED = garbage, quitter, flood
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ class RestClient(Client):
     """What asks a server that speaks only REST."""
 
     def __init__(self, model, rest):
-        self.model, self.rest = model, rest
+        self.model, self.rest, self.grpc = model, rest, None
 
     def call(self, signature, timeout=120, **inputs):
         """Likewise, by REST in columns."""

@@ -7,6 +7,7 @@
   its vector or the words behind its masks out.
 - `zoo.load`: anything that was saved or exported, ready to be called.
 - `zoo.serving`, `zoo.decoding`, `zoo.text`, `zoo.pictures`: the parts between.
+- `zoo.beam`: exports in pipelines of Apache Beam.
 - `zoo.testing`: test suites for your own families and tasks.
 
 After `import zoo`, `keras.models.load_model` reads `.keras` files with layers and models of the zoo.
@@ -24,7 +25,7 @@ _HOMES = {
     "Translator": "zoo.tasks.translator",
     "load": "zoo.loading",
 }
-_PACKAGES = ("decoding", "layers", "models", "pictures", "serving", "testing", "text")
+_PACKAGES = ("beam", "decoding", "layers", "models", "pictures", "serving", "testing", "text")
 
 __all__ = ["MaskFiller", "TextClassifier", "TextEmbedder", "TextGenerator", "Translator", "load"]
 

@@ -15,7 +15,8 @@ def needs(extra: str) -> Iterator[None]:
     """Turns a failing import inside the block into one sentence.
 
     Args:
-        extra: the extra of `pyproject.toml` that installs the package: "train", "pictures", "tensorboard" or "serve".
+        extra: the extra of `pyproject.toml` that installs the package: "train", "pictures", "tensorboard", "serve" or
+            "beam".
 
     Raises:
         MissingExtraError: an import in the block failed.

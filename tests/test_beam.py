@@ -1,0 +1,319 @@
+"""The handler of SavedModels for Apache Beam: alone, with a model that only notes what it gets, and in pipelines."""
+
+import pathlib
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import zoo
+from zoo.extras import MissingExtraError
+from zoo.serving.clients.messages import TensorSpec
+
+beam = pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
+
+from apache_beam.metrics import MetricsFilter  # noqa: E402
+from apache_beam.ml.inference.base import KeyedModelHandler, ModelMetadata, RunInference  # noqa: E402
+from apache_beam.testing.util import assert_that, equal_to  # noqa: E402
+
+from zoo.beam import Failure, LoadedSignature, SavedModelHandler, version_folder  # noqa: E402
+
+MODELS = pathlib.Path(__file__).parent.parent / "saved_models"
+HOSTILE = [
+    "",
+    " ",
+    "a\0b",
+    "\ud800",
+    "日本語 २१ नवंबर",
+    'tab\tand "quotes"',
+    "\n\r\n",
+    "x" * 1_000_000,
+    b"\xff\xfe",
+    b"",
+]
+
+
+class Upper(tf.Module):
+    """Signatures of a few operations each; `mark` says which model answers."""
+
+    def __init__(self, mark):
+        self.mark = tf.Variable(mark)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def upper(self, text):
+        with tf.control_dependencies([tf.debugging.assert_none_equal(text, "bad", message="a bad text")]):
+            return {"text": self.mark + tf.strings.upper(text), "length": tf.strings.length(text)}
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, 2], tf.string, "pair"), tf.TensorSpec([None], tf.int64, "times")]
+    )
+    def pairs(self, pair, times):
+        raw = tf.tile(tf.constant([b"\xff"]), tf.shape(times))
+        return {"swapped": pair[:, ::-1], "powers": times[:, None] ** tf.constant([1, 2, 3], tf.int64), "raw": raw}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def most(self, text):
+        return {"count": tf.size(text)}
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string, "text")])
+    def one(self, text):
+        return {"text": text}
+
+
+def save_upper(folder, mark):
+    model = Upper(mark)
+    tf.saved_model.save(
+        model,
+        str(folder),
+        {"serving_default": model.upper, "pairs": model.pairs, "most": model.most, "one": model.one},
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("beam") / "upper"
+    save_upper(folder / "1", "1:")
+    save_upper(folder / "2", "2:")
+    return folder
+
+
+class Noted:
+    """A model of texts and numbers that keeps the batches it gets; a batch with the text "bad" fails."""
+
+    def __init__(self):
+        self.batches = []
+
+    def inputs(self):
+        specs = {"text": "string", "temperature": "float32", "seed": "int64"}
+        return {name: TensorSpec(dtype, (None,)) for name, dtype in specs.items()}
+
+    def run(self, columns):
+        self.batches.append([text.decode() for text in columns["text"]])
+        if "bad" in self.batches[-1]:
+            raise ValueError("a bad\ntext")
+        return dict(columns)
+
+
+def answers(rows, settings=None, **options):
+    model = Noted()
+    results = list(SavedModelHandler("none", "generate", settings, **options).run_inference(rows, model))
+    assert [result.example for result in results] == rows
+    return [result.inference for result in results], model.batches
+
+
+class TestBatches:
+    def test_rows_of_similar_length_share_a_batch_and_keep_their_order(self):
+        rows = [letter * length for letter, length in zip("abcdefg", (5, 1, 7, 2, 6, 1, 3), strict=True)]
+        found, batches = answers(rows, batch_size=3)
+        assert [each["text"] for each in found] == rows
+        assert batches == [["b", "f", "dd"], ["ggg", "aaaaa", "eeeeee"], ["ccccccc"]]
+
+    def test_few_long_rows_fill_a_batch(self):
+        _, batches = answers(["a" * 700_000, "b" * 400_000, "c", "d" * 600_000], batch_size=9)
+        assert [[len(text) for text in batch] for batch in batches] == [[1, 400_000, 600_000], [700_000]]
+
+    def test_beam_gathers_as_many_rows_as_are_sorted(self):
+        options = SavedModelHandler("none", batch_size=5).batch_elements_kwargs()
+        assert (options["min_batch_size"], options["max_batch_size"]) == (80, 80)
+        size = pickle.loads(pickle.dumps(options["element_size_fn"]))  # workers get it so
+        assert [size(row) for row in ("ab", {"text": "a" * 3000}, ("key", b"a" * 1024), ("key", {"n": 3}))] == [
+            1,
+            3,
+            2,
+            1,
+        ]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"batch_size": 0}, r"^`batch_size` must be at least 1\. Received: batch_size=0$"),
+            ({"failures": "no"}, r"^`failures` must be 'raise' or 'return'\. Received: failures='no'$"),
+        ],
+    )
+    def test_arguments_are_checked(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            SavedModelHandler("none", **options)
+
+
+class TestFailures:
+    def test_a_row_fails_only_for_itself(self):
+        found, batches = answers(["one", "bad", "three"], failures="return", batch_size=4)
+        assert [each if isinstance(each, Failure) else each["text"] for each in found] == [
+            "one",
+            Failure("a bad text"),
+            "three",
+        ]
+        assert batches == [["one", "bad", "three"], ["one"], ["bad"], ["three"]]
+
+    def test_a_failure_raises_unless_it_is_to_be_returned(self):
+        with pytest.raises(ValueError, match=r"^a bad text$"):
+            answers(["one", "bad"])
+
+    @pytest.mark.parametrize(
+        ("row", "reason"),
+        [
+            ({"txt": "a"}, "a row must have 'text'; it has 'txt'"),
+            ({"text": None}, "a row must have 'text'; it has 'text'"),
+            ({"text": 7}, "`text` must hold strings, in lists of equal lengths. Received: 7"),
+            ({"text": ["a", "b"]}, "`text` must have the shape [any]. Received: [1, 2]"),
+            ({"text": "a", "temperature": -0.5}, "`temperature` must be from 0 to inf. Received: temperature=-0.5"),
+            ({"text": "a", "temperature": "warm"}, "`temperature` must hold float32. Received: temperature='warm'"),
+            ({"text": "a", "temperature": "nan"}, "`temperature` must be from 0 to inf. Received: temperature=nan"),
+            ({"text": "a", "seed": 1.5}, "`seed` must hold int64. Received: seed=[1.5]"),
+            ({"text": "a", "seed": "1.5"}, "`seed` must hold int64. Received: seed='1.5'"),
+            (3.5, "a row must be a string or a dict of the inputs text, temperature, seed. Received: 3.5"),
+        ],
+    )
+    def test_a_row_that_does_not_fit_is_not_computed(self, row, reason):
+        found, batches = answers(["fits", row], failures="return")
+        assert (found[1], batches) == (Failure(reason), [["fits"]])
+
+
+class TestSettings:
+    def test_a_row_has_its_own_or_those_of_the_handler_or_the_defaults(self):
+        rows = ["a", {"text": "b", "temperature": 0.5, "other": object}, {"text": "c", "seed": "7", "temperature": "2"}]
+        found, _ = answers(rows, {"temperature": 0.25})
+        assert [(each["temperature"], each["seed"]) for each in found] == [(0.25, 0), (0.5, 0), (2.0, 7)]
+        assert answers(["a"])[0][0]["temperature"] == 1.0
+
+    def test_inference_args_are_settings(self):
+        handler = SavedModelHandler("none", settings={"seed": 3, "temperature": 0.25})
+        handler.validate_inference_args({"seed": 4})
+        [result] = handler.run_inference(["a"], Noted(), {"seed": 4})
+        assert (result.inference["seed"], result.inference["temperature"]) == (4, 0.25)
+        with pytest.raises(ValueError, match=r"^`inference_args` must be a dict of settings\. Received: 7$"):
+            handler.validate_inference_args(7)
+
+
+class TestLoading:
+    def test_any_signature(self, versions):
+        handler = SavedModelHandler(versions / "1", "pairs")
+        rows = [{"pair": ["a", "ä\0"], "times": 3}, {"pair": ["c", b"\xfe"], "times": 2}]
+        first, second = (each.inference for each in handler.run_inference(rows, handler.load_model()))
+        assert (first["swapped"].tolist(), second["swapped"].tolist()) == (["ä\0", "a"], [b"\xfe", "c"])
+        assert (first["powers"].tolist(), second["powers"].tolist()) == ([3, 9, 27], [2, 4, 8])
+        assert first["raw"] == b"\xff"
+
+    def test_what_a_path_means(self, versions, tmp_path):
+        newest = str(versions / "2")
+        assert [version_folder(path) for path in (versions, newest, versions / "2" / "saved_model.pb")] == [newest] * 3
+        assert version_folder("gs://models/upper/2/saved_model.pb") == "gs://models/upper/2"
+        with pytest.raises(FileNotFoundError, match=r"holds no SavedModel: neither saved_model\.pb nor a version"):
+            version_folder(tmp_path)
+
+    def test_what_cannot_be_loaded(self, versions, tmp_path):
+        with pytest.raises(ValueError, match=r"has no signature 'x'; it has most, one, pairs, serving_default$"):
+            LoadedSignature(str(versions), "x")
+        with pytest.raises(ValueError, match=r"signature 'most': 'count' does not have one entry for each row$"):
+            LoadedSignature(str(versions), "most")
+        with pytest.raises(ValueError, match=r"signature 'one': 'text' does not have one entry for each row$"):
+            LoadedSignature(str(versions), "one")
+        (tmp_path / "saved_model.pb").write_bytes(b"damaged")
+        with pytest.raises(ValueError, match=r"^.+ cannot be loaded \(\w+: .+\)$"):
+            LoadedSignature(str(tmp_path), "serving_default")
+
+    def test_without_beam_the_extra_is_named(self, monkeypatch):
+        for name in [name for name in sys.modules if name.split(".")[0] == "apache_beam" or name == "zoo.beam"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "apache_beam", None)
+        monkeypatch.delattr(zoo, "beam")
+        with pytest.raises(
+            MissingExtraError, match=r"not installed: this needs `pip install 'attention-zoo\[beam\]'`$"
+        ):
+            _ = zoo.beam
+
+
+def gives(rows, transform, expected):
+    """Checks what a pipeline of one process gives; returns its counters."""
+    pipeline = beam.Pipeline("FnApiRunner")
+    assert_that(transform(pipeline | beam.Create(rows, reshuffle=False)), equal_to(expected))
+    result = pipeline.run()
+    result.wait_until_finish()
+    counters = result.metrics().query(MetricsFilter().with_namespace("zoo"))["counters"]
+    return {each.key.metric.name: each.committed for each in counters}
+
+
+class TestPipelines:
+    def test_strings_by_a_released_model_as_zoo_load_gives_them(self):
+        texts = [text for text in HOSTILE if isinstance(text, str) and text != "\ud800"]  # which Beam's coder refuses
+        texts += ["21 नवंबर 2026", "samedi 21 novembre 2026"]
+        expected = [(each.source, each.text) for each in zoo.load(MODELS / "dates").translate(texts)]
+
+        def translated(rows):
+            results = rows | RunInference(SavedModelHandler(MODELS / "dates", batch_size=3))
+            return results | beam.Map(lambda result: (result.example, result.inference["text"]))
+
+        counters = gives(texts, translated, expected)
+        assert {name: counters[name] for name in ("rows", "failed", "batches", "num_inferences")} == {
+            "rows": 9,
+            "failed": 0,
+            "batches": 4,  # Beam ends a window after the long row: 3 + 3 + 1 rows, then 2
+            "num_inferences": 9,
+        }
+
+    def test_scores_do_not_depend_on_the_batch(self):
+        model = LoadedSignature(str(MODELS / "dates"), "serving_default")
+        found = SavedModelHandler(MODELS / "dates").run_inference(HOSTILE, model)
+        for row, result in zip(HOSTILE, found, strict=True):
+            [alone] = SavedModelHandler(MODELS / "dates").run_inference([row], model)
+            assert alone.inference["text"] == result.inference["text"]
+            np.testing.assert_allclose(alone.inference["score"], result.inference["score"], rtol=1e-4, atol=1e-5)
+
+    def test_keys_and_failures(self, versions):
+        def upper(rows):
+            results = rows | RunInference(KeyedModelHandler(SavedModelHandler(versions / "1", failures="return")))
+            return results | beam.MapTuple(
+                lambda key, result: (
+                    key,
+                    result.inference.reason if isinstance(result.inference, Failure) else result.inference["text"],
+                )
+            )
+
+        rows = [(1, "one"), (2, "bad"), (3, {"text": "three"}), (4, {})]
+        expected = [(1, "1:ONE"), (3, "1:THREE"), (4, "a row must have 'text'; it has nothing")]
+
+        def without_the_long_reason(rows):
+            results = upper(rows)
+            bad = results | "bad" >> beam.Filter(lambda pair: pair[0] == 2)
+            assert_that(bad, _names_the_text, label="bad text")
+            return results | "others" >> beam.Filter(lambda pair: pair[0] != 2)
+
+        counters = gives(rows, without_the_long_reason, expected)
+        assert {name: counters[name] for name in ("rows", "failed", "batches")} == {
+            "rows": 4,
+            "failed": 2,
+            "batches": 4,
+        }
+
+    def test_dead_letters_of_beam(self, versions):
+        def failed(rows):
+            handler = SavedModelHandler(versions / "1")
+            _, dead = rows | RunInference(handler).with_exception_handling()
+            return dead.failed_inferences | beam.Map(lambda pair: sorted(pair[0]))
+
+        gives(["one", "bad"], failed, [["bad", "one"]])
+
+    @pytest.mark.parametrize("path", ["2", "2/saved_model.pb"])
+    def test_a_side_input_brings_a_new_model(self, versions, path):
+        def upper(rows):
+            news = rows.pipeline | "news" >> beam.Create([ModelMetadata(str(versions / path), "second")])
+            results = rows | RunInference(SavedModelHandler(versions / "1"), model_metadata_pcoll=news)
+            return results | beam.Map(lambda result: (result.inference["text"], result.model_id))
+
+        gives(["one"], upper, [("2:ONE", str(versions / path))])
+
+    @pytest.mark.long
+    def test_processes_of_a_machine_share_a_model(self, versions):
+        def upper(rows):
+            results = rows | RunInference(SavedModelHandler(versions / "1", shared=True))
+            return results | beam.Map(lambda result: result.inference["text"])
+
+        gives(["one", "two"], upper, ["1:ONE", "1:TWO"])
+
+
+def _names_the_text(found):
+    [(key, reason)] = found
+    assert (key, "a bad text" in reason, "\n" in reason) == (2, True, False), found

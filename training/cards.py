@@ -148,9 +148,12 @@ def classifier_card(name: str, recipe: ClassifierRecipe, classifier: TextClassif
     read = "A pair of texts of more than" if classifier.pairs else "A text of more than"
     limits = [
         f"{read} {classifier.max_length:,} tokens is cut off there.",
-        f"{_vocabulary(classifier.tokenizer, 'training texts')} It puts any text into one of its classes, also a text"
-        " that belongs to none: look at the probability.",
+        _vocabulary(classifier.tokenizer, "training texts"),
     ]
+    if not classifier.model.multi_label:
+        limits[-1] += (
+            " It puts any text into one of its classes, also a text that belongs to none: look at the probability."
+        )
     return _trained_card(
         name,
         recipe,
@@ -186,6 +189,18 @@ def filler_card(name: str, recipe: MaskedLanguageModelRecipe, filler: MaskFiller
 
 def scores_of_classifier(metrics: dict[str, Any]) -> list[str]:
     """Lines on the scores of a classifier: their interval, the weakest classes, and the most confused ones."""
+    weak = ""
+    if "by_class" in metrics and (weakest := weakest_classes(metrics)[:_WEAKEST_CLASSES]):
+        listed = (f"`{label}` {scores['f1']:.1%} of {scores['total']:,} texts" for label, scores in weakest)
+        weak = f"Weakest classes by F1: {', '.join(listed)}."
+    if metrics.get("metric") == "subset_accuracy":
+        lines = [
+            "A text may have several labels, or none: those with a probability above 0.5. The score is the share of"
+            f" texts of which all are right; its 95% interval, by Wilson's formula, is"
+            f" {metrics['subset_accuracy_low']:.2%} to {metrics['subset_accuracy_high']:.2%}. Micro F1 counts every"
+            " decision alike, macro F1 every class."
+        ]
+        return [*lines, "", weak] if weak else lines
     if metrics.get("metric") != "accuracy":
         return []
     lines = [
@@ -194,9 +209,8 @@ def scores_of_classifier(metrics: dict[str, Any]) -> list[str]:
         " occur in the split or as an answer. The calibration error is the mean difference between the probability of"
         " an answer and how often such answers are right, in 15 ranges of the probability."
     ]
-    if weak := weakest_classes(metrics)[:_WEAKEST_CLASSES]:
-        listed = (f"`{label}` {scores['f1']:.1%} of {scores['total']:,} texts" for label, scores in weak)
-        lines += ["", f"Weakest classes by F1: {', '.join(listed)}."]
+    if weak:
+        lines += ["", weak]
     if pairs := confusions(metrics)[:_WORST_PAIRS]:
         listed = (f"`{label}` given as `{given}`: {count:,} of {total:,}" for label, given, count, total in pairs)
         lines += ["", f"Most frequent mistakes: {'; '.join(listed)}."]

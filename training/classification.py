@@ -22,7 +22,7 @@ from .cards import classifier_card as card
 from .corpora.corpus import CorpusError
 from .corpora.labelled import LabelledCorpus, LabelledTexts, clean
 from .fitting.fit import Prepared
-from .fitting.loss import ClassPrediction
+from .fitting.loss import ClassesPrediction, ClassPrediction
 from .learn_tokenizer import learn_tokenizer
 from .preparing import digests, new_model
 from .progress import progress_bar, say
@@ -30,6 +30,7 @@ from .run_files import Digest
 from .schema.classifier_tables import ClassifierRecipe
 from .schema.recipe import RecipeError, blamed_on
 from .scoring.classification import evaluate
+from .scoring.label_sets import evaluate as evaluate_sets
 from .start import clone_pretrained, load_pretrained, position_limit
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
@@ -41,7 +42,8 @@ _SHORTEST = 5  # tokens: the start, and two texts of one token with an end each
 def prepare(recipe: ClassifierRecipe) -> Prepared:
     """Reads the corpus, learns the tokenizer, builds the model and makes batches.
 
-    The classes are the labels of the training texts, in the order of their names.
+    The classes are the labels of the training texts, in the order of their names. If the corpus gives a text several
+    labels, the model learns a probability for each class on its own.
 
     Raises:
         CorpusError: the corpus cannot be read, lacks a training or validation split, or has a label in another split
@@ -51,38 +53,43 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
     train, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
     labels = _labels(train)
     for split in recipe.corpus.splits:  # also the test: its labels would otherwise be found wrong after the training
-        _expect_known(recipe.corpus.read(split).labels, labels, split)
+        _expect_known(recipe.corpus.read(split).label_sets, labels, split)
     say(f"{len(train):,} texts in {len(labels)} classes to train on, {len(validation):,} to validate with")
-    pairs, config = train.seconds is not None, recipe.training
+    pairs, several, config = train.seconds is not None, train.separator is not None, recipe.training
     if recipe.model.start is None:
         model, tokenizer = new_model(
             lambda: learn_tokenizer(recipe.tokenizer, [*train.texts, *(train.seconds or ())], nfc=True),
-            lambda tokenizer: build_model(recipe, tokenizer, len(labels), pairs),
+            lambda tokenizer: build_model(recipe, tokenizer, len(labels), pairs, several),
         )
     else:
-        model, tokenizer, labels = pretrained_model(recipe, labels)
+        model, tokenizer, labels = pretrained_model(recipe, labels, several)
     _check_length(recipe.lengths.max_text, model.encoder)
     task = TextClassifier(model, tokenizer, labels, recipe.lengths.max_text, pairs)
     class_numbers = {label: number for number, label in enumerate(labels)}
 
     def batches(texts: LabelledTexts, split: str, weights: np.ndarray, sampler: Sampler | None) -> LabelledBatches:
-        numbers = np.array([class_numbers[label] for label in texts.labels])
+        if several:
+            targets = np.array([[label in given for label in labels] for given in texts.label_sets], "int32")  # (N, C)
+        else:
+            targets = np.array([class_numbers[label] for label in texts.labels])  # (N,)
         segments = "segments" in model.input
         encoded = encode(task, texts)
         if long := int(np.count_nonzero(encoded.lengths == task.max_length)):
             say(f"{split}: {long:,} texts have {task.max_length} tokens or more, and are cut off there")
-        arguments = numbers, weights, segments, config.batch_size, config.buckets, recipe.seed, sampler
+        arguments = targets, weights, segments, config.batch_size, config.buckets, recipe.seed, sampler
         dropped_id = UNKNOWN if tokenizer.mask_id is None else tokenizer.mask_id
         return LabelledBatches(encoded, *arguments, config.token_dropout, dropped_id)
 
     with blamed_on("tokenizer"):
         sampler = _sampler(recipe, train, task)
     with blamed_on("training"):
+        if several and config.class_weights is not None:
+            raise ValueError("class_weights is for texts with one label; the corpus has a label_separator")
         weights = _weights(config.class_weights, train.labels, labels)
         training = batches(train, "train", weights, sampler)
     return Prepared(
         model=model,
-        objective=ClassPrediction(model, config.label_smoothing),
+        objective=(ClassesPrediction if several else ClassPrediction)(model, config.label_smoothing),
         steps=training.steps,
         tokens=training.tokens,
         training_from=training.training,
@@ -93,7 +100,9 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
     )
 
 
-def build_model(recipe: ClassifierRecipe, tokenizer: Tokenizer, classes: int, pairs: bool) -> Classifier:
+def build_model(
+    recipe: ClassifierRecipe, tokenizer: Tokenizer, classes: int, pairs: bool, several: bool = False
+) -> Classifier:
     """The recipe's model, with the initial values of its seed.
 
     Args:
@@ -101,6 +110,7 @@ def build_model(recipe: ClassifierRecipe, tokenizer: Tokenizer, classes: int, pa
         tokenizer: the tokenizer, whose size the embeddings have.
         classes: how many classes there are.
         pairs: whether each example is a pair of texts. If so, a transformer gets embeddings of two segments.
+        several: whether a text may belong to several classes.
     """
     keras.utils.set_random_seed(recipe.seed)
     table, precision = recipe.model.encoder, recipe.training.precision
@@ -108,15 +118,18 @@ def build_model(recipe: ClassifierRecipe, tokenizer: Tokenizer, classes: int, pa
     if pairs and table.kind == "transformer":
         arguments["num_segments"] = 2
     encoder = _ENCODERS[table.kind](tokenizer.size, **arguments, dtype=precision, name="encoder")
-    return Classifier(encoder, classes, **recipe.model.model_dump(exclude={"family", "start", "encoder"}))
+    head = recipe.model.model_dump(exclude={"family", "start", "encoder"})
+    return Classifier(encoder, classes, **head, multi_label=several)
 
 
-def pretrained_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Classifier, Tokenizer, list[str]]:
+def pretrained_model(
+    recipe: ClassifierRecipe, labels: list[str], several: bool = False
+) -> tuple[Classifier, Tokenizer, list[str]]:
     """The model that the recipe starts from, its tokenizer, and the labels in the order of its logits.
 
     From a classifier with the same labels, all weights are kept, and the order of its labels. From any other model with
-    an encoder, such as a `MaskFiller`, a `TextEmbedder`, or a classifier with other labels or with several labels for
-    one text, only the encoder is kept; the head is new.
+    an encoder, such as a `MaskFiller`, a `TextEmbedder`, or a classifier with other labels, only the encoder is kept;
+    the head is new. It is new, too, if one of both gives a text several labels and the other does not.
 
     Raises:
         RecipeError: the model has no encoder, or the recipe asks for another one.
@@ -131,7 +144,8 @@ def pretrained_model(recipe: ClassifierRecipe, labels: list[str]) -> tuple[Class
     wanted = _ENCODERS[table.kind] if given and "kind" in table.model_fields_set else type(own)
     encoder = clone_pretrained(table, own, wanted, recipe.training.precision, "model.encoder")
     arguments = recipe.model.model_dump(exclude={"family", "start", "encoder"}, exclude_unset=True)
-    if isinstance(task, TextClassifier) and set(task.labels) == set(labels) and not task.model.multi_label:
+    arguments["multi_label"] = several
+    if isinstance(task, TextClassifier) and set(task.labels) == set(labels) and task.model.multi_label == several:
         kept = {name: getattr(task.model, name) for name in ("pooling", "hidden_units", "activation", "dropout")}
         if all(arguments.get(name, kept[name]) == kept[name] for name in ("pooling", "hidden_units", "activation")):
             model = Classifier(encoder, len(labels), **{**kept, **arguments})
@@ -148,7 +162,8 @@ def score(classifier: Classifies, corpus: LabelledCorpus, split: str) -> dict[st
     """Classifies a split, with a progress bar, and compares the classes with the labels.
 
     Returns:
-        The result of `ClassificationScores.as_dict`, and in `digests` a hash of the split's texts.
+        The result of `ClassificationScores.as_dict`, or of `LabelSetScores.as_dict` if the corpus gives a text several
+        labels; and in `digests` a hash of the split's texts.
 
     Raises:
         CorpusError: the split cannot be read.
@@ -158,23 +173,24 @@ def score(classifier: Classifies, corpus: LabelledCorpus, split: str) -> dict[st
         raise ValueError("only a classifier can be scored on texts with classes")
     texts = corpus.read(split)
     with progress_bar(f"Scoring {split}", len(texts)) as advance:
-        scores = evaluate(classifier, texts, advance=advance)
+        scores = (evaluate if texts.separator is None else evaluate_sets)(classifier, texts, advance=advance)
     return {**scores.as_dict(), "digests": {split: _digest(texts)}}
 
 
 def _labels(train: LabelledTexts) -> list[str]:
-    labels = sorted(set(train.labels))
+    labels = sorted({label for given in train.label_sets for label in given})
     if len(labels) < 2:
-        raise CorpusError(f"All training texts have the label {labels[0]!r}; a classifier needs two classes or more.")
+        have = f"All training texts have the label {labels[0]!r}" if labels else "No training text has a label"
+        raise CorpusError(f"{have}; a classifier needs two classes or more.")
     return labels
 
 
-def _expect_known(given: Sequence[str], labels: list[str], split: str) -> None:
+def _expect_known(given: Sequence[tuple[str, ...]], labels: list[str], split: str) -> None:
     """An error if a text has a label that no training text has."""
     known = set(labels)
-    for row, label in enumerate(given, 1):
-        if label not in known:
-            raise CorpusError(f"Split {split!r}: text {row} has the label {label!r}, which no training text has.")
+    for row, names in enumerate(given, 1):
+        if unknown := [name for name in names if name not in known]:
+            raise CorpusError(f"Split {split!r}: text {row} has the label {unknown[0]!r}, which no training text has.")
 
 
 def _check_length(max_text: int | None, encoder: keras.Model) -> None:

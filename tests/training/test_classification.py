@@ -36,6 +36,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+SEVERAL = {"corpus.label_separator": '","'}
 SMALL = """
 [model.encoder]
 units = 16
@@ -72,6 +73,31 @@ def test_a_run_learns_is_scored_and_exported_and_its_export_gives_the_same_class
     assert Run.load(tmp_path / "run").metrics == run.metrics
     card = (version / "README.md").read_text(encoding="utf-8")
     assert "**100.00%**" in card and "colour" in card
+
+
+@pytest.mark.long
+def test_several_labels_of_a_text_are_learnt_scored_and_exported(recipe_of, folder, tmp_path):
+    random = np.random.default_rng(1)
+    lines = []
+    for number in range(400):
+        words = [str(random.choice(words)) for words in (COLOURS, TONES) if random.random() < 0.5]
+        labels = ",".join(name for name, kind in (("tone", TONES), ("colour", COLOURS)) if set(kind) & set(words))
+        lines.append(f"number {number} is {' '.join(words)} here\t{labels}")
+    (folder / "several.tsv").write_text("\n".join(lines), encoding="utf-8")
+    corpus = 'train = "several.tsv"\nlabel_separator = ","'
+    run, version = train(
+        "s", recipe_of(corpus, **{"training.epochs": 4}), tmp_path / "run", "zoo train", tmp_path / "m"
+    )
+    assert (run.metrics["metric"], run.metrics["subset_accuracy"], run.metrics["micro_f1"]) == ("subset_accuracy", 1, 1)
+    texts = ["number 7 is soft here", "number 8 is blue loud here", "number 9 is here"]
+    trained, exported = zoo.load(tmp_path / "run").classify(texts), zoo.load(version).classify(texts)
+    given = [{label for label, each in found.probabilities.items() if each > 0.5} for found in exported]
+    assert given == [{"tone"}, {"colour", "tone"}, set()]
+    for one, other in zip(trained, exported, strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
+    card = (version / "README.md").read_text(encoding="utf-8")
+    assert "| all labels right | **100.00%** of 20 test texts |" in card
+    assert "It puts any text into one of its classes" not in card
 
 
 @pytest.mark.long
@@ -169,6 +195,12 @@ def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
     [
         ("a\tx\nb\ty\n", "c\tz\n", {}, CorpusError, "Split 'validation': text 1 has the label 'z', which no training"),
         ("a\tx\nb\ty\n", "c\tx\n", {"corpus.test": '"w.tsv"'}, CorpusError, "Split 'test': text 2 has the label 'w'"),
+        ("a\t,\nb\t\n", "c\tx\n", SEVERAL, CorpusError, "No training text has a label; a classifier needs two"),
+        ("a\tx,y\nb\t\n", "c\t\nd\ty,z\n", SEVERAL, CorpusError, "Split 'validation': text 2 has the label 'z'"),
+        (
+            *("a\tx,y\nb\ty\n", "c\tx\n", {**SEVERAL, "training.class_weights": "balanced"}, RecipeError),
+            "^training: class_weights is for texts with one label; the corpus has a label_separator$",
+        ),
         ("a\tx\nb\tx\n", "c\tx\n", {}, CorpusError, "All training texts have the label 'x'; a classifier needs two"),
         (
             *("a\tred\nb\tyellow\n", "c\tred\n", {"training.class_weights": "{yelow = 2.0}"}, RecipeError),

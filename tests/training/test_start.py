@@ -166,6 +166,12 @@ def test_another_head_is_new(recipe_of, starts):
     assert (prepared.model.pooling, prepared.model.hidden_layer) == ("mean", None)
 
 
+def test_a_classifier_of_several_labels_goes_on_with_its_head(recipe_of, starts):
+    prepared = classification.prepare(recipe_of("classifier", "several", **{"corpus.label_separator": '","'}))
+    assert_same(prepared.model, zoo.load(starts / "several").model)
+    assert prepared.model.multi_label
+
+
 def test_the_head_is_new_if_the_start_gives_a_text_several_labels(recipe_of, starts):
     """Its logits are of independent classes, those of a recipe's classifier of one class out of all."""
     model, old = classification.prepare(recipe_of("classifier", "several")).model, zoo.load(starts / "several").model

@@ -20,7 +20,10 @@ def print_classifier_scores(metrics: dict[str, Any], split: str) -> None:
     from ..scoring.classification import confusions, weakest_classes
     from ..scoring.headline import headlines, scored_on
 
-    if len(metrics["confusion"]["labels"]) <= _TABLE_CLASSES:
+    name = metrics["metric"]  # "accuracy", or "subset_accuracy" if a text may have several labels
+    if "confusion" not in metrics:
+        pass  # of several labels it is not known which one was given in the place of another
+    elif len(metrics["confusion"]["labels"]) <= _TABLE_CLASSES:
         _print_table(**metrics["confusion"])
     else:
         for label, given, count, total in confusions(metrics)[:_WORST_PAIRS]:
@@ -30,14 +33,18 @@ def print_classifier_scores(metrics: dict[str, Any], split: str) -> None:
         typer.echo(
             f"class {label}: F1 {scores['f1']:.2%}, {precision}, recall {scores['recall']:.2%} of {scores['total']:,}"
         )
-    for group, score in metrics["by_group"].items():
+    for group, score in metrics.get("by_group", {}).items():
         typer.echo(f"{group:<12} {score['accuracy']:>8.2%}  {score['right']:>6,} of {score['total']:,}")
     for mistake in metrics["mistakes"][:_MISTAKES]:
         text = mistake["text"] if isinstance(mistake["text"], str) else " | ".join(mistake["text"])
-        typer.echo(f"wrong: {text!r} -> {mistake['output']} ({mistake['probability']:.1%}), not {mistake['label']}")
+        if name == "accuracy":
+            given, label = f"{mistake['output']} ({mistake['probability']:.1%})", mistake["label"]
+        else:
+            given, label = (", ".join(mistake[key]) or "no label" for key in ("outputs", "labels"))
+        typer.echo(f"wrong: {text!r} -> {given}, not {label}")
     scores = headlines(metrics)
-    scores["accuracy"] += (
-        f" [{metrics['accuracy_low']:.2%}, {metrics['accuracy_high']:.2%}] on {scored_on({**metrics, 'split': split})}"
+    scores[next(iter(scores))] += (
+        f" [{metrics[f'{name}_low']:.2%}, {metrics[f'{name}_high']:.2%}] on {scored_on({**metrics, 'split': split})}"
     )
     for name, value in scores.items():
         typer.echo(f"{split:<12} {name:<18} {value}")

@@ -39,11 +39,21 @@ def classify(
     texts: Texts = None,
     file: TextFile = None,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Print the probability and a tab before each class.")
+        bool, typer.Option("--scores", help="Print the probability and a tab before each class; with --above a space.")
     ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Print every class with its probability, and after each text an empty line.")
     ] = False,
+    above: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="P",
+            help="Print on one line, separated by commas, all classes with a probability above P, and an empty line if "
+            "there is none; for a model that gives a text several labels, 0.5.",
+        ),
+    ] = None,
     batch_size: BatchSize = 64,
 ) -> None:
     """Put texts into classes; print one class per line.
@@ -51,12 +61,19 @@ def classify(
     For a model of pairs, such as a premise and a hypothesis, each line holds two texts with a tab between.
     """
     with user_errors():
+        if every and above is not None:
+            raise ValueError("--all and --above were both given; give one of them")
         lines = read_lines(texts, file)
         classifier = load_as("classify", model)
         given: Iterator = read_pairs(lines, texts) if classifier.pairs else lines
         for chunk in chunks(given, lines_at_once(texts, file, batch_size)):
             for result in classifier.classify(chunk, batch_size):
                 shown = result.probabilities if every else {result.label: result.probability}
+                if above is not None:
+                    shown = {label: each for label, each in result.probabilities.items() if each > above}
+                    cells = (f"{each:.4f} {label}" if scores else label for label, each in shown.items())
+                    typer.echo(one_line(", ".join(cells)))
+                    continue
                 for label, probability in shown.items():
                     typer.echo(f"{probability:.4f}\t{one_line(label)}" if scores or every else one_line(label))
                 if every:

@@ -191,7 +191,7 @@ def _of_pairs(task, path: pathlib.Path):
 def _print_scores(result: dict, split: str) -> None:
     from ..scoring.headline import headlines
 
-    if result["metric"] == "accuracy":
+    if result["metric"] in ("accuracy", "subset_accuracy"):
         print_classifier_scores(result, split)
         return
     if result["metric"] in ("loss", "masked_loss"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 from pydantic import Field
 
 from .corpus import CorpusError, UserPath, expanded
 from .holding_out import HeldOutFiles, LargeClusters, hold_out
-from .labelled import LabelledCorpus, LabelledText, clean
+from .labelled import LabelledCorpus, LabelledText, clean, split_labels
 from .tables import Column, check_columns, read_table
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
     so. Which texts are held out depends on the texts and `seed`, not on the order of the lines. If two files that you
     give share texts, both keep them, and a warning says how many.
 
+    With `label_separator` a text may have several labels, or none: `text<TAB>label,label`.
+
     Raises:
         CorpusError: from `read`. A file is missing, is a folder, is empty, is not UTF-8 or is a broken `.gz`. It has
             too few columns, no column or two of that name, or a text without a label. Or there are too few texts to
@@ -47,6 +49,11 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
     )
     text_column: Column = Field(default=1, description="column of the text: its number from 1, or its header")
     label_column: Column = Field(default=2, description="column of the label: its number from 1, or its header")
+    label_separator: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description='what separates the labels of a text that may have several, such as ","; an empty cell then means '
+        "that it has none",
+    )
     second_column: Column | None = Field(
         default=None,
         description="column of the second text, if a pair of texts belongs to a class, such as a premise and a "
@@ -73,9 +80,13 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
         columns = {"text_column": self.text_column, "label_column": self.label_column}
         return columns if self.second_column is None else {**columns, "second_column": self.second_column}
 
+    @property
+    def _separator(self) -> str | None:
+        return self.label_separator
+
     def _rows(self, files: Path) -> Iterator[LabelledText]:
         for number, (text, label, *second) in read_table(expanded(files), self._columns, self.header):
-            if clean(text) and not clean(label):
+            if clean(text) and not clean(label) and self._separator is None:
                 raise CorpusError(
                     f"{files}:{number}: no label (label_column = {self.label_column!r}). Received: {text[:60]!r}"
                 )
@@ -83,7 +94,7 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
 
     def _hold_out(self) -> list[str | None]:
         usable = [self._gather([row]) for row in self._train_rows]
-        labels = [clean(row.label) for row in self._train_rows]
+        labels = [split_labels(row.label, self._separator) for row in self._train_rows]
         counts, seed, where = self._counts, self.seed, str(self.train)
         if self.second_column is not None:
             both = [(*each.texts, *filter(None, each.seconds or ())) if len(each) else None for each in usable]

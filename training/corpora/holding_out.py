@@ -7,7 +7,7 @@ import hashlib
 import logging
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -107,7 +107,7 @@ def hold_out(
     what: str = "pairs",
     *,
     symmetric: bool = False,
-    labels: Sequence[str] | None = None,
+    labels: Sequence[Collection[str]] | None = None,
     least: float = 0.0,
 ) -> list[str | None]:
     """Chooses the pairs or single texts to hold out of a corpus, so that no text is in two splits.
@@ -125,7 +125,7 @@ def hold_out(
         what: what a row is, in the plural, for errors.
         symmetric: whether a text counts as the same on either side of a pair. If not, a source and an equal target are
             two texts, as in translation.
-        labels: the class of each row. A class that would be held out as a whole could not be learnt, so its clusters
+        labels: the classes of each row. A class that would be held out as a whole could not be learnt, so its clusters
             stay in the training split.
         least: the share of its wanted size that a split must exceed.
 
@@ -176,8 +176,8 @@ def hold_out(
     if labels is None:
         return held
     of_rows = list(zip(clusters, held, labels, strict=True))
-    learnt = {label for cluster, split, label in of_rows if cluster and split is None}
-    kept = {cluster for cluster, _, label in of_rows if label not in learnt}
+    learnt = {name for cluster, split, names in of_rows if cluster and split is None for name in names}
+    kept = {cluster for cluster, _, names in of_rows if not learnt.issuperset(names)}
     held = [None if cluster in kept else split for cluster, split, _ in of_rows]
     if without := [split for split, count in wanted.items() if count and split not in held]:
         raise CorpusError(

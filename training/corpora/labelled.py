@@ -18,7 +18,7 @@ class LabelledText(NamedTuple):
 
     Attributes:
         text: the text.
-        label: the name of its class.
+        label: the name of its class, or the names of its classes with a separator between.
         group: the group in a table of scores, if the corpus has groups.
         second: the second text, if the corpus consists of pairs, such as a premise and a hypothesis.
     """
@@ -35,10 +35,11 @@ class LabelledTexts:
 
     Attributes:
         texts: the texts, NFC-normalised, never empty.
-        labels: the name of the class of each text, never empty.
+        labels: the name of the class of each text, never empty; with a separator, the names of all its classes, sorted.
         groups: the group of each text in a table of scores, or None for a corpus without groups.
         seconds: the second text of each pair, or None for a corpus of single texts.
         empty: how many texts were dropped because they were empty or only white space.
+        separator: what separates the classes of a text in `labels`; None if each text has exactly one.
     """
 
     texts: list[str] = dataclasses.field(default_factory=list)
@@ -46,6 +47,7 @@ class LabelledTexts:
     groups: list[str] | None = None
     seconds: list[str] | None = None
     empty: int = 0
+    separator: str | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -54,6 +56,11 @@ class LabelledTexts:
     def dropped(self) -> dict[str, int]:
         """How many texts were dropped, by cause."""
         return {"empty": self.empty}
+
+    @property
+    def label_sets(self) -> list[tuple[str, ...]]:
+        """The names of the classes of each text, sorted; of a text without a class an empty tuple."""
+        return [split_labels(label, self.separator) for label in self.labels]
 
     @property
     def inputs(self) -> list[Any]:
@@ -72,6 +79,11 @@ class LabelledCorpus(KeptCorpus):
 
     max_characters: pydantic.PositiveInt = Field(default=10_000, description="a longer text is cut off here")
 
+    @property
+    def _separator(self) -> str | None:
+        """What separates the classes of a text; None if each text has exactly one."""
+        return None
+
     def read(self, split: str) -> LabelledTexts:
         """All texts of a split, normalised; read once and kept.
 
@@ -81,14 +93,16 @@ class LabelledCorpus(KeptCorpus):
         return super().read(split)
 
     def _gather(self, rows: Iterable[tuple[Any, ...]]) -> LabelledTexts:
-        found = LabelledTexts()
+        found = LabelledTexts(separator=self._separator)
         for number, row in enumerate(rows, 1):
             text, label, group, second = LabelledText(*row)
             text, label = clean(text), clean(label)
             if not text:
                 found.empty += 1
                 continue
-            if not label:
+            if self._separator is not None:
+                label = self._separator.join(split_labels(label, self._separator))
+            elif not label:
                 raise CorpusError(f"Corpus {self.kind!r}: text {number} has no label. Received: {text[:60]!r}")
             found.texts.append(text[: self.max_characters])
             found.labels.append(label)
@@ -99,6 +113,12 @@ class LabelledCorpus(KeptCorpus):
                 found.seconds = found.seconds or []
                 found.seconds.append(clean(second)[: self.max_characters])
         return found
+
+
+def split_labels(label: str, separator: str | None) -> tuple[str, ...]:
+    """The names of the classes in a cell, cleaned and sorted, each once; one name if there is no separator."""
+    names = [label] if separator is None else label.split(separator)
+    return tuple(sorted({clean(name) for name in names} - {""}))
 
 
 def clean(text: str) -> str:

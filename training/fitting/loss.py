@@ -107,21 +107,40 @@ class ClassPrediction(keras.Model):
         """The logits `(B, C)`."""
         return self.model(inputs, training=training)
 
+    def losses_and_correct(self, labels, logits, smoothing):
+        """The loss of each text, and whether its class has the highest logit: float32 and bool `(B,)`."""
+        log_probabilities = tf.nn.log_softmax(logits)  # (B, C)
+        of_labels = tf.gather(log_probabilities, labels, batch_dims=1)  # (B,)
+        losses = -(1 - smoothing) * of_labels - smoothing * tf.reduce_mean(log_probabilities, axis=1)  # (B,)
+        return losses, tf.argmax(logits, axis=1, output_type=labels.dtype) == labels
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The mean loss of a text; `y_pred` are the logits."""
-        smoothing = self.label_smoothing if training else 0.0
-        log_probabilities = tf.nn.log_softmax(y_pred)  # (B, C)
-        of_labels = tf.gather(log_probabilities, y, batch_dims=1)  # (B,)
-        losses = -(1 - smoothing) * of_labels - smoothing * tf.reduce_mean(log_probabilities, axis=1)  # (B,)
-        correct = tf.cast(tf.argmax(y_pred, axis=1, output_type=y.dtype) == y, tf.float32)  # (B,)
+        losses, correct = self.losses_and_correct(y, y_pred, self.label_smoothing if training else 0.0)
         loss = tf.math.divide_no_nan(tf.reduce_sum(losses * sample_weight), tf.reduce_sum(sample_weight))
         self._loss_metric.update_state(losses, sample_weight=sample_weight)
-        self._accuracy_metric.update_state(correct, sample_weight=sample_weight)
+        self._accuracy_metric.update_state(tf.cast(correct, tf.float32), sample_weight=sample_weight)
         return loss
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Loss and accuracy since the beginning of the epoch."""
         return {metric.name: metric.result() for metric in (self._loss_metric, self._accuracy_metric)}
+
+
+class ClassesPrediction(ClassPrediction):
+    """Likewise for texts that may belong to several classes, by the binary cross-entropy of each class.
+
+        loss = -1/C sum_c [t_c log s(z_c) + (1 - t_c) log(1 - s(z_c))],   t_c = (1 - e) y_c + e / 2
+
+    s is the sigmoid, e the label smoothing. Batches are (inputs, labels 0 or 1 `(B, C)`, weights `(B,)`). `accuracy` is
+    the share of texts of which every class is right, if a probability above 0.5 counts as a yes.
+    """
+
+    def losses_and_correct(self, labels, logits, smoothing):
+        """The loss of each text, and whether all its classes are right: float32 and bool `(B,)`."""
+        targets = (1 - smoothing) * tf.cast(labels, logits.dtype) + smoothing / 2  # (B, C)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)  # (B, C)
+        return tf.reduce_mean(losses, axis=1), tf.reduce_all((logits > 0) == (labels > 0), axis=1)
 
 
 class TokenLoss(NamedTuple):

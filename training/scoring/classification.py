@@ -65,9 +65,9 @@ class ClassificationScores:
         right, totals, given = self.counts.diagonal(), self.counts.sum(1), self.counts.sum(0)  # (C,) each
         return {
             label: {
-                "precision": _share(right[row], given[row]),
-                "recall": _share(right[row], totals[row]),
-                "f1": _share(2 * right[row], totals[row] + given[row]),
+                "precision": share(right[row], given[row]),
+                "recall": share(right[row], totals[row]),
+                "f1": share(2 * right[row], totals[row] + given[row]),
                 "total": int(totals[row]),
             }
             for row, label in enumerate(self.labels)
@@ -130,12 +130,37 @@ def evaluate(
         ValueError: there are no texts, the classifier does not know the class of a text, or it gives a class that is
             not in `labels`.
     """
+    results, known = classify_all(classifier, texts, set(texts.labels), labels, batch_size, advance)
+    return compare_classes(results, texts.labels, known, texts.groups)
+
+
+def classify_all(
+    classifier: Classifies,
+    texts: LabelledTexts,
+    occurring: set[str],
+    labels: Sequence[str] | None,
+    batch_size: int,
+    advance: Callable[[int], None] | None,
+) -> tuple[list[Classification], Sequence[str]]:
+    """The results of all texts in their order, and the classes that the classifier knows.
+
+    Args:
+        classifier: as for `evaluate`, as are the other arguments without a line here.
+        texts: the texts.
+        occurring: the classes of the texts.
+        labels: the classes that the classifier knows; None to ask it.
+        batch_size: how many texts are classified at once.
+        advance: a function for a progress bar.
+
+    Raises:
+        ValueError: there are no texts, or the classifier does not know a class that occurs.
+    """
     if not len(texts):
         raise ValueError("`texts` must hold at least one text. Received: none")
     inputs = texts.inputs
     if labels is None:
         labels = getattr(classifier, "labels", None) or sorted(classifier.classify(inputs[:1])[0].probabilities)
-    if unknown := sorted(set(texts.labels).difference(labels)):
+    if unknown := sorted(occurring.difference(labels)):
         nearest = difflib.get_close_matches(unknown[0], labels, n=1, cutoff=0.0)[0]
         raise ValueError(
             f"`texts` must have classes that the classifier knows. Received: {unknown[0]!r}; the nearest one that it "
@@ -146,7 +171,7 @@ def evaluate(
         found.update(zip(rows, classifier.classify([inputs[row] for row in rows], batch_size), strict=True))
         if advance:
             advance(len(rows))
-    return compare_classes([found[row] for row in range(len(texts))], texts.labels, labels, texts.groups)
+    return [found[row] for row in range(len(texts))], labels
 
 
 def compare_classes(
@@ -177,7 +202,7 @@ def compare_classes(
     mistakes = []
     for row, (result, label) in enumerate(zip(results, truth, strict=True)):
         counts[numbers[label], numbers[result.label]] += 1
-        counted = [by_range[_range_of(result.text)]]
+        counted = [by_range[length_range(result.text)]]
         if groups is not None:
             counted.append(by_group[groups[row]])
         for each in counted:
@@ -190,7 +215,7 @@ def compare_classes(
         counts,
         _calibration(results, truth),
         by_group,
-        {_range_name(number): by_range[number] for number in sorted(by_range)},
+        {length_name(number): by_range[number] for number in sorted(by_range)},
         [_as_shown(*mistake) for mistake in mistakes[:_SHOWN_MISTAKES]],
     )
 
@@ -248,21 +273,32 @@ def _calibration(results: Sequence[Classification], truth: Sequence[str]) -> lis
     ]
 
 
-def _range_of(text: Text) -> int:
+def length_range(text: Text) -> int:
     """The number of the range that the length of a text, or of both texts of a pair, falls into."""
     length = sum(map(len, text))
     return next((number for number, end in enumerate(_LENGTHS) if length <= end), len(_LENGTHS))
 
 
-def _range_name(number: int) -> str:
+def length_name(number: int) -> str:
+    """The ends of a range of lengths, such as `21-50`."""
     begin = _LENGTHS[number - 1] + 1 if number else 1
     return f"{begin}-{_LENGTHS[number]}" if number < len(_LENGTHS) else f"{begin} or more"
 
 
 def _as_shown(result: Classification, label: str) -> dict[str, Any]:
-    text = result.text if isinstance(result.text, str) else list(result.text)
-    return {"text": text, "label": label, "output": result.label, "probability": round(result.probability, 6)}
+    return {
+        "text": shown_text(result.text),
+        "label": label,
+        "output": result.label,
+        "probability": round(result.probability, 6),
+    }
 
 
-def _share(part: Any, whole: Any) -> float | None:
+def shown_text(text: Text) -> str | list[str]:
+    """The text, or both texts of a pair, for JSON."""
+    return text if isinstance(text, str) else list(text)
+
+
+def share(part: Any, whole: Any) -> float | None:
+    """The part of a whole, rounded; None if the whole is 0."""
     return round(float(part / whole), 6) if whole else None

@@ -32,7 +32,7 @@ def read_table(folder: pathlib.Path) -> dict[str, Any]:
     """
     metrics, file = read_scores(folder)
     if not metrics.get("confusion"):
-        raise ValueError(f"{file} has no table of confusions; only a classifier that was scored has one")
+        raise ValueError(f"{file} has no table of confusions; only a scored classifier of one label per text has one")
     return metrics
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 _NAMES = {"bleu": "BLEU", "bleu_published_style": "BLEU, published style", "chrf": "chrF"}
 # By the metric; what is scored otherwise consists of pairs.
-_UNITS = {"loss": "tokens", "masked_loss": "hidden tokens", "accuracy": "texts"}
+_UNITS = {"loss": "tokens", "masked_loss": "hidden tokens", "accuracy": "texts", "subset_accuracy": "texts"}
 
 
 def headlines(metrics: dict[str, Any]) -> dict[str, str]:
@@ -14,7 +14,8 @@ def headlines(metrics: dict[str, Any]) -> dict[str, str]:
 
     Translators have exact match, and before it BLEU with its 95% interval, such as `41.02 [39.6, 42.4]`, if the texts
     are sentences. Language models have the mean loss of a token in nats, masked ones of a hidden token. Classifiers
-    have accuracy, macro F1 and the expected calibration error. If the scoring failed, there are no scores.
+    have accuracy, macro F1 and the expected calibration error; if a text may have several labels, the share of texts
+    with all labels right, micro and macro F1. If the scoring failed, there are no scores.
     """
     if "not_scored" in metrics:
         return {}
@@ -26,6 +27,9 @@ def headlines(metrics: dict[str, Any]) -> dict[str, str]:
         return {**of_loss, "token accuracy": f"{metrics['token_accuracy']:.2%}"}
     if metrics.get("metric") == "accuracy":
         names = {"accuracy": "accuracy", "macro_f1": "macro F1", "calibration_error": "calibration error"}
+        return {name: f"{metrics[key]:.2%}" for key, name in names.items()}
+    if metrics.get("metric") == "subset_accuracy":
+        names = {"subset_accuracy": "all labels right", "micro_f1": "micro F1", "macro_f1": "macro F1"}
         return {name: f"{metrics[key]:.2%}" for key, name in names.items()}
     by_name = {name: _interval(metrics[key]) for key, name in _NAMES.items() if key in metrics}
     return by_name | {"exact match": f"{metrics['exact_match']:.2%}"}

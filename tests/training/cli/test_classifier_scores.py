@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from zoo_training.cli.classifier_scores import print_classifier_scores
 from zoo_training.scoring.classification import compare_classes
+from zoo_training.scoring.label_sets import compare_sets
 
 from zoo.tasks.protocol import Classification
 
@@ -53,6 +54,25 @@ def test_many_classes_by_the_worst_pairs(capsys):
     assert lines[10] == "class c0: F1 0.00%, never given, recall 0.00% of 20"
     assert sum(line.startswith("class ") for line in lines) == 5
     assert sum(line.startswith("wrong: ") for line in lines) == 3
+
+
+def test_several_labels_have_no_table(capsys):
+    rows = [
+        ("x", {"a": 0.9, "b": 0.8}, ("a", "b")),
+        ("y", {"a": 0.3, "b": 0.2}, ("b",)),
+        ("z", {"a": 0.7, "b": 0.6}, ()),
+    ]
+    results = [Classification(text, "a", found["a"], found) for text, found, _ in rows]
+    print_classifier_scores(compare_sets(results, [true for *_, true in rows], ["a", "b"]).as_dict(), "test")
+    assert capsys.readouterr().out.splitlines() == [
+        "class b: F1 50.00%, precision 50.00%, recall 50.00% of 2",
+        "class a: F1 66.67%, precision 50.00%, recall 100.00% of 1",
+        "wrong: 'y' -> no label, not b",
+        "wrong: 'z' -> a, b, not no label",
+        "test         all labels right   33.33% [6.15%, 79.23%] on 3 test texts",
+        "test         micro F1           57.14%",
+        "test         macro F1           58.33%",
+    ]
 
 
 @pytest.mark.parametrize("text", [("one", "two")])

@@ -86,6 +86,24 @@ class TestClassify:
         assert sum(probabilities) == pytest.approx(1, abs=2e-4)
         assert rest.endswith("\n\n"), "an empty line after the last text too"
 
+    def test_all_classes_above_a_probability(self, models):
+        pairs = ["cab\td", "\tdab", "d\tcab"]
+        found = zoo.load(models / "of_pairs").classify([tuple(each.split("\t")) for each in pairs])
+        middle = sorted(each for one in found for each in one.probabilities.values())[4]  # of 9
+        above = [[label for label, each in one.probabilities.items() if each > middle] for one in found]
+        printed = succeeds("classify", models / "of_pairs", "--above", repr(middle), *pairs)
+        assert printed.splitlines() == [", ".join(labels) for labels in above]
+        assert sum(map(len, above)) == 4
+        scored = succeeds("classify", models / "of_pairs", "--above", repr(middle), "--scores", *pairs)
+        assert scored.splitlines() == [
+            ", ".join(f"{one.probabilities[label]:.4f} {label}" for label in labels)
+            for one, labels in zip(found, above, strict=True)
+        ]
+        assert succeeds("classify", models / "of_pairs", "--above", 1, "a\tb") == "\n"
+        assert refuses("classify", models / "of_pairs", "--above", 0.5, "--all", "a\tb").startswith(
+            "--all and --above "
+        )
+
     def test_pairs_have_a_tab_between(self, models):
         pairs = [("cab", "d"), ("", "dab"), ("d", "cab")]
         found = zoo.load(models / "of_pairs").classify(pairs)

@@ -45,6 +45,23 @@ def test_pairs_and_columns_by_name(write):
     assert texts.labels == ["yes", "no"]
 
 
+def test_a_cell_of_several_labels_and_an_empty_one(write):
+    path = write("a.tsv", "one\t b, a ,b,\ntwo\t\n \tc\nthree\tcafe\u0301\n")
+    texts = FileLabels(train=path, label_separator=",", validation_texts=0, test_texts=0).read("train")
+    assert texts.label_sets == [("a", "b"), (), ("caf\u00e9",)]
+    assert (texts.labels, texts.separator, texts.empty) == (["a,b", "", "caf\u00e9"], ",", 1)
+    assert FileLabels(train=path, validation_texts=0, test_texts=0).splits == ("train",)
+
+
+def test_of_several_labels_each_keeps_a_text_to_train_on(write):
+    lines = [f"text {n}\tcommon\n" for n in range(30)] + ["rare\tcommon;rare\n", *(f"none {n}\t\n" for n in range(4))]
+    for seed in range(20):
+        path = write("a.tsv", "".join(lines))
+        corpus = FileLabels(train=path, label_separator=";", validation_texts=17, test_texts=0, seed=seed)
+        assert "rare" in corpus.read("train").texts
+        assert len(corpus.read("validation")) in (16, 17)
+
+
 def test_held_out_texts_are_in_no_other_split_and_do_not_depend_on_the_order_of_lines(write):
     lines = [f"text {n % 40}\t{'ab'[n % 2]}\n" for n in range(120)]  # each text occurs three times
     one = FileLabels(train=write("a.tsv", "".join(lines)), validation_texts=9, test_texts=12)

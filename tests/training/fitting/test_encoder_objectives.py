@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from zoo_training.fitting.loss import ClassPrediction, MaskedTokenPrediction
+from zoo_training.fitting.loss import ClassesPrediction, ClassPrediction, MaskedTokenPrediction
 
 from zoo.models import Classifier, Encoder, MaskedLanguageModel
 
@@ -39,6 +39,28 @@ def test_classes_by_keras_cross_entropy_of_one_hot_labels(smoothing):
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
     for one, other in zip(ours, tape.gradient(expected, model.trainable_variables), strict=True):
         np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_several_classes_of_a_text_by_keras_binary_cross_entropy(smoothing):
+    model = Classifier(encoder(), 3, dropout=0, multi_label=True)
+    inputs, weights = {"ids": ids(5, 7)}, np.array([1.0, 0.0, 2.5, 1.0, 0.5], "float32")
+    labels = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 0]], "int32")
+    objective = ClassesPrediction(model, smoothing)
+    loss, ours = gradients(objective, inputs, tf.constant(labels), tf.constant(weights))
+    with tf.GradientTape() as tape:
+        crossed = keras.losses.BinaryCrossentropy(True, smoothing, reduction=None)
+        expected = tf.reduce_sum(crossed(labels.astype("float32"), model(inputs)) * weights) / weights.sum()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    for one, other in zip(ours, tape.gradient(expected, model.trainable_variables), strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-6)
+
+
+def test_a_text_with_several_classes_is_right_if_all_are():
+    logits = tf.constant([[2.0, -1.0, 0.5], [2.0, -1.0, 0.5], [-1.0, -2.0, -0.1], [3.0, 2.0, 1.0]])
+    labels = tf.constant([[1, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])
+    _, correct = ClassesPrediction(Classifier(encoder(), 3, multi_label=True)).losses_and_correct(labels, logits, 0.0)
+    assert correct.numpy().tolist() == [True, False, True, False]
 
 
 def test_an_epoch_counts_texts_by_their_weight_whatever_the_batches():

@@ -150,7 +150,10 @@ class TestFiles:
         [
             (["runs/mood", "--out", "a.gif"], "zoo: `path` must end in .png, .svg, .pdf. Received: path='a.gif'\n"),
             (["runs/none"], "zoo: runs/none must be the folder of a finished run"),
-            (["runs/dates"], "zoo: runs/dates/metrics.json has no table of confusions; only a classifier that was "),
+            (
+                ["runs/dates"],
+                "zoo: runs/dates/metrics.json has no table of confusions; only a scored classifier of one ",
+            ),
         ],
     )
     def test_mistakes_of_the_command(self, run, tmp_path, arguments, told):

@@ -2,11 +2,12 @@
 
 import pathlib
 import pickle
+import re
 import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from upper_model import save_upper
 
 import zoo
 from zoo.extras import MissingExtraError
@@ -33,43 +34,6 @@ HOSTILE = [
     b"\xff\xfe",
     b"",
 ]
-
-
-class Upper(tf.Module):
-    """Signatures of a few operations each; `mark` says which model answers."""
-
-    def __init__(self, mark):
-        self.mark = tf.Variable(mark)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
-    def upper(self, text):
-        with tf.control_dependencies([tf.debugging.assert_none_equal(text, "bad", message="a bad text")]):
-            return {"text": self.mark + tf.strings.upper(text), "length": tf.strings.length(text)}
-
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, 2], tf.string, "pair"), tf.TensorSpec([None], tf.int64, "times")]
-    )
-    def pairs(self, pair, times):
-        raw = tf.tile(tf.constant([b"\xff"]), tf.shape(times))
-        return {"swapped": pair[:, ::-1], "powers": times[:, None] ** tf.constant([1, 2, 3], tf.int64), "raw": raw}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
-    def most(self, text):
-        return {"count": tf.size(text)}
-
-    @tf.function(input_signature=[tf.TensorSpec([], tf.string, "text")])
-    def one(self, text):
-        return {"text": text}
-
-
-def save_upper(folder, mark):
-    model = Upper(mark)
-    tf.saved_model.save(
-        model,
-        str(folder),
-        {"serving_default": model.upper, "pairs": model.pairs, "most": model.most, "one": model.one},
-    )
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +120,7 @@ class TestFailures:
         ("row", "reason"),
         [
             ({"txt": "a"}, "a row must have 'text'; it has 'txt'"),
-            ({"text": None}, "a row must have 'text'; it has 'text'"),
+            ({"text": None}, "a row must have 'text'; it has nothing"),
             ({"text": 7}, "`text` must hold strings, in lists of equal lengths. Received: 7"),
             ({"text": ["a", "b"]}, "`text` must have the shape [any]. Received: [1, 2]"),
             ({"text": "a", "temperature": -0.5}, "`temperature` must be from 0 to inf. Received: temperature=-0.5"),
@@ -317,3 +281,18 @@ class TestPipelines:
 def _names_the_text(found):
     [(key, reason)] = found
     assert (key, "a bad text" in reason, "\n" in reason) == (2, True, False), found
+
+
+def test_the_class_for_ray_data_adds_columns():
+    page = (MODELS.parent / "docs" / "batch.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"^```python\n(import numpy.*?^class Answers.*?)^answers = ", page, re.DOTALL | re.MULTILINE)
+    names = {}
+    exec(program, names)
+    batch = {"id": np.array([7, 8, 9]), "text": np.array(["5 mai 2001", "", "21 नवंबर 2026"])}
+    found = names["Answers"](MODELS / "dates")(batch)
+    assert {name: column.tolist() for name, column in found.items() if name != "output_score"} == {
+        "id": [7, 8, 9],
+        "text": batch["text"].tolist(),
+        "output_text": zoo.load(MODELS / "dates")(batch["text"].tolist()),
+    }
+    assert found["output_score"].dtype == np.float32

@@ -31,7 +31,7 @@ NAMESPACE = "zoo"  # of the counters "rows", "failed" and "batches"
 _WINDOW = 16  # batches: among so many rows, those of similar length share a batch
 _MOST_LETTERS = 1 << 20  # of a batch: a tokenizer keeps several numbers for each letter, also of what is cut off later
 _HEAVY = 1 << 10  # letters: a row counts once more for each
-_DEFAULTS = {
+DEFAULTS = {  # of inputs that a row need not have
     **{name: setting.default for name, setting in (SETTINGS | TRANSLATION_SETTINGS).items()},
     "seed": 0,  # not at random: a worker may compute a row twice, and must give the same
     "stop": "",
@@ -199,7 +199,7 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
         Raises:
             ValueError: a row failed, unless failures are returned.
         """
-        specs, settings = model.inputs(), {**_DEFAULTS, **self._settings, **(inference_args or {})}
+        specs, settings = model.inputs(), {**DEFAULTS, **self._settings, **(inference_args or {})}
         found: dict[int, dict[str, Any] | Failure] = {}
         ready: dict[int, dict[str, np.ndarray]] = {}
         for place, row in enumerate(batch):
@@ -281,7 +281,8 @@ def row_inputs(row: Row, specs: Mapping[str, TensorSpec], settings: Mapping[str,
     for name, spec in specs.items():
         value = row[name] if row.get(name) is not None else settings.get(name)
         if value is None:
-            raise ValueError(f"a row must have {name!r}; it has {', '.join(map(repr, row)) or 'nothing'}")
+            known = [repr(key) for key in row if row[key] is not None]
+            raise ValueError(f"a row must have {name!r}; it has {', '.join(known) or 'nothing'}")
         if spec.dtype != "string" and isinstance(value, str):
             value = _number(name, value, spec.dtype)
         found[name] = to_array(name, [value], spec)  # (1, ...)

@@ -1,9 +1,21 @@
 """The command line `zoo`. Heavy imports stand inside the commands, so that help is instant."""
 
-from . import train, listing, translate, generate, encoders, check, serve, serve_client  # isort: skip  the order of the help
+from . import train, listing, translate, generate, encoders, batch, check, serve, serve_client  # isort: skip  the order of the help
 from .shared import app
 
-__all__ = ["app", "check", "encoders", "generate", "listing", "main", "serve", "serve_client", "train", "translate"]
+__all__ = [
+    "app",
+    "batch",
+    "check",
+    "encoders",
+    "generate",
+    "listing",
+    "main",
+    "serve",
+    "serve_client",
+    "train",
+    "translate",
+]
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ COMMANDS = (
     "confusion",
     "export",
     "list",
+    "batch",
 )
 
 

@@ -1,0 +1,157 @@
+"""`zoo batch`: the same answers as `zoo translate` from several processes, also when one of them is killed."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from command_line import refuses
+from zoo_training.corpora.dates import Dates
+
+import zoo
+
+pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
+
+MODELS = pathlib.Path(__file__).parents[3] / "saved_models"
+HOSTILE = [
+    b"",
+    b" ",
+    b"a\0b",
+    b"\xff\xfe",
+    "日本語 २१ नवंबर".encode(),
+    b"tab\tand \"quotes'",
+    b"\r",
+    b"x" * 1_000_000,
+    b"\x1b[0m",
+]
+DATES = MODELS / "dates"
+COMMAND = pathlib.Path(sys.executable).with_name("zoo")
+
+
+def dates(number):
+    rows = Dates(train_examples=number).read("train").sources
+    random.Random(0).shuffle(rows)
+    return [row.encode() for row in rows]
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (
+                ["none", "in.txt", "out.txt"],
+                "none holds no SavedModel: neither saved_model.pb nor a version such as 1/",
+            ),
+            ([DATES, "in.txt", "out.txt", "--set", "x"], "--set takes NAME=VALUE. Received: 'x'"),
+            ([DATES, "in.txt", "out.txt", "--", "--x=1"], "Apache Beam has no option --x=1"),
+            (
+                [DATES, "in.txt", "in.txt"],
+                "in.txt exists; choose another OUTPUT, or replace it by --overwrite",
+            ),
+        ],
+    )
+    def test_one_line_and_exit_code_2(self, tmp_path, monkeypatch, arguments, message):
+        monkeypatch.chdir(tmp_path)
+        pathlib.Path("in.txt").write_text("a\n")
+        assert refuses("batch", *arguments) == message
+        assert os.listdir() == ["in.txt"]
+
+    def test_without_beam_the_extra_is_named(self, monkeypatch):
+        for name in [
+            name for name in sys.modules if name.startswith(("apache_beam", "zoo.beam", "zoo_training.batch_"))
+        ]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "apache_beam", None)
+        assert "needs `pip install 'attention-zoo[beam]'`" in refuses("batch", DATES, "in.txt", "out.txt")
+
+
+@pytest.mark.long
+class TestProcesses:
+    def test_each_row_once_and_as_zoo_translate_gives_it(self, zoo_command, tmp_path):
+        rows = [*dates(2000), *HOSTILE]
+        random.Random(1).shuffle(rows)
+        (tmp_path / "in.txt").write_bytes(b"\n".join(rows) + b"\n")
+        finished = zoo_command("batch", str(DATES), "in.txt", "out.txt", "--workers", "2", cwd=tmp_path)
+        assert (finished.returncode, finished.stdout) == (0, "out.txt\n"), finished.stderr
+        assert finished.stderr.startswith("2,009 rows in ")
+        assert finished.stderr.endswith("; none failed\n")
+        translated = zoo_command("translate", str(DATES), "--file", "in.txt", cwd=tmp_path)
+        assert (tmp_path / "out.txt").read_text(encoding="utf-8") == translated.stdout
+
+    def test_settings_of_each_row(self, zoo_command, tmp_path):
+        rows = [
+            {"text": "The yield", "seed": 1},
+            {"text": "import", "max_new_tokens": 3, "stop": "\n"},
+            {"txt": "none"},
+        ]
+        (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        options = ("--signature", "generate", "--set", "max_new_tokens=8", "--set", "temperature=0.5", "--workers", "1")
+        finished = zoo_command("batch", str(MODELS / "gpt-pydoc"), "in.jsonl", "out.jsonl", *options, cwd=tmp_path)
+        assert finished.returncode == 0, finished.stderr
+        assert finished.stderr.endswith("; 1 failed, see out.failed.jsonl\n")
+        generate = zoo.load(MODELS / "gpt-pydoc").generate
+        wanted = [
+            generate(["The yield"], 8, 0.5, seed=1)[0].text,
+            generate(["import"], 3, 0.5, seed=0, stop="\n")[0].text,
+        ]
+        found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        assert [each["output_text"] for each in found] == wanted
+        assert found[0].keys() == {"text", "seed", "output_text", "tokens", "log_probability"}
+
+    def test_a_killed_worker_loses_nothing(self, tmp_path):
+        (tmp_path / "in.txt").write_bytes(b"\n".join(dates(8000)) + b"\n")
+        command = [COMMAND, "batch", DATES, "in.txt", "out.txt", "--workers", "2"]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            _wait_for(lambda: list(tmp_path.glob("out.txt.parts/*-last")), process)
+            worker = _workers_below(process.pid)[0]
+            os.kill(worker, signal.SIGKILL)
+            _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        assert said.startswith("a worker process ended; going on with the ")
+        wanted = zoo.load(DATES)([row.decode() for row in dates(8000)])
+        assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == wanted
+
+    def test_a_killed_command_leaves_no_process_and_goes_on(self, tmp_path):
+        (tmp_path / "in.txt").write_bytes(b"\n".join(dates(8000)) + b"\n")
+        command = [COMMAND, "batch", DATES, "in.txt", "out.txt", "--workers", "2"]
+        with subprocess.Popen(command, cwd=tmp_path) as process:
+            _wait_for(lambda: list(tmp_path.glob("out.txt.parts/*-last")), process)
+            workers = _workers_below(process.pid)
+            process.kill()
+        _wait_for(lambda: not any(map(_lives, workers)))
+        assert not (tmp_path / "out.txt").exists()
+        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert finished.returncode == 0, finished.stderr
+        assert finished.stderr.startswith("going on: ")
+        assert len((tmp_path / "out.txt").read_text(encoding="utf-8").splitlines()) == 8000
+
+
+def _wait_for(condition, process=None):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end and (process is None or process.poll() is None)
+        time.sleep(0.05)
+
+
+def _lives(process):
+    return pathlib.Path(f"/proc/{process}").exists()
+
+
+def _workers_below(process):
+    """The processes of Beam's workers among the descendants of a process."""
+    parents = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has just ended
+            continue
+    found, below = [], [process]
+    while below:
+        below = [child for child, parent in parents.items() if parent in below]
+        found += [child for child in below if b"sdk_worker_main" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes()]
+    return sorted(found, reverse=True)

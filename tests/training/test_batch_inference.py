@@ -1,0 +1,315 @@
+"""Answers to whole files: how they are cut, read and written, what is refused, and that nothing is lost or repeated."""
+
+import gzip
+import io
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from upper_model import save_upper
+
+pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from zoo_training import batch_files, batch_inference
+from zoo_training.batch_inference import Request, beam_options, infer_files
+
+MODELS = pathlib.Path(__file__).parents[2] / "saved_models"
+
+
+@pytest.fixture(scope="module")
+def upper(tmp_path_factory):
+    """A model that answers with the text in capitals, and its length in bytes."""
+    return str(save_upper(tmp_path_factory.mktemp("models") / "upper" / "1", ">"))
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch):
+    """The driver runs here; its processes are tested with the command."""
+
+    def drive_once(scratch, flags, advance, seen):
+        counters = batch_inference.drive(scratch, flags)
+        return 0, {"counters": counters, "new": batch_inference._advance(scratch, advance, seen)}
+
+    monkeypatch.setattr(batch_inference, "_drive_once", drive_once)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Several chunks, and several windows in each."""
+    monkeypatch.setattr(batch_inference, "_CHUNK_BYTES", (20, 20))
+    monkeypatch.setattr(batch_inference, "_CHUNK_ROWS", (3, 3))
+    monkeypatch.setattr(batch_files, "_WINDOW", 2)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+TEXTS = ["one", "", "drei", "bad", "vier\u2028x", "ünf", "six", "seven is longer", "8"]
+UPPER = [f">{text.upper()}".replace("Ü", "ü") for text in TEXTS]  # tf.strings.upper knows ASCII only
+LENGTHS = [len(text.encode()) for text in TEXTS]
+GOOD = [number for number, text in enumerate(TEXTS) if text != "bad"]
+
+
+def write_input(kind, path):
+    if kind == "txt":
+        path.write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
+    elif kind == "tsv":
+        rows = "".join(f"{n}\t{text}\n" for n, text in enumerate(TEXTS))
+        path.write_text(f"id\ttext\n{rows}", encoding="utf-8")
+    elif kind == "jsonl":
+        rows = [json.dumps({"id": n, "text": text}) for n, text in enumerate(TEXTS)]
+        path.write_text("\n\n".join(rows), encoding="utf-8")  # blank lines are no rows
+    else:
+        table = pa.table({"id": pa.array(range(9), pa.int16()), "text": TEXTS})
+        pq.write_table(table, path, row_group_size=4)
+
+
+def expected(reads, writes):
+    if writes == "txt":
+        return "".join(f"{UPPER[n] if n in GOOD else ''}\n" for n in range(9))
+    if writes == "tsv" and reads == "txt":
+        return "text\tlength\toutput_text\n" + "".join(f"{TEXTS[n]}\t{LENGTHS[n]}\t{UPPER[n]}\n" for n in GOOD)
+    if writes == "tsv":
+        rows = "".join(f"{n}\t{TEXTS[n]}\t{LENGTHS[n]}\t{UPPER[n]}\n" for n in GOOD)
+        return f"id\ttext\tlength\toutput_text\n{rows}"
+    ids = [{} if reads == "txt" else {"id": str(n) if reads == "tsv" else n} for n in range(9)]
+    return [{**ids[n], "text": TEXTS[n], "length": LENGTHS[n], "output_text": UPPER[n]} for n in GOOD]
+
+
+def json_lines(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+class TestFormats:
+    @pytest.mark.parametrize(
+        ("reads", "writes"), [(reads, writes) for reads, kinds in batch_files.WRITES.items() for writes in kinds]
+    )
+    def test_rows_keep_their_order_and_get_columns(self, upper, place, small_chunks, reads, writes):
+        write_input(reads, place / f"in.{reads}")
+        told = []
+        summary = infer_files(Request(upper, f"in.{reads}", f"out.{writes}"), advance=told.append)
+        assert (summary.done, summary.failed, sum(told)) == (8, 1, 9)
+        assert (summary.counters["rows"], summary.counters["failed"]) == (9, 1)
+        if writes == "parquet":
+            table = pq.read_table("out.parquet")
+            assert table.to_pylist() == expected(reads, writes)
+            assert [str(field.type) for field in table.schema] == ["int16", "string", "int32", "string"]
+        else:
+            found = (place / f"out.{writes}").read_text(encoding="utf-8")
+            wanted = expected(reads, writes)
+            found = [json.loads(line) for line in found.split("\n")[:-1]] if writes == "jsonl" else found
+            assert found == wanted
+        [letter] = [json.loads(line) for line in (place / "out.failed.jsonl").read_text().splitlines()]
+        assert letter["line"] == {"txt": 4, "tsv": 5, "jsonl": 7, "parquet": 4}[reads]
+        assert letter["file"] == str(place / f"in.{reads}")
+        assert "a bad text" in letter["reason"]
+        raw = {"txt": "bad", "tsv": "3\tbad", "jsonl": '{"id": 3, "text": "bad"}'}
+        assert letter["row"] == raw.get(reads, {"id": 3, "text": "bad"})
+        assert sorted(os.listdir()) == sorted([f"in.{reads}", f"out.{writes}", "out.failed.jsonl"])
+
+    def test_several_files_and_gzip(self, upper, place, small_chunks):
+        for number, rows in enumerate((["a", "bad"], [], ["c", "bad", "e"])):
+            with gzip.open(f"in{number}.tsv.gz", "wt") as file:
+                file.writelines(f"{row}\n" for row in ["text", *rows])
+        summary = infer_files(Request(upper, "in*.gz", "out.tsv.gz", outputs=["text"]))
+        assert (summary.done, summary.failed) == (3, 2)
+        with gzip.open("out.tsv.gz", "rt") as file:
+            assert file.read() == "text\toutput_text\na\t>A\nc\t>C\ne\t>E\n"
+        letters = json_lines("out.failed.jsonl")
+        assert [(each["line"], each["row"]) for each in letters] == [(3, "bad"), (3, "bad")]
+
+    def test_json_keeps_what_it_was(self, upper, place):
+        lines = ['{"text":"a", "big": 12345678901234567890123, "not": NaN, "half": "\\ud800", "text2": 1.10}  ', "{ }"]
+        (place / "in.jsonl").write_text("\n".join(lines))
+        infer_files(Request(upper, "in.jsonl", "out.jsonl", outputs=["length"], prefix="n_"))
+        assert (place / "out.jsonl").read_text() == lines[0].rstrip()[:-1] + ', "n_length": 1}\n'
+        [letter] = (place / "out.failed.jsonl").read_text().splitlines()
+        assert json.loads(letter)["reason"] == "a row must have 'text'; it has nothing"
+
+    def test_columns_settings_and_further_axes(self, upper, place):
+        (place / "in.jsonl").write_text('{"both": ["a", "b"], "n": "x"}\n{"both": ["c", "d"]}\n')
+        asked = Request(upper, "in.jsonl", "out.jsonl", "pairs", {"pair": "both"}, {"times": "2"})
+        infer_files(asked)
+        answers = {"powers": [2, 4, 8], "raw": "\N{REPLACEMENT CHARACTER}", "swapped": ["d", "c"]}
+        assert json_lines("out.jsonl")[1] == {"both": ["c", "d"], **answers}
+
+    def test_columns_without_names(self, upper, place):
+        (place / "in.tsv").write_text("7\ta\n8\tb\n9\n")
+        summary = infer_files(
+            Request(upper, "in.tsv", "out.tsv", columns={"text": "2"}, header=False, outputs=["text"])
+        )
+        assert (place / "out.tsv").read_text() == "7\ta\t>A\n8\tb\t>B\n"
+        assert (
+            json.loads((place / "out.failed.jsonl").read_text())["reason"] == "1 cells, separated by tabs, instead of 2"
+        )
+        assert summary.dead_letters == "out.failed.jsonl"
+
+    def test_an_answer_stays_on_its_line(self):
+        values = [np.float32(0.1), "a\nb", b"\xff", np.array([[0.1, np.inf]], "float32"), np.int64(7)]
+        assert [batch_files._cell(value) for value in values] == [
+            "0.1",
+            "a b",
+            "\N{REPLACEMENT CHARACTER}",
+            "[[0.1, null]]",
+            "7",
+        ]
+
+
+class TestChunks:
+    @settings(max_examples=200, deadline=None)
+    @given(
+        content=st.lists(st.sampled_from([b"\n", b"\r", b"a", b"bc\n", b"\n\n", b"long line"])), step=st.integers(1, 9)
+    )
+    def test_every_line_is_in_one_chunk(self, tmp_path_factory, content, step):
+        path = tmp_path_factory.getbasetemp() / "lines"
+        path.write_bytes(b"".join(content))
+        size = path.stat().st_size
+        found = [
+            line
+            for begin in range(0, size, step)
+            for line in batch_files.lines_between(str(path), begin, min(begin + step, size))
+        ]
+        assert found == io.BytesIO(b"".join(content)).readlines()
+
+    def test_a_byte_order_mark_is_no_letter(self, upper, place):
+        (place / "in.txt").write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")
+        infer_files(Request(upper, "in.txt", "out.txt", outputs=["length"]))
+        assert (place / "out.txt").read_text() == "1\n4\n"
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"model": "none"}, "none holds no SavedModel"),
+            ({"signature": "x"}, "has no signature 'x'; it has most, one, pairs, serving_default$"),
+            ({"pattern": "none.tsv"}, "none.tsv does not exist$"),
+            ({"pattern": "*.none"}, r"\*.none does not exist$"),
+            ({"pattern": "folder"}, r"folder is a folder; give its files, such as 'folder/\*.txt'$"),
+            ({"pattern": "in.*"}, "the input must be of one kind"),
+            ({"pattern": "empty.txt", "out": "out.txt"}, "empty.txt has no rows$"),
+            ({"pattern": "empty.tsv"}, "empty.tsv has no rows$"),
+            ({"pattern": "blank.jsonl", "out": "out.jsonl"}, "blank.jsonl has no rows$"),
+            ({"pattern": "damaged.parquet", "out": "out.parquet"}, "damaged.parquet is no Parquet file"),
+            ({"out": "out.parquet"}, r"of tsv comes .tsv or .txt or .jsonl; .* Received: out.parquet$"),
+            ({"out": "there.tsv"}, "there.tsv exists; choose another OUTPUT, or replace it by --overwrite$"),
+            ({"out": "folder.tsv"}, "folder.tsv is a folder; OUTPUT must be a file$"),
+            ({"columns": {"text": "txt"}}, "the input has no column 'txt'; it has id, text$"),
+            ({"columns": {"txt": "text"}}, "the signature takes text. Received: txt$"),
+            ({"settings": {"temperature": "1"}}, "the signature takes text. Received: temperature$"),
+            ({"signature": "pairs"}, "the input has no column 'pair', but id, text; choose by --column pair=COLUMN$"),
+            (
+                {"pattern": "in.jsonl", "out": "o.jsonl"},
+                "the first row has no 'text'; choose by --column text=KEY. It has a, b$",
+            ),
+            ({"outputs": ["x"]}, "'serving_default' gives length, text. Received: --outputs x$"),
+            ({"out": "out.txt", "outputs": ["text", "length"]}, "a .txt file has one answer on each line"),
+            ({"pattern": "taken.tsv"}, "the input has a column 'length' already; give --prefix"),
+            ({"pattern": "twice.tsv"}, "twice.tsv has several columns 'text'$"),
+            ({"pattern": "[it][na]*.tsv"}, "taken.tsv has other columns than .*in.tsv: text, length$"),
+        ],
+    )
+    def test_is_refused_and_nothing_is_written(self, upper, place, changes, message):
+        files = {"in.tsv": "id\ttext\n1\ta\n", "empty.txt": "", "empty.tsv": "text\n", "blank.jsonl": "\n \n"}
+        files |= {"damaged.parquet": "PAR1", "there.tsv": "mine", "in.jsonl": '{"a": 1, "b": 2}\n'}
+        files |= {"taken.tsv": "text\tlength\na\t1\n", "twice.tsv": "text\ttext\na\tb\n"}
+        for name, content in files.items():
+            (place / name).write_text(content)
+        for name in ("folder", "folder.tsv"):
+            (place / name).mkdir()
+        before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+        asked = {"model": upper, "pattern": "in.tsv", "out": "out.tsv"} | changes
+        with pytest.raises((ValueError, OSError), match=message):
+            infer_files(Request(**asked))
+        assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+
+    def test_if_every_row_fails_only_the_reasons_are_written(self, upper, place):
+        (place / "in.txt").write_text("bad\nbad\n")
+        with pytest.raises(ValueError, match=r"^all 2 rows failed; out\.failed\.jsonl has the reasons$"):
+            infer_files(Request(upper, "in.txt", "out.txt"))
+        assert sorted(os.listdir()) == ["in.txt", "out.failed.jsonl"]
+
+    def test_overwrite(self, upper, place):
+        (place / "in.txt").write_text("a\n")
+        (place / "out.txt").write_text("old")
+        (place / "out.failed.jsonl").write_text("old")
+        infer_files(Request(upper, "in.txt", "out.txt"), overwrite=True)
+        assert sorted(os.listdir()) == ["in.txt", "out.txt"]
+        assert (place / "out.txt").read_text() == ">A\n"
+
+
+class TestUnfinishedRuns:
+    def test_only_what_is_missing_is_computed(self, upper, place, small_chunks, monkeypatch):
+        write_input("txt", place / "in.txt")
+        asked = Request(upper, "in.txt", "out.txt")
+        with monkeypatch.context() as patch:
+            patch.setattr(batch_inference, "join", lambda *given: exec("raise OSError('disk full')"))
+            with pytest.raises(OSError, match="disk full"):
+                infer_files(asked)
+        parts = batch_inference.parts_in("out.txt.parts")
+        assert [(part.chunk, part.lines) for part in parts] == [(0, 2), (0, 2), (0, 1), (1, 2), (1, 1), (2, 1)]
+        for part in parts:
+            if (part.chunk == 1 and part.last) or part.chunk == 2:
+                os.remove(part.path)
+        told = []
+        summary = infer_files(asked, say=told.append)
+        assert told == ["going on: 1 of 3 chunks are done"]
+        assert summary.counters["rows"] < 9
+        assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
+        assert sorted(os.listdir()) == ["in.txt", "out.failed.jsonl", "out.txt"]
+
+    def test_parts_of_another_run_are_kept_unless_they_are_to_be_dropped(self, upper, place):
+        (place / "in.txt").write_text("a\n")
+        (place / "out.txt.parts").mkdir()
+        (place / "out.txt.parts" / "plan.json").write_text("{}")
+        with pytest.raises(
+            FileExistsError, match=r"^out\.txt\.parts holds an unfinished run with another model, input"
+        ):
+            infer_files(Request(upper, "in.txt", "out.txt"))
+        assert os.listdir("out.txt.parts") == ["plan.json"]
+        assert infer_files(Request(upper, "in.txt", "out.txt"), overwrite=True).done == 1
+
+
+class TestBeamOptions:
+    @pytest.mark.parametrize(
+        ("flags", "workers", "wanted"),
+        [
+            ([], 1, ["--runner=FnApiRunner", "--direct_num_workers=1", "--direct_running_mode=in_memory"]),
+            ([], 8, ["--runner=FnApiRunner", "--direct_num_workers=8", "--direct_running_mode=multi_processing"]),
+            (
+                ["--runner=DirectRunner", "--direct_num_workers=3"],
+                8,
+                ["--runner=FnApiRunner", "--direct_num_workers=3", "--direct_running_mode=multi_processing"],
+            ),
+            (["--runner=FlinkRunner", "--flink_master=h:1"], 8, ["--runner=FlinkRunner", "--flink_master=h:1"]),
+        ],
+    )
+    def test_a_runner_that_needs_no_network(self, flags, workers, wanted):
+        assert beam_options(flags, workers) == wanted
+
+    def test_the_flags_of_the_page_are_known(self):
+        page = (MODELS.parent / "docs" / "batch.md").read_text(encoding="utf-8").replace("\\\n", "")
+        commands = [line.partition(" -- ")[2].split() for line in page.splitlines() if line.startswith("zoo batch")]
+        on_clusters = [flags for flags in commands if flags]
+        assert len(on_clusters) == 3
+        assert [beam_options(flags, 1) for flags in on_clusters] == on_clusters
+
+    @pytest.mark.parametrize(
+        ("flag", "message"),
+        [
+            ("--runer=DirectRunner", "Apache Beam has no option --runer=DirectRunner"),
+            ("--direct_num_workers=many", "argument --direct_num_workers: invalid int value: 'many'"),
+        ],
+    )
+    def test_a_flag_that_beam_does_not_know(self, flag, message):
+        with pytest.raises(ValueError, match=message):
+            beam_options([flag], 1)

@@ -1,0 +1,409 @@
+"""Files of rows for `zoo batch`: chunks of them, read by any worker; parts with the answers; and parts joined in order.
+
+A chunk is a range of bytes of a text file, or of rows of a Parquet file. A worker reads it in windows, and writes one
+part for each window. The name of a part says where it belongs and how many rows it has, so that the parts show how far
+a run is, and what is missing after a run that was killed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import dataclasses
+import io
+import json
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from zoo.extras import needs
+
+with needs("beam"):
+    from apache_beam.io.filesystem import CompressionTypes
+    from apache_beam.io.filesystems import FileSystems
+
+    from zoo.beam import Failure
+
+FORMATS = ("txt", "tsv", "jsonl", "parquet")
+WRITES = {"txt": ("txt", "tsv", "jsonl"), "tsv": ("tsv", "txt", "jsonl"), "jsonl": ("jsonl", "txt")}
+WRITES["parquet"] = ("parquet", "txt", "jsonl")
+_WINDOW = 4096  # rows
+_WINDOW_BYTES = 8 << 20
+_PART = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(more|last)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """A piece of an input file.
+
+    Attributes:
+        number: its place among all chunks, from 0.
+        file: the path.
+        begin: its first byte, or its first row in a Parquet file. A line belongs to the chunk in which it begins.
+        end: the byte or row behind it.
+    """
+
+    number: int
+    file: str
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What is read and written.
+
+    Attributes:
+        reads: the format of the input.
+        writes: the format of the output.
+        columns: the names of the columns; of JSON lines none, of text one.
+        inputs: for each input of the signature the column that it comes from.
+        outputs: for each output that is written the name of its new column.
+        takes: the type of each input.
+        gives: of each output the type, and the number of axes behind the rows.
+    """
+
+    reads: str
+    writes: str
+    columns: tuple[str, ...]
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    takes: dict[str, str]
+    gives: dict[str, tuple[str, int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """A row of a file.
+
+    Attributes:
+        line: which line or row of its chunk it is, from 0.
+        raw: the line, or the row of a Parquet file.
+        row: the inputs of the signature, or why there are none.
+    """
+
+    line: int
+    raw: Any
+    row: dict[str, Any] | Failure
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """Successive rows of a chunk, for which one part is written.
+
+    Attributes:
+        chunk: the chunk.
+        number: the place in the chunk, from 0.
+        lines: how many lines there are, with blank ones.
+        last: whether it ends the chunk.
+        records: the rows.
+    """
+
+    chunk: Chunk
+    number: int
+    lines: int
+    last: bool
+    records: list[Record]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A file with the answers to a window.
+
+    Attributes:
+        path: the file.
+        chunk: the number of the chunk.
+        window: the number of the window in it.
+        lines: how many lines of the input it stands for.
+        done: how many rows were answered.
+        failed: how many rows failed.
+        last: whether it ends the chunk.
+    """
+
+    path: str
+    chunk: int
+    window: int
+    lines: int
+    done: int
+    failed: int
+    last: bool
+
+
+# Reading.
+
+
+def windows(chunk: Chunk, layout: Layout) -> Iterator[Window]:
+    """The rows of a chunk, piece by piece; at least one window, which may be empty."""
+    records: list[Record] = []
+    number = first = size = line = 0
+    for line, record, length in _records(chunk, layout):
+        if records and (len(records) == _WINDOW or size + length > _WINDOW_BYTES):
+            yield Window(chunk, number, line - first, False, records)
+            records, number, first, size = [], number + 1, line, 0
+        if record is not None:
+            records.append(record)
+        size += length
+        line += 1
+    yield Window(chunk, number, line - first, True, records)
+
+
+def _records(chunk: Chunk, layout: Layout) -> Iterator[tuple[int, Record | None, int]]:
+    """The number of each line, its row or None for a blank line, and its bytes."""
+    if layout.reads == "parquet":
+        for line, row in enumerate(_parquet_rows(chunk)):
+            yield line, Record(line, row, {name: row[column] for name, column in layout.inputs.items()}), 1 << 10
+        return
+    for line, content in enumerate(lines_between(chunk.file, chunk.begin, chunk.end)):
+        text = content.rstrip(b"\r\n").decode("utf-8", "replace")
+        blank = layout.reads == "jsonl" and not text.strip()
+        yield line, None if blank else Record(line, text, row_of_line(text, layout)), len(content)
+
+
+def lines_between(path: str, begin: int, end: int) -> Iterator[bytes]:
+    """The lines that begin at these bytes of a file; the first of the file without a byte order mark."""
+    with open_file(path) as file:
+        file.seek(max(begin - 1, 0))
+        position = begin + (len(file.readline()) - 1 if begin else 0)  # a line that began before is another chunk's
+        while position < end and (line := file.readline()):
+            yield line.removeprefix(codecs.BOM_UTF8) if position == 0 else line
+            position += len(line)
+
+
+def row_of_line(text: str, layout: Layout) -> dict[str, Any] | Failure:
+    """The inputs that a line holds, or what is wrong with it."""
+    if layout.reads == "txt":
+        return {name: text for name in layout.inputs}
+    if layout.reads == "tsv":
+        cells = text.split("\t")
+        if len(cells) != len(layout.columns):
+            return Failure(f"{len(cells)} cells, separated by tabs, instead of {len(layout.columns)}")
+        found: Mapping[str, Any] = dict(zip(layout.columns, cells, strict=True))
+    else:
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            return Failure(f"no JSON: {error}")
+        if not isinstance(found, dict):
+            return Failure("no JSON object")
+        if taken := [name for name in layout.outputs.values() if name in found]:
+            return Failure(f"it has {', '.join(map(repr, taken))} already")
+    # An empty cell means the default where a number is wanted.
+    return {
+        name: None if layout.takes[name] != "string" and found.get(column) == "" else found.get(column)
+        for name, column in layout.inputs.items()
+    }
+
+
+def _parquet_rows(chunk: Chunk) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with open_file(chunk.file) as opened:
+        file, begin = pq.ParquetFile(opened), 0
+        for group in range(file.num_row_groups):
+            end = begin + file.metadata.row_group(group).num_rows
+            if begin < chunk.end and chunk.begin < end:
+                for batch in file.iter_batches(_WINDOW, row_groups=[group]):
+                    first, last = max(begin, chunk.begin), min(begin + len(batch), chunk.end)
+                    yield from batch.slice(first - begin, last - first).to_pylist() if first < last else ()
+                    begin += len(batch)
+            begin = end
+
+
+# Writing.
+
+
+def write_part(folder: str, window: Window, answers: Sequence[dict[str, Any] | Failure], layout: Layout) -> None:
+    """Writes the answers of a window, whole or not at all; rows that failed go to a file beside it.
+
+    A worker may do this again for the same window: the file is the same.
+    """
+    pairs = list(zip(window.records, answers, strict=True))
+    failed = [(record, answer) for record, answer in pairs if isinstance(answer, Failure)]
+    counts = window.lines, len(pairs) - len(failed), len(failed)
+    name = "-".join([f"{window.chunk.number:06}", f"{window.number:06}", *map(str, counts)])
+    name += "-last" if window.last else "-more"
+    if failed:  # first: the part itself says that the window is done
+        _write_whole(f"{folder}/{name}.failed", b"".join(_dead_letter(window, *pair) for pair in failed))
+    _write_whole(f"{folder}/{name}", b"".join(_written(pairs, window.chunk, layout)))
+
+
+def _write_whole(path: str, content: bytes) -> None:
+    with whole(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def whole(path: str) -> Iterator[BinaryIO]:
+    """A file of any file system of Beam that appears when the block ends without an error."""
+    partial = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+    try:
+        with FileSystems.create(partial, compression_type=compression(path)) as file:
+            yield file
+        if FileSystems.exists(path):
+            FileSystems.delete([path])
+        FileSystems.rename([partial], [path])
+    except BaseException:
+        if FileSystems.exists(partial):
+            FileSystems.delete([partial])
+        raise
+
+
+def compression(path: str) -> str:
+    """How a file of this name is compressed."""
+    return CompressionTypes.GZIP if path.endswith(".gz") else CompressionTypes.UNCOMPRESSED
+
+
+def open_file(path: str) -> BinaryIO:
+    """A file of any file system of Beam, unpacked if its name ends in `.gz`."""
+    return FileSystems.open(path, compression_type=compression(path))
+
+
+def _written(pairs: Iterable[tuple[Record, Any]], chunk: Chunk, layout: Layout) -> Iterator[bytes]:
+    if layout.writes == "parquet":
+        yield _table([pair for pair in pairs if not isinstance(pair[1], Failure)], chunk, layout)
+        return
+    for record, answer in pairs:
+        if isinstance(answer, Failure):
+            if layout.writes == "txt":
+                yield b"\n"  # so that line N stays the answer to line N
+            continue
+        values = {name: answer[output] for output, name in layout.outputs.items()}
+        if layout.writes == "jsonl":
+            yield _json_line(record.raw, values, layout)
+        else:
+            cells = [_cell(value) for value in values.values()]
+            if layout.writes == "tsv":
+                given = record.raw.replace("\t", " ") if layout.reads == "txt" else record.raw
+                cells = [given, *(re.sub("[\t\r]", " ", cell) for cell in cells)]
+            yield ("\t".join(cells) + "\n").encode("utf-8", "replace")
+
+
+def _json_line(raw: Any, values: Mapping[str, Any], layout: Layout) -> bytes:
+    """The row with its answers. A line of JSON stays as it is but for its end, with all digits of its numbers."""
+    if layout.reads == "jsonl":
+        given = raw.rstrip()
+    elif layout.reads == "parquet":
+        given = json.dumps(raw, ensure_ascii=False, default=str)
+    else:
+        cells = [raw] if layout.reads == "txt" else raw.split("\t")
+        given = json.dumps(dict(zip(layout.columns, cells, strict=True)), ensure_ascii=False)
+    added = json.dumps({name: _plain(value) for name, value in values.items()}, ensure_ascii=False)
+    comma = "" if re.fullmatch(r"\s*\{\s*\}", given) else ", "
+    return f"{given[:-1]}{comma}{added[1:]}\n".encode("utf-8", "replace")
+
+
+def _plain(value: Any) -> Any:
+    """An answer for JSON: a float32 in the fewest digits that it is read back from; null for what is no number."""
+    if isinstance(value, np.ndarray):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.floating):
+        return float(str(value)) if np.isfinite(value) else None
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _cell(value: Any) -> str:
+    """An answer on one line."""
+    value = _plain(value)
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else "" if value is None else str(value)
+    return text.replace("\n", " ")
+
+
+def _table(pairs: Sequence[tuple[Record, Any]], chunk: Chunk, layout: Layout) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_file(chunk.file) as file:
+        table = pa.Table.from_pylist([record.raw for record, _ in pairs], pq.read_schema(file))
+    for output, name in layout.outputs.items():
+        dtype, axes = layout.gives[output]
+        kind = pa.string() if dtype == "string" else pa.from_numpy_dtype(np.dtype(dtype))
+        for _ in range(axes):
+            kind = pa.list_(kind)
+        values = [answer[output] for _, answer in pairs]
+        values = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
+        values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+        table = table.append_column(name, pa.array(values, kind))
+    content = io.BytesIO()
+    pq.write_table(table, content)
+    return content.getvalue()
+
+
+def _dead_letter(window: Window, record: Record, failure: Failure) -> bytes:
+    letter = {"file": window.chunk.file, "line": record.line, "reason": failure.reason, "row": record.raw}
+    return json.dumps(letter, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+
+
+# Joining.
+
+
+def parts_in(folder: str) -> list[Part]:
+    """The parts in a folder, in the order of the input."""
+    found = []
+    for metadata in FileSystems.match([f"{folder}/*"])[0].metadata_list:
+        if match := _PART.fullmatch(metadata.path.rpartition("/")[2]):
+            chunk, window, lines, done, failed = map(int, match.groups()[:5])
+            found.append(Part(metadata.path, chunk, window, lines, done, failed, match[6] == "last"))
+    return sorted(found, key=lambda part: (part.chunk, part.window))
+
+
+def complete_chunks(parts: Iterable[Part]) -> set[int]:
+    """The numbers of the chunks of which all parts are there."""
+    have: dict[int, set[int]] = {}
+    last: dict[int, int] = {}
+    for part in parts:
+        have.setdefault(part.chunk, set()).add(part.window)
+        if part.last:
+            last[part.chunk] = part.window
+    return {chunk for chunk, window in last.items() if have[chunk] == set(range(window + 1))}
+
+
+def join(parts: Sequence[Part], layout: Layout, header: bool, out: str) -> None:
+    """Writes the answers of all parts to one file."""
+    if layout.writes == "parquet":
+        _join_tables(parts, out)
+        return
+    with whole(out) as file:
+        if layout.writes == "tsv" and header:
+            file.write("\t".join([*layout.columns, *layout.outputs.values()]).encode() + b"\n")
+        for part in parts:
+            with FileSystems.open(part.path, compression_type=CompressionTypes.UNCOMPRESSED) as opened:
+                while piece := opened.read(1 << 20):
+                    file.write(piece)
+
+
+def join_failures(parts: Sequence[Part], chunks: Sequence[Chunk], layout: Layout, header: bool, out: str) -> None:
+    """Writes the rows that failed to one file, each with the number of its line in its file."""
+    lines: dict[str, int] = {}  # of each file, up to this part
+    with whole(out) as file:
+        for part in parts:
+            source = chunks[part.chunk].file
+            lines.setdefault(source, 1 if header and layout.reads == "tsv" else 0)
+            if part.window == 0:
+                base = lines[source] + 1  # a letter counts from the beginning of its chunk
+            for letter in _letters_of(part):
+                letter["line"] += base
+                file.write(json.dumps(letter, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            lines[source] += part.lines
+
+
+def _letters_of(part: Part) -> Iterator[dict[str, Any]]:
+    if part.failed:
+        with open_file(f"{part.path}.failed") as letters:
+            yield from map(json.loads, letters)
+
+
+def _join_tables(parts: Sequence[Part], out: str) -> None:
+    import pyarrow.parquet as pq
+
+    with whole(out) as file:
+        with open_file(parts[0].path) as opened:
+            schema = pq.read_schema(opened)
+        with pq.ParquetWriter(file, schema) as writer:
+            for part in parts:
+                with open_file(part.path) as opened:
+                    writer.write_table(pq.read_table(opened))

@@ -1,0 +1,111 @@
+"""The command that has a model answer whole files, in many processes or on a cluster, by Apache Beam."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from ..quiet import import_tensorflow
+from .shared import app, user_errors
+
+
+@app.command()
+def batch(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of an exported model or of a version.")],
+    given: Annotated[
+        str, typer.Argument(metavar="INPUT", help="A .txt, .tsv, .jsonl or .parquet file, or several by '*'; also .gz.")
+    ],
+    out: Annotated[
+        str, typer.Argument(metavar="OUTPUT", help="A file of the same kind; or .txt for answers only, or .jsonl.")
+    ],
+    beam_flags: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- BEAM...]", help="Options of Apache Beam, such as --runner=FlinkRunner."),
+    ] = None,
+    signature: Annotated[str, typer.Option(metavar="NAME", help="The signature to call.")] = "serving_default",
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="INPUT=COLUMN", help="The column of an input of the signature; may be repeated."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="INPUT=VALUE", help="An input that is the same for all rows; may be repeated."),
+    ] = None,
+    outputs: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="The outputs to write.", show_default="all; of .txt the text")
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="Is put before the names of the new columns.")] = "",
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="KIND", help="txt, tsv, jsonl or parquet.", show_default="by the name"),
+    ] = None,
+    header: Annotated[bool, typer.Option(help="Whether the first line of a .tsv file names its columns.")] = True,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Number of rows to compute at once.")] = 64,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Processes on this machine.", show_default="one a core")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace OUTPUT, and what an earlier run left unfinished.")
+    ] = False,
+) -> None:
+    """Have a model answer the rows of files; write the same rows, in the same order, with the answers as new columns.
+
+    Rows that fail are in OUTPUT's .failed.jsonl, with the reason. A run that was killed goes on where it was when the
+    same command is given again. Runs on this machine, or by Beam's options on Flink, Spark or Dataflow.
+    """
+    begin = time.monotonic()
+    with user_errors(), _without_warnings():  # Beam tells which clouds it has no client of
+        import_tensorflow()
+        from ..batch_inference import Request, infer_files
+        from ..progress import progress_bar, say
+
+        asked = Request(
+            model=model,
+            pattern=given,
+            out=out,
+            signature=signature,
+            columns=_pairs("--column", column),
+            settings=_pairs("--set", settings),
+            outputs=outputs.split(",") if outputs else None,
+            prefix=prefix,
+            file_format=file_format,
+            header=header,
+            batch_size=batch_size,
+        )
+        with progress_bar("rows", None) as advance:
+            found = infer_files(asked, beam_flags or (), workers or _cores(), overwrite, advance, say)
+        rows, seconds = found.done + found.failed, time.monotonic() - begin
+        told = f"{rows:,} rows in {seconds:.0f} s, {found.counters.get('batches', 0):,} batches"
+        say(f"{told}; {found.failed:,} failed, see {found.dead_letters}" if found.failed else f"{told}; none failed")
+    typer.echo(out)
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    level = logging.getLogger().level
+    logging.getLogger().setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.getLogger().setLevel(level)
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    found = {}
+    for each in given or ():
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise ValueError(f"{option} takes NAME=VALUE. Received: {each!r}")
+        found[name] = value
+    return found
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

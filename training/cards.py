@@ -35,6 +35,9 @@ _OF_TRANSLATORS = {
     "serving_default": "`text` -> `text`, `score` (natural logarithm of its probability)",
     "generate": "`text`, and for each text `max_target_length` and `length_penalty` -> `text`, `score`",
     "score": "`text`, `target` -> `log_probability` and number of `tokens` of the target",
+    "next": "`text`, `prefix` -> the likeliest `ids`, `tokens` and their `probabilities` after the prefix",
+    "complete": "`text`, `prefix` -> the `text` that begins so, its `ids`, `tokens` and `log_probabilities`",
+    "complete_attention": "`text`, `prefix` -> as `attention_by_head`, or else `attention`, of the text that begins so",
     "attention": "`text` -> `source_tokens`, `target_tokens`, `weights`",
     "attention_by_head": "`text` -> `source_tokens`, `target_tokens`, `weights` of each layer and head, and"
     " `source_weights` of the encoder",
@@ -44,6 +47,8 @@ _OF_GENERATORS = {
     "generate": "`text`, and for each text `max_new_tokens`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,"
     " `seed` and `stop` -> as `serving_default`",
     "score": "`text` -> `log_probability`, `tokens`",
+    "next": "`text`, `temperature` -> the likeliest next `tokens`, the `text` of each, and their `probabilities`",
+    "score_tokens": "`text` -> `tokens`, `log_probabilities`",
     "attention": "`text` -> `tokens`, and the `weights` with which they attend to the tokens before them",
     "attention_by_head": "`text` -> `tokens`, and the `weights` of each layer and head",
 }
@@ -243,7 +248,7 @@ def _trained_card(
     }
     description = recipe.description
     sentence = f"{description[:1].upper()}{description[1:].removesuffix('.')}." if description else ""
-    return card(name, sentence, rows, about, task, limits)
+    return card(name, sentence, rows, about, task, limits, metrics.get("explore", False))
 
 
 def card(
@@ -253,6 +258,7 @@ def card(
     about: list[str],
     task: SavedTask,
     limits: list[str],
+    explore: bool = False,
 ) -> str:
     """The parts that all cards share, as Markdown.
 
@@ -263,6 +269,7 @@ def card(
         about: lines behind the table; none if empty.
         task: the model.
         limits: the items of the last list.
+        explore: whether people can choose tokens, see `zoo.serving.export`.
     """
     signatures, outputs = _SIGNATURES[type(task)]
     inputs, instance = 'text=tf.constant(["..."])', '"..."'
@@ -301,7 +308,7 @@ def card(
         "",
         "| signature | inputs -> outputs, one of each for every text |",
         "|---|---|",
-        *(f"| `{each}` | {signatures[each]} |" for each in task.signatures()),
+        *(f"| `{each}` | {signatures[each]} |" for each in task.signatures() if explore or each not in task.EXPLORE),
         "",
         "## Limits",
         "",
@@ -311,17 +318,20 @@ def card(
     return "\n".join(lines)
 
 
-def serving_metrics(version: pathlib.Path, task: SavedTask, weights: str) -> dict[str, Any]:
+def serving_metrics(version: pathlib.Path, task: SavedTask, weights: str, explore: bool = False) -> dict[str, Any]:
     """What `serving_rows` shows of an exported version.
 
     Args:
         version: its folder.
         task: what was exported.
         weights: how its files store the weights, see `zoo.serving.export`.
+        explore: whether people can choose tokens, see there.
     """
     metrics: dict[str, Any] = {"start_up": dataclasses.asdict(measure_start_up(version, task))}
     if weights != "float32":
         metrics["stored_as"] = weights
+    if explore:
+        metrics["explore"] = True
     if reason := unsupported(task.model):
         metrics["unpacked"] = reason
     return metrics

@@ -92,7 +92,7 @@ def _quoted(text: str) -> str:
 
 
 def export_imported(
-    task: SavedTask, source: pathlib.Path, path: pathlib.Path, weights: str = "float32"
+    task: SavedTask, source: pathlib.Path, path: pathlib.Path, weights: str = "float32", explore: bool = False
 ) -> pathlib.Path:
     """Exports an imported model with its card.
 
@@ -101,16 +101,17 @@ def export_imported(
         source: the folder that it was imported from.
         path: the model's folder.
         weights: how the files store the weights, see `zoo.serving.export`.
+        explore: whether people can choose tokens, see there.
 
     Returns:
         The new version's folder.
     """
 
     def files(folder: pathlib.Path) -> dict[str, str]:
-        metrics = serving_metrics(folder, task, weights)
+        metrics = serving_metrics(folder, task, weights, explore)
         return {CARD_FILE: imported_card(path.resolve().name, Source.of(source), task, metrics)}
 
-    return export(task, path, files, weights=weights)
+    return export(task, path, files, weights=weights, explore=explore)
 
 
 def imported_card(name: str, source: Source, task: SavedTask, metrics: dict[str, Any]) -> str:
@@ -120,7 +121,7 @@ def imported_card(name: str, source: Source, task: SavedTask, metrics: dict[str,
         name: the model's name.
         source: where it comes from.
         task: the model.
-        metrics: `start_up`, `stored_as` and `unpacked`, if known, as in the metrics of a run.
+        metrics: `start_up`, `stored_as`, `unpacked` and `explore`, if known, as in the metrics of a run.
     """
     published = f", published as {source.published_as}" if source.published_as else ""
     facts, limits = next(describe(task) for kind, describe in _FACTS.items() if isinstance(task, kind))
@@ -134,7 +135,7 @@ def imported_card(name: str, source: Source, task: SavedTask, metrics: dict[str,
         "made with": f"TensorFlow {tf.__version__}, Keras {keras.__version__}",
         **serving_rows(metrics),
     }
-    return card(name, "", rows, [], task, limits)
+    return card(name, "", rows, [], task, limits, metrics.get("explore", False))
 
 
 def _of_translator(translator: Translator) -> tuple[dict[str, str], list[str]]:

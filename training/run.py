@@ -101,7 +101,7 @@ class Run:
         """Writes the metrics."""
         write_whole(folder / METRICS_FILE, to_json(self.metrics).encode())
 
-    def export(self, path: pathlib.Path, weights: str = "float32") -> pathlib.Path:
+    def export(self, path: pathlib.Path, weights: str = "float32", explore: bool = False) -> pathlib.Path:
         """Exports the model with its card, metrics and recipe, and returns the new version's folder.
 
         The exported metrics also hold `start_up`, the result of `zoo.serving.measure_start_up`; `stored_as`, if the
@@ -110,10 +110,11 @@ class Run:
         Args:
             path: the model's folder.
             weights: how the files store the weights, see `zoo.serving.export`.
+            explore: whether people can choose tokens, see there.
         """
 
         def files(folder: pathlib.Path) -> dict[str, str]:
-            metrics = self.metrics | serving_metrics(folder, self.task, weights)
+            metrics = self.metrics | serving_metrics(folder, self.task, weights, explore)
             metrics.pop("unfinished", None)
             return {
                 CARD_FILE: _PROCEDURES[type(self.recipe)].card(self.name, self.recipe, self.task, metrics),
@@ -121,7 +122,7 @@ class Run:
                 RECIPE_FILE: _recipe_text(self.recipe),
             }
 
-        return export(self.task, path, files, weights=weights)
+        return export(self.task, path, files, weights=weights, explore=explore)
 
 
 def train(

@@ -80,3 +80,10 @@ def test_its_beam_is_fixed(servable, change):
 def test_one_attention_has_no_heads(servable):
     with pytest.raises(ValueError, match=r"/1 has no signature 'attention_by_head': its model has no layers and heads"):
         servable.attend_by_head(["a"])
+
+
+def test_tokens_can_be_chosen_only_if_it_was_exported_so(servable, exported_generator):
+    with pytest.raises(ValueError, match=r"/1 has no signature 'complete'; export the model again with explore=True"):
+        servable.complete(["a"])
+    with pytest.raises(ValueError, match=r"has no signature 'score_tokens'; export the model again with explore=True"):
+        ServableGenerator(exported_generator).score_tokens(["a"])

@@ -84,6 +84,8 @@ class TestTask(TaskTests):
         return {
             "generate": generate,
             "score": lambda task, texts, **options: task.score(texts, **options),
+            "next_tokens": lambda task, texts, **options: task.next_tokens(texts, temperature=0.7, **options),
+            "score_tokens": lambda task, texts, **options: task.score_tokens(short(texts), **options),
             "attend": lambda task, texts, **options: task.attend(short(texts), **options),
             "attend_by_head": lambda task, texts, **options: task.attend_by_head(short(texts), **options),
         }
@@ -377,3 +379,45 @@ def test_what_may_begin_a_stop_string_waits():
     assert next(stream) == "one"
     with pytest.raises(StopIteration):
         next(stream)
+
+
+class TestTokens:
+    def test_the_next_ones_are_those_that_generate_draws(self, generator):
+        """At temperature 0 the likeliest one; a long text is continued from its last half context."""
+        for text in (*PROMPTS, LONG):
+            (first, *_), written = generator.next_tokens([text])[0], generator.generate([text], 1, temperature=0.0)[0]
+            assert math.log(first.probability) == pytest.approx(
+                written.log_probability - self.allowed(generator, text), abs=1e-4
+            )
+
+    def allowed(self, generator, text):
+        """The logarithm of the probability of all that may be written."""
+        ids = ids_of(generator, text)
+        ids = [2, *ids] if generator.add_start or not ids else ids
+        ids = ids if len(ids) <= generator.context_length else ids[-(generator.context_length // 2) :]
+        return np.log(np.exp(log_softmax(generator.model(np.array([ids]))[0, -1]))[3:].sum())
+
+    def test_a_temperature_is_that_of_a_draw(self, of_characters):
+        logs = log_softmax(of_characters.model(np.array([[2, *ids_of(of_characters, "abc")]]))[0, -1])[3:]
+        wanted = np.exp(logs / 0.5) / np.exp(logs / 0.5).sum()
+        found = of_characters.next_tokens(["abc"], temperature=0.5)[0]
+        np.testing.assert_allclose([each.probability for each in found], np.sort(wanted)[::-1][:20], atol=1e-5)
+        pieces = of_characters.tokenizer.tokens([3 + np.argsort(-wanted)[:20]]).numpy()[0]
+        assert [each.token for each in found] == [piece.decode() for piece in pieces]
+
+    def test_each_token_of_a_text_has_its_probability(self, generator):
+        texts = ["abc. de", "gh gh gh abc", "中", ""]
+        for text, found, whole in zip(texts, generator.score_tokens(texts), generator.score(texts), strict=True):
+            ids = [2] * generator.add_start + ids_of(generator, text)
+            logs = log_softmax(generator.model(np.array([ids]))[0]) if ids else []
+            wanted = [logs[place, token] for place, token in enumerate(ids[1:])]
+            assert len(found.tokens) == len(found.log_probabilities) == len(ids)
+            np.testing.assert_allclose(found.log_probabilities[1:], wanted, atol=1e-4)
+            assert sum(found.log_probabilities) == pytest.approx(whole.log_probability, abs=1e-3)
+            assert found.log_probabilities[:1] == (0.0,)[: len(ids)]
+
+    def test_what_is_refused(self, of_characters):
+        with pytest.raises(ValueError, match="temperature"):
+            of_characters.next_tokens(["a"], temperature=-1)
+        with pytest.raises(ValueError, match="Shorten the text"):
+            of_characters.score_tokens([LONG])

@@ -99,6 +99,8 @@ class TestTask(TaskTests):
             "translate": lambda task, texts, **options: task.translate(texts, **options),
             "attend": attend,
             "score": score,
+            "complete": lambda task, texts, **options: task.complete(texts, **options),
+            "next_tokens": lambda task, texts, **options: task.next_tokens(texts, **options),
         }
 
 
@@ -352,3 +354,110 @@ def test_settings_of_another_number_than_the_texts_are_an_error():
             for limits, penalties in ((other, texts), (texts, other)):
                 with pytest.raises(tf.errors.InvalidArgumentError, match="must be one for each text"):
                     with_a_beam()._generate(tf.fill([texts], "a"), tf.fill([limits], 5), tf.fill([penalties], 0.6))
+
+
+class TestPrefixes:
+    """Of both families, greedy and with a beam, against the model's own logits."""
+
+    @pytest.fixture(scope="class", params=["recurrent", "transformer", "beam", "transformer with a beam"])
+    def any_translator(self, request, translator, transformer):
+        if request.param == "beam":
+            return with_a_beam()
+        if request.param == "transformer with a beam":
+            return build(Transformer, beam_size=3, max_target_length=9)
+        return translator if request.param == "recurrent" else transformer
+
+    def ask(self, translator, name, texts, prefixes):
+        found = translator.signatures()[name](text=tf.constant(texts), prefix=tf.constant(prefixes))
+        return {key: value.numpy() for key, value in found.items()}
+
+    def test_without_a_prefix_it_is_the_translation(self, any_translator):
+        found = self.ask(any_translator, "complete", TEXTS, [""] * len(TEXTS))
+        assert [text.decode() for text in found["text"]] == any_translator(TEXTS)
+        words = [b"".join(token for token in row if token != b"</s>") for row in found["tokens"]]
+        assert [text.decode() for text in words] == any_translator(TEXTS)
+
+    def test_its_own_tokens_as_a_prefix_give_the_same_text_and_the_score_of_each_token(self, any_translator):
+        found = self.ask(any_translator, "complete", TEXTS, [""] * len(TEXTS))
+        own = [" ".join(str(each) for each in row if each) for row in found["ids"]]
+        again = self.ask(any_translator, "complete", TEXTS, own)
+        np.testing.assert_array_equal(again["ids"], found["ids"])
+        np.testing.assert_allclose(again["log_probabilities"], found["log_probabilities"], atol=1e-5)
+        for row, ids in enumerate(found["ids"]):
+            for place, each in enumerate(ids):
+                wanted = self.next_logarithms(any_translator, TEXTS[row], ids[:place])[each] if each else 0
+                assert found["log_probabilities"][row, place] == pytest.approx(wanted, abs=1e-4)
+
+    def next_logarithms(self, translator, text, ids):
+        source = translator.source_tokenizer.tokenize(
+            tf.constant([text.strip()]), add_end=True, max_length=translator.max_source_length
+        )
+        logits = translator.model({"source": source, "target": tf.constant([[2, *map(int, ids)]])})[0, -1].numpy()
+        return logits - np.log(np.exp(logits).sum())
+
+    def test_the_next_tokens_are_those_of_the_models_logits(self, any_translator):
+        prefixes = {"": [], "5 6 7": [5, 6, 7], "7 oops 5": [7]}
+        found = self.ask(any_translator, "next", ["cab"] * 3, list(prefixes))
+        for row, given in enumerate(prefixes.values()):
+            wanted = np.exp(self.next_logarithms(any_translator, "cab", given)[3:])
+            order = np.argsort(-wanted, kind="stable")
+            np.testing.assert_array_equal(found["ids"][row], order[:20] + 3)
+            np.testing.assert_allclose(found["probabilities"][row], wanted[order][:20] / wanted.sum(), rtol=1e-4)
+        pieces = any_translator.target_tokenizer.tokens(found["ids"]).numpy()
+        np.testing.assert_array_equal(found["tokens"], pieces)
+
+    def test_rows_do_not_depend_on_their_neighbours(self, any_translator):
+        prefixes = ["", "5", "6 7 8 4", "4 4 3", "x", "5 5", "", "7", "8 8 8"]
+        for name in ("complete", "next"):
+            together = self.ask(any_translator, name, TEXTS, prefixes)
+            for row in range(len(TEXTS)):
+                alone = self.ask(any_translator, name, TEXTS[row : row + 1], prefixes[row : row + 1])
+                for key, values in alone.items():
+                    of_row = together[key][row][: len(values[0])] if values.ndim > 1 else together[key][row]
+                    if values.dtype.kind == "f":
+                        np.testing.assert_allclose(of_row, values[0], atol=1e-5)
+                    else:
+                        np.testing.assert_array_equal(of_row, values[0])
+
+    def test_attention_is_that_of_the_completed_text(self, any_translator):
+        texts = ["cab", "4321 abcd"]
+        whole = self.ask(any_translator, "complete", texts, ["", "5 6"])
+        found = self.ask(any_translator, "complete_attention", texts, ["", "5 6"])
+        np.testing.assert_array_equal(found["target_tokens"], whole["tokens"])
+        name = "attention_by_head" if any_translator.has_heads else "attention"
+        own = any_translator.signatures()[name](text=tf.constant(texts[:1]))
+        for key, values in own.items():
+            values = values.numpy()
+            place = (0, *(slice(size) for size in values.shape[1:]))
+            if values.dtype.kind == "f":
+                np.testing.assert_allclose(found[key][place], values[0], atol=1e-5)
+            else:
+                np.testing.assert_array_equal(found[key][place], values[0])
+
+    def test_every_row_has_a_prefix(self, translator):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="`prefix` must be one for each text"):
+            self.ask(translator, "complete", ["cab", "d"], ["5"])
+
+    def test_the_calls_take_ids(self, translator):
+        (whole,) = translator.complete(["cab"])
+        (again,) = translator.complete(["cab"], [np.array(whole.ids)])
+        assert again == whole
+        assert whole.text == translator(["cab"])[0]
+        assert len(whole.ids) == len(whole.tokens) == len(whole.log_probabilities)
+        (choices,) = translator.next_tokens(["cab"], [whole.ids[:2]])
+        (other,) = translator.complete(["cab"], [(*whole.ids[:2], choices[1].id)])
+        assert other.ids[:3] == (*whole.ids[:2], choices[1].id)
+        assert other.tokens[2] == choices[1].token
+
+    @pytest.mark.parametrize(
+        ("prefixes", "message"),
+        [
+            ([[4], [5]], "`prefixes` must be as many as `texts`, 1. Received: 2"),
+            ([["4"]], "must hold lists of ids. Received: '4' in the one at position 0"),
+            ([[True]], "Received: True"),
+        ],
+    )
+    def test_what_is_no_prefix(self, translator, prefixes, message):
+        for call in (translator.complete, translator.next_tokens):
+            with pytest.raises(ValueError, match=message):
+                call(["cab"], prefixes)

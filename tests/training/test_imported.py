@@ -71,7 +71,9 @@ def test_the_card_of_a_translator(marian):
         "scores": "none: the zoo imported the model, and neither trained nor scored it",
         "weights": "as in training, not packed for a server: a reason",
     }
-    assert set(re.findall(r"^\| `(\w+)` \| `", card, re.MULTILINE)) == set(translator.signatures())
+    assert set(re.findall(r"^\| `(\w+)` \| `", card, re.MULTILINE)) == set(translator.signatures()) - set(
+        translator.EXPLORE
+    )
     assert "--model_name=mine" in card and "localhost:8501/v1/models/mine:predict" in card
 
 

@@ -138,6 +138,14 @@ def export(
             " float32.",
         ),
     ] = "float32",
+    explore: Annotated[
+        bool,
+        typer.Option(
+            "--explore",
+            help="Also add the signatures by which people choose tokens, as on the page of `zoo serve`. A translator"
+            " then takes twice as long to load.",
+        ),
+    ] = False,
     to_huggingface: Annotated[
         pathlib.Path | None,
         typer.Option(
@@ -155,6 +163,8 @@ def export(
             raise ValueError(f"--weights must be float32 or float16. Received: {weights}")
         if weights != "float32" and to_huggingface is not None:
             raise ValueError("--weights is for a SavedModel; --to-huggingface writes float32")
+        if explore and to_huggingface is not None:
+            raise ValueError("--explore is for a SavedModel; --to-huggingface writes no signatures")
         import_tensorflow()
         from zoo.checkpoints import is_checkpoint
         from zoo.checkpoints.loading import load_checkpoint
@@ -175,10 +185,10 @@ def export(
             task = load_checkpoint(run, target_language)
             if pairs:
                 task = _of_pairs(task, run)
-            typer.echo(export_imported(task, run, to or MODELS / model_name(run), weights))
+            typer.echo(export_imported(task, run, to or MODELS / model_name(run), weights, explore))
         else:
             finished = Run.load(run)
-            typer.echo(finished.export(to or MODELS / finished.name, weights))
+            typer.echo(finished.export(to or MODELS / finished.name, weights, explore))
 
 
 def _of_pairs(task, path: pathlib.Path):

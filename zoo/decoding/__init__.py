@@ -2,9 +2,11 @@
 
 They drive any model through its `begin` and `step` (see the models) and know nothing of its family. A decoding step is
 read in two files: `loop` has the loop that all share, and `search` (greedy, beam) or `sampling` what a step does.
+`prefix` has decoding that begins with given tokens.
 """
 
-from zoo.decoding.logits import log_probabilities, score, score_in_windows
+from zoo.decoding.logits import log_probabilities, score, score_in_windows, score_tokens
+from zoo.decoding.prefix import WithPrefix, logits_after, next_tokens, read_prefix
 from zoo.decoding.sampling import Sampling, StopStrings, generate, sample
 from zoo.decoding.search import Beams, Hypotheses, beam_search, greedy
 
@@ -13,11 +15,16 @@ __all__ = [
     "Hypotheses",
     "Sampling",
     "StopStrings",
+    "WithPrefix",
     "beam_search",
     "generate",
     "greedy",
     "log_probabilities",
+    "logits_after",
+    "next_tokens",
+    "read_prefix",
     "sample",
     "score",
     "score_in_windows",
+    "score_tokens",
 ]

@@ -159,6 +159,11 @@ def score(model: Any, inputs: Any, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
     return _result(tf.reduce_sum(_scorer(model)(inputs, tokens), axis=1), tokens)
 
 
+def score_tokens(model: Any, inputs: Any, tokens: tf.Tensor) -> tf.Tensor:
+    """As `score`, but the log-probability of each token, float32 `(B, T)`; 0 at padding."""
+    return _scorer(model)(inputs, tokens)
+
+
 def score_in_windows(
     model: Any, inputs: tf.Tensor, tokens: tf.Tensor, context_length: int, stride: int | tf.Tensor
 ) -> dict[str, tf.Tensor]:
@@ -205,12 +210,22 @@ def score_in_windows(
 
 def _scorer(model: Any) -> Any:
     """A function (inputs of the model, tokens `(B, T)`) -> log-probabilities of the tokens."""
+    hidden_of, logits_of = hidden_and_logits(model)
+    return lambda inputs, tokens: log_probabilities(hidden_of(inputs), tokens, logits_of)
+
+
+def hidden_and_logits(model: Any) -> tuple[Callable[[Any], tf.Tensor], Callable[[tf.Tensor], tf.Tensor]]:
+    """Two functions: from a model's inputs to rows `(B, T, D)`, and from rows `(N, D)` to logits `(N, V)`.
+
+    Raises:
+        ValueError: the model has no `without_logits` and `output_weights`.
+    """
     if not hasattr(model, "without_logits"):
         raise ValueError("`score` needs a model with `without_logits` and `output_weights`; this one has neither.")
     hidden_of = model.without_logits()
     # A packed model has its weights in the order that its product reads fastest.
     logits_of = model.logits_of if hasattr(model, "logits_of") else _product_with(*model.output_weights())
-    return lambda inputs, tokens: log_probabilities(hidden_of(inputs), tokens, logits_of)
+    return hidden_of, logits_of
 
 
 def _product_with(weights: tf.Tensor, bias: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -40,6 +40,7 @@ def export(
     files: dict[str, str] | Callable[[pathlib.Path], dict[str, str]] | None = None,
     texts: Iterable[str] | None = None,
     weights: str = "float32",
+    explore: bool = False,
 ) -> pathlib.Path:
     """Writes the next version of a model: `path/<integer>/saved_model.pb` and what belongs to it.
 
@@ -58,6 +59,11 @@ def export(
       range. The outputs are the same;
     - `score` also takes `target`, a translation of each text. It gives `log_probability` and `tokens` of the target,
       which is cut off at the translator's `max_target_length`;
+    - with `explore`, `next` and `complete` also take `prefix`, the ids of the first tokens with spaces between. `next`
+      gives `ids`, `tokens` and `probabilities` `[None, 20]` of the likeliest tokens behind it; `complete` the
+      translation `text` that begins so, and its `ids`, `tokens` and `log_probabilities` `[None, T]`.
+      `complete_attention` gives what `attention_by_head` gives, or `attention` if there are no heads, of that
+      translation;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and
       `weights` `[None, T, S]`, zero at padding. Only if the model has attention;
     - `attention_by_head` gives the same tokens, `weights` `[None, M, H, T, S]` of all M layers and H heads, and
@@ -75,6 +81,9 @@ def export(
     - `serving_default` is `generate` with its defaults and seed 0;
     - `score` gives `log_probability` and `tokens` of the text itself. A text that is longer than the context is read in
       windows that begin `TextGenerator.stride` tokens apart;
+    - with `explore`, `next` also takes `temperature`. It gives `tokens` `[None, 20]`, the likeliest next ones, the
+      `text` that each writes, and their `probabilities`. `score_tokens` gives `tokens` and `log_probabilities`
+      `[None, T]` of as much of the text as the context holds;
     - `attention` gives `tokens` `[None, T]` of as much of the text as the context holds, padded with empty strings, and
       `weights` `[None, T, T]`, the mean of the last layer's heads, zero at padding; `attention_by_head` the same
       tokens, and `weights` `[None, N, H, T, T]` of all N layers and H heads.
@@ -106,6 +115,10 @@ def export(
             tokens if None.
         weights: how the files store the weights, "float32" or "float16". With "float16" they take half the bytes. The
             loaded model computes in float32 with the rounded weights, at the same speed and in the same memory.
+        explore: whether there are also the signatures by which people choose tokens, as on the page of `zoo serve`:
+            `next`, `complete`, `complete_attention` and `score_tokens`. Those of a translator decode by a loop with a
+            prefix, so the graph of a transformer becomes twice as large, and a server takes twice as long to load it.
+            They are not warmed up.
 
     Returns:
         The new version's folder.
@@ -132,7 +145,10 @@ def export(
         # A `Transformer` becomes a `PackedTransformer`, a `GPT` a `PackedGPT`; a recurrent model stays as it is.
         served = with_packed_model(model)
         module = _bare_module(served, half=weights == "float16")
-        tf.saved_model.save(module, str(folder), signatures=served.signatures(), options=options)
+        signatures = {
+            name: function for name, function in served.signatures().items() if explore or name not in served.EXPLORE
+        }
+        tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
         write_warm_up(folder, served, texts)
         (folder / _BATCHING_FILE).write_text(_BATCHING, encoding="utf-8")
         for name, text in (files(folder) if callable(files) else files or {}).items():

@@ -13,6 +13,8 @@ from zoo.tasks.text_continuation import TextContinuation
 from zoo.tasks.text_reading import MaskFilling, TextClassification, TextEmbedding
 from zoo.tasks.text_to_text import TextToText
 
+_EXPLORE = "; export the model again with explore=True, or by zoo export --explore"
+
 
 class _Servable:
     """A loaded version.
@@ -82,6 +84,12 @@ class ServableTranslator(_Servable, TextToText):
     def _score(self, text, target):
         return self._signature("score")(text=text, target=target)
 
+    def _next(self, text, prefix):
+        return self._signature("next", _EXPLORE)(text=text, prefix=prefix)
+
+    def _complete(self, text, prefix):
+        return self._signature("complete", _EXPLORE)(text=text, prefix=prefix)
+
     def _attend(self, text):
         return self._signature("attention", ": its model attends to nothing")(text=text)
 
@@ -108,6 +116,12 @@ class ServableGenerator(_Servable, TextContinuation):
 
     def _score(self, text):
         return self._signature("score")(text=text)
+
+    def _next(self, text, temperature):
+        return self._signature("next", _EXPLORE)(text=text, temperature=temperature)
+
+    def _score_tokens(self, text):
+        return self._signature("score_tokens", _EXPLORE)(text=text)
 
     def _attend(self, text):
         return self._signature("attention")(text=text)

@@ -75,6 +75,38 @@ class Score:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tokens:
+    """The tokens of a text with their probabilities.
+
+    Attributes:
+        tokens: the visible piece of each token.
+        log_probabilities: the natural logarithm of the model's probability of each, given those before it.
+        text: the text that they make.
+        ids: their ids, where a translator gives them.
+    """
+
+    tokens: tuple[str, ...]
+    log_probabilities: tuple[float, ...]
+    text: str
+    ids: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class NextToken:
+    """A token that may come next.
+
+    Attributes:
+        token: its visible piece.
+        probability: its probability among all tokens that the model may write.
+        id: its id, where a translator gives it.
+    """
+
+    token: str
+    probability: float
+    id: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Classification:
     """A text and its class.
 

@@ -69,6 +69,7 @@ class SavedTask(tf.Module):
     CONFIG_FILE: ClassVar[str]
     TOKENIZERS: ClassVar[tuple[str, ...]]
     SETTINGS: ClassVar[tuple[str, ...]]
+    EXPLORE: ClassVar[tuple[str, ...]] = ()  # signatures by which people choose tokens, see `zoo.serving.export`
 
     def __init__(self, model: Any):
         super().__init__()
@@ -89,7 +90,7 @@ class SavedTask(tf.Module):
         raise NotImplementedError
 
     def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
-        """What a client sends to each signature with these texts."""
+        """What a client sends to each signature, but those of `EXPLORE`, with these texts."""
         raise NotImplementedError
 
     @property

@@ -10,7 +10,16 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.protocol import SETTINGS, Generates, Score, check_texts, in_batches
+from zoo.tasks.protocol import (
+    SETTINGS,
+    Generates,
+    NextToken,
+    Score,
+    Tokens,
+    check_settings,
+    check_texts,
+    in_batches,
+)
 from zoo.tasks.task import as_arrays, unpadded
 
 
@@ -31,6 +40,14 @@ class TextContinuation(Generates):
     @abc.abstractmethod
     def _score(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """`log_probability` and `tokens` of each text, `(B,)`."""
+
+    @abc.abstractmethod
+    def _next(self, text: tf.Tensor, temperature: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`tokens`, the `text` of each, and `probabilities` `(B, K)` of what may follow each text."""
+
+    @abc.abstractmethod
+    def _score_tokens(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`tokens` `(B, T)` of each text, as `_attend` gives them, and their `log_probabilities`."""
 
     @abc.abstractmethod
     def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -104,6 +121,57 @@ class TextContinuation(Generates):
                 yield Score(texts[row], float(log_probability), int(tokens))
 
         return in_batches(texts, batch_size, scores)
+
+    def next_tokens(
+        self, texts: Sequence[str], temperature: float = 1.0, batch_size: int = 32
+    ) -> list[list[NextToken]]:
+        """The 20 likeliest tokens behind each text, the likeliest first.
+
+        Args:
+            texts: a list of strings, of any length.
+            temperature: the probabilities are those of a draw at this temperature, see `generate`.
+            batch_size: how many are read at once.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, or `temperature` is out of its range.
+        """
+        texts = check_texts(texts)
+        columns, _ = check_settings(1, temperature=temperature)
+
+        def candidates(rows):
+            of_rows = tf.fill([len(rows)], tf.constant(columns["temperature"][0], tf.float32))
+            found = as_arrays(self._next, [texts[row] for row in rows], temperature=of_rows)
+            for tokens, probabilities in zip(found["tokens"], found["probabilities"], strict=True):
+                pairs = zip(tokens, probabilities.tolist(), strict=True)
+                yield [NextToken(token.decode(), probability) for token, probability in pairs]
+
+        return in_batches(texts, batch_size, candidates)
+
+    def score_tokens(self, texts: Sequence[str], batch_size: int = 32) -> list[Tokens]:
+        """The probability of each token of a text, given those before it.
+
+        Args:
+            texts: a list of strings.
+            batch_size: how many are read at once.
+
+        Returns:
+            The tokens of each text with their log-probabilities: a start token first, if the model was trained with
+            one. The first token has 0, since nothing stands before it.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, or one is longer than the context. An exported model does not
+                report its context, and scores as much of a text as fits.
+        """
+        texts = check_texts(texts)
+        self._check_room(texts)
+
+        def scored(rows):
+            found = as_arrays(self._score_tokens, [texts[row] for row in rows])
+            for row, tokens, scores in zip(rows, found["tokens"], found["log_probabilities"], strict=True):
+                pieces = tuple(unpadded(tokens))
+                yield Tokens(pieces, tuple(scores[: len(pieces)].tolist()), texts[row])
+
+        return in_batches(texts, batch_size, scored)
 
     def attend(self, texts: Sequence[str], batch_size: int = 32) -> list[Alignment]:
         """What each token of a text attends to, itself and those before it: the mean of the last layer's heads.

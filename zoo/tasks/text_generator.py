@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.decoding import Sampling, StopStrings, generate, score_in_windows
+from zoo.decoding import Sampling, StopStrings, generate, next_tokens, score_in_windows, score_tokens
 from zoo.decoding.sampling import counted_uniform, draw, last_window, random_streams
 from zoo.layers.functions import forward_only
 from zoo.tasks.protocol import (
@@ -67,6 +67,7 @@ class TextGenerator(TextContinuation, SavedTask):
     """
 
     CONFIG_FILE = "generator.json"
+    EXPLORE = ("next", "score_tokens")
     TOKENIZERS = ("tokenizer",)
     SETTINGS = ("context_length", "add_start", "stride")
 
@@ -227,6 +228,26 @@ class TextGenerator(TextContinuation, SavedTask):
         stride = tf.constant(self._checked_stride(stride))
         return lambda text: self._score_by_stride(text, stride)
 
+    @tf.function(input_signature=[_SIGNATURE["text"], _SIGNATURE["temperature"]], autograph=False)
+    def _next(self, text: tf.Tensor, temperature: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The likeliest tokens after each text: `tokens`, the `text` that each writes, `probabilities` `(B, K)`."""
+        history = self._prompts(check_one_for_each_text(text, temperature=temperature))  # (B, P)
+        source, first, _ = last_window(history, self.context_length)
+        with forward_only(self.context_length):
+            memory, cache = self.model.begin(source)
+            logits, _, _ = self.model.step(first[:, None], tf.constant(0), memory, cache)  # (B, 1, V)
+        ids, probabilities = next_tokens(logits[:, 0], temperature)
+        written = tf.strings.unicode_transcode(self.tokenizer.written(ids), "UTF-8", "UTF-8", errors="replace")
+        return {"tokens": self.tokenizer.tokens(ids), "text": written, "probabilities": probabilities}
+
+    @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
+    def _score_tokens(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`tokens` `(B, T)` as in `_attend`, and their `log_probabilities`; 0 for the first one and padding."""
+        tokens = self.tokenizer.tokenize(text, add_start=self.add_start, max_length=self.context_length)  # (B, T)
+        with forward_only(self.context_length):
+            scores = score_tokens(self.model, tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]]))  # (B, T)
+        return {"tokens": self.tokenizer.tokens(tokens), "log_probabilities": tf.pad(scores[:, :-1], [[0, 0], [1, 0]])}
+
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         tokens, maps = self._maps(text)
@@ -251,9 +272,9 @@ class TextGenerator(TextContinuation, SavedTask):
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
-        functions = {"serving_default": self._generate_by_default, "generate": self._generate}
+        functions = {"serving_default": self._generate_by_default, "generate": self._generate, "next": self._next}
         if hasattr(self.model, "without_logits"):
-            functions["score"] = self._score
+            functions |= {"score": self._score, "score_tokens": self._score_tokens}
         if hasattr(self.model, "attention_maps"):
             functions |= {"attention": self._attend, "attention_by_head": self._attend_by_head}
         return functions
@@ -266,7 +287,8 @@ class TextGenerator(TextContinuation, SavedTask):
         """What a client sends to each signature to have these texts continued."""
         more = {"generate": _filled([len(texts)], _EXAMPLE)}
         text = tf.constant(texts, tf.string, [len(texts)])
-        requests = {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
+        names = [name for name in self.signatures() if name not in self.EXPLORE]
+        requests = {name: {"text": text, **more.get(name, {})} for name in names}
         if len(texts) > 1:
             # Only one text warms it up: it writes up to 256 tokens, which is slow in a large model. It calls the
             # function of `generate`, which more texts warm up.

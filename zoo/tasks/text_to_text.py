@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+import numbers
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.protocol import Score, Translation, check_texts, in_batches
+from zoo.tasks.protocol import NextToken, Score, Tokens, Translation, check_texts, in_batches
 from zoo.tasks.task import as_arrays, strings, unpadded
+from zoo.text.tokenizer import PADDING
 
 _Function = Callable[..., dict[str, tf.Tensor]]
 
@@ -29,6 +31,14 @@ class TextToText(abc.ABC):
     @abc.abstractmethod
     def _score(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """`log_probability` `(B,)` of targets `(B,)` as the translations of texts, and `tokens` `(B,)`."""
+
+    @abc.abstractmethod
+    def _next(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`ids`, `tokens` and `probabilities` `(B, K)` of what may follow prefixes `(B,)`, such as "17 4"."""
+
+    @abc.abstractmethod
+    def _complete(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The translation `text` `(B,)` that begins so; its `ids`, `tokens` and `log_probabilities` `(B, T)`."""
 
     @abc.abstractmethod
     def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -113,6 +123,66 @@ class TextToText(abc.ABC):
 
         return in_batches(texts, batch_size, scores)
 
+    def complete(
+        self, texts: Sequence[str], prefixes: Sequence[Sequence[int]] | None = None, batch_size: int = 64
+    ) -> list[Tokens]:
+        """Translations that begin with given tokens.
+
+        ```python
+        (first,) = translator.complete(["Guten Tag!"])
+        choices = translator.next_tokens(["Guten Tag!"], [first.ids[:2]])[0]    # in the place of the third token
+        translator.complete(["Guten Tag!"], [(*first.ids[:2], choices[1].id)])
+        ```
+
+        Args:
+            texts: a list of strings.
+            prefixes: the ids that each translation begins with; None for none. One ends before an id that a model may
+                not write, and behind an end token.
+            batch_size: how many are translated at once.
+
+        Returns:
+            The tokens of each translation with their probabilities, its end token included. Without a prefix it is what
+            `translate` gives.
+
+        Raises:
+            ValueError: `texts` is not a list of strings, or `prefixes` does not hold a list of ids for each text.
+        """
+        texts = check_texts(texts)
+        written = _written(prefixes, len(texts))
+
+        def completed(rows):
+            asked = strings([written[row] for row in rows])
+            found = as_arrays(self._complete, [texts[row] for row in rows], prefix=asked)
+            for text, ids, tokens, scores in zip(
+                *(found[name] for name in ("text", "ids", "tokens", "log_probabilities")), strict=True
+            ):
+                pieces, number = tuple(unpadded(tokens)), int((ids != PADDING).sum())
+                yield Tokens(pieces, tuple(scores[:number].tolist()), text.decode(), tuple(ids[:number].tolist()))
+
+        return in_batches(texts, batch_size, completed)
+
+    def next_tokens(
+        self, texts: Sequence[str], prefixes: Sequence[Sequence[int]] | None = None, batch_size: int = 64
+    ) -> list[list[NextToken]]:
+        """The 20 likeliest tokens behind the beginning of each translation, the likeliest first.
+
+        The arguments are those of `complete`.
+
+        Raises:
+            ValueError: as `complete`.
+        """
+        texts = check_texts(texts)
+        written = _written(prefixes, len(texts))
+
+        def candidates(rows):
+            asked = strings([written[row] for row in rows])
+            found = as_arrays(self._next, [texts[row] for row in rows], prefix=asked)
+            for ids, tokens, probabilities in zip(found["ids"], found["tokens"], found["probabilities"], strict=True):
+                of_row = zip(tokens, probabilities.tolist(), ids.tolist(), strict=True)
+                yield [NextToken(token.decode(), probability, each) for token, probability, each in of_row]
+
+        return in_batches(texts, batch_size, candidates)
+
     def attend(self, texts: Sequence[str], batch_size: int = 64) -> list[Alignment]:
         """What each output token attended to, for `zoo.pictures`.
 
@@ -168,3 +238,15 @@ class TextToText(abc.ABC):
                 yield make(texts[row], unpadded(source), unpadded(target), *weights)
 
         return in_batches(texts, batch_size, drawn)
+
+
+def _written(prefixes: Iterable[Sequence[int]] | None, number: int) -> list[str]:
+    """Lists of ids as the signatures take them: "17 4"."""
+    rows: list[list[int]] = [[]] * number if prefixes is None else [list(each) for each in prefixes]
+    if len(rows) != number:
+        raise ValueError(f"`prefixes` must be as many as `texts`, {number}. Received: {len(rows)}")
+    for row, ids in enumerate(rows):
+        for each in ids:
+            if isinstance(each, bool) or not isinstance(each, numbers.Integral):
+                raise ValueError(f"`prefixes` must hold lists of ids. Received: {each!r} in the one at position {row}")
+    return [" ".join(map(str, ids)) for ids in rows]

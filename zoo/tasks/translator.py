@@ -8,17 +8,27 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from zoo.decoding import beam_search, greedy, score
+from zoo.decoding import (
+    WithPrefix,
+    beam_search,
+    greedy,
+    logits_after,
+    next_tokens,
+    read_prefix,
+    score,
+    score_tokens,
+)
 from zoo.decoding.loop import in_halves
 from zoo.decoding.search import check_beam, check_early_stopping, check_length_normalization
 from zoo.layers.functions import forward_only
 from zoo.tasks.protocol import TRANSLATION_SETTINGS
 from zoo.tasks.task import SavedTask, check_one_for_each_text, zeroed
 from zoo.tasks.text_to_text import TextToText
-from zoo.text import Tokenizer, previous
+from zoo.text import END, Tokenizer, previous
 from zoo.text.tokenizer import example_texts, strip
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
+_PREFIX = tf.TensorSpec([None], tf.string, name="prefix")
 _LARGEST_PENALTY = 10.0  # more than is useful, and far from an overflow
 _ROW_SETTINGS = {
     name: tf.TensorSpec([None], setting.dtype, name=name) for name, setting in TRANSLATION_SETTINGS.items()
@@ -58,6 +68,7 @@ class Translator(TextToText, SavedTask):
     """
 
     CONFIG_FILE = "translator.json"
+    EXPLORE = ("next", "complete", "complete_attention")
     TOKENIZERS = ("source_tokenizer", "target_tokenizer")
     SETTINGS = (
         "max_source_length",
@@ -150,6 +161,51 @@ class Translator(TextToText, SavedTask):
         tokens = tokens[:, : self.max_target_length]
         with self._forward_only():
             return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)
+
+    # Translations that begin with given tokens, which are written as ids: "17 4". Tokens as texts would be ambiguous.
+
+    @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
+    def _next(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The likeliest tokens after the prefix: `ids`, `tokens` and `probabilities` `(B, K)`."""
+        text = check_one_for_each_text(text, prefix=prefix)
+        given = read_prefix(prefix, self.target_tokenizer.size)[:, : self.max_target_length - 1]  # (B, P)
+        read = previous(tf.pad(given, [[0, 0], [0, 1]], constant_values=END))  # (B, P + 1)
+        lengths = 1 + tf.math.count_nonzero(given, axis=1, dtype=tf.int32)  # (B,)
+        with self._forward_only():
+            logits = logits_after(self.model, {"source": self._source_ids(text), "target": read}, lengths)  # (B, V)
+        ids, probabilities = next_tokens(logits)
+        return {"ids": ids, "tokens": self.target_tokenizer.tokens(ids), "probabilities": probabilities}
+
+    @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
+    def _complete(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The translation `text` `(B,)` that begins so; `ids`, `tokens` and `log_probabilities` `(B, T)`."""
+        source, ids = self._completed(text, prefix)
+        with self._forward_only():
+            scores = score_tokens(self.model, {"source": source, "target": previous(ids)}, ids)  # (B, T)
+        text = self.target_tokenizer.detokenize(ids)
+        return {"text": text, "ids": ids, "tokens": self.target_tokenizer.tokens(ids), "log_probabilities": scores}
+
+    @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
+    def _complete_attention(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+        """As `_attend_by_head`, or as `_attend` without heads, of the translation that begins with the prefix."""
+        if self.has_heads:
+            source, ids = self._completed(text, prefix)
+            maps, source_maps = self._maps_of(source, ids)
+            return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
+        source, (ids, _, weights) = self._with_prefix(text, prefix, return_weights=True)
+        return {**self._tokens(source, ids[:, 0]), "weights": weights[:, 0]}
+
+    @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
+    def _completed(self, text: tf.Tensor, prefix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Ids of the source `(B, S)` and of the translation `(B, T)`."""
+        source, (ids, _) = self._with_prefix(text, prefix)
+        return source, ids[:, 0]
+
+    def _with_prefix(self, text: tf.Tensor, prefix: tf.Tensor, return_weights: bool = False) -> tuple[tf.Tensor, Any]:
+        source = self._source_ids(check_one_for_each_text(text, prefix=prefix))
+        model = WithPrefix(self.model, read_prefix(prefix, self.target_tokenizer.size))
+        options = self.beam_size, 1, return_weights
+        return source, self._decode(source, *self._own_limits_and_penalties(source), *options, model=model)
 
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -244,20 +300,25 @@ class Translator(TextToText, SavedTask):
         beam_size: int,
         n_best: int,
         return_weights: bool = False,
+        model: Any = None,
     ) -> Any:
-        """Ids `(B, N, T)` and log-probabilities `(B, N)`, by one loop; if asked for, the weights `(B, N, T, S)` too."""
+        """Ids `(B, N, T)` and log-probabilities `(B, N)`, by one loop; if asked for, the weights `(B, N, T, S)` too.
+
+        The model is the translator's own unless another is given.
+        """
+        model = self.model if model is None else model
         # An empty text consists of its end token. Its translation is empty.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
         limits = tf.where(empty, 0, limits)
         with self._forward_only():
             if beam_size == 1:
-                found = greedy(self.model, source, limits, return_weights)
+                found = greedy(model, source, limits, return_weights)
                 ids, scores = found.ids[:, None], found.log_probabilities[:, None]
                 weights = None if found.weights is None else found.weights[:, None]
             else:
                 options = beam_size, length_penalties, n_best, return_weights
                 ids, _, scores, weights = beam_search(
-                    self.model, source, limits, *options, self.length_normalization, self.early_stopping
+                    model, source, limits, *options, self.length_normalization, self.early_stopping
                 )
                 nothing = tf.constant([[0.0] + [float("-inf")] * (n_best - 1)])
                 scores = tf.where((limits <= 0)[:, None], nothing, scores)
@@ -267,18 +328,22 @@ class Translator(TextToText, SavedTask):
     def _maps(self, source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
         ids, _ = self._decode(source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1)
-        ids = ids[:, 0]
+        return ids[:, 0], *self._maps_of(source, ids[:, 0])
+
+    @tf.function(autograph=False)
+    def _maps_of(self, source: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The weights `(B, M, H, T, S)` and `(B, N, H, S, S)` of the translation with these ids `(B, T)`."""
         with self._forward_only():
             maps, source_maps = self.model.attention_maps(source, previous(ids))
-        return ids, zeroed(maps, ids), zeroed(source_maps, source)
+        return zeroed(maps, ids), zeroed(source_maps, source)
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
         functions = {"serving_default": self._translate, "generate": self._generate}
         if hasattr(self.model, "without_logits"):
-            functions["score"] = self._score
+            functions |= {"score": self._score, "next": self._next, "complete": self._complete}
         if self.has_attention:
-            functions["attention"] = self._attend
+            functions |= {"attention": self._attend, "complete_attention": self._complete_attention}
             if self.has_heads:
                 functions["attention_by_head"] = self._attend_by_head
         return functions
@@ -297,7 +362,7 @@ class Translator(TextToText, SavedTask):
             },
             "score": {"target": tf.constant(texts[::-1], tf.string, [len(texts)])},
         }
-        return {name: {"text": text, **more.get(name, {})} for name in self.signatures()}
+        return {name: {"text": text, **more.get(name, {})} for name in self.signatures() if name not in self.EXPLORE}
 
 
 def _check_penalty(length_penalty: Any) -> None:

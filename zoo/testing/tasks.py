@@ -167,7 +167,7 @@ class TaskTests:
     def test_what_is_exported_answers_as_what_was_exported(self):
         """Each text in its batch and alone."""
         with tempfile.TemporaryDirectory() as folder:
-            exported = zoo.load(zoo.serving.export(self.task, folder))
+            exported = zoo.load(zoo.serving.export(self.task, folder, explore=True))
             for name, call in self.calls().items():
                 self._check(call(exported, list(self.texts)), call(self.task, list(self.texts)), name)
                 self._check(self._alone(call, exported), self._alone(call), f"{name}, alone")

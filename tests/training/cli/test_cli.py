@@ -145,7 +145,10 @@ class TestEvaluate:
 class TestExport:
     @pytest.mark.long
     def test_a_run_once_more_here_or_elsewhere(self, trained, tmp_path, monkeypatch):
-        assert succeeds("export", "runs/backwards", "--to", tmp_path / "again") == f"{tmp_path / 'again' / '1'}\n"
+        again = tmp_path / "again" / "1"
+        assert succeeds("export", "runs/backwards", "--to", again.parent, "--explore") == f"{again}\n"
+        assert zoo.load(again).complete(["abc"])[0].text == zoo.load(again)(["abc"])[0]
+        assert "| `complete` | `text`, `prefix` ->" in (again / "README.md").read_text()
         assert succeeds("translate", tmp_path / "again", "fade7") == "7EDAF\n"
         monkeypatch.chdir(tmp_path)
         assert succeeds("export", trained / "runs" / "backwards") == "saved_models/backwards/1\n"

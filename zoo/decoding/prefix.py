@@ -1,0 +1,92 @@
+"""Decoding that begins with given tokens, and what may come next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from zoo.decoding.logits import hidden_and_logits
+from zoo.text.tokenizer import END, PADDING
+
+NEXT = 20  # how many tokens `next_tokens` gives
+_NUMBER = "[0-9]{1,9}"
+
+
+class WithPrefix:
+    """A model whose first tokens are given: `greedy` and `beam_search` write these before any of their own.
+
+    At the position of a given token all other logits are minus infinity. So the token has the probability 1 there, and
+    a hypothesis is scored by the tokens that follow.
+
+    Args:
+        model: anything with `begin` and `step`, as for `greedy`.
+        prefix: ids `(B, P)`, with zeros behind them.
+    """
+
+    def __init__(self, model: Any, prefix: tf.Tensor):
+        self.model = model
+        self.prefix = tf.pad(prefix, [[0, 0], [0, 1]])  # (B, P + 1): behind the last token nothing is given
+
+    def begin(self, source: Any) -> tuple[Any, Any]:
+        """The model's memory with the prefix, which follows the rows through the loop, and its cache."""
+        memory, cache = self.model.begin(source)
+        return (memory, self.prefix), cache
+
+    def step(self, tokens: tf.Tensor, position: tf.Tensor, memory: Any, cache: Any) -> tuple[tf.Tensor, Any, Any]:
+        """As the model's, with the logits of a given token only."""
+        memory, prefix = memory
+        logits, cache, weights = self.model.step(tokens, position, memory, cache)  # (B, K, V)
+        given = prefix[:, tf.minimum(position, tf.shape(prefix)[1] - 1), None, None]  # (B, 1, 1)
+        other = (given != PADDING) & (tf.range(tf.shape(logits)[2]) != given)  # (B, 1, V)
+        return tf.where(other, float("-inf"), logits), cache, weights
+
+
+def read_prefix(prefix: tf.Tensor, size: int) -> tf.Tensor:
+    """Ids `(B, P)` that strings `(B,)` such as "17 4 3" hold, with zeros behind them.
+
+    A prefix ends before the first part that is no id which a model may write, since an error would also fail the other
+    rows of a server's batch. It ends behind an end token.
+
+    Args:
+        prefix: decimal numbers with spaces between them.
+        size: how many ids the model has.
+    """
+    parts = tf.strings.split(prefix).to_tensor("")  # (B, P)
+    is_number = tf.strings.regex_full_match(parts, _NUMBER)
+    ids = tf.strings.to_number(tf.where(is_number, parts, "0"), tf.int32)
+    fits = tf.cast((ids >= END) & (ids < size), tf.int32)
+    before_end = tf.math.cumprod(tf.cast(ids != END, tf.int32), axis=1, exclusive=True)
+    return ids * tf.math.cumprod(fits, axis=1) * before_end
+
+
+def next_tokens(logits: tf.Tensor, temperature: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+    """The likeliest tokens, and their probabilities among all that a model may write.
+
+    Args:
+        logits: float32 `(B, V)`.
+        temperature: float32 `(B,)`, see `zoo.decoding.Sampling`; None for 1. 0 gives the likeliest token all
+            probability; NaN and what is out of range counts as 1.
+
+    Returns:
+        Ids, int32, and probabilities, float32, the highest first: `(B, K)`, K at most 20.
+    """
+    logits = logits[:, END:]  # (B, V - END): the end token is the first that may be written
+    logits -= tf.reduce_max(logits, axis=-1, keepdims=True)  # so that a division can only overflow to -inf
+    if temperature is not None:
+        fits = (temperature >= 0) & (temperature < float("inf"))  # false of NaN
+        logits /= tf.maximum(tf.where(fits, temperature, 1.0), 1e-6)[:, None]
+    found = tf.math.top_k(tf.nn.softmax(logits), min(NEXT, logits.shape[-1]))
+    return found.indices + END, found.values
+
+
+def logits_after(model: Any, inputs: Any, lengths: tf.Tensor) -> tf.Tensor:
+    """The logits `(B, V)` of what follows the first `lengths` `(B,)` tokens that a model reads.
+
+    Args:
+        model: one with `without_logits` and `output_weights`.
+        inputs: what the model is called with.
+        lengths: at least 1.
+    """
+    hidden_of, logits_of = hidden_and_logits(model)
+    return logits_of(tf.gather(hidden_of(inputs), lengths - 1, batch_dims=1))

@@ -14,7 +14,9 @@ from .shared import (
     ModelPath,
     TextFile,
     Texts,
+    answers,
     app,
+    check_model,
     chunks,
     lines_at_once,
     load_as,
@@ -22,6 +24,7 @@ from .shared import (
     read_lines,
     read_pairs,
     shortened,
+    threads_for,
     user_errors,
     with_vector,
 )
@@ -64,10 +67,13 @@ def classify(
         if every and above is not None:
             raise ValueError("--all and --above were both given; give one of them")
         lines = read_lines(texts, file)
+        check_model(model)
+        threads = threads_for(texts)
         classifier = load_as("classify", model)
         given: Iterator = read_pairs(lines, texts) if classifier.pairs else lines
-        for chunk in chunks(given, lines_at_once(texts, file, batch_size)):
-            for result in classifier.classify(chunk, batch_size):
+        size = lines_at_once(texts, file, batch_size)
+        for results in answers(lambda batch: classifier.classify(batch, batch_size), given, size, batch_size, threads):
+            for result in results:
                 shown = result.probabilities if every else {result.label: result.probability}
                 if above is not None:
                     shown = {label: each for label, each in result.probabilities.items() if each > above}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,9 @@ from .shared import (
     ModelPath,
     TextFile,
     Texts,
+    answers,
     app,
-    chunks,
+    check_model,
     kind_and_command,
     lines_at_once,
     load,
@@ -23,8 +24,12 @@ from .shared import (
     one_line,
     read_lines,
     read_pairs,
+    threads_for,
     user_errors,
 )
+
+if TYPE_CHECKING:
+    from zoo.tasks.protocol import Translation
 
 _OPTIONS = {"beam_size": "--beam", "length_penalty": "--length-penalty", "n_best": "--n-best"}
 
@@ -54,20 +59,22 @@ def translate(
     """Translate texts; print one result per line. An empty line stays empty."""
     with user_errors():
         lines = read_lines(texts, file)
+        check_model(model)
+        threads = threads_for(texts)
         translator = load_as("translate", model)
-        for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
-            try:
-                translations = translator.translate(chunk, batch_size, beam, length_penalty, n_best)
-            except ValueError as error:  # it names arguments of Python
-                raise ValueError(
-                    re.sub("`(\\w+)`", lambda found: _OPTIONS.get(found[1], found[0]), str(error))
-                ) from None
-            for best in translations:
-                for result in (best, *best.alternatives):
-                    line = one_line(result.text)
-                    typer.echo(f"{result.score:.4f}\t{line}" if scores else line)
-                if n_best > 1:
-                    typer.echo()
+
+        def translated(batch: list[str]) -> list[str]:
+            return [shown(best) for best in translator.translate(batch, batch_size, beam, length_penalty, n_best)]
+
+        def shown(best: Translation) -> str:
+            found = (f"{each.score:.4f}\t" * scores + one_line(each.text) for each in (best, *best.alternatives))
+            return "\n".join(found) + "\n" * (n_best > 1)
+
+        try:
+            for chunk in answers(translated, lines, lines_at_once(texts, file, batch_size), batch_size, threads):
+                typer.echo("\n".join(chunk))
+        except ValueError as error:  # it names arguments of Python
+            raise ValueError(re.sub("`(\\w+)`", lambda found: _OPTIONS.get(found[1], found[0]), str(error))) from None
 
 
 @app.command()

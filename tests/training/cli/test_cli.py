@@ -6,11 +6,13 @@ import os
 import pathlib
 import re
 import shutil
+import threading
+import time
 import tomllib
 
 import pytest
 from command_line import refuses, run, succeeds
-from zoo_training.cli.shared import chunks, model_name, read_lines
+from zoo_training.cli.shared import answers, chunks, model_name, read_lines
 
 import zoo
 from zoo import TextGenerator
@@ -86,6 +88,57 @@ class TestTranslate:
         wanted = zoo.load(MODEL).translate(["fade7"])[0]
         assert lines == [f"{wanted.score:.4f}\t7EDAF", "0.0000\t", ""]
         assert re.fullmatch(r"-0\.\d{4}\t7EDAF", lines[0])
+
+
+class TestAnswers:
+    """How the commands call a model: batches of similar lengths, in threads, in the order of the lines."""
+
+    def call(self, texts, *sizes, wait=lambda batch: None):
+        batches = []
+
+        def model(batch):
+            wait(batch)
+            batches.append(batch)
+            return [text.upper() for text in batch]
+
+        found = list(answers(model, iter(texts), *sizes))
+        return found, batches
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_come_in_the_order_of_the_lines(self, threads):
+        texts = ["dddd", "a", "ccc", "bb", "eeeee", "f", "gg"]
+        found, batches = self.call(texts, 5, 2, threads)
+        assert found == [["DDDD", "A", "CCC", "BB", "EEEEE"], ["F", "GG"]]
+        wanted = [["a", "bb"], ["ccc", "dddd"], ["eeeee"], *([["f", "gg"]] if threads == 1 else [["f"], ["gg"]])]
+        assert sorted(batches) == sorted(wanted)
+
+    def test_of_slow_batches_come_in_order(self):
+        texts = [f"{n:03}" for n in range(40)]
+        found, _ = self.call(texts, 10, 3, 4, wait=lambda batch: time.sleep(0.02 if "000" in batch else 0))
+        assert [each for chunk in found for each in chunk] == texts
+
+    def test_batches_run_at_once(self):
+        both = threading.Barrier(2, timeout=30)  # breaks unless two calls wait at the same time
+        found, _ = self.call(["a", "b"], 4, 1, 2, wait=lambda batch: both.wait())
+        assert found == [["A", "B"]]
+
+    def test_at_a_terminal_a_line_is_answered_before_the_next_is_read(self):
+        read = []
+
+        def lines():
+            for text in "abc":
+                read.append(text)
+                yield text
+
+        for number, found in enumerate(answers(list, lines(), 1, 64), 1):
+            assert (found, len(read)) == (["abc"[number - 1]], number)
+
+    def test_an_error_ends_it(self):
+        def refuse(batch):
+            raise ValueError("not this")
+
+        with pytest.raises(ValueError, match=r"^not this$"):
+            list(answers(refuse, iter("abcdef"), 2, 1, 2))
 
 
 class TestAttend:

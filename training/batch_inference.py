@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -22,6 +23,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 from zoo.extras import needs
 from zoo.serving.clients.messages import TensorSpec
@@ -56,6 +60,19 @@ with needs("beam"):
 
     from zoo.beam import DEFAULTS, NAMESPACE, Failure, SavedModelHandler, version_folder
 
+# TensorFlow's `saved_model.proto` and `types.proto`: fields with their number and type; a map is a list of entries.
+_MESSAGES = {
+    "Axis": {"size": (1, "INT64")},
+    "Shape": {"dim": (2, "*Axis")},
+    "Tensor": {"dtype": (2, "INT32"), "tensor_shape": (3, "Shape")},
+    "TensorEntry": {"key": (1, "STRING"), "value": (2, "Tensor")},
+    "Signature": {"inputs": (1, "*TensorEntry"), "outputs": (2, "*TensorEntry")},
+    "SignatureEntry": {"key": (1, "STRING"), "value": (2, "Signature")},
+    "MetaGraph": {"signature_def": (5, "*SignatureEntry")},
+    "SavedModel": {"meta_graphs": (2, "*MetaGraph")},
+}
+_DTYPES = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 9: "int64"}
+_DTYPES |= {10: "bool", 14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32", 23: "uint64"}
 _CHUNKS = 64  # of a small input, for up to 8 workers; a large one has more
 _CHUNK_BYTES = 16 << 10, 8 << 20
 _CHUNK_ROWS = 1 << 10, 1 << 16
@@ -273,29 +290,47 @@ def signature_of(folder: str, name: str) -> tuple[dict[str, TensorSpec], dict[st
     Raises:
         ValueError: the file is damaged, or there is no such signature.
     """
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-    from tensorflow.core.protobuf import saved_model_pb2
-
     with open_file(f"{folder}/{SAVED_MODEL_FILE}") as file:
         try:
-            graphs = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
+            graphs = _saved_model_class().FromString(file.read()).meta_graphs
         except DecodeError as error:
             raise ValueError(f"{folder} cannot be loaded; its files may be damaged ({error})") from None
-    found = {key: value for graph in graphs for key, value in graph.signature_def.items()}
+    found = {each.key: each.value for graph in graphs for each in graph.signature_def}
     if name not in found:
         known = sorted(key for key in found if not key.startswith("__"))
         raise ValueError(f"{folder} has no signature {name!r}; it has {', '.join(known)}")
 
-    def specs(tensors: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    def specs(tensors: Iterable[Any]) -> dict[str, TensorSpec]:
         return {
-            key: TensorSpec(
-                tf.as_dtype(each.dtype).name, tuple(None if d.size < 0 else d.size for d in each.tensor_shape.dim)
+            each.key: TensorSpec(
+                _DTYPES.get(each.value.dtype, "unknown"),
+                tuple(None if axis.size < 0 else axis.size for axis in each.value.tensor_shape.dim),
             )
-            for key, each in sorted(tensors.items())
+            for each in sorted(tensors, key=lambda each: each.key)
         }
 
     return specs(found[name].inputs), specs(found[name].outputs)
+
+
+@functools.cache
+def _saved_model_class() -> Any:
+    """A message with the fields of a `saved_model.pb` that are read here; TensorFlow's own takes 3 s to import."""
+    file = descriptor_pb2.FileDescriptorProto(name="saved_model_signatures.proto", package="zoo", syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for name, fields in _MESSAGES.items():
+        described = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            nested = kind.strip("*") in _MESSAGES
+            described.field.add(
+                name=field,
+                number=number,
+                label=kinds.LABEL_REPEATED if kind.startswith("*") else kinds.LABEL_OPTIONAL,
+                type=kinds.TYPE_MESSAGE if nested else getattr(kinds, f"TYPE_{kind}"),
+                type_name=f".zoo.{kind.strip('*')}" if nested else None,
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("zoo.SavedModel"))
 
 
 def input_files(pattern: str) -> list[Any]:

@@ -8,6 +8,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from upper_model import save_upper
@@ -184,6 +185,24 @@ class TestChunks:
         (place / "in.txt").write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")
         infer_files(Request(upper, "in.txt", "out.txt", outputs=["length"]))
         assert (place / "out.txt").read_text() == "1\n4\n"
+
+
+class TestSignatures:
+    @pytest.mark.parametrize("name", ["dates", "gpt-pydoc", "languages"])
+    def test_are_read_as_tensorflow_reads_them(self, name):
+        folder = MODELS / name / "1"
+        for signature, function in tf.saved_model.load(str(folder)).signatures.items():
+            found = batch_inference.signature_of(str(folder), signature)
+            for specs, tensors in zip(
+                found, (function.structured_input_signature[1], function.structured_outputs), strict=True
+            ):
+                wanted = {key: (each.dtype.name, tuple(each.shape.as_list())) for key, each in tensors.items()}
+                assert {key: (spec.dtype, spec.shape) for key, spec in specs.items()} == wanted
+
+    def test_a_damaged_file(self, tmp_path):
+        (tmp_path / "saved_model.pb").write_bytes(b"damaged")
+        with pytest.raises(ValueError, match=r"cannot be loaded; its files may be damaged \("):
+            batch_inference.signature_of(str(tmp_path), "serving_default")
 
 
 class TestMistakes:

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from ..quiet import import_tensorflow
 from .shared import app, user_errors
 
 
@@ -61,7 +60,6 @@ def batch(
     """
     begin = time.monotonic()
     with user_errors(), _without_warnings():  # Beam tells which clouds it has no client of
-        import_tensorflow()
         from ..batch_inference import Request, infer_files
         from ..progress import progress_bar, say
 

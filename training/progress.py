@@ -18,6 +18,11 @@ def say(line: str) -> None:
     console.print(line, markup=False, soft_wrap=True)
 
 
+def be_silent() -> None:
+    """Shows no progress from now on: of several workers only the chief does."""
+    console.quiet = True
+
+
 @contextlib.contextmanager
 def progress_bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar with counts and the time left, shown on a terminal only.

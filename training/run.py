@@ -27,6 +27,7 @@ import keras
 import tensorflow as tf
 
 from zoo.atomic import write_whole
+from zoo.distribution import Workers, is_chief, multi_worker
 from zoo.extras import needs
 from zoo.loading import load
 from zoo.serving import export
@@ -36,7 +37,7 @@ from . import classification, language_modelling, masked_language_modelling, tra
 from .cards import serving_metrics
 from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
 from .fitting.fit import fit
-from .progress import say
+from .progress import be_silent, say
 from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, locked, not_written, read_metrics
 from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
@@ -51,6 +52,7 @@ _PROCEDURES: dict[type[Recipe], Any] = {
     MaskedLanguageModelRecipe: masked_language_modelling,
 }
 _SCORING, _EXPORT = "scoring", "export"
+_TRAINING = b"training"
 
 
 @dataclasses.dataclass
@@ -126,13 +128,22 @@ class Run:
 
 
 def train(
-    name: str, recipe: Recipe, folder: pathlib.Path, command: str, models: pathlib.Path, restart: bool = False
-) -> tuple[Run, pathlib.Path]:
+    name: str,
+    recipe: Recipe,
+    folder: pathlib.Path,
+    command: str,
+    models: pathlib.Path,
+    restart: bool = False,
+    wait: float = 60.0,
+) -> tuple[Run, pathlib.Path] | None:
     """Trains what the recipe says, saves it, scores it, and exports it.
 
     A run that was stopped goes on where it was stopped; one that is finished begins anew, and its model, recipe and
     scores stay until the new model is trained. If scoring fails, only the scores are missing: the model is saved
     before it and exported after it.
+
+    Where `TF_CONFIG` names several workers, they train together; see `zoo.distribution`. The chief alone writes files,
+    and scores and exports; the others end after the training.
 
     Args:
         name: the model's name.
@@ -141,17 +152,26 @@ def train(
         command: the command that started it, for the card.
         models: the folder of exported models; the new version is `models/name/<version>`.
         restart: whether to start again, even if the folder holds an unfinished run.
+        wait: how many seconds the workers may take to start.
 
     Returns:
-        The run, and the folder of the exported version.
+        The run, and the folder of the exported version; None on a worker that is not the chief.
 
     Raises:
         MissingExtraError: the recipe asks for TensorBoard's logs, and it is not installed.
         BlockingIOError: another process trains in the folder.
         CheckpointError: the folder holds an unfinished training of another recipe or of other texts.
+        ClusterError: `TF_CONFIG` is wrong, or the workers have different recipes or texts.
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the corpus.
     """
+    if not is_chief():
+        be_silent()
+        with multi_worker(wait) as workers:
+            workers.agree("recipe", recipe.model_dump_json())
+            if workers.broadcast_bytes(b"") == _TRAINING:
+                fit(recipe, _PROCEDURES[type(recipe)].prepare(recipe), folder, workers=workers)
+        return None
     if recipe.training.tensorboard:  # said before anything else is done
         with needs("tensorboard"):
             importlib.import_module("tensorboard")
@@ -162,7 +182,12 @@ def train(
             (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
             if _unfinished(folder):
                 (folder / METRICS_FILE).unlink()
-        run = _trained_before(folder, recipe) or _trained(name, recipe, folder, command)
+        with multi_worker(wait) as workers:
+            workers.agree("recipe", recipe.model_dump_json())
+            run = _trained_before(folder, recipe)
+            workers.broadcast_bytes(b"nothing" if run else _TRAINING)  # what the others are needed for
+            if run is None:
+                run = _trained(name, recipe, folder, command, workers)
         if run.metrics["unfinished"] == _SCORING:
             _add_scores(run, folder)
         version = _exported(run, models / name)
@@ -192,11 +217,11 @@ def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:
     return run
 
 
-def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str) -> Run:
+def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, workers: Workers) -> Run:
     """Trains a model, or goes on with its training, and saves it before anything else is tried with it."""
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
     prepared = _PROCEDURES[type(recipe)].prepare(recipe)
-    fitted = fit(recipe, prepared, folder)
+    fitted = fit(recipe, prepared, folder, workers=workers)
     metrics = {
         "name": name,
         "split": default_split(recipe),

@@ -33,11 +33,23 @@ def train(
     out: Annotated[pathlib.Path | None, typer.Option(help="Folder of the run; default runs/RECIPE.")] = None,
     models: Annotated[pathlib.Path, typer.Option(help="The model is exported to MODELS/RECIPE/<version>.")] = MODELS,
     restart: Annotated[bool, typer.Option("--restart", help="Start again, even if a stopped run can go on.")] = False,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|NUMBER",
+            help="Train on several GPUs of this machine, or on a CPU in so many processes.",
+        ),
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds that the workers of TF_CONFIG may take to start.")] = 60.0,
 ) -> None:
     """Train a recipe's model, score it on held-out text, and export it.
 
     After a stop the same command goes on: with the epoch, the scoring or the export in which the run was stopped.
+
+    Where the environment variable TF_CONFIG names several workers, start the same command on each.
     """
+    if devices is not None:
+        _train_on_devices(devices)
     with user_errors():
         from ..schema.recipe import RecipeError, name_of, read_recipe
 
@@ -49,25 +61,29 @@ def train(
         if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
             name = pathlib.Path(recipe).resolve().parent.name
         folder = out or RUNS / name
-        folder.mkdir(parents=True, exist_ok=True)
         if parsed.corpus.kind == "tfds":  # its package imports TensorFlow, with all its notes
             import_tensorflow()
         # A mistake in the texts is reported before TensorFlow starts. The corpus keeps what it reads for the training.
         for split in dict.fromkeys(("train", "validation", *parsed.corpus.splits)):
             parsed.corpus.check(split)
     import_tensorflow()
+    from zoo.distribution import ClusterError
+
     from .. import run as runs
     from ..fitting.checkpoint import CheckpointError
     from ..progress import say
     from ..scoring.headline import headlines, scored_on
 
     # Any other error of a training is a bug of ours, so its traceback is shown.
-    with user_errors((RecipeError, CheckpointError, OSError)):
+    with user_errors((RecipeError, CheckpointError, ClusterError, OSError)):
         try:
-            run, version = runs.train(name, parsed, folder, _command_line(), models, restart)
+            trained = runs.train(name, parsed, folder, _command_line(), models, restart, wait)
         except KeyboardInterrupt:
             say(runs.how_to_go_on(folder))
             raise typer.Exit(130) from None  # as a shell reports a process that Ctrl-C ended
+    if trained is None:  # the chief says how it went
+        return
+    run, version = trained
     for score, value in headlines(run.metrics).items():
         say(f"{score} on {scored_on(run.metrics)}: {value}")
     say(f"run: {folder}   exported: {version}")
@@ -216,6 +232,23 @@ def _print_scores(result: dict, split: str) -> None:
     for name, value in list(headlines(result).items())[:-1]:
         typer.echo(f"{split:<12} {name} {value}")
     typer.echo(f"{split:<12} {result['exact_match']:>8.2%}  {result['right']:>6,} of {result['total']:,}")
+
+
+_ZOO = "from zoo_training.cli import main; main()"  # the script `zoo` may be elsewhere than on the path
+
+
+def _train_on_devices(devices: str) -> None:
+    """Starts this command once for each device, with a `TF_CONFIG` of this machine, and ends as they end."""
+    from zoo.local_workers import gpus, start
+
+    with user_errors():
+        number = max(1, len(gpus())) if devices == "all" else int(devices) if devices.isdigit() else 0
+        if number < 1:
+            raise ValueError(f"--devices must be `all` or a number from 1. Received: {devices}")
+        arguments = [*sys.argv[1:]]
+        place = next(index for index, each in enumerate(arguments) if each.partition("=")[0] == "--devices")
+        del arguments[place : place + (1 if "=" in arguments[place] else 2)]
+        raise typer.Exit(start([sys.executable, "-c", _ZOO, *arguments], number))
 
 
 def _command_line() -> str:

@@ -15,6 +15,8 @@ import keras
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from zoo.distribution import Workers
+
 from ..progress import console, say
 from ..run_files import not_written
 from ..schema.recipe_tables import TrainingConfig
@@ -119,6 +121,7 @@ class Validation(keras.callbacks.Callback):
             where the loss decides.
         average: gives the weights that are validated.
         best: the file of the best weights.
+        workers: who validate together; the chief measures BLEU, and writes the file.
     """
 
     def __init__(
@@ -128,12 +131,14 @@ class Validation(keras.callbacks.Callback):
         measure_bleu: Callable[[], float] | None,
         average: WeightAverage,
         best: pathlib.Path,
+        workers: Workers | None = None,
     ):
         super().__init__()
         self.config = config
         self.monitor = "bleu" if measure_bleu else getattr(config, "monitor", "loss")
         self.batches, self.measure_bleu = batches, measure_bleu
         self.average, self.best = average, best
+        self.workers = workers or Workers()
         self.best_score: list[float] | None = None
         self.waited = 0
 
@@ -144,12 +149,14 @@ class Validation(keras.callbacks.Callback):
         with self.average.in_place():
             scores = self.model.evaluate(self.batches, verbose=0, return_dict=True)
             if self.measure_bleu:
-                scores["bleu"] = self.measure_bleu()
+                bleu = self.measure_bleu() if self.workers.is_chief else 0.0
+                scores["bleu"] = float(self.workers.broadcast_bytes(repr(bleu).encode()))
             # The loss decides between equal scores: BLEU is 0 until some four words in a row are correct.
             first = [] if self.monitor == "loss" else [scores[self.monitor]]
             score = [*first, -scores["loss"]]
             if not diverged(scores["loss"]) and (self.best_score is None or score > self.best_score):
-                self._keep(self.model.model)
+                if self.workers.is_chief:
+                    self._keep(self.model.model)
                 self.best_score, self.waited = score, 0
             else:
                 self.waited += 1

@@ -21,12 +21,14 @@ import numpy as np
 import pydantic
 
 from zoo.atomic import remove_partial, write_whole
+from zoo.distribution import Workers
 
 from ..schema.recipe_tables import Recipe
 from .callbacks import Validation, WeightAverage
 
 CHECKPOINT_FILE = "checkpoint.npz"
 HISTORY_FILE = "history.csv"
+_FOUND = b"checkpoint:"
 _WITHOUT_EFFECT = ("description", "decoding")  # tables of a recipe that do not change its training
 
 
@@ -43,6 +45,8 @@ class Checkpoint(keras.callbacks.Callback):
         average: its weights are part of the state.
         validation: what it remembers is part of the state.
         digests: hashes of the texts and vocabularies of the training, by name.
+        workers: who train together. The chief alone reads and writes the files, and sends what it reads to the others:
+            so they need no shared disk.
     """
 
     def __init__(
@@ -52,8 +56,10 @@ class Checkpoint(keras.callbacks.Callback):
         average: WeightAverage,
         validation: Validation,
         digests: Mapping[str, str],
+        workers: Workers | None = None,
     ):
         super().__init__()
+        self.workers = workers or Workers()
         self.folder, self.recipe, self.average, self.validation = folder, recipe, average, validation
         self.digests = dict(digests)
         self.history: list[dict[str, float]] = []
@@ -76,6 +82,8 @@ class Checkpoint(keras.callbacks.Callback):
         now = time.monotonic()
         self.seconds, self._begin = self.seconds + now - self._begin, now
         self.finished = self.model.stop_training
+        if not self.workers.is_chief:
+            return
         state = {
             "recipe": self.recipe.model_dump(mode="json"),
             "digests": self.digests,
@@ -105,10 +113,15 @@ class Checkpoint(keras.callbacks.Callback):
             CheckpointError: it cannot be read, or is of another recipe or of other texts.
         """
         file = self.folder / CHECKPOINT_FILE
-        remove_partial(file)
-        if not file.is_file():
+        content = b""
+        if self.workers.is_chief:
+            remove_partial(file)
+            if file.is_file():
+                content = _FOUND + _bytes(file)  # the file may be empty, which is not the same as none
+        content = self.workers.broadcast_bytes(content)
+        if not content:
             return False
-        state, variables, averages = _read(file)
+        state, variables, averages = _read(file, content.removeprefix(_FOUND))
         changed = _changes(_with_defaults(state["recipe"], self.recipe), self.recipe.model_dump(mode="json"))
         if changed:
             raise CheckpointError(
@@ -135,10 +148,17 @@ class Checkpoint(keras.callbacks.Callback):
         return True
 
 
-def _read(file: pathlib.Path) -> tuple[dict[str, Any], list[np.ndarray], dict[str, np.ndarray]]:
+def _bytes(file: pathlib.Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read ({error}); --restart begins anew") from None
+
+
+def _read(file: pathlib.Path, content: bytes) -> tuple[dict[str, Any], list[np.ndarray], dict[str, np.ndarray]]:
     """The state, the variables in their order, and the averaged weights of a checkpoint's file."""
     try:
-        with np.load(file) as arrays:
+        with np.load(io.BytesIO(content)) as arrays:
             state = json.loads(str(arrays["state"]))
             for name, kind in {"recipe": dict, "validation": dict, "history": list, "seconds": float}.items():
                 if not isinstance(state[name], kind):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from zoo.distribution import Workers
 from zoo.tasks.task import SavedTask
 
 from ..progress import say
@@ -56,7 +58,7 @@ class Fitted:
     """The result of a training.
 
     Attributes:
-        task: the task: the model with its best weights, and its tokenizers.
+        task: the task: the model with its best weights, and its tokenizers; of several workers, the chief has it.
         history: the logs of all epochs.
         seconds: the time that fitting took, without the time between a stop and the next start.
     """
@@ -71,6 +73,7 @@ def fit(
     prepared: Prepared,
     folder: pathlib.Path,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    workers: Workers | None = None,
 ) -> Fitted:
     """Fits a model, and keeps the weights of the epoch with the best validation.
 
@@ -82,20 +85,30 @@ def fit(
         prepared: the model, and the batches of its texts.
         folder: where the best weights (`best.weights.h5`), the checkpoint and the log (`history.csv`) are written.
         callbacks: further Keras callbacks, called before those of the training itself.
+        workers: who train it together; each takes its rows of every batch, and the chief alone reads and writes the
+            folder.
 
     Raises:
-        RecipeError: the training diverged.
+        RecipeError: the training diverged, or its batches have fewer rows than there are workers.
+        ClusterError: the workers have different recipes or texts.
         CheckpointError: there is a checkpoint that it cannot go on from.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    workers = workers or Workers()
+    if workers.is_chief:
+        folder.mkdir(parents=True, exist_ok=True)
+    workers.agree("texts or vocabularies", json.dumps(dict(prepared.digests), sort_keys=True))
     with contextlib.ExitStack() as stack:
         with blamed_on("training"):
             stack.enter_context(frozen(prepared.model, recipe.training.frozen_layers))
-        return _fitted(recipe, prepared, folder, callbacks)
+        return _fitted(recipe, prepared, folder, callbacks, workers)
 
 
 def _fitted(
-    recipe: Recipe, prepared: Prepared, folder: pathlib.Path, callbacks: Sequence[keras.callbacks.Callback]
+    recipe: Recipe,
+    prepared: Prepared,
+    folder: pathlib.Path,
+    callbacks: Sequence[keras.callbacks.Callback],
+    workers: Workers,
 ) -> Fitted:
     config = recipe.training
     steps = config.steps_per_epoch or prepared.steps
@@ -110,19 +123,23 @@ def _fitted(
     # What happens at the end of an epoch, and the state of the last one, if there is one.
     best = folder / "best.weights.h5"
     average = WeightAverage(config)
-    validation = Validation(config, prepared.validation, prepared.measure_bleu, average, best)
-    checkpoint = Checkpoint(folder, recipe, average, validation, prepared.digests)
+    batches = workers.shard(prepared.validation)
+    validation = Validation(config, batches, prepared.measure_bleu, average, best, workers)
+    checkpoint = Checkpoint(folder, recipe, average, validation, prepared.digests, workers)
     if checkpoint.restore(model):
         say(f"going on after epoch {checkpoint.epoch} of {config.epochs}")
-    else:
+    elif workers.is_chief:
         best.unlink(missing_ok=True)
+    workers.distribute(model)
 
     if checkpoint.epoch < config.epochs and not checkpoint.finished:
         tokens = prepared.tokens * steps / prepared.steps
-        logs = [keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)] if config.tensorboard else []
+        logs = []
+        if config.tensorboard and workers.is_chief:
+            logs = [keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)]
         with contextlib.closing(TrainingProgress(config.epochs, steps, tokens)) as progress:
             model.fit(
-                prepared.training_from(checkpoint.epoch * steps),
+                workers.shard(prepared.training_from(checkpoint.epoch * steps)),
                 steps_per_epoch=steps,
                 initial_epoch=checkpoint.epoch,
                 epochs=config.epochs,
@@ -132,7 +149,9 @@ def _fitted(
                 verbose=0,
             )
     if validation.best_score is None:
-        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)  # otherwise the next try, with another recipe, is refused
+        if workers.is_chief:  # otherwise the next try, with another recipe, is refused
+            (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
         raise RecipeError("training: it diverged, no epoch ended with a finite validation loss; lower learning_rate")
-    prepared.model.load_weights(best)
+    if workers.is_chief:
+        prepared.model.load_weights(best)
     return Fitted(prepared.make_task(), checkpoint.history, checkpoint.seconds)

@@ -61,6 +61,10 @@ class TokenPrediction(keras.Model):
         """Loss and accuracy since the beginning of the epoch."""
         return {metric.name: metric.result() for metric in (self._loss_metric, self._accuracy_metric)}
 
+    def loss_weight(self, data):
+        """What a batch counts among the batches of several workers: the weights of its tokens."""
+        return tf.reduce_sum(tf.cast(data[2], tf.float32))
+
 
 class MaskedTokenPrediction(TokenPrediction):
     """Fits a `zoo.models.MaskedLanguageModel` by the cross-entropy of the tokens that were hidden: Devlin et al. 2019.
@@ -125,6 +129,10 @@ class ClassPrediction(keras.Model):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Loss and accuracy since the beginning of the epoch."""
         return {metric.name: metric.result() for metric in (self._loss_metric, self._accuracy_metric)}
+
+    def loss_weight(self, data):
+        """What a batch counts among the batches of several workers: the weights of its texts."""
+        return tf.reduce_sum(tf.cast(data[2], tf.float32))
 
 
 class ClassesPrediction(ClassPrediction):

@@ -1,0 +1,136 @@
+"""`zoo.distribution`: several processes on loopback train as one, and end together."""
+
+import json
+import pathlib
+
+import keras
+import loopback
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.distribution import ClusterError, Workers, multi_worker, read_cluster
+
+PROGRAM = pathlib.Path(__file__).with_name("workers_program.py")
+
+
+def cluster(task="worker", index=0, **jobs):
+    return json.dumps({"cluster": jobs, "task": {"type": task, "index": index}})
+
+
+class TestTheCluster:
+    def test_the_chief_comes_first(self):
+        found = read_cluster(cluster("worker", 1, worker=["b:2", "c:3"], chief=["a:1"]))
+        assert found.index == 2
+        assert [address for _, _, address in found.tasks] == ["a:1", "b:2", "c:3"]
+
+    def test_an_index_may_be_written_as_a_string(self):
+        assert read_cluster(cluster("worker", "1", worker=["a:1", "b:2"])).index == 1
+
+    @pytest.mark.parametrize("text", [None, "", " ", cluster(worker=["a:1"])])
+    def test_without_others_there_is_no_cluster(self, text):
+        assert read_cluster(text) is None
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("{", "not valid JSON"),
+            ("[]", "must be like"),
+            ("{}", "must be like"),
+            (cluster("worker", 2, worker=["a:1", "b:2"]), "no task worker 2: its workers are 2 of type worker"),
+            (cluster("chief", 0, worker=["a:1", "b:2"]), "no task chief 0"),
+            (cluster("worker", 0, worker=["a:1", "b:2"], ps=["c:3"]), "only have the jobs chief and worker.*ps"),
+            (cluster("worker", 0, worker=["a:1", "b"]), 'a list of "host:port"'),
+            (cluster("worker", 0, worker="a:1"), 'a list of "host:port"'),
+            (cluster("worker", 0, worker=["a:1", "a:1"]), "an address twice"),
+        ],
+    )
+    def test_a_mistake_is_one_sentence(self, text, message):
+        with pytest.raises(ClusterError, match=message) as caught:
+            read_cluster(text)
+        assert "\n" not in str(caught.value)
+        assert "Received: " in str(caught.value)
+
+    def test_a_port_in_use_is_said(self, monkeypatch):
+        hosts = loopback.addresses(2)
+        with loopback.socket.create_server(("127.0.0.1", int(hosts[0].rpartition(":")[2]))):
+            monkeypatch.setenv("TF_CONFIG", loopback.config(hosts, 0))
+            with (
+                pytest.raises(ClusterError, match=r"port \d+ is in use: TF_CONFIG gives it to worker 0"),
+                multi_worker(),
+            ):
+                pass
+
+
+class TestOneWorker:
+    def test_nothing_changes_without_a_cluster(self, monkeypatch):
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+        dataset = tf.data.Dataset.range(6).batch(3)
+        with multi_worker() as workers:
+            assert (workers.count, workers.index, workers.is_chief) == (1, 0, True)
+            assert workers.shard(dataset) is dataset
+            assert workers.broadcast_bytes(b"abc") == b"abc"
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            step = model.train_step
+            assert workers.distribute(model).train_step == step
+
+    def test_the_gradient_of_an_embedding_is_summed_by_row(self):
+        model = keras.Sequential([keras.Input((2,), dtype="int32"), keras.layers.Embedding(3, 1)])
+        model.compile(keras.optimizers.Adam(0.1, beta_2=0.0, epsilon=0.0), "mse")
+        Workers().distribute(model)
+        table = model.trainable_variables[0]
+        table.assign([[0.0], [0.0], [0.0]])
+        slices = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([1, 1]), tf.constant([3, 1]))
+        model.optimizer.apply([slices], [table])
+        # Adam's first step is 0.1 m / sqrt(v) with m = 0.1 * 7 / 0.1 and v = 7^2, not 3^2 + 4^2.
+        np.testing.assert_allclose(table[1], [-0.1], rtol=1e-6)
+
+    def test_a_model_without_weights_is_refused(self):
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        with pytest.raises(ValueError, match=r"must have its weights and be compiled.*built=False"):
+            Workers().distribute(model)
+
+
+def test_each_worker_takes_its_rows():
+    workers = Workers()
+    workers.count, workers.index = 3, 1
+    dataset = tf.data.Dataset.from_tensor_slices((tf.range(11), tf.range(22).numpy().reshape(11, 2))).batch(7)
+    (first, pairs), (second, _) = workers.shard(dataset)
+    np.testing.assert_array_equal(first, [1, 4])
+    np.testing.assert_array_equal(pairs, [[2, 3], [8, 9]])
+    np.testing.assert_array_equal(second, [8])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="fewer rows than there are workers"):
+        list(workers.shard(dataset.unbatch().batch(10)))
+
+
+def weights(file):
+    with np.load(file) as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+def trained(number, name, file, steps=100, **environment):
+    """The weights, and the lines of logs, of a model that so many workers have trained."""
+    results = [loopback.ended(each) for each in loopback.start_all([PROGRAM, name, steps, file], number, **environment)]
+    for code, out, err in results:
+        assert code == 0, f"{out}\n{err}"
+    return weights(file), [out for _, out, _ in results]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["cnn", "rnn", "transformer", "gpt"])
+@pytest.mark.parametrize("number", [2, 4])
+def test_many_workers_train_as_one(name, number, tmp_path):
+    (alone, _), (together, logs) = (trained(count, name, tmp_path / f"{count}.npz") for count in (1, number))
+    assert any(abs(array).max() > 0.05 for array in together)
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert len(set(logs)) == 1, "callbacks must see the same logs on each worker"
+
+
+@pytest.mark.long
+def test_xla_compiles_the_gradients_of_each_worker(tmp_path):
+    (alone, _), (together, _) = (trained(count, "gpt", tmp_path / f"{count}.npz", XLA="1") for count in (1, 2))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)

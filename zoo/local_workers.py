@@ -1,0 +1,80 @@
+"""Several workers on one machine, one for each GPU: `python -m zoo.local_workers --devices all train.py`.
+
+It sets `TF_CONFIG` for each of them, as a scheduler does for machines; see `zoo.distribution`. This module imports no
+TensorFlow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+
+def gpus() -> list[str]:
+    """The numbers of the GPUs that this process may use."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [each.strip() for each in chosen.split(",") if each.strip() not in ("", "-1")]
+    return sorted(path.name.removeprefix("nvidia") for path in pathlib.Path("/dev").glob("nvidia[0-9]*"))
+
+
+def environments(number: int) -> Iterator[dict[str, str]]:
+    """What is added to the environment of each worker: the cluster, its own GPU, and its share of the cores."""
+    with contextlib.ExitStack() as stack:
+        # All sockets are open at once, so that all ports differ.
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
+        addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for index in range(number):
+        task = {"type": "worker", "index": index}
+        added = {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task})}
+        if index < len(gpus()):
+            added["CUDA_VISIBLE_DEVICES"] = gpus()[index]
+        else:  # more threads than cores only wait for each other
+            added["TF_NUM_INTRAOP_THREADS"] = str(max(1, (os.cpu_count() or 1) // number))
+        yield added
+
+
+def start(command: Sequence[str], number: int) -> int:
+    """Runs a command once for each worker, and waits for all.
+
+    Returns:
+        The exit code: 0 if all ended well, otherwise that of the first that did not.
+    """
+    if number == 1:
+        return subprocess.call(command)
+    workers = [subprocess.Popen(command, env={**os.environ, **added}) for added in environments(number)]
+    try:
+        codes = [worker.wait() for worker in workers]
+    except BaseException:  # Ctrl-C reaches the workers too, since a terminal sends it to all
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.wait()
+        raise
+    # A worker that was killed by a signal has a negative code; that is the cause, and 75 of the others the consequence.
+    failed = sorted(code for code in codes if code)
+    return 0 if not failed else 128 - failed[0] if failed[0] < 0 else failed[0]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m zoo.local_workers", description=__doc__)
+    parser.add_argument("--devices", default="all", help="how many workers: `all` GPUs of this machine, or a number")
+    parser.add_argument("script", help="a Python script that uses zoo.distribution")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what follows is for the script")
+    options = parser.parse_args()
+    if options.devices != "all" and not (options.devices.isdigit() and int(options.devices)):
+        parser.error(f"--devices must be `all` or a number from 1. Received: {options.devices}")
+    number = max(1, len(gpus())) if options.devices == "all" else int(options.devices)
+    sys.exit(start([sys.executable, options.script, *options.arguments], number))
+
+
+if __name__ == "__main__":
+    main()

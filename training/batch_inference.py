@@ -249,7 +249,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
         FileNotFoundError: there is no such model or no such input.
         ValueError: what was asked does not fit the model or the files.
     """
-    folder = version_folder(asked.model)
+    folder = _absolute(version_folder(asked.model))
     takes, gives = signature_of(folder, asked.signature)
     files = input_files(asked.pattern)
     reads, writes = _formats(files, asked.out, asked.file_format)
@@ -342,8 +342,8 @@ def input_files(pattern: str) -> list[Any]:
     """
     if os.path.isdir(pattern):
         raise ValueError(f"{pattern} is a folder; give its files, such as '{pattern.rstrip('/')}/*.txt'")
-    wanted = pattern if "://" in pattern else os.path.abspath(pattern)  # Beam does not look for `*` in a relative path
-    files = sorted(FileSystems.match([wanted])[0].metadata_list, key=lambda each: each.path)
+    # Beam does not look for `*` in a relative path.
+    files = sorted(FileSystems.match([_absolute(pattern)])[0].metadata_list, key=lambda each: each.path)
     files = [each for each in files if not os.path.isdir(each.path)]
     if not files:
         raise FileNotFoundError(f"{pattern} does not exist")
@@ -648,9 +648,9 @@ def _drive_to_the_end(
     if len(complete_chunks(parts_in(scratch))) == len(plan.chunks):
         return {}
     while True:
-        code, found = _drive_once(scratch, flags, advance, seen)
+        found = _drive_once(scratch, flags, advance, seen)
         missing = len(plan.chunks) - len(complete_chunks(parts_in(scratch)))
-        if code == 0 and "error" not in found and not missing:
+        if not missing and "error" not in found:
             return found.get("counters", {})
         log = f"the log is {scratch}/{_LOG}"
         if "error" in found:
@@ -664,14 +664,13 @@ def _drive_to_the_end(
         say(f"a worker process ended; going on with the {missing} chunks of {len(plan.chunks)} that are missing")
 
 
-def _drive_once(
-    scratch: str, flags: Sequence[str], advance: Callable[[int], None], seen: set[str]
-) -> tuple[int, dict[str, Any]]:
+def _drive_once(scratch: str, flags: Sequence[str], advance: Callable[[int], None], seen: set[str]) -> dict[str, Any]:
+    """Starts a driver and waits for its end; gives what it printed, and the number of new parts."""
     program = "from zoo_training.batch_inference import main; main()"
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
     with open(_local_log(scratch), "ab") as log, tempfile.TemporaryFile() as printed:
         driver = subprocess.Popen(
-            [sys.executable, "-c", program, scratch, *flags],
+            [sys.executable, "-c", program, _absolute(scratch), *flags],
             stdout=printed,
             stderr=log,
             env=environment,
@@ -693,7 +692,7 @@ def _drive_once(
         found = json.loads(lines[-1])
     except (IndexError, ValueError):
         found = {}
-    return driver.returncode, {**found, "new": new}
+    return {**found, "new": new}
 
 
 def _advance(scratch: str, advance: Callable[[int], None], seen: set[str]) -> int:
@@ -701,6 +700,11 @@ def _advance(scratch: str, advance: Callable[[int], None], seen: set[str]) -> in
     seen.update(part.path for part in new)
     advance(sum(part.done + part.failed for part in new))
     return len(new)
+
+
+def _absolute(path: str) -> str:
+    """A path that means the same in the folder of a worker."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def _local_log(scratch: str) -> str:

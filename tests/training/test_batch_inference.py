@@ -35,7 +35,7 @@ def in_this_process(monkeypatch):
 
     def drive_once(scratch, flags, advance, seen):
         counters = batch_inference.drive(scratch, flags)
-        return 0, {"counters": counters, "new": batch_inference._advance(scratch, advance, seen)}
+        return {"counters": counters, "new": batch_inference._advance(scratch, advance, seen)}
 
     monkeypatch.setattr(batch_inference, "_drive_once", drive_once)
 
@@ -296,6 +296,54 @@ class TestUnfinishedRuns:
             infer_files(Request(upper, "in.txt", "out.txt"))
         assert os.listdir("out.txt.parts") == ["plan.json"]
         assert infer_files(Request(upper, "in.txt", "out.txt"), overwrite=True).done == 1
+
+
+class TestDrivers:
+    @pytest.fixture
+    def run_with(self, upper, place, monkeypatch):
+        """Runs with drivers that do the next of some things, and gives what is said."""
+
+        def run(*things):
+            write_input("txt", place / "in.txt")
+            left, told = iter(things), []
+
+            def drive_once(scratch, flags, advance, seen):
+                thing = next(left)
+                if thing == "works":
+                    batch_inference.drive(scratch, flags)
+                return {
+                    **(thing if isinstance(thing, dict) else {}),
+                    "new": batch_inference._advance(scratch, advance, seen),
+                }
+
+            monkeypatch.setattr(batch_inference, "_drive_once", drive_once)
+            infer_files(Request(upper, "in.txt", "out.txt"), say=told.append)
+            return told
+
+        return run
+
+    def test_are_started_again_when_workers_end(self, run_with, place):
+        told = run_with("ends", "ends", "works")
+        assert told == ["a worker process ended; going on with the 1 chunks of 1 that are missing"] * 2
+        assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
+
+    def test_are_given_up_when_nothing_comes(self, run_with, place):
+        with pytest.raises(
+            OSError, match=r"^worker processes ended 3 times \(is memory too small\? give fewer --workers\)"
+        ):
+            run_with("ends", "ends", "ends")
+        assert sorted(os.listdir()) == ["in.txt", "out.txt.parts"]
+
+    def test_that_fail_say_why(self, run_with):
+        with pytest.raises(
+            OSError, match=r"^the pipeline failed: it broke; the log is out\.txt\.parts/log\.txt, and the"
+        ):
+            run_with({"error": "it broke"})
+
+    def test_the_innermost_error_of_a_report_of_beam(self):
+        report = "bundle failed: Traceback\n  File x\nValueError: deep [while running 'Infer']\n\nmore\n"
+        assert batch_inference._cause(RuntimeError(report)) == "ValueError: deep"
+        assert batch_inference._cause(KeyError("x")) == "KeyError: 'x'"
 
 
 class TestBeamOptions:

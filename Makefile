@@ -3,13 +3,14 @@
 #   make test         lint, types and tests
 #   make test-long    the tests that train several times over
 #   make test-peers   tests against PyTorch and other peers
+#   make test-browser tests of the page of `zoo serve` in Chromium; without chromium and chromedriver they skip
 #   make test-torch   tests of the layers with Keras on PyTorch in the place of TensorFlow
 #   make bench        the benchmarks that fit in 20 minutes; writes their figures into the documents
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-long test-peers test-torch lint format bench clean
+.PHONY: demo test test-long test-peers test-torch test-browser lint format bench clean
 .DELETE_ON_ERROR:
 
 demo: .venv/ready-demo
@@ -22,7 +23,7 @@ demo: .venv/ready-demo
 	echo "--- took $$(($$(date +%s) - begin)) s"
 
 test: .venv/ready-test lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not peers and not long"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not peers and not long and not browser"
 
 test-long: .venv/ready-test
 	$(BIN)/python -m pytest -n 2 -m long
@@ -32,6 +33,10 @@ test-peers: .venv/ready-peers
 
 test-torch: .venv/ready-peers
 	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/layers/test_any_backend.py
+
+test-browser: .venv/ready-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]"
+	$(BIN)/python -m pytest -m browser tests/browser
 
 lint: .venv/ready-test
 	$(BIN)/ruff check

@@ -323,6 +323,12 @@ class TestOtherPaths:
         assert (spec.dtype, spec.shape) == ("float32", (None, 3))
         assert found["mean"].outputs["mean"].shape == ()
 
+    def test_the_explorer_and_the_names_that_it_offers(self, tiny):
+        status, headers, page = tiny.ask("GET", "/")
+        assert (status, page[:15]) == (200, "<!DOCTYPE html>")
+        assert headers[b"content-type"] == b"text/html; charset=utf-8"
+        assert tiny.ask("GET", "/models.json")[2][0] == "tiny"
+
     def test_health_and_figures(self, tiny):
         assert tiny.ask("GET", "/healthz")[::2] == (200, "ok\n")
         tiny.post("tiny:predict", {"inputs": [[1, 2, 3]] * 3})
@@ -478,7 +484,7 @@ class Process:
             text=True,
         )
         self.line = self.process.stdout.readline()
-        self.address = self.line.split("http://")[-1].split("/")[0]
+        self.address = self.line.split("http://")[1].split("/")[0]
 
     def post(self, body, model="tiny"):
         with contextlib.closing(http.client.HTTPConnection(self.address, timeout=120)) as connection:
@@ -511,8 +517,8 @@ class TestProcess:
         shutil.copytree(saved / "2", tmp_path / "tiny" / "2")
         served = process(tmp_path / "tiny", f"three={saved / 'three'}", "--poll", "0.1")
         assert served.line == (
-            f"zoo serve: http://{served.address}/v1/models serves tiny 2, three 1; this is for laptops, demos and "
-            "tests, in production use TensorFlow Serving\n"
+            f"zoo serve: http://{served.address}/v1/models serves tiny 2, three 1; open http://{served.address} to see "
+            "its attention; this is for laptops, demos and tests, in production use TensorFlow Serving\n"
         )
         host, port = served.address.split(":")
         assert host == "127.0.0.1"

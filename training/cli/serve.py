@@ -76,8 +76,8 @@ def serve(
 def _announce(url: str, loaded: dict[str, list[int]]) -> None:
     shown = ", ".join(f"{name} {'+'.join(map(str, numbers))}" for name, numbers in loaded.items())
     typer.echo(
-        f"zoo serve: {url}/v1/models serves {shown}; this is for laptops, demos and tests, in production use "
-        "TensorFlow Serving"
+        f"zoo serve: {url}/v1/models serves {shown}; open {url} to see its attention; this is for laptops, demos and "
+        "tests, in production use TensorFlow Serving"
     )
 
 

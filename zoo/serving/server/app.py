@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import pathlib
 import re
 import time
 import urllib.parse
@@ -37,6 +38,7 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all g
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
 _STATUS = HTTP_STATUS | {_TOO_LARGE: 413}
 _LARGEST = 2**63 - 1
+_EXPLORER = pathlib.Path(__file__).with_name("page") / "explorer.html"
 
 
 class Metrics:
@@ -96,11 +98,19 @@ def build_app(
     async def figures(_: Request) -> Response:
         return Response(metrics.page(models.loaded()), media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
+    async def explorer(_: Request) -> Response:
+        return Response(_EXPLORER.read_bytes(), media_type="text/html", headers={"Cache-Control": "no-cache"})
+
+    async def names(_: Request) -> Response:
+        return _json(list(models.loaded()))
+
     async def elsewhere(request: Request, _: Exception) -> Response:
         return _error(Refusal("NOT_FOUND", f"Not found: {request.url.path}"))
 
     routes = [
         Route("/v1/{path:path}", api.answer, methods=_METHODS),
+        Route("/", explorer),
+        Route("/models.json", names),  # TensorFlow Serving does not tell its models
         Route("/healthz", health),
         Route("/metrics", figures),
     ]
@@ -274,7 +284,7 @@ def _strings(value: bytes) -> np.ndarray:
     return np.array([value], object)
 
 
-def _json(content: dict) -> Response:
+def _json(content: Any) -> Response:
     return Response(json.dumps(content, indent=1), media_type="application/json")
 
 

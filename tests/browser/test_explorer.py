@@ -1,0 +1,384 @@
+"""The page of `zoo serve` in a real browser: what it draws, what it sends, hostile texts, and a server that dies."""
+
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+import numpy as np
+import pytest
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "serving"))
+
+pytestmark = pytest.mark.browser
+webdriver = pytest.importorskip("selenium.webdriver", reason="Selenium is not installed (extra 'browser')")
+By = pytest.importorskip("selenium.webdriver.common.by").By
+CHROMIUM = os.environ.get("CHROMIUM_BIN") or shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = os.environ.get("CHROMEDRIVER_BIN") or shutil.which("chromedriver")
+if not (CHROMIUM and DRIVER):
+    pytest.skip(
+        "chromium and chromedriver are not on the PATH, nor named by CHROMIUM_BIN and CHROMEDRIVER_BIN",
+        allow_module_level=True,
+    )
+HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> \"&amp; رجل 😀 \u202eabc"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder of exported models, tiny and with random weights, by their names."""
+    import zoo
+    from tests.serving.conftest import build, build_transformer, set_random_weights
+    from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder
+    from zoo.serving import export
+    from zoo.text import CharacterTokenizer, WordPieceTokenizer
+
+    folder = tmp_path_factory.mktemp("models")
+    letters = CharacterTokenizer("abcdefgh .<>siprtرجل😀")
+    pieces = WordPieceTokenizer.learn(["a cat sleeps", "a dog barks at cats"] * 5, 60)
+
+    def encoder(size):
+        return Encoder(size, units=8, num_heads=2, num_layers=2, max_length=40)
+
+    tasks = {
+        "transformer": build_transformer(beam_size=2),
+        "recurrent": build(),
+        "writer": zoo.TextGenerator(GPT(letters.size, units=12, num_heads=3, num_layers=2, context_length=64), letters),
+        "moods": zoo.TextClassifier(Classifier(RNNEncoder(letters.size, units=4), 3), letters, ["sad", "calm", "glad"]),
+        "similar": zoo.TextEmbedder(SentenceEmbedder(encoder(pieces.size)), pieces),
+        "gaps": zoo.MaskFiller(MaskedLanguageModel(encoder(pieces.size)), pieces),
+    }
+    for seed, (name, task) in enumerate(tasks.items()):
+        if name not in ("transformer", "recurrent"):
+            set_random_weights(task.model, seed)
+        export(task, folder / name, explore=True)
+    return folder
+
+
+class Server:
+    """`zoo serve` of all models."""
+
+    def __init__(self, models):
+        command = [pathlib.Path(sys.executable).with_name("zoo"), "serve", *sorted(models.iterdir()), "--port", "0"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.address = self.process.stdout.readline().split()[2].removesuffix("/v1/models")
+
+    def predict(self, model, signature, **inputs):
+        body = json.dumps({"signature_name": signature, "inputs": inputs}).encode()
+        with urllib.request.urlopen(f"{self.address}/v1/models/{model}:predict", body, timeout=120) as response:
+            return json.load(response)["outputs"]
+
+    def stop(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(models):
+    server = Server(models)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def driver():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(each)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.set_window_size(1200, 1200)
+    driver.set_script_timeout(120)
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """The page, once it has drawn."""
+
+    def __init__(self, driver, address):
+        self.driver, self.address = driver, address
+
+    def open(self, model, text="", **more):
+        self.driver.get("about:blank")
+        self.driver.get(f"{self.address}#{urllib.parse.urlencode({'model': model, 'text': text, **more})}")
+        self.wait("return document.querySelector('#views section')")
+        self.settle()
+        return self
+
+    def settle(self):
+        self.wait("return !document.querySelector('[aria-busy]')")
+
+    def wait(self, script, seconds=120):
+        end = time.monotonic() + seconds
+        while not (found := self.run(script)):
+            assert time.monotonic() < end, self.text("main")
+            time.sleep(0.05)
+        return found
+
+    def run(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0])?.textContent", selector)
+
+    def texts(self, selector):
+        return [each.get_property("textContent") for each in self.all(selector)]
+
+    def weights(self):
+        return np.array(self.run("return document.querySelector('.alignment').alignment.weights"))
+
+    def tokens(self, side):
+        """The elements of the first picture's "from" or "to" tokens."""
+        return self.run("return document.querySelector('.alignment').alignment[arguments[0]].spans", side)
+
+    def type(self, text):
+        """As a user pastes it."""
+        self.run(
+            "const box = document.getElementById('text'); box.value = arguments[0];"
+            "box.dispatchEvent(new Event('input'))",
+            text,
+        )
+        time.sleep(0.5)  # it waits for a pause
+        self.settle()
+
+
+@pytest.fixture
+def page(driver, server):
+    driver.get_log("browser")
+    driver.get_log("performance")
+    page = Page(driver, server.address + "/")
+    yield page
+    severe = [each["message"] for each in driver.get_log("browser") if each["level"] == "SEVERE"]
+    assert [each for each in severe if "favicon" not in each] == []
+
+
+class TestTranslator:
+    @pytest.mark.parametrize("model", ["transformer", "recurrent"])
+    def test_the_weights_on_the_page_are_those_of_the_signature(self, page, server, model):
+        page.open(model, "cab 12")
+        found = server.predict(model, "complete_attention", text=["cab 12"], prefix=[""])
+        weights = np.array(found["weights"][0])
+        wanted = weights[-1].mean(0) if model == "transformer" else weights
+        np.testing.assert_allclose(page.weights(), wanted, atol=1e-6)
+        assert page.text(".translation") == server.predict(model, "serving_default", text=["cab 12"])["text"][0]
+        tokens = [each.get_property("textContent") for each in page.tokens("to")]
+        assert tokens == found["target_tokens"][0]
+
+    def test_a_token_that_has_the_focus_shows_what_it_attends_to(self, page):
+        page.open("transformer", "cab 12")
+        second = page.tokens("to")[1]
+        page.run("arguments[0].focus()", second)
+        weights = page.weights()[1]
+        inks = [each.get_attribute("style") for each in page.tokens("from")]
+        for style, weight in zip(inks, weights, strict=True):
+            assert (f"{math.floor(70 * weight + 0.5)}%" in style) == (weight > 0.004)
+        assert (
+            f"attends most to {'cab 12'[weights[:6].argmax()]}" in second.get_attribute("aria-label")
+            or weights.argmax() == 6
+        )
+
+    def test_a_head_can_be_chosen(self, page, server):
+        page.open("transformer", "cab 12")
+        weights = np.array(
+            server.predict("transformer", "complete_attention", text=["cab 12"], prefix=[""])["weights"][0]
+        )
+        heads = page.all(".heads button")
+        assert len(heads) == 2 * 2 + 1 * 2  # of the decoder, and of the encoder
+        page.run("arguments[0].click()", heads[1])
+        np.testing.assert_allclose(page.weights(), weights[0, 1], atol=1e-6)
+        assert heads[1].get_attribute("aria-pressed") == "true"
+
+    def test_another_token_is_chosen_and_the_rest_translated_anew_and_the_link_holds_it(self, page, server, driver):
+        page.open("transformer", "cab 12")
+        before = server.predict("transformer", "complete", text=["cab 12"], prefix=[""])
+        page.run("arguments[0].click()", page.tokens("to")[1])
+        page.wait("return document.querySelector('#choices[open] .bars button')")
+        given = " ".join(map(str, before["ids"][0][:1]))
+        choices = server.predict("transformer", "next", text=["cab 12"], prefix=[given])
+        assert page.texts("#choices .piece") == [each.replace(" ", "␣") for each in choices["tokens"][0]]
+        page.run("arguments[0].click()", page.all("#choices .bars button")[2])
+        page.settle()
+        prefix = f"{given} {choices['ids'][0][2]}"
+        wanted = server.predict("transformer", "complete", text=["cab 12"], prefix=[prefix])
+        page.wait(
+            "return [...document.querySelectorAll('button')].some((each) => each.textContent.startsWith('Back to'))"
+        )
+        assert page.text(".translation") == wanted["text"][0]
+        link = driver.current_url
+        driver.get("about:blank")
+        driver.get(link)
+        page.wait("return document.querySelector('.translation')")
+        page.settle()
+        assert page.text(".translation") == wanted["text"][0]
+
+    def test_two_models_stand_side_by_side(self, page, server):
+        page.open("transformer", "cab 12", beside="recurrent")
+        page.wait("return document.querySelectorAll('.translation').length === 2")
+        wanted = [
+            server.predict(model, "serving_default", text=["cab 12"])["text"][0]
+            for model in ("transformer", "recurrent")
+        ]
+        assert page.texts(".translation") == wanted
+
+
+class TestLanguageModel:
+    def test_the_next_tokens_and_a_click_on_one(self, page, server):
+        page.open("writer", "abc", temperature=0.5)
+        found = server.predict("writer", "next", text=["abc"], temperature=[0.5])
+        assert page.texts(".bars .piece")[:5] == [each.replace(" ", "␣") for each in found["tokens"][0][:5]]
+        assert (
+            page.texts(".bars .number")[0]
+            == f"{100 * found['probabilities'][0][0]:.{1 if found['probabilities'][0][0] >= 0.0995 else 2}f}%"
+        )
+        page.run("arguments[0].click()", page.all(".bars button")[1])
+        page.settle()
+        assert page.run("return document.getElementById('text').value") == "abc" + found["text"][0][1]
+
+    def test_the_streamed_text_is_that_of_one_request(self, page, server):
+        page.open("writer", "abc", max_new_tokens=20, seed=3)
+        page.run("document.querySelector('button.first').click()")
+        page.wait("return document.getElementById('text').value.length > 3")
+        page.wait("return !document.querySelector('button.first').disabled")
+        page.settle()
+        settings = dict(
+            max_new_tokens=[20], temperature=[1.0], top_p=[1.0], top_k=[0], repetition_penalty=[1.0], seed=[3]
+        )
+        wanted = server.predict("writer", "generate", text=["abc"], stop=[""], **settings)["text"][0]
+        assert page.run("return document.getElementById('text').value") == ("abc" + wanted).replace("\r\n", "\n")
+
+    def test_surprise_is_the_probability_of_each_token(self, page, server):
+        page.open("writer", "abc hab")
+        scores = server.predict("writer", "score_tokens", text=["abc hab"])["log_probabilities"][0]
+        titles = [each.get_attribute("title") for each in page.all(".alignment .token")]
+        for title, score in zip(titles, scores, strict=True):
+            share = float(title.rsplit(" ", 1)[1].removesuffix("%")) / 100
+            assert share == pytest.approx(math.exp(score), abs=6e-4)
+
+
+class TestEncoders:
+    def test_classes_with_their_probabilities(self, page, server):
+        page.open("moods", "abc")
+        found = server.predict("moods", "classify", text=["abc"])
+        assert page.texts(".bars .piece") == found["labels"][0]
+
+    def test_how_similar_lines_are(self, page, server):
+        lines = ["a cat sleeps", "a dog barks", "cats"]
+        page.open("similar", "\n".join(lines))
+        vectors = np.array(server.predict("similar", "embed", text=lines))
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        found = np.array([float(each) for each in page.texts("table.similar td")]).reshape(3, 3)
+        np.testing.assert_allclose(found, vectors @ vectors.T, atol=0.0051)
+
+    def test_masks_and_their_tokens(self, page, server):
+        page.open("gaps", "a [MASK] sleeps")
+        found = server.predict("gaps", "fill", text=["a [MASK] sleeps"])
+        assert page.texts(".bars .piece") == found["tokens"][0][0]
+
+
+class TestSafety:
+    @pytest.mark.parametrize("model", ["transformer", "writer", "moods", "similar", "gaps"])
+    def test_hostile_texts_are_shown_as_text(self, page, model):
+        page.open(model, HOSTILE)
+        assert page.run("return window.hacked") is None
+        assert page.run("return document.querySelectorAll('main img, main script').length") == 0
+        assert page.text(".message[role=alert]") == ""
+
+    def test_a_megabyte_of_text(self, page):
+        page.open("transformer", "cab")
+        page.type("cab 12 " * 150_000)
+        assert page.run("return document.querySelectorAll('.alignment .token').length") > 400
+        assert page.text("#views .message") == ""
+
+    def test_nothing_is_asked_of_anybody_else(self, page, driver, server):
+        page.open("transformer", "cab 12")
+        asked = [
+            message["params"]["request"]["url"]
+            for each in driver.get_log("performance")
+            if (message := json.loads(each["message"])["message"])["method"] == "Network.requestWillBeSent"
+        ]
+        others = [url for url in asked if not url.startswith((server.address, "data:", "blob:", "about:"))]
+        assert asked
+        assert others == []
+
+    def test_a_model_that_is_not_there(self, page):
+        page.driver.get("about:blank")
+        page.driver.get(f"{page.address}#model=nobody&text=a")
+        told = page.wait("return document.getElementById('message').textContent")
+        assert "404" in told and "nobody" in told
+        page.driver.get_log("browser")  # the browser itself notes the 404
+
+    def test_a_server_that_dies_gives_a_sentence_and_the_text_stays(self, driver, models):
+        mortal = Server(models)
+        page = Page(driver, mortal.address + "/")
+        page.open("transformer", "cab 12")
+        mortal.stop()
+        page.type("cab 1234")
+        assert page.text("#views .message") == f"{mortal.address} does not answer."
+        assert page.run("return document.getElementById('text').value") == "cab 1234"
+        driver.get_log("browser")
+
+
+@pytest.mark.parametrize("model", ["transformer", "writer", "moods", "similar", "gaps"])
+def test_no_serious_fault_of_accessibility_and_nothing_sticks_out(page, driver, model):
+    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed (extra 'browser')")
+    page.open(model, "a [MASK] cab 12\nabc")
+    try:
+        for width in (1440, 768, 360):
+            size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            page.wait(f"return document.documentElement.scrollWidth <= {width}", seconds=10)
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    (script,) = pathlib.Path(axe.__file__).parent.rglob("axe.min.js")
+    page.run(script.read_text(encoding="utf-8"))
+    found = driver.execute_async_script("axe.run().then(arguments[0])")
+    serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in serious] == []
+
+
+def test_from_a_file_it_shows_a_model_of_tensorflow_serving(driver, models):
+    """With upstream's own server, which must allow other pages."""
+    from servers import BINARY, in_time
+
+    if BINARY is None:
+        pytest.skip("tensorflow_model_server is not on the PATH, nor named by TF_SERVING_BIN")
+    import zoo.serving.server
+
+    ports = [free_port(), free_port()]
+    options = [f"--port={ports[0]}", f"--rest_api_port={ports[1]}", "--model_name=transformer"]
+    options += [f"--model_base_path={models / 'transformer'}", "--rest_api_enable_cors_support"]
+    with subprocess.Popen([BINARY, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            address = f"http://127.0.0.1:{ports[1]}"
+            in_time(lambda: urllib.request.urlopen(f"{address}/v1/models/transformer").status == 200)
+            file = pathlib.Path(zoo.serving.server.__file__).with_name("page") / "explorer.html"
+            page = Page(driver, file.as_uri())
+            page.open("transformer", "cab 12", server=address)
+            page.wait("return document.querySelector('.alignment')")
+            body = {"signature_name": "complete_attention", "inputs": {"text": ["cab 12"], "prefix": [""]}}
+            with urllib.request.urlopen(
+                f"{address}/v1/models/transformer:predict", json.dumps(body).encode()
+            ) as answer:
+                weights = np.array(json.load(answer)["outputs"]["weights"][0])
+            np.testing.assert_allclose(page.weights(), weights[-1].mean(0), atol=1e-6)
+        finally:
+            process.kill()
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -17,7 +17,7 @@ pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from zoo_training import batch_files, batch_inference
+from zoo_training import batch_files, batch_inference, batch_plan
 from zoo_training.batch_inference import Request, beam_options, infer_files
 
 MODELS = pathlib.Path(__file__).parents[2] / "saved_models"
@@ -43,8 +43,8 @@ def in_this_process(monkeypatch):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Several chunks, and several windows in each."""
-    monkeypatch.setattr(batch_inference, "_CHUNK_BYTES", (20, 20))
-    monkeypatch.setattr(batch_inference, "_CHUNK_ROWS", (3, 3))
+    monkeypatch.setattr(batch_plan, "_CHUNK_BYTES", (20, 20))
+    monkeypatch.setattr(batch_plan, "_CHUNK_ROWS", (3, 3))
     monkeypatch.setattr(batch_files, "_WINDOW", 2)
 
 
@@ -192,7 +192,7 @@ class TestSignatures:
     def test_are_read_as_tensorflow_reads_them(self, name):
         folder = MODELS / name / "1"
         for signature, function in tf.saved_model.load(str(folder)).signatures.items():
-            found = batch_inference.signature_of(str(folder), signature)
+            found = batch_plan.signature_of(str(folder), signature)
             for specs, tensors in zip(
                 found, (function.structured_input_signature[1], function.structured_outputs), strict=True
             ):
@@ -202,7 +202,7 @@ class TestSignatures:
     def test_a_damaged_file(self, tmp_path):
         (tmp_path / "saved_model.pb").write_bytes(b"damaged")
         with pytest.raises(ValueError, match=r"cannot be loaded; its files may be damaged \("):
-            batch_inference.signature_of(str(tmp_path), "serving_default")
+            batch_plan.signature_of(str(tmp_path), "serving_default")
 
 
 class TestMistakes:

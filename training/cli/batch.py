@@ -60,7 +60,8 @@ def batch(
     """
     begin = time.monotonic()
     with user_errors(), _without_warnings():  # Beam tells which clouds it has no client of
-        from ..batch_inference import Request, infer_files
+        from ..batch_inference import infer_files
+        from ..batch_plan import Request
         from ..progress import progress_bar, say
 
         asked = Request(

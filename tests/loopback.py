@@ -19,7 +19,7 @@ def config(hosts, index):
     return json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}})
 
 
-def start(arguments, tf_config="", **environment):
+def start(arguments, tf_config="", folder=None, **environment):
     """One process; its output is read by `ended`."""
     environment = {
         **os.environ,
@@ -30,7 +30,8 @@ def start(arguments, tf_config="", **environment):
         **environment,
     }
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, cwd=folder, stdout=pipe, stderr=pipe, text=True)
 
 
 def start_all(arguments, number, **environment):

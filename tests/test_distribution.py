@@ -134,3 +134,16 @@ def test_xla_compiles_the_gradients_of_each_worker(tmp_path):
     (alone, _), (together, _) = (trained(count, "gpt", tmp_path / f"{count}.npz", XLA="1") for count in (1, 2))
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("environment", "error"),
+    [({"TOGETHER": "5"}, 1e-5), ({"ACCUMULATE": "2"}, 1e-5), ({"POLICY": "mixed_float16"}, 0.02)],
+    ids=["steps_per_execution", "accumulation", "mixed_float16"],
+)
+def test_options_of_keras(environment, error, tmp_path):
+    (alone, _), (together, logs) = (trained(n, "cnn", tmp_path / f"{n}.npz", **environment) for n in (1, 2))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one, other, atol=error)
+    assert len(set(logs)) == 1

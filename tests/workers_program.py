@@ -49,10 +49,21 @@ def data(name, batches=10):
     return dataset.batch(ROWS, drop_remainder=True).repeat()
 
 
+def optimizer():
+    accumulated = int(os.environ.get("ACCUMULATE", 1))
+    return keras.optimizers.Adam(
+        1e-3,
+        global_clipnorm=0.5,
+        use_ema=True,
+        gradient_accumulation_steps=accumulated if accumulated > 1 else None,
+    )
+
+
 def build(name):
     if name == "cnn":
         model = cnn()
-        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer(), loss, metrics=["accuracy"], steps_per_execution=int(os.environ.get("TOGETHER", 1)))
         return model
     if name == "rnn":
         inner = RNNSeq2Seq(WORDS, WORDS, units=6, embedding_dim=5)
@@ -70,6 +81,7 @@ def build(name):
 
 def main():
     name, steps, file = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    keras.config.set_dtype_policy(os.environ.get("POLICY", "float32"))
     with multi_worker(wait=40) as workers:
         keras.utils.set_random_seed(7 + workers.index)  # the chief's weights are what counts
         model = workers.distribute(build(name))

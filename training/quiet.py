@@ -36,7 +36,8 @@ def import_tensorflow(operation_threads: int | None = None):
 
         if operation_threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(operation_threads)
-        tf.config.list_logical_devices()
+        if not os.environ.get("TF_CONFIG"):  # several workers connect before the devices start
+            tf.config.list_logical_devices()
     return tf
 
 

@@ -251,7 +251,14 @@ class Workers:
         self._cluster = cluster
         if cluster:
             # It starts TensorFlow's server and joins the others. Of the strategy itself nothing else is used.
-            self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
+            try:
+                self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
+            except RuntimeError as error:
+                if "at program startup" not in str(error):
+                    raise
+                raise ClusterError(
+                    "enter `multi_worker()` at the beginning of the program: TensorFlow has computed something already"
+                ) from None
             with tf.device("CPU:0"):
                 self._calls = tf.Variable(0, trainable=False, dtype=tf.int32)
                 self._order = tf.Variable(0.0, trainable=False)

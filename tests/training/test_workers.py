@@ -1,0 +1,168 @@
+"""`zoo train` by several workers on loopback: as by one, whoever is killed, and with one sentence for each mistake."""
+
+import csv
+import json
+import random
+import time
+
+import loopback
+import numpy as np
+import pytest
+
+ZOO = ["-c", "from zoo_training.cli import main; main()"]
+TRANSFORMER = (
+    'model={family="transformer",units=8,num_heads=2,feed_forward_units=16,encoder_layers=1,decoder_layers=1,'
+    "dropout=DROPOUT}"
+)
+SHORT = (
+    *("training.batch_size=16", "training.epochs=4", "training.buckets=2", "training.jit_compile=false"),
+    *("lengths.max_source=10", "lengths.max_target=10", "training.learning_rate=0.01"),
+    "training.epsilon=1e-4",  # the bias of the keys has no gradient but for rounding, of which Adam would make steps
+)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A recipe's overrides for a corpus of numbers, and the same backwards."""
+
+    def write(folder, rows):
+        chance = random.Random(0)
+        folder.mkdir()
+        for split, number in (("train", rows), ("validation", 24)):
+            numbers = ["".join(chance.choices("0123456789", k=chance.randint(1, 7))) for _ in range(number)]
+            (folder / f"{split}.tsv").write_text("".join(f"{each}\t{each[::-1]}\n" for each in numbers))
+        splits = ",".join(f'{split}="{folder / split}.tsv"' for split in ("train", "validation"))
+        return f'corpus={{kind="text",{splits}}}'
+
+    return lambda name="texts", rows=200: write(tmp_path / name, rows)
+
+
+def command(folder, corpus, *overrides, dropout=0.0, options=()):
+    sets = [corpus, TRANSFORMER.replace("DROPOUT", str(dropout)), *SHORT, *overrides]
+    where = ["--out", folder / "run", "--models", folder / "models"]
+    return [*ZOO, "train", "dates", *where, *options, *(part for each in sets for part in ("--set", each))]
+
+
+def arrays(folder):
+    """The best weights that a run ended with, by name."""
+    import h5py
+
+    found = {}
+    with h5py.File(folder / "run" / "best.weights.h5") as file:
+        file.visititems(lambda name, each: found.update({name: each[()]} if isinstance(each, h5py.Dataset) else {}))
+    return found
+
+
+def history(folder):
+    return list(csv.DictReader((folder / "run" / "history.csv").open()))
+
+
+def all_ended(workers, seconds=200):
+    results = [loopback.ended(each, seconds) for each in workers]
+    assert [code for code, _, _ in results] == [0] * len(results), results
+    return results
+
+
+@pytest.mark.long
+def test_two_workers_train_as_one(texts, tmp_path):
+    """The weights, and the scores of each epoch."""
+    corpus = texts()
+    all_ended([loopback.start(command(tmp_path / "one", corpus))])
+    results = all_ended(loopback.start_all(command(tmp_path / "two", corpus), 2))
+    lines = [" ".join(lines) for _, _, lines in results]
+    assert ["epoch 4/4" in each for each in lines] == [True, False], "the chief alone shows the progress"
+    alone, together = arrays(tmp_path / "one"), arrays(tmp_path / "two")
+    for name, array in alone.items():
+        np.testing.assert_allclose(array, together[name], atol=2e-5, err_msg=name)
+    for one, two in zip(history(tmp_path / "one"), history(tmp_path / "two"), strict=True):
+        assert {name: float(each) for name, each in one.items()} == pytest.approx(
+            {name: float(each) for name, each in two.items()}, abs=1e-4
+        )
+    assert list((tmp_path / "two" / "models" / "dates").glob("*/saved_model.pb"))
+
+
+@pytest.mark.long
+def test_killed_workers_start_again_and_end_with_the_same_weights(texts, tmp_path):
+    """Bit for bit, with dropout, accumulated gradients and a moving average; each worker is killed once."""
+    more = ("training.accumulate=2", "training.average_decay=0.9", "training.epochs=6")
+    corpus = texts(rows=600)
+    all_ended(loopback.start_all(command(tmp_path / "undisturbed", corpus, *more, dropout=0.2), 2))
+    again = command(tmp_path / "killed", corpus, *more, dropout=0.2)
+    chance = random.Random(time.time())
+    written = tmp_path / "killed" / "run" / "checkpoint.npz"
+    for killed in (0, 1):
+        before = written.stat().st_mtime_ns if written.is_file() else None
+        workers = loopback.start_all(again, 2)
+        begin = time.monotonic()
+        while time.monotonic() - begin < 100 and (not written.is_file() or written.stat().st_mtime_ns == before):
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0, 0.5))
+        workers[killed].kill()
+        code, _, lines = loopback.ended(workers[1 - killed], 60)
+        assert code == 75, lines
+        assert f"worker {killed} (" in lines[-1]
+        assert lines[-1].endswith("is lost; start all workers again")
+        assert not any("Traceback" in line for line in lines)
+        loopback.ended(workers[killed])
+    assert written.is_file(), "the training must not have ended before the kill"
+    all_ended(loopback.start_all(again, 2))
+    expected, found = arrays(tmp_path / "undisturbed"), arrays(tmp_path / "killed")
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, found[name], err_msg=name)
+
+
+def refused(workers, message, seconds=60, code=2):
+    for each in workers:
+        ended, out, lines = loopback.ended(each, seconds)
+        assert (ended, out) == (code, "")
+        assert message in lines[-1]
+        assert not any("Traceback" in line for line in lines)
+
+
+@pytest.mark.long
+class TestMistakes:
+    def test_a_worker_that_never_comes(self, texts, tmp_path):
+        hosts = loopback.addresses(3)
+        start = command(tmp_path, texts(), options=("--wait", 15))
+        workers = [loopback.start(start, loopback.config(hosts, index)) for index in (0, 1)]
+        refused(workers, f"worker 2 ({hosts[2]}) did not come within 15 seconds", code=75)
+
+    def test_a_wrong_tf_config(self, texts, tmp_path):
+        start, hosts = command(tmp_path, texts()), loopback.addresses(2)
+        with loopback.socket.create_server(("127.0.0.1", int(hosts[1].rpartition(":")[2]))):
+            refused([loopback.start(start, loopback.config(hosts, 1))], "is in use")
+        refused([loopback.start(start, "{"), loopback.start(start, loopback.config(hosts, 2))], "zoo: TF_CONFIG")
+
+    def test_different_recipes(self, texts, tmp_path):
+        hosts, corpus = loopback.addresses(2), texts()
+        rates = ("training.learning_rate=0.1", "training.learning_rate=0.2")
+        starts = [command(tmp_path, corpus, rate) for rate in rates]
+        workers = [loopback.start(each, loopback.config(hosts, index)) for index, each in enumerate(starts)]
+        refused(workers, "the workers differ in their recipe: worker 1")
+
+    def test_different_texts(self, texts, tmp_path):
+        """Under one name, as where two machines have files of their own."""
+        hosts, corpus = loopback.addresses(2), texts()
+        others = texts("others", rows=199)
+        for name, each in (("a", corpus), ("b", others)):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "here").symlink_to(tmp_path / ("texts" if each is corpus else "others"))
+        relative = corpus.replace(str(tmp_path / "texts"), "here")
+        workers = [
+            loopback.start(command(tmp_path, relative), loopback.config(hosts, index), folder=tmp_path / name)
+            for index, name in enumerate("ab")
+        ]
+        refused(workers, "the workers differ in their texts or vocabularies: worker 1")
+
+
+@pytest.mark.long
+def test_devices_of_one_machine(texts, tmp_path):
+    corpus = texts()
+    for name, options in (("one", ()), ("four", ("--devices", "4"))):
+        all_ended([loopback.start(command(tmp_path / name, corpus, "training.epochs=2", options=options))])
+    one, four = arrays(tmp_path / "one"), arrays(tmp_path / "four")
+    for name, array in one.items():
+        np.testing.assert_allclose(array, four[name], atol=2e-5, err_msg=name)
+    metrics = json.loads((tmp_path / "four" / "run" / "metrics.json").read_text())
+    assert "unfinished" not in metrics
+    refused([loopback.start(command(tmp_path, corpus, options=("--devices", "0")))], "must be `all` or a number from 1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import difflib
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,7 +59,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
     pairs, several, config = train.seconds is not None, train.separator is not None, recipe.training
     if recipe.model.start is None:
         model, tokenizer = new_model(
-            lambda: learn_tokenizer(recipe.tokenizer, [*train.texts, *(train.seconds or ())], nfc=True),
+            lambda: learn_tokenizer(recipe.tokenizer, itertools.chain(train.texts, train.seconds or ()), nfc=True),
             lambda tokenizer: build_model(recipe, tokenizer, len(labels), pairs, several),
         )
     else:
@@ -73,7 +74,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         else:
             targets = np.array([class_numbers[label] for label in texts.labels])  # (N,)
         segments = "segments" in model.input
-        encoded = encode(task, texts)
+        encoded = encode(task, texts, recipe.corpus.storage)
         if long := int(np.count_nonzero(encoded.lengths == task.max_length)):
             say(f"{split}: {long:,} texts have {task.max_length} tokens or more, and are cut off there")
         arguments = targets, weights, segments, config.batch_size, config.buckets, recipe.seed, sampler
@@ -87,6 +88,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
             raise ValueError("class_weights is for texts with one label; the corpus has a label_separator")
         weights = _weights(config.class_weights, train.labels, labels)
         training = batches(train, "train", weights, sampler)
+    train_digest = recipe.corpus.storage.fact("digest", train.key, lambda: _digest(train))
     return Prepared(
         model=model,
         objective=(ClassesPrediction if several else ClassPrediction)(model, config.label_smoothing),
@@ -96,7 +98,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         validation=batches(validation, "validation", np.ones(len(validation)), None).once(),
         make_task=lambda: task,
         sizes={"training_texts": len(train), "classes": len(labels)},
-        digests=digests(recipe, model, [tokenizer], train=_digest(train), validation=_digest(validation)),
+        digests=digests(recipe, model, [tokenizer], train=train_digest, validation=_digest(validation)),
     )
 
 
@@ -230,7 +232,8 @@ def _sampler(recipe: ClassifierRecipe, texts: LabelledTexts, task: TextClassifie
         return None
     if texts.seconds is not None:
         raise ValueError("dropout is for single texts, not for pairs")
-    return Sampler(texts.texts, task.tokenizer, dropout, task.max_length - 1)  # without the start token
+    room = task.max_length - 1  # without the start token
+    return Sampler(texts.texts, np.arange(len(texts)), task.tokenizer, dropout, room)
 
 
 def _digest(texts: LabelledTexts) -> str:

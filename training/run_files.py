@@ -20,6 +20,7 @@ RECIPE_FILE = "recipe.json"
 METRICS_FILE = "metrics.json"
 CARD_FILE = "README.md"
 LOCK_FILE = ".lock"
+CACHE_FOLDER = "cache"  # of a corpus that is larger than memory, see `storage`
 
 
 def read_metrics(folder: pathlib.Path) -> dict[str, Any]:

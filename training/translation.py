@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,6 +14,7 @@ from zoo.tasks import TRANSLATOR_FOLDER as SAVED_IN
 from zoo.tasks.text_to_text import TextToText
 from zoo.tasks.translator import Translator
 from zoo.text import Tokenizer
+from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 
 from .batches.pair_batches import Batches, EncodedPairs, Sampler, encode
 from .cards import translator_card as card
@@ -27,6 +30,7 @@ from .schema.translator_tables import TranslatorRecipe
 from .scoring.bleu import corpus_bleu
 from .scoring.evaluation import evaluate
 from .start import clone_pretrained, load_pretrained
+from .storage import key_of
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -54,6 +58,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         encoded = _encoded(recipe, train, tokenizers, "train")
         encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
     batches = _batches(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept))
+    train_digest = recipe.corpus.storage.fact("digest", train.key, lambda: _digest(train))
     lengths = recipe.lengths.max_source, recipe.lengths.max_target
     measure_bleu = None
     if recipe.training.monitor == "bleu":
@@ -71,7 +76,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         validation=_batches(recipe, encoded_validation).once(),
         make_task=lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
         sizes={"training_pairs": len(train)},
-        digests=digests(recipe, model, tokenizers, train=_digest(train), validation=_digest(validation)),
+        digests=digests(recipe, model, tokenizers, train=train_digest, validation=_digest(validation)),
         measure_bleu=measure_bleu,
     )
 
@@ -96,14 +101,30 @@ def score(translator: TextToText, corpus: PairCorpus, split: str) -> dict[str, A
 
 
 def learn_tokenizers(recipe: TranslatorRecipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of both sides, learnt from the training pairs; the same object twice where they are joint."""
+    """The tokenizers of both sides, learnt from the training pairs; the same object twice where they are joint.
+
+    Of more pairs than `tokenizer.sample`, so many are drawn.
+    """
     config = recipe.tokenizer
-    # `learn_tokenizer` calls `learn` of the class of the recipe's `kind`; for byte pairs, `BytePairTokenizer.learn`.
-    if config.joint:
-        joint = learn_tokenizer(config.joint, [*pairs.sources, *pairs.targets], nfc=True)
-        return joint, joint
-    source = learn_tokenizer(config.source, pairs.sources, nfc=True)
-    return source, learn_tokenizer(config.target, pairs.targets, nfc=True)
+    key = pairs.key and key_of(pairs.key, config.model_dump(mode="json"), recipe.seed)
+    if len(pairs) > config.sample:
+        say(f"the vocabulary is learnt from {config.sample:,} of {len(pairs):,} pairs (tokenizer.sample)")
+        random = np.random.Generator(np.random.Philox(key=[recipe.seed, 0]))
+        pairs = pairs.select(np.sort(random.choice(len(pairs), config.sample, replace=False, shuffle=False)))
+
+    def learn() -> list[Tokenizer]:
+        # `learn_tokenizer` calls `learn` of the class of the recipe's `kind`, such as `BytePairTokenizer.learn`.
+        if config.joint:
+            return [learn_tokenizer(config.joint, itertools.chain(pairs.sources, pairs.targets), nfc=True)]
+        source = learn_tokenizer(config.source, pairs.sources, nfc=True)
+        return [source, learn_tokenizer(config.target, pairs.targets, nfc=True)]
+
+    if key is None:
+        learnt = learn()
+    else:
+        configs = recipe.corpus.storage.fact("vocabulary", key, lambda: [*map(tokenizer_to_config, learn())])
+        learnt = [*map(tokenizer_from_config, configs)]
+    return learnt[0], learnt[-1]
 
 
 def build_model(recipe: TranslatorRecipe, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> keras.Model:
@@ -131,7 +152,7 @@ def _encoded(
 ) -> EncodedPairs:
     """The pairs as ids, without those that are too long; says how many these are."""
     lengths = recipe.lengths
-    encoded = encode(pairs, *tokenizers, lengths.max_source, lengths.max_target)
+    encoded = encode(pairs, *tokenizers, lengths.max_source, lengths.max_target, recipe.corpus.storage)
     if encoded.too_long:
         say(
             f"{split}: {encoded.too_long:,} of {len(pairs):,} pairs have more than lengths.max_source="
@@ -152,9 +173,9 @@ def _samplers(
 ) -> tuple[Sampler | None, Sampler | None]:
     """The samplers of source and target ids; None for a tokenizer without dropout."""
 
-    def sampler(texts: list[str], tokenizer: Tokenizer, config: Any, max_length: int) -> Sampler | None:
+    def sampler(texts: Sequence[str], tokenizer: Any, config: Any, max_length: int) -> Sampler | None:
         dropout = getattr(config, "dropout", 0.0)
-        return Sampler([texts[index] for index in kept], tokenizer, dropout, max_length) if dropout else None
+        return Sampler(texts, kept, tokenizer, dropout, max_length) if dropout else None
 
     source, target = recipe.tokenizer.sides
     return (

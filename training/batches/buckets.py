@@ -9,12 +9,35 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+
+class Plan(Sequence[tuple["Bucket", np.ndarray]]):
+    """The batches of an epoch: (bucket, numbers of its rows `(B,)`), each made when it is asked for.
+
+    Args:
+        buckets: the buckets.
+        rows: for each bucket its rows in the order of the epoch, int32 `(n,)`.
+        of_bucket: for each batch the number of its bucket, int `(steps,)`.
+        begins: for each batch where it begins in the rows of its bucket, int `(steps,)`.
+    """
+
+    def __init__(self, buckets: list[Bucket], rows: list[np.ndarray], of_bucket: np.ndarray, begins: np.ndarray):
+        self._buckets, self._rows, self._of_bucket, self._begins = buckets, rows, of_bucket, begins
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        bucket, begin = self._buckets[self._of_bucket[number]], self._begins[number]
+        return bucket, self._rows[self._of_bucket[number]][begin : begin + bucket.batch_size]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +45,7 @@ class Bucket:
     """Rows of similar length.
 
     Attributes:
-        rows: numbers of the rows, int `(n,)`.
+        rows: numbers of the rows, int32 `(n,)`.
         source_length: what their sources are padded to.
         target_length: what their targets are padded to.
         batch_size: rows in a batch; 0 before that is decided.
@@ -46,8 +69,8 @@ def make_buckets(lengths: np.ndarray, number: int) -> list[Bucket]:
     """
     longer = lengths.max(axis=1)
     bounds = _best_bounds(*np.unique(longer, return_counts=True), number)
-    assigned = np.searchsorted(bounds, longer)
-    groups = [np.flatnonzero(assigned == index) for index in range(len(bounds))]
+    assigned = np.searchsorted(bounds, longer).astype(np.int16)  # ten million rows: each byte counts
+    groups = [np.flatnonzero(assigned == index).astype(np.int32) for index in range(len(bounds))]
     return [Bucket(rows, *map(int, lengths[rows].max(axis=0))) for rows in groups]
 
 
@@ -76,6 +99,36 @@ def _best_bounds(values: np.ndarray, counts: np.ndarray, number: int) -> np.ndar
         bounds.append(last)
         last = start[last] - 1
     return values[[last, *reversed(bounds)]]
+
+
+def numbered_batches(
+    make: Callable[[int], tuple[np.ndarray, ...]],
+    specs: Sequence[tf.TensorSpec],
+    finish: Callable[..., Any],
+    first: int,
+    number: int | None,
+) -> tf.data.Dataset:
+    """Batches that follow from their number, made some ahead of the training step and in their order.
+
+    Args:
+        make: gives the arrays of a batch from its number, in NumPy.
+        specs: their types and shapes.
+        finish: gives the batch from its number and these tensors, in TensorFlow.
+        first: the number of the first batch.
+        number: how many batches there are; None for no end.
+    """
+
+    def batch(step: tf.Tensor) -> Any:
+        # One call of Python for each batch; a generator takes three, and no two of them at once.
+        arrays = tf.numpy_function(lambda step: make(int(step)), [step], [spec.dtype for spec in specs])
+        shaped = [tf.ensure_shape(array, spec.shape) for array, spec in zip(arrays, specs, strict=True)]
+        return finish(step, *shaped)
+
+    end = np.iinfo(np.int64).max if number is None else first + number
+    dataset = tf.data.Dataset.range(first, end).map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    cardinality = tf.data.INFINITE_CARDINALITY if number is None else number
+    # Keras asks how long it is.
+    return dataset.apply(tf.data.experimental.assert_cardinality(cardinality)).prefetch(tf.data.AUTOTUNE)
 
 
 def _merged(first: Bucket, second: Bucket) -> Bucket:
@@ -107,16 +160,23 @@ class BucketedBatches(abc.ABC):
         self._static_batch_size = sizes.pop() if len(sizes) == 1 else None  # None: the buckets differ in batch size
 
     @abc.abstractmethod
-    def _batch(self, rows: tf.Tensor, counted: tf.Tensor, lengths: tf.Tensor, step: tf.Tensor, training: bool) -> Any:
+    def _gather(self, rows: np.ndarray, bucket: Bucket, training: bool) -> tuple[np.ndarray, ...]:
+        """The arrays of a batch, such as ids padded to the lengths of its bucket, for the rows `(B,)`."""
+
+    @abc.abstractmethod
+    def _batch(self, arrays: tuple[tf.Tensor, ...], counted: tf.Tensor, step: tf.Tensor, training: bool) -> Any:
         """Inputs, labels and weights.
 
         Args:
-            rows: numbers of the rows, int `(B,)`.
+            arrays: what `_gather` has given.
             counted: the first `counted` rows have a weight; the others fill the batch.
-            lengths: source and target length of their bucket, int `(2,)`.
             step: number of the step, a seed for random choices; 0 in validation.
             training: whether the batch is for training.
         """
+
+    @abc.abstractmethod
+    def _specs(self, training: bool) -> tuple[tf.TensorSpec, ...]:
+        """Types and shapes of what `_gather` gives."""
 
     def _filled(self, buckets: list[Bucket], batch_size: int, batch_tokens: int | None) -> list[Bucket]:
         """Buckets with their batch sizes; one that cannot fill a batch is merged into a neighbour."""
@@ -140,15 +200,17 @@ class BucketedBatches(abc.ABC):
         """Batches of an epoch."""
         return sum(len(bucket.rows) // bucket.batch_size for bucket in self.buckets)
 
-    def plan(self, epoch: int) -> list[tuple[Bucket, np.ndarray]]:
-        """The batches of an epoch, in order: (bucket, numbers of its pairs)."""
+    def plan(self, epoch: int) -> Plan:
+        """The batches of an epoch, in order."""
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        batches = []
-        for bucket in self.buckets:
-            rows = random.permutation(bucket.rows)
-            whole = len(rows) // bucket.batch_size * bucket.batch_size
-            batches += [(bucket, batch) for batch in rows[:whole].reshape(-1, bucket.batch_size)]
-        return [batches[index] for index in random.permutation(len(batches))]
+        rows = [random.permutation(bucket.rows) for bucket in self.buckets]
+        numbers = [len(bucket.rows) // bucket.batch_size for bucket in self.buckets]
+        of_bucket = np.repeat(np.arange(len(numbers), dtype=np.int32), numbers)  # (steps,)
+        begins = np.concatenate(
+            [np.arange(number) * bucket.batch_size for number, bucket in zip(numbers, self.buckets, strict=True)]
+        )  # (steps,), in the rows of the bucket
+        order = random.permutation(len(of_bucket))
+        return Plan(self.buckets, rows, of_bucket[order], begins[order])
 
     def training(self, first_step: int = 0) -> tf.data.Dataset:
         """An endless stream of epochs for `model.fit`.
@@ -156,47 +218,39 @@ class BucketedBatches(abc.ABC):
         Args:
             first_step: how many batches were used before; the stream goes on after them.
         """
+        steps = self.steps
+        plan = functools.lru_cache(2)(self.plan)  # two, as batches are made ahead, also those of the next epoch
 
-        def endless():
-            first_epoch, done = divmod(first_step, self.steps)
-            plans = itertools.chain.from_iterable(map(self.plan, itertools.count(first_epoch)))
-            for step, (bucket, rows) in enumerate(itertools.islice(plans, done, None), start=first_step):
-                yield bucket, rows, bucket.batch_size, step
+        def batch(step: int) -> tuple[Bucket, np.ndarray, int]:
+            epoch, number = divmod(step, steps)
+            bucket, rows = plan(epoch)[number]
+            return bucket, rows, len(rows)
 
-        return self._dataset(endless, tf.data.INFINITE_CARDINALITY, training=True)
+        return self._dataset(batch, first_step, None, training=True)
 
     def once(self) -> tf.data.Dataset:
         """Every row once, bucket by bucket; the last batch of a bucket repeats rows with weight zero."""
-        number = sum(-(-len(bucket.rows) // bucket.batch_size) for bucket in self.buckets)
-        return self._dataset(self._in_order, number, training=False)
+        places = [(b, begin) for b in self.buckets for begin in range(0, len(b.rows), b.batch_size)]
 
-    def _in_order(self) -> Iterator[tuple[Bucket, np.ndarray, int, int]]:
-        for bucket in self.buckets:
-            for begin in range(0, len(bucket.rows), bucket.batch_size):
-                rows = bucket.rows[begin : begin + bucket.batch_size]
-                filled = np.resize(rows, bucket.batch_size)
-                yield bucket, filled, len(rows), 0
+        def batch(number: int) -> tuple[Bucket, np.ndarray, int]:
+            bucket, begin = places[number]
+            rows = bucket.rows[begin : begin + bucket.batch_size]
+            return bucket, np.resize(rows, bucket.batch_size), len(rows)
+
+        return self._dataset(batch, 0, len(places), training=False)
 
     def _dataset(
-        self, plan: Callable[[], Iterator[tuple[Bucket, np.ndarray, int, int]]], number: int, training: bool
+        self, batch: Callable[[int], tuple[Bucket, np.ndarray, int]], first: int, number: int | None, training: bool
     ) -> tf.data.Dataset:
-        """Batches by a plan, which yields (bucket, numbers of rows, how many of them count, number of the step)."""
+        """Batches by their number: its bucket, its rows, and how many of these count."""
 
-        def generate():
-            for bucket, rows, counted, step in plan():
-                yield rows.astype("int32"), counted, (bucket.source_length, bucket.target_length), step
+        def arrays(step: int) -> tuple[Any, ...]:
+            bucket, rows, counted = batch(step)
+            return *self._gather(rows, bucket, training), np.int32(counted)
 
-        scalar = tf.TensorSpec([], tf.int32)
-        signature = (tf.TensorSpec([self._static_batch_size], tf.int32), scalar, tf.TensorSpec([2], tf.int32), scalar)
-        dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))  # Keras asks how long it is
+        def finished(step: tf.Tensor, *arrays: tf.Tensor) -> Any:
+            *gathered, counted = arrays
+            return self._batch(tuple(gathered), counted, step if training else tf.zeros_like(step), training)
 
-        def batch(rows: tf.Tensor, counted: tf.Tensor, lengths: tf.Tensor, step: tf.Tensor) -> Any:
-            return self._batch(rows, counted, lengths, step, training)
-
-        return dataset.map(batch).prefetch(tf.data.AUTOTUNE)
-
-    def _padded(self, ids: tf.RaggedTensor, rows: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        """The ids `(B, T)` of some rows of `(N, None)`, padded to the length of their bucket."""
-        chosen = tf.gather(ids, rows).to_tensor(shape=[self._static_batch_size, None])  # (B, longest)
-        return tf.pad(chosen, [[0, 0], [0, length - tf.shape(chosen)[1]]])
+        specs = (*self._specs(training), tf.TensorSpec([], tf.int32))
+        return numbered_batches(arrays, specs, finished, first, number)

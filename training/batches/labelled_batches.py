@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,14 @@ import tensorflow as tf
 
 from zoo.tasks.encoder_tasks import TextClassifier
 from zoo.text import END, PADDING, START, UNKNOWN
+from zoo.text.tokenizer import tokenizer_to_config
 
 from ..corpora.labelled import LabelledTexts
 from ..progress import progress_bar
-from .buckets import BucketedBatches
+from ..storage import Rows, RowsWriter, Storage, StoredRows, is_stored, key_of
+from .buckets import Bucket, BucketedBatches
 from .pair_batches import Sampler
+from .text_windows import smallest_dtype
 
 _AT_ONCE = 512  # texts that are tokenised in one call
 
@@ -25,34 +28,52 @@ class EncodedTexts:
     """Texts or pairs of texts as ids, as a classifier reads them.
 
     Attributes:
-        ids: int32 ragged `(N, None)`, with start and end.
+        ids: ids with start and end, N rows.
         first_lengths: how many ids of each row are in segment 0, int32 `(N,)`; all, unless it is a pair.
     """
 
-    ids: tf.RaggedTensor
+    ids: Rows | StoredRows
     first_lengths: np.ndarray
 
-    @functools.cached_property
+    @property
     def lengths(self) -> np.ndarray:
-        """How many ids each row has, int `(N,)`."""
-        return self.ids.row_lengths().numpy()
+        """How many ids each row has, int32 `(N,)`."""
+        return self.ids.lengths
 
 
-def encode(classifier: TextClassifier, texts: LabelledTexts) -> EncodedTexts:
-    """Tokenises texts as the classifier does; long texts are cut off. Shows a progress bar."""
-    specs = [tf.TensorSpec([None], tf.string)] * (1 if texts.seconds is None else 2)
-    encoder = tf.function(classifier.encode, input_signature=specs, autograph=False)
+def encode(classifier: TextClassifier, texts: LabelledTexts, storage: Storage | None = None) -> EncodedTexts:
+    """Tokenises texts as the classifier does; long texts are cut off. Shows a progress bar.
+
+    Args:
+        classifier: what reads them.
+        texts: the texts.
+        storage: where the ids go if the texts are in files, and where they are found in the next run.
+    """
+    storage = storage or Storage()
+    tokenizer = tokenizer_to_config(classifier.tokenizer)
+    key = texts.key and key_of(texts.key, tokenizer, classifier.max_length, classifier.pairs)
+    if entry := storage.find("ids", key):
+        return EncodedTexts(entry.rows("ids"), entry.array("firsts"))
     columns = [texts.texts] if texts.seconds is None else [texts.texts, texts.seconds]
-    rows, firsts = [], []
-    with progress_bar("Encoding texts", len(texts)) as advance:
-        for begin in range(0, len(texts), _AT_ONCE):
-            inputs = encoder(*(tf.constant(column[begin : begin + _AT_ONCE]) for column in columns))
-            ids = inputs["ids"]  # (n, T)
-            segments = inputs.get("segments", tf.zeros_like(ids))
-            rows.append(tf.RaggedTensor.from_tensor(ids, padding=PADDING))
-            firsts.append(tf.math.count_nonzero((ids != PADDING) & (segments == 0), axis=1, dtype=tf.int32))
-            advance(ids.shape[0])
-    return EncodedTexts(tf.concat(rows, axis=0), tf.concat(firsts, axis=0).numpy())
+    specs = [tf.TensorSpec([None], tf.string)] * len(columns)
+    encoder = tf.function(classifier.encode, input_signature=specs, autograph=False)
+    firsts = []
+    with storage.writing("ids", key) as entry, progress_bar("Encoding texts", len(texts)) as advance:
+        stored = is_stored(texts.texts)
+        rows = RowsWriter(entry if stored else None, "ids", smallest_dtype(classifier.tokenizer))
+        sides = [iter(column) for column in columns]
+        while any(batch := [list(itertools.islice(side, _AT_ONCE)) for side in sides]):
+            inputs = encoder(*map(tf.constant, batch))
+            ids = inputs["ids"].numpy()  # (n, T)
+            segments = inputs["segments"].numpy() if "segments" in inputs else np.zeros_like(ids)
+            present = ids != PADDING
+            rows.append(ids[present], present.sum(axis=1))
+            firsts.append((present & (segments == 0)).sum(axis=1, dtype=np.int32))
+            advance(len(ids))
+        first_lengths = np.concatenate(firsts)
+        if stored:
+            entry.save("firsts", first_lengths)
+        return EncodedTexts(rows.finish(), first_lengths)
 
 
 class LabelledBatches(BucketedBatches):
@@ -87,28 +108,42 @@ class LabelledBatches(BucketedBatches):
     ):
         super().__init__(np.stack([texts.lengths] * 2, axis=1), batch_size, buckets, seed)
         self.texts = texts
-        self._labels, self._weights = tf.constant(labels, tf.int32), tf.constant(weights, tf.float32)
+        self._labels, self._weights = labels.astype(np.int32), weights.astype(np.float32)
         self._segments, self._sampler = segments, sampler
         self._token_dropout, self._dropped_id = token_dropout, dropped_id
 
     @property
     def tokens(self) -> int:
         """Tokens of all texts, also of those that an epoch leaves out."""
-        return int(self.texts.lengths.sum())
+        return self.texts.ids.count
 
-    def _batch(self, rows: tf.Tensor, counted: tf.Tensor, lengths: tf.Tensor, step: tf.Tensor, training: bool) -> Any:
+    def _gather(self, rows: np.ndarray, bucket: Bucket, training: bool) -> tuple[np.ndarray, ...]:
+        ids = (
+            self._sampler.texts(rows)
+            if self._sampler and training
+            else self.texts.ids.padded(rows, bucket.source_length)
+        )
+        return ids, self.texts.first_lengths[rows], self._labels[rows], self._weights[rows]
+
+    def _specs(self, training: bool) -> tuple[tf.TensorSpec, ...]:
+        size = self._static_batch_size
+        texts, ids = tf.TensorSpec([size], tf.string), tf.TensorSpec([size, None], tf.int32)
+        first_lengths, weights = tf.TensorSpec([size], tf.int32), tf.TensorSpec([size], tf.float32)
+        labels = tf.TensorSpec([size, *self._labels.shape[1:]], tf.int32)
+        return (texts if self._sampler and training else ids), first_lengths, labels, weights
+
+    def _batch(self, arrays: tuple[tf.Tensor, ...], counted: tf.Tensor, step: tf.Tensor, training: bool) -> Any:
+        ids, first_lengths, labels, weights = arrays
         if self._sampler and training:
-            drawn = self._sampler(rows, tf.stack([2 * self.seed, tf.cast(step, tf.int64)]))
+            drawn = self._sampler(ids, tf.stack([2 * self.seed, step]))
             ids = tf.pad(drawn, [[0, 0], [1, 0]], constant_values=START)  # (B, T)
-        else:
-            ids = self._padded(self.texts.ids, rows, lengths[0])  # (B, T)
         if self._token_dropout and training:
-            seed = tf.stack([2 * self.seed + 1, tf.cast(step, tf.int64)])
+            seed = tf.stack([2 * self.seed + 1, step])
             drawn = tf.random.stateless_uniform(tf.shape(ids), seed) < self._token_dropout  # (B, T)
             ids = tf.where(drawn & (ids > END), self._dropped_id, ids)  # not padding, start or end
         inputs = {"ids": tf.ensure_shape(ids, [self._static_batch_size, None])}
         if self._segments:
-            is_second = tf.range(tf.shape(ids)[1]) >= tf.gather(self.texts.first_lengths, rows)[:, None]  # (B, T)
+            is_second = tf.range(tf.shape(ids)[1]) >= first_lengths[:, None]  # (B, T)
             inputs["segments"] = tf.cast(is_second & (ids != PADDING), tf.int32)
-        present = tf.cast(tf.range(tf.shape(rows)[0]) < counted, tf.float32)  # (B,)
-        return inputs, tf.gather(self._labels, rows), tf.gather(self._weights, rows) * present
+        present = tf.cast(tf.range(tf.shape(labels)[0]) < counted, tf.float32)  # (B,)
+        return inputs, labels, weights * present

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from zoo.text import END, PADDING, START, Tokenizer
 
+from .buckets import numbered_batches
 from .text_windows import Windows
 
 _KEPT, _REPLACED = 0.1, 0.1  # shares of the hidden tokens; all others become the mask
@@ -69,25 +70,19 @@ class MaskedWindows:
         Args:
             first_step: how many batches were used before; the stream goes on after them.
         """
+        plan = functools.lru_cache(2)(self._windows.plan)
 
-        def endless() -> Iterator[Any]:
-            first_epoch, done = divmod(first_step, self.steps)
-            for epoch in itertools.count(first_epoch):
-                begins, _ = self._windows.plan(epoch)
-                for number in range(done if epoch == first_epoch else 0, self.steps):
-                    yield self._batch(begins[number], [self.seed, epoch, number])
+        def batch(step: int) -> Any:
+            epoch, number = divmod(step, self.steps)
+            return self._batch(plan(epoch)[0][number], [self.seed, epoch, number])
 
-        return self._dataset(endless, tf.data.INFINITE_CARDINALITY)
+        return self._dataset(batch, first_step, None)
 
     def once(self) -> tf.data.Dataset:
         """The windows of the text in order, with the same hidden tokens each time."""
         begins = np.arange(self.steps * self.batch_size).reshape(self.steps, self.batch_size) * (self.length - 2)
 
-        def generate() -> Iterator[Any]:
-            for number, row in enumerate(begins):
-                yield self._batch(row, [self.seed, 2**32, number])
-
-        return self._dataset(generate, self.steps)
+        return self._dataset(lambda step: self._batch(begins[step], [self.seed, 2**32, step]), 0, self.steps)
 
     def _batch(self, begins: np.ndarray, key: list[int]) -> Any:
         """Windows that begin at some tokens, with tokens hidden: ids `(B, T)`, places, labels, weights `(B, M)`."""
@@ -106,14 +101,12 @@ class MaskedWindows:
         np.put_along_axis(ids, places, written.astype("int32"), axis=1)
         return ids, places.astype("int32"), labels, (labels != PADDING).astype("float32")
 
-    def _dataset(self, generate: Any, number: int) -> tf.data.Dataset:
+    def _dataset(self, batch: Callable[[int], Any], first: int, number: int | None) -> tf.data.Dataset:
         of_windows = tf.TensorSpec([self.batch_size, self.length], tf.int32)
         of_hidden = [tf.TensorSpec([self.batch_size, self.hidden], dtype) for dtype in (tf.int32, tf.int32, tf.float32)]
-        dataset = tf.data.Dataset.from_generator(generate, output_signature=(of_windows, *of_hidden))
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(number))  # Keras asks how long it is
 
-        def as_inputs(ids: tf.Tensor, places: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Any:
+        def as_inputs(_: tf.Tensor, ids: tf.Tensor, places: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Any:
             segments = {"segments": tf.zeros_like(ids)} if self._segments else {}
             return {"ids": ids, "places": places, **segments}, labels, weights
 
-        return dataset.map(as_inputs).prefetch(tf.data.AUTOTUNE)
+        return numbered_batches(batch, [of_windows, *of_hidden], as_inputs, first, number)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.text import PADDING, BytePairTokenizer, Tokenizer, encode_corpus, previous
+from zoo.text import PADDING, BytePairTokenizer, Tokenizer, compiled_encoder, previous
+from zoo.text.tokenizer import tokenizer_to_config
 
 from ..corpora.pairs import Pairs
 from ..progress import progress_bar
-from .buckets import BucketedBatches
+from ..storage import Rows, RowsWriter, Storage, StoredRows, StoredTexts, is_stored, key_of
+from .buckets import Bucket, BucketedBatches
+from .text_windows import smallest_dtype
+
+_AT_ONCE = 1024  # texts that are tokenised in one call
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,28 +28,33 @@ class EncodedPairs:
     """Pairs as ids, with their end tokens, and without the pairs that are too long.
 
     Attributes:
-        sources: int32 ragged `(N, None)`.
-        targets: int32 ragged `(N, None)`.
-        kept: the numbers of the pairs that were short enough, int `(N,)`.
+        sources: ids of the sources, N rows.
+        targets: ids of the targets, N rows.
+        kept: the numbers of the pairs that were short enough, int32 `(N,)`.
         too_long: how many pairs were left out.
     """
 
-    sources: tf.RaggedTensor
-    targets: tf.RaggedTensor
+    sources: Rows | StoredRows
+    targets: Rows | StoredRows
     kept: np.ndarray
     too_long: int
 
     def __len__(self) -> int:
-        return int(self.sources.nrows())
+        return len(self.sources)
 
-    @functools.cached_property
+    @property
     def lengths(self) -> np.ndarray:
-        """Source and target lengths, int `(N, 2)`."""
-        return np.stack([side.row_lengths().numpy() for side in (self.sources, self.targets)], axis=1)
+        """Source and target lengths, int32 `(N, 2)`."""
+        return np.stack([self.sources.lengths, self.targets.lengths], axis=1)
 
 
 def encode(
-    pairs: Pairs, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_source: int, max_target: int
+    pairs: Pairs,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    max_source: int,
+    max_target: int,
+    storage: Storage | None = None,
 ) -> EncodedPairs:
     """Tokenises pairs, each side followed by its end token.
 
@@ -52,25 +64,48 @@ def encode(
         target_tokenizer: tokenizer of the targets.
         max_source: the most source tokens, end token included; pairs with more are left out.
         max_target: the same of target tokens.
+        storage: where the ids go if the texts are in files, and where they are found in the next run.
 
     Raises:
         ValueError: no pair is short enough.
     """
-    sources = _ragged_ids(source_tokenizer, pairs.sources, "sources")
-    targets = _ragged_ids(target_tokenizer, pairs.targets, "targets")
-    kept = (sources.row_lengths() <= max_source) & (targets.row_lengths() <= max_target)
-    too_long = int(tf.math.count_nonzero(~kept))
-    if too_long == len(pairs):
-        raise ValueError(f"All {too_long} pairs are longer than max_source={max_source} or max_target={max_target}.")
-    sources, targets = (tf.ragged.boolean_mask(side, kept) for side in (sources, targets))
-    return EncodedPairs(sources, targets, np.flatnonzero(kept), too_long)
+    tokenizers = source_tokenizer, target_tokenizer
+    limits = max_source, max_target
+    key = pairs.key and key_of(pairs.key, [tokenizer_to_config(tokenizer) for tokenizer in tokenizers], limits)
+    storage = storage or Storage()
+    if entry := storage.find("ids", key):
+        return EncodedPairs(entry.rows("sources"), entry.rows("targets"), entry.array("kept"), entry.info["too_long"])
+    with storage.writing("ids", key) as entry:
+        stored = is_stored(pairs.sources) or is_stored(pairs.targets)
+        dtypes = [smallest_dtype(tokenizer) for tokenizer in tokenizers]
+        names = "sources", "targets"
+        writers = [RowsWriter(entry if stored else None, *each) for each in zip(names, dtypes, strict=True)]
+        kept, begin = [], 0
+        for batch in _encoded(pairs, tokenizers):
+            short = np.logical_and(*(lengths <= limit for (_, lengths), limit in zip(batch, limits, strict=True)))
+            for writer, (ids, lengths) in zip(writers, batch, strict=True):
+                writer.append(ids[np.repeat(short, lengths)], lengths[short])
+            kept.append((begin + np.flatnonzero(short)).astype(np.int32))
+            begin += len(short)
+        rows = np.concatenate(kept)
+        if not len(rows):
+            raise ValueError(f"All {begin} pairs are longer than max_source={max_source} or max_target={max_target}.")
+        sources, targets = (writer.finish() for writer in writers)
+        too_long = begin - len(rows)
+        if stored:
+            entry.save("kept", rows)
+            entry.info["too_long"] = too_long
+    return EncodedPairs(sources, targets, rows, too_long)
 
 
-def _ragged_ids(tokenizer: Tokenizer, texts: list[str], side: str) -> tf.RaggedTensor:
-    """Ids with end token, `(N, ragged)`."""
-    with progress_bar(f"Encoding {side}", len(texts)) as advance:
-        ids, lengths = encode_corpus(tokenizer, texts, add_end=True, advance=advance)
-    return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+def _encoded(pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer]) -> Iterator[list[tuple[np.ndarray, np.ndarray]]]:
+    """Ids and lengths of both sides, some pairs at a time; both sides at once, a thread each."""
+    encoders = [compiled_encoder(tokenizer, add_end=True) for tokenizer in tokenizers]
+    sides = [iter(side) for side in (pairs.sources, pairs.targets)]
+    with progress_bar("Encoding pairs", len(pairs)) as advance, ThreadPoolExecutor(2) as threads:
+        while any(texts := [list(itertools.islice(side, _AT_ONCE)) for side in sides]):
+            yield list(threads.map(lambda encoder, each: encoder(each), encoders, texts))
+            advance(len(texts[0]))
 
 
 class Batches(BucketedBatches):
@@ -106,21 +141,31 @@ class Batches(BucketedBatches):
     @property
     def tokens(self) -> int:
         """Target tokens of an epoch, with end tokens and without padding, and of the pairs that fill no batch too."""
-        return int(self.pairs.lengths[:, 1].sum())
+        return self.pairs.targets.count
 
-    def _batch(self, rows: tf.Tensor, counted: tf.Tensor, lengths: tf.Tensor, step: tf.Tensor, training: bool) -> Any:
-        """The batch of the rows that `BucketedBatches` has chosen, all of one bucket.
+    def _gather(self, rows: np.ndarray, bucket: Bucket, training: bool) -> tuple[np.ndarray, ...]:
+        sides = zip(
+            (self.pairs.sources, self.pairs.targets),
+            (bucket.source_length, bucket.target_length),
+            self._samplers,
+            strict=True,
+        )
+        return tuple(
+            sampler.texts(rows) if sampler and training else ids.padded(rows, length) for ids, length, sampler in sides
+        )
 
-        The first `counted` pairs have a weight. `lengths` are the bucket's source and target length.
-        """
+    def _specs(self, training: bool) -> tuple[tf.TensorSpec, ...]:
+        size = self._static_batch_size
+        ids, texts = tf.TensorSpec([size, None], tf.int32), tf.TensorSpec([size], tf.string)
+        return tuple(texts if sampler and training else ids for sampler in self._samplers)
+
+    def _batch(self, arrays: tuple[tf.Tensor, ...], counted: tf.Tensor, step: tf.Tensor, training: bool) -> Any:
         source, labels = (
             tf.ensure_shape(
-                sampler(rows, tf.stack([2 * self.seed + side, tf.cast(step, tf.int64)]))
-                if sampler and training
-                else self._padded((self.pairs.sources, self.pairs.targets)[side], rows, lengths[side]),
+                sampler(array, tf.stack([2 * self.seed + side, step])) if sampler and training else array,
                 [self._static_batch_size, None],
             )
-            for side, sampler in enumerate(self._samplers)
+            for side, (array, sampler) in enumerate(zip(arrays, self._samplers, strict=True))
         )
         present = tf.range(tf.shape(labels)[0]) < counted
         weights = tf.cast((labels != PADDING) & present[:, None], tf.float32)
@@ -133,6 +178,7 @@ class Sampler:
 
     Args:
         texts: the texts.
+        rows: the numbers of those that are drawn from, int `(N,)`.
         tokenizer: their tokenizer.
         dropout: the probability that a merge of two pieces is skipped.
         max_length: the most ids of a text, with its end token. A draw that has more is replaced by the usual pieces;
@@ -141,20 +187,29 @@ class Sampler:
     Reference: https://arxiv.org/abs/1910.13267
     """
 
-    def __init__(self, texts: list[str], tokenizer: BytePairTokenizer, dropout: float, max_length: int):
-        self._texts = tf.constant(texts)
+    def __init__(
+        self, texts: Sequence[str], rows: np.ndarray, tokenizer: BytePairTokenizer, dropout: float, max_length: int
+    ):
+        self._texts = texts
+        self._rows = rows
         self._tokenizer = tokenizer
         self._dropout = dropout
         self._max_length = max_length
 
-    def __call__(self, rows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    def texts(self, rows: np.ndarray) -> np.ndarray:
+        """Texts by their place among `rows`, in UTF-8: objects `(B,)`."""
+        chosen = self._rows[rows]
+        if isinstance(self._texts, StoredTexts):
+            return np.array(self._texts.encoded(chosen), dtype=object)
+        return np.array([self._texts[row].encode() for row in chosen], dtype=object)
+
+    def __call__(self, texts: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Draws ids, each row with its end token: int32 `(B, T)`.
 
         Args:
-            rows: numbers of the texts, int `(B,)`.
+            texts: the texts, strings `(B,)`.
             seed: the seed of the draw, int `(2,)`; the same seed gives the same pieces.
         """
-        texts = tf.gather(self._texts, rows)
         ids = self._tokenizer.sample(texts, self._dropout, seed, add_end=True)
         too_long = tf.math.count_nonzero(ids, axis=1) > self._max_length
         return tf.cond(tf.reduce_any(too_long), lambda: self._shortened(ids, too_long, texts), lambda: ids)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,9 +12,15 @@ import tensorflow as tf
 from zoo.text import END, PADDING, START, Tokenizer, compiled_encoder
 
 from ..corpora.texts import Document
+from .buckets import numbered_batches
 
 _AT_ONCE = 1 << 21  # characters that are tokenised in one call; a longer piece has a call of its own
 STARTED = 8  # one window in eight begins with the start token instead of its first token
+
+
+def smallest_dtype(tokenizer: Tokenizer) -> Any:
+    """The smallest of uint8, uint16 and int32 that holds all ids of a tokenizer."""
+    return next(each for each in (np.uint8, np.uint16, np.int32) if tokenizer.size - 1 <= np.iinfo(each).max)
 
 
 def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
@@ -24,7 +31,7 @@ def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
     Returns:
         Ids `(N,)` in the smallest of uint8, uint16 and int32 that holds them.
     """
-    dtype = next(each for each in (np.uint8, np.uint16, np.int32) if tokenizer.size - 1 <= np.iinfo(each).max)
+    dtype = smallest_dtype(tokenizer)
     parts: list[np.ndarray] = []
     encoder = compiled_encoder(tokenizer)
     held: list[str | int] = []  # texts, and the tokens between them
@@ -107,18 +114,16 @@ class Windows:
         Args:
             first_step: how many batches were used before; the stream goes on after them.
         """
+        plan = functools.lru_cache(2)(self.plan)  # two, as batches are made ahead, also those of the next epoch
 
-        def endless():
-            first_epoch, done = divmod(first_step, self.steps)
-            batches = itertools.chain.from_iterable(
-                zip(*self.plan(epoch), strict=True) for epoch in itertools.count(first_epoch)
-            )
-            for begins, started in itertools.islice(batches, done, None):
-                windows = self.ids[begins[:, None] + np.arange(self.length + 1)].astype("int32")
-                windows[started, 0] = START
-                yield windows
+        def batch(step: int) -> np.ndarray:
+            epoch, number = divmod(step, self.steps)
+            begins, started = (array[number] for array in plan(epoch))
+            windows = self.ids[begins[:, None] + np.arange(self.length + 1)].astype("int32")  # (B, T + 1)
+            windows[started, 0] = START
+            return windows
 
-        return _dataset(endless, (self.batch_size, self.length + 1), tf.data.INFINITE_CARDINALITY)
+        return _dataset(batch, (self.batch_size, self.length + 1), first_step, None)
 
 
 def windows_once(ids: np.ndarray, length: int, batch_size: int) -> tf.data.Dataset:
@@ -129,21 +134,22 @@ def windows_once(ids: np.ndarray, length: int, batch_size: int) -> tf.data.Datas
     number = -(-(len(ids) - 1) // length)
     size = min(batch_size, number)
 
-    def generate():
-        for begin in range(0, number, size):
-            windows = np.zeros((size, length + 1), "int32")
-            for row, window in enumerate(range(begin, min(begin + size, number))):
-                part = ids[window * length : (window + 1) * length + 1]
-                windows[row, : len(part)] = part
-            yield windows
+    def batch(step: int) -> np.ndarray:
+        windows = np.zeros((size, length + 1), "int32")
+        begin = step * size
+        for row, window in enumerate(range(begin, min(begin + size, number))):
+            part = ids[window * length : (window + 1) * length + 1]
+            windows[row, : len(part)] = part
+        return windows
 
-    return _dataset(generate, (size, length + 1), -(-number // size))
+    return _dataset(batch, (size, length + 1), 0, -(-number // size))
 
 
-def _dataset(generate: Callable[[], Iterator[np.ndarray]], shape: tuple[int, int], number: int) -> tf.data.Dataset:
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec(shape, tf.int32))
-    # Keras asks how long it is.
-    return dataset.apply(tf.data.experimental.assert_cardinality(number)).map(_split).prefetch(tf.data.AUTOTUNE)
+def _dataset(
+    batch: Callable[[int], np.ndarray], shape: tuple[int, int], first: int, number: int | None
+) -> tf.data.Dataset:
+    spec = tf.TensorSpec(shape, tf.int32)
+    return numbered_batches(lambda step: (batch(step),), [spec], lambda _, windows: _split(windows), first, number)
 
 
 def _split(windows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -41,6 +41,9 @@ def train(
         ),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds that the workers of TF_CONFIG may take to start.")] = 60.0,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Remove at the end what a large corpus writes, and use no former cache.")
+    ] = False,
 ) -> None:
     """Train a recipe's model, score it on held-out text, and export it.
 
@@ -51,6 +54,7 @@ def train(
     if devices is not None:
         _train_on_devices(devices)
     with user_errors():
+        from ..run_files import CACHE_FOLDER
         from ..schema.recipe import RecipeError, name_of, read_recipe
 
         # A TranslatorRecipe unless the model's family is of another kind. Its `corpus` is of the
@@ -61,6 +65,9 @@ def train(
         if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
             name = pathlib.Path(recipe).resolve().parent.name
         folder = out or RUNS / name
+        # Used by a corpus that is larger than memory; see `zoo_training.storage`.
+        parsed.corpus.storage.cache = None if no_cache else folder / CACHE_FOLDER
+        parsed.corpus.storage.near = folder
         if parsed.corpus.kind == "tfds":  # its package imports TensorFlow, with all its notes
             import_tensorflow()
         # A mistake in the texts is reported before TensorFlow starts. The corpus keeps what it reads for the training.

@@ -12,6 +12,8 @@ from typing import Annotated, Any, ClassVar
 
 import pydantic
 
+from ..storage import Entry, Storage
+
 logger = logging.getLogger(__name__)
 
 
@@ -50,6 +52,11 @@ class Corpus(pydantic.BaseModel, abc.ABC):
 
     kind: str
 
+    @cached_property
+    def storage(self) -> Storage:
+        """Where texts and ids go that are more than memory should hold: a run's cache, if the command sets it."""
+        return Storage()
+
     @property
     @abc.abstractmethod
     def splits(self) -> tuple[str, ...]:
@@ -75,7 +82,7 @@ class Corpus(pydantic.BaseModel, abc.ABC):
 
 
 class KeptCorpus(Corpus):
-    """A corpus whose splits fit into memory: each is read once and kept.
+    """A corpus of rows, each split of which is read once and kept: in memory, or in files if it is large.
 
     A subclass defines `kind`, `splits`, `_unit`, `_read` and `_gather`.
     """
@@ -87,8 +94,22 @@ class KeptCorpus(Corpus):
         """The raw rows of a split, in a fixed order."""
 
     @abc.abstractmethod
-    def _gather(self, rows: Iterable[tuple[Any, ...]]) -> Any:
-        """The usable rows, normalised, with a length; and in `dropped`, how many rows were left out, by cause."""
+    def _gather(self, rows: Iterable[tuple[Any, ...]], entry: Entry) -> Any:
+        """The usable rows, normalised, with a length; and in `dropped`, how many rows were left out, by cause.
+
+        Args:
+            rows: the raw rows.
+            entry: where they are written if they are many.
+        """
+
+    @abc.abstractmethod
+    def _restored(self, entry: Entry) -> Any:
+        """The rows that `_gather` has written to an entry."""
+
+    def _usable(self, split: str) -> Any:
+        """The usable rows of a split, normalised."""
+        with self.storage.writing("texts", None) as entry:
+            return self._gather(self._read(split), entry)
 
     @cached_property
     def _cache(self) -> dict[str, Any]:
@@ -102,7 +123,7 @@ class KeptCorpus(Corpus):
         """
         self._expect(split)
         if split not in self._cache:
-            found = self._gather(self._read(split))
+            found = self._usable(split)
             if dropped := [f"{number} {cause}" for cause, number in found.dropped.items() if number]:
                 logger.warning(
                     "%s: split %r keeps %d %s; dropped %s",

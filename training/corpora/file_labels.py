@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+import numpy as np
 import pydantic
 from pydantic import Field
 
 from .corpus import CorpusError, UserPath, expanded
 from .holding_out import HeldOutFiles, LargeClusters, hold_out
-from .labelled import LabelledCorpus, LabelledText, clean, split_labels
+from .labelled import LabelledCorpus, LabelledText, LabelledTexts, clean
 from .tables import Column, check_columns, read_table
 
 logger = logging.getLogger(__name__)
@@ -92,12 +93,11 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
                 )
             yield LabelledText(text, label, second=second[0] if second else None)
 
-    def _hold_out(self) -> list[str | None]:
-        usable = [self._gather([row]) for row in self._train_rows]
-        labels = [split_labels(row.label, self._separator) for row in self._train_rows]
-        counts, seed, where = self._counts, self.seed, str(self.train)
-        if self.second_column is not None:
-            both = [(*each.texts, *filter(None, each.seconds or ())) if len(each) else None for each in usable]
+    def _hold_out(self, whole: LabelledTexts) -> np.ndarray:
+        labels, counts, seed, where = whole.label_sets, self._counts, self.seed, str(self.train)
+        if whole.seconds is not None:
+            # A pair without a second text is one text.
+            both = ((text, *filter(None, [other])) for text, other in zip(whole.texts, whole.seconds, strict=True))
             try:
                 return hold_out(both, counts, seed, where, "pairs", symmetric=True, labels=labels, least=0.5)
             except LargeClusters:
@@ -106,12 +106,13 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
                     "split; a second text may be in several, and scores do not show how the model does on new ones",
                     where,
                 )
-        first = [tuple(each.texts) or None for each in usable]
+        first = ((text,) for text in whole.texts)
         return hold_out(first, counts, seed, where, self._unit, labels=labels)
 
     def _warn_of_overlap(self, first: str, second: str) -> None:
         one, other = self._cache[first], self._cache[second]
-        seen = set(one.inputs)
+        wanted = set(other.inputs)
+        seen = {text for text in one.inputs if text in wanted}
         if same := sum(text in seen for text in other.inputs):
             logger.warning(
                 "corpus: of the %d texts of %r, %d are also in %r; scores on such texts do not show how the model does "

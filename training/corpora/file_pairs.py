@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import pydantic
 from pydantic import Field
 
 from .corpus import CorpusError, UserPath, expanded
 from .files import lines_of
 from .holding_out import HeldOutFiles, hold_out
-from .pairs import PairCorpus
+from .pairs import PairCorpus, Pairs
 from .tables import Column, check_columns, read_table
 
 logger = logging.getLogger(__name__)
@@ -95,28 +96,25 @@ class FilePairs(HeldOutFiles, PairCorpus):
         """The language of the targets, where it was given."""
         return self.target_language
 
-    # `read` of `KeptCorpus` takes these rows, without those that `HeldOutFiles` holds out of `train` for another split.
-    # It cleans them in `_gather` of `PairCorpus`.
+    # `_gather` of `PairCorpus` cleans these rows; `HeldOutFiles` holds some of those of `train` out for other splits.
     def _rows(self, files: Path | tuple[Path, Path]) -> Iterator[tuple[str, ...]]:
         if isinstance(files, tuple):
             return _parallel(*map(expanded, files))
         columns = {name: getattr(self, name) for name in ("source_column", "target_column")}
         return (cells for _, cells in read_table(expanded(files), columns, self.header))
 
-    def _hold_out(self) -> list[str | None]:
+    def _hold_out(self, whole: Pairs) -> np.ndarray:
         where = " and ".join(map(str, self.train)) if isinstance(self.train, tuple) else str(self.train)
-        return hold_out(map(self._usable, self._train_rows), self._counts, self.seed, where)
-
-    def _usable(self, row: tuple[str, ...]) -> tuple[str, str] | None:
-        # By the base class's own rule, so that a held-out split has the requested number of pairs.
-        kept = self._gather([row])
-        return (kept.sources[0], kept.targets[0]) if len(kept) else None
+        return hold_out(zip(whole.sources, whole.targets, strict=True), self._counts, self.seed, where)
 
     def _warn_of_overlap(self, first: str, second: str) -> None:
         one, other = self._cache[first], self._cache[second]
-        pairs, sources = set(zip(one.sources, one.targets, strict=True)), set(one.sources)
-        whole = sum(pair in pairs for pair in zip(other.sources, other.targets, strict=True))
-        if same := sum(source in sources for source in other.sources):
+        # Sets of what the smaller split holds: the other one may be larger than memory.
+        pairs, sources = set(zip(other.sources, other.targets, strict=True)), set(other.sources)
+        both = {pair for pair in zip(one.sources, one.targets, strict=True) if pair in pairs}
+        common = {source for source in one.sources if source in sources}
+        whole = sum(pair in both for pair in zip(other.sources, other.targets, strict=True))
+        if same := sum(source in common for source in other.sources):
             logger.warning(
                 "corpus: of the %d pairs of %r, %d are also in %r, and %d share their source with a pair there; scores "
                 "on such pairs do not show how the model does on new text",

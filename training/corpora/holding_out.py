@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import hashlib
 import logging
 from array import array
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pydantic
 
-from .corpus import CorpusError, KeptCorpus
+from .. import storage
+from .corpus import CorpusError, KeptCorpus, expanded
 
 logger = logging.getLogger(__name__)
+
+_AT_ONCE = 1 << 16  # hashes that are Python's integers at once
 
 
 class HeldOutFiles(KeptCorpus):
@@ -34,8 +38,8 @@ class HeldOutFiles(KeptCorpus):
         """The raw rows of what a field such as `train` names."""
 
     @abc.abstractmethod
-    def _hold_out(self) -> list[str | None]:
-        """For each row of `_train_rows` the split it is held out for, or None: `hold_out` of this module."""
+    def _hold_out(self, whole: Any) -> np.ndarray:
+        """For each usable row of `train` the number of its split: `hold_out` of this module."""
 
     @abc.abstractmethod
     def _warn_of_overlap(self, first: str, second: str) -> None:
@@ -70,11 +74,18 @@ class HeldOutFiles(KeptCorpus):
         return found
 
     def _read(self, split: str) -> Iterable[tuple[Any, ...]]:
-        files = getattr(self, split)
-        if files is not None and (split != "train" or not self._counts):
-            return self._rows(files)
-        wanted = None if split == "train" else split
-        return (row for row, held in zip(self._train_rows, self._held, strict=True) if held == wanted)
+        return self._rows(getattr(self, split))
+
+    def _usable(self, split: str) -> Any:
+        if split != "train" and getattr(self, split) is not None:
+            return super()._usable(split)
+        whole, splits = self._whole
+        if not self._counts:
+            return whole
+        found = whole.select(np.flatnonzero(splits == ["train", *self._counts].index(split)))
+        if split == "train":  # all that was dropped counts as dropped from it
+            found = dataclasses.replace(found, key=whole.key, **self._dropped(whole))
+        return found
 
     @property
     def _counts(self) -> dict[str, int | None]:
@@ -86,13 +97,39 @@ class HeldOutFiles(KeptCorpus):
         }
 
     @cached_property
-    def _train_rows(self) -> list[Any]:
-        """The rows of `train`, kept because several splits come from it: a pipe can be read only once."""
-        return list(self._rows(self.train))
+    def _whole(self) -> tuple[Any, np.ndarray]:
+        """All usable rows of `train` and the split of each; kept, because several splits come from it.
 
-    @cached_property
-    def _held(self) -> list[str | None]:
-        return self._hold_out()
+        The files are read once, so a pipe works.
+        """
+        key = self._key()
+        if entry := self.storage.find("texts", key):
+            whole = self._restored(entry)
+            return dataclasses.replace(whole, key=key, **entry.info), entry.array("splits")
+        with self.storage.writing("texts", key) as entry:
+            whole = self._gather(self._rows(self.train), entry)
+            splits = self._hold_out(whole) if self._counts else np.zeros(len(whole), np.int8)
+            if entry.is_used:
+                whole = dataclasses.replace(whole, key=key)
+                entry.save("splits", splits)
+                entry.info |= self._dropped(whole)
+        return whole, splits
+
+    def _key(self) -> str | None:
+        """The hash of all that the rows follow from; None for pipes, and for files that are sure to fit into memory."""
+        files = [expanded(file) for file in (self.train if isinstance(self.train, tuple) else [self.train])]
+        if (
+            not all(file.is_file() for file in files)
+            or sum(file.stat().st_size for file in files) < storage.IN_MEMORY / 8
+        ):
+            return None  # a .gz grows by up to eight times
+        options = self.model_dump(mode="json", exclude={"train", "validation", "test"})
+        return storage.key_of([storage.hash_of_file(file) for file in files], options, sorted(self._counts))
+
+    @staticmethod
+    def _dropped(rows: Any) -> dict[str, int]:
+        """The fields that count what was dropped."""
+        return {cause.replace(" ", "_"): number for cause, number in rows.dropped.items()}
 
 
 class LargeClusters(CorpusError):
@@ -109,7 +146,7 @@ def hold_out(
     symmetric: bool = False,
     labels: Sequence[Collection[str]] | None = None,
     least: float = 0.0,
-) -> list[str | None]:
+) -> np.ndarray:
     """Chooses the pairs or single texts to hold out of a corpus, so that no text is in two splits.
 
     Pairs that share a source or a target, directly or through other pairs, form a cluster, which stays together.
@@ -130,35 +167,35 @@ def hold_out(
         least: the share of its wanted size that a split must exceed.
 
     Returns:
-        For each row the split it is held out for, or None.
+        For each row 0, or the number of the split that it is held out for: from 1 on, in the order of `counts`. int8
+        `(N,)`.
 
     Raises:
         LargeClusters: a split gets too few rows, because nearly all clusters are larger than it.
         CorpusError: nothing would be left to train on, at all or with the labels of a split.
     """
-    clusters = _clusters(rows, seed, symmetric)
-    sizes = Counter(clusters)
-    del sizes[0]
-    usable = sizes.total()
+    names, clusters = _clusters(rows, seed, symmetric)
+    sizes = np.bincount(clusters[clusters >= 0], minlength=len(names))
+    usable = int(sizes.sum())
     default = min(1000, max(1, usable // 20))
     wanted = {split: default if count is None else count for split, count in counts.items()}
     asked = f"{where}: cannot hold out {' and '.join(f'{count} {what} for {split}' for split, count in wanted.items())}"
     if sum(wanted.values()) >= usable:
         raise CorpusError(f"{asked} of {usable} usable {what}; ask for fewer, or for 0 to have no such split.")
-    chosen: dict[int, str] = {}
+    chosen = np.zeros(len(names), np.int8)  # the split of each cluster
     short: dict[str, int] = {}
     # A cluster is named by the smallest hash of its texts. The name is hashed again for the order: the more texts a
     # cluster has, the smaller its name tends to be, so the large clusters would come first.
-    left = sorted(sizes, key=lambda cluster: hashlib.blake2b(cluster.to_bytes(8)).digest())
-    for split, count in wanted.items():
-        missing, passed_over = count, []
-        for cluster in left:
-            if sizes[cluster] <= missing:
-                chosen[cluster] = split
-                missing -= sizes[cluster]
-            else:
-                passed_over.append(cluster)
-        left = passed_over
+    again = (int.from_bytes(hashlib.blake2b(name).digest()[:8]) for name in _bytes_of(names))
+    order = np.argsort(np.fromiter(again, np.uint64, len(names)), kind="stable").astype(np.int32)
+    for number, (split, count) in enumerate(wanted.items(), 1):
+        missing = count
+        for cluster in order:
+            if not missing:
+                break
+            if not chosen[cluster] and sizes[cluster] <= missing:
+                chosen[cluster] = number
+                missing -= int(sizes[cluster])
         if count and count - missing <= least * count:
             raise LargeClusters(
                 f"{asked}: {what} that share a text stay together, and of the {usable} usable {what} every such "
@@ -172,14 +209,16 @@ def hold_out(
             "cluster of them that is left is too large.",
             *(where, wanted[split] - missing, what, split, wanted[split], what),
         )
-    held = [chosen.get(cluster) for cluster in clusters]
-    if labels is None:
-        return held
-    of_rows = list(zip(clusters, held, labels, strict=True))
-    learnt = {name for cluster, split, names in of_rows if cluster and split is None for name in names}
-    kept = {cluster for cluster, _, names in of_rows if not learnt.issuperset(names)}
-    held = [None if cluster in kept else split for cluster, split, _ in of_rows]
-    if without := [split for split, count in wanted.items() if count and split not in held]:
+    if labels is not None:
+        stays = ((clusters >= 0) & (chosen[clusters] == 0)).tolist()
+        learnt = {name for names, stay in zip(labels, stays, strict=True) if stay for name in names}
+        lacking = np.fromiter((not learnt.issuperset(names) for names in labels), bool, len(clusters))
+        chosen[clusters[(clusters >= 0) & lacking]] = 0
+    held = np.where(clusters >= 0, chosen[clusters], 0).astype(np.int8)
+    present = set(np.unique(held).tolist())
+    if labels is not None and (
+        without := [split for number, (split, count) in enumerate(wanted.items(), 1) if count and number not in present]
+    ):
         raise CorpusError(
             f"{asked}: nothing is left for {' and '.join(without)}, since each label keeps {what} to train on; give "
             "more of them for each label, or a file for the split, or ask for 0 to have no such split."
@@ -187,26 +226,59 @@ def hold_out(
     return held
 
 
-def _clusters(rows: Iterable[tuple[str, ...] | None], seed: int, symmetric: bool) -> array[int]:
-    """The cluster of each row: the smallest hash of its texts. 0 for None."""
-    parents: dict[int, int] = {}
+def _clusters(rows: Iterable[tuple[str, ...] | None], seed: int, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The connected components of the graph whose vertices are texts, and whose edges are rows.
+
+    Returns:
+        The smallest hash of the texts of each cluster, ascending, uint64 `(C,)`; and the number of the cluster of each
+        row, int32 `(N,)`, -1 for None.
+    """
     sides = (b"source", b"source" if symmetric else b"target")
-
-    def find(text: int) -> int:
-        while (parent := parents.setdefault(text, text)) != text:
-            parents[text] = text = parents[parent]
-        return text
-
-    heads = array("Q")
+    ends = array("Q"), array("Q")  # the hashes of both texts of each row, or of the only one twice
+    usable = array("b")
     for row in rows:
-        if row is None:
-            heads.append(0)
-            continue
-        texts = [find(_hash(text, side, seed)) for text, side in zip(row, sides, strict=False)]
-        head = min(texts)
-        parents.update(dict.fromkeys(texts, head))
-        heads.append(head)
-    return array("Q", (find(head) if head else 0 for head in heads))
+        usable.append(row is not None)
+        if row is not None:
+            found = [_hash(text, side, seed) for text, side in zip(row, sides, strict=False)]
+            ends[0].append(found[0])
+            ends[1].append(found[-1])
+    hashes = np.concatenate([np.frombuffer(side, np.uint64) for side in ends])  # (2N,)
+    del ends
+    # `np.unique` would give the same, and take twice the memory.
+    order = np.argsort(hashes)
+    hashes = hashes[order]
+    is_new = np.concatenate([np.ones(min(1, len(hashes)), bool), hashes[1:] != hashes[:-1]])
+    texts = hashes[is_new]
+    del hashes
+    vertices = np.empty(len(order), np.int32)
+    vertices[order] = np.cumsum(is_new, dtype=np.int32) - 1
+    del order
+    first, second = vertices.reshape(2, -1)  # (N,) each
+    # Each vertex points to a smaller one of its cluster, a root to itself. In a round, each root that has an edge to a
+    # smaller root is hung below it; then all chains are shortened. Few rounds join any graph.
+    parents = np.arange(len(texts), dtype=np.int32)
+    one, other = first, second
+    while True:
+        one, other = parents[one], parents[other]
+        apart = one != other
+        if not apart.any():
+            break
+        one, other = one[apart], other[apart]
+        np.minimum.at(parents, np.maximum(one, other), np.minimum(one, other))
+        while not np.array_equal(above := parents[parents], parents):
+            parents = above
+    is_root = parents == np.arange(len(texts), dtype=np.int32)
+    numbers = np.cumsum(is_root, dtype=np.int32) - 1
+    clusters = np.full(len(usable), -1, np.int32)
+    clusters[np.frombuffer(usable, bool)] = numbers[parents[first]]
+    return texts[is_root], clusters
+
+
+def _bytes_of(hashes: np.ndarray) -> Iterator[bytes]:
+    """Each hash as eight bytes, the highest first."""
+    for begin in range(0, len(hashes), _AT_ONCE):
+        for each in hashes[begin : begin + _AT_ONCE].tolist():
+            yield each.to_bytes(8)
 
 
 def _hash(text: str, side: bytes, seed: int) -> int:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import pydantic
 from pydantic import Field
 
+from ..storage import Entry, TextsWriter, select
 from .corpus import CorpusError, KeptCorpus
+
+_COLUMNS = ("texts", "labels", "seconds")  # of a stored split
 
 
 class LabelledText(NamedTuple):
@@ -40,17 +45,26 @@ class LabelledTexts:
         seconds: the second text of each pair, or None for a corpus of single texts.
         empty: how many texts were dropped because they were empty or only white space.
         separator: what separates the classes of a text in `labels`; None if each text has exactly one.
+        key: the hash of what the texts follow from, if the cache keeps them; see `zoo_training.storage`.
     """
 
-    texts: list[str] = dataclasses.field(default_factory=list)
+    texts: Sequence[str] = dataclasses.field(default_factory=list)
     labels: list[str] = dataclasses.field(default_factory=list)
     groups: list[str] | None = None
-    seconds: list[str] | None = None
+    seconds: Sequence[str] | None = None
     empty: int = 0
     separator: str | None = None
+    key: str | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def select(self, rows: np.ndarray) -> LabelledTexts:
+        """The texts of ascending row numbers."""
+        groups = None if self.groups is None else [self.groups[row] for row in rows.tolist()]
+        seconds = None if self.seconds is None else select(self.seconds, rows)
+        labels = [self.labels[row] for row in rows.tolist()]
+        return LabelledTexts(select(self.texts, rows), labels, groups, seconds, separator=self.separator)
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -63,7 +77,7 @@ class LabelledTexts:
         return [split_labels(label, self.separator) for label in self.labels]
 
     @property
-    def inputs(self) -> list[Any]:
+    def inputs(self) -> Sequence[Any]:
         """What a classifier reads: the texts, or pairs of texts."""
         return self.texts if self.seconds is None else list(zip(self.texts, self.seconds, strict=True))
 
@@ -92,8 +106,9 @@ class LabelledCorpus(KeptCorpus):
         """
         return super().read(split)
 
-    def _gather(self, rows: Iterable[tuple[Any, ...]]) -> LabelledTexts:
-        found = LabelledTexts(separator=self._separator)
+    def _gather(self, rows: Iterable[tuple[Any, ...]], entry: Entry) -> LabelledTexts:
+        found, groups = LabelledTexts(separator=self._separator), []
+        columns: TextsWriter | None = None
         for number, row in enumerate(rows, 1):
             text, label, group, second = LabelledText(*row)
             text, label = clean(text), clean(label)
@@ -104,15 +119,23 @@ class LabelledCorpus(KeptCorpus):
                 label = self._separator.join(split_labels(label, self._separator))
             elif not label:
                 raise CorpusError(f"Corpus {self.kind!r}: text {number} has no label. Received: {text[:60]!r}")
-            found.texts.append(text[: self.max_characters])
-            found.labels.append(label)
+            seconds = () if second is None else (clean(second)[: self.max_characters],)
+            columns = columns or TextsWriter(entry, *_COLUMNS[: 2 + len(seconds)])
+            columns.append(text[: self.max_characters], label, *seconds)
             if group is not None:
-                found.groups = found.groups or []
-                found.groups.append(group)
-            if second is not None:
-                found.seconds = found.seconds or []
-                found.seconds.append(clean(second)[: self.max_characters])
+                groups.append(group)
+        if columns is not None:
+            found.texts, labels, *both = columns.finish()
+            found.labels = list(map(sys.intern, labels))  # a class has one string, however many texts it has
+            found.seconds = both[0] if both else None
+        found.groups = groups or None
         return found
+
+    def _restored(self, entry: Entry) -> LabelledTexts:
+        """What `_gather` has written."""
+        texts, labels, *seconds = (entry.texts(name) for name in _COLUMNS if entry.has(name))
+        second = seconds[0] if seconds else None
+        return LabelledTexts(texts, list(map(sys.intern, labels)), seconds=second, separator=self._separator)
 
 
 def split_labels(label: str, separator: str | None) -> tuple[str, ...]:

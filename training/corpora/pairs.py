@@ -8,9 +8,11 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
+import numpy as np
 import pydantic
 from pydantic import Field
 
+from ..storage import Entry, TextsWriter, select
 from .corpus import KeptCorpus
 
 UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my"})
@@ -41,16 +43,23 @@ class Pairs:
         groups: the group of each pair in a table of scores (the locale of a date), or None for a corpus without groups.
         empty: how many pairs were dropped because one side was empty or only white space.
         too_long: how many pairs were dropped because one side was longer than `max_characters`.
+        key: the hash of what the pairs follow from, if the cache keeps them; see `zoo_training.storage`.
     """
 
-    sources: list[str] = dataclasses.field(default_factory=list)
-    targets: list[str] = dataclasses.field(default_factory=list)
+    sources: Sequence[str] = dataclasses.field(default_factory=list)
+    targets: Sequence[str] = dataclasses.field(default_factory=list)
     groups: list[str] | None = None
     empty: int = 0
     too_long: int = 0
+    key: str | None = None
 
     def __len__(self) -> int:
         return len(self.sources)
+
+    def select(self, rows: np.ndarray) -> Pairs:
+        """The pairs of ascending row numbers."""
+        groups = None if self.groups is None else [self.groups[row] for row in rows.tolist()]
+        return Pairs(select(self.sources, rows), select(self.targets, rows), groups)
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -86,8 +95,8 @@ class PairCorpus(KeptCorpus):
         """
         return super().read(split)
 
-    def _gather(self, rows: Iterable[tuple[str, ...]]) -> Pairs:
-        pairs = Pairs()
+    def _gather(self, rows: Iterable[tuple[str, ...]], entry: Entry) -> Pairs:
+        pairs, texts, groups = Pairs(), TextsWriter(entry, "sources", "targets"), []
         for source, target, *group in rows:
             source, target = (unicodedata.normalize("NFC", side).strip() for side in (source, target))
             if not source or not target:
@@ -95,9 +104,12 @@ class PairCorpus(KeptCorpus):
             elif max(len(source), len(target)) > self.max_characters:
                 pairs.too_long += 1
             else:
-                pairs.sources.append(source)
-                pairs.targets.append(target)
-                if group:
-                    pairs.groups = pairs.groups or []
-                    pairs.groups.append(group[0])
+                texts.append(source, target)
+                groups += group
+        pairs.sources, pairs.targets = texts.finish()
+        pairs.groups = groups or None
         return pairs
+
+    def _restored(self, entry: Entry) -> Pairs:
+        """What `_gather` has written."""
+        return Pairs(entry.texts("sources"), entry.texts("targets"))

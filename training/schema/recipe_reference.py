@@ -23,7 +23,7 @@ from .classifier_tables import (
 from .generator_tables import GeneratorRecipe, GeneratorTraining
 from .recipe import read_recipe, recipe_names
 from .recipe_tables import TOKENIZERS, Recipe, TrainingConfig
-from .translator_tables import DecodingConfig, LengthsConfig, TranslatorRecipe, TranslatorTraining
+from .translator_tables import DecodingConfig, LengthsConfig, TokenizersConfig, TranslatorRecipe, TranslatorTraining
 
 _SHOWN = 8  # of a long list
 _HEAD = """\
@@ -70,6 +70,10 @@ def _keys() -> Iterator[str]:
     yield "## `[tokenizer]`\n"
     yield "A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]` for both sides. A"
     yield "masked language model takes `wordpiece`, which is also the default of a classifier.\n"
+    sample = "Keys of a translator's `[tokenizer]`, beside these tables."
+    yield from _section(
+        "`[tokenizer]` of a translator", TokenizersConfig, 3, ("source", "target", "joint"), what=sample
+    )
     for kind, table in TOKENIZERS.items():
         yield from _section(f'`kind = "{kind}"`', table, level=3, but=("kind",))
     for recipe in (TranslatorRecipe, GeneratorRecipe):
@@ -77,8 +81,8 @@ def _keys() -> Iterator[str]:
         for family, table in families.items():
             yield from _section(f'`[model]`, `family = "{family}"`', table, but=("family",))
     yield from _section('`[model]`, `family = "classifier"`', ClassifierConfig, but=("family", "encoder"))
-    what = MaskedLanguageModelConfig
-    yield from _section('`[model]`, `family = "masked_language_model"`', what, but=("family", "encoder"))
+    masked = MaskedLanguageModelConfig
+    yield from _section('`[model]`, `family = "masked_language_model"`', masked, but=("family", "encoder"))
     for kind, table in ENCODERS.items():
         yield from _section(f'`[model.encoder]`, `kind = "{kind}"`', table, but=("kind",))
     yield from _section("`[training]`", TrainingConfig)

@@ -39,6 +39,9 @@ class TokenizersConfig(Table):
     joint: TokenizerConfig | None = Field(
         None, description="one vocabulary for both sides, learnt from both; replaces `source` and `target`"
     )
+    sample: PositiveInt = Field(
+        1_000_000, description="training pairs that the vocabularies are learnt from; of more pairs, so many are drawn"
+    )
 
     @property
     def sides(self) -> tuple[Table, Table]:

@@ -173,7 +173,7 @@ def check_pairs(texts: Sequence[Text]) -> list[tuple[str, str]]:
     return pairs
 
 
-def rows_of_batches(texts: list[str], batch_size: int) -> Iterator[list[int]]:
+def rows_of_batches(texts: Sequence[str], batch_size: int) -> Iterator[list[int]]:
     """The places of the texts, batch by batch. Texts of similar length share a batch, which saves padding.
 
     Raises:

@@ -6,6 +6,7 @@ import tensorflow as tf
 from zoo_training.batches.labelled_batches import EncodedTexts, LabelledBatches, encode
 from zoo_training.batches.pair_batches import Sampler
 from zoo_training.corpora.labelled import LabelledTexts
+from zoo_training.storage import Rows
 
 from zoo.models import Classifier, Encoder
 from zoo.tasks.encoder_tasks import TextClassifier
@@ -30,7 +31,7 @@ def test_rows_are_what_the_task_reads(encoded):
     columns = [texts.texts] if texts.seconds is None else [texts.texts, texts.seconds]
     for number in range(len(texts)):
         expected = classifier.encode(*(tf.constant([column[number]]) for column in columns))
-        ids = rows.ids[number].numpy()
+        ids = rows.ids[number]
         assert ids.tolist() == expected["ids"][0].numpy().tolist()
         assert (ids[0], ids[-1]) == (START, END)
         assert len(ids) <= 9
@@ -40,7 +41,7 @@ def test_rows_are_what_the_task_reads(encoded):
 def test_labels_weights_and_segments_stay_with_their_text(encoded):
     _, _, rows = encoded
     batches = LabelledBatches(rows, LABELS, WEIGHTS, segments=True, batch_size=3, buckets=2, seed=1)
-    known = {tuple(rows.ids[n].numpy()): n for n in range(7)}
+    known = {tuple(rows.ids[n]): n for n in range(7)}
     seen = []
     for inputs, labels, weights in batches.once():
         for ids, segments, label, weight in zip(inputs["ids"], inputs["segments"], labels, weights, strict=True):
@@ -65,7 +66,7 @@ def test_an_epoch_of_training_has_other_batches_than_the_next_and_goes_on_anywhe
     whole = some(0)
     assert whole[: batches.steps] != whole[batches.steps :]
     assert some(batches.steps)[: batches.steps] == whole[batches.steps :]
-    assert batches.tokens == sum(map(len, rows.ids.numpy()))
+    assert batches.tokens == int(rows.lengths.sum())
 
 
 def test_pieces_are_drawn_anew_in_training_and_long_texts_cut_off():
@@ -73,7 +74,7 @@ def test_pieces_are_drawn_anew_in_training_and_long_texts_cut_off():
     encoder = Encoder(tokenizer.size, units=8, num_heads=2, num_layers=1, max_length=12)
     classifier = TextClassifier(Classifier(encoder, 2), tokenizer, ["x", "y"])
     texts = LabelledTexts(["abcd efgh", "hgfe", "abcd " * 20, "dcba abcd"], ["x", "y", "x", "y"])
-    sampler = Sampler(texts.texts, tokenizer, 0.5, classifier.max_length - 1)
+    sampler = Sampler(texts.texts, np.arange(4), tokenizer, 0.5, classifier.max_length - 1)
     arguments = np.array([0, 1, 0, 1]), np.ones(4), False
     batches = LabelledBatches(encode(classifier, texts), *arguments, 4, 1, sampler=sampler)
 
@@ -96,8 +97,8 @@ def test_pieces_are_drawn_anew_in_training_and_long_texts_cut_off():
 
 
 def test_tokens_are_dropped_in_training_only():
-    ids = tf.ragged.constant([[START, *range(4, 104), END]] * 40, dtype=tf.int32)
-    texts = EncodedTexts(ids, np.full(40, 102))
+    ids = Rows.of_lengths(np.tile(np.array([START, *range(4, 104), END], "int32"), 40), np.full(40, 102, np.int32))
+    texts = EncodedTexts(ids, np.full(40, 102, np.int32))
     batches = LabelledBatches(
         texts, np.zeros(40), np.ones(40), segments=False, batch_size=20, token_dropout=0.25, dropped_id=999
     )

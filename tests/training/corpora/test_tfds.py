@@ -222,7 +222,7 @@ class TestPreparing:
         assert len(pairs.read("train")) == 10
         assert "\r" not in "".join(capfd.readouterr())
         monkeypatch.setattr(registered[0], "download_and_prepare", None)
-        assert pairs_of(TfdsPairs(**dict(pairs)).read("train")) == pairs_of(pairs.read("train"))
+        assert pairs_of(TfdsPairs(**pairs.model_dump()).read("train")) == pairs_of(pairs.read("train"))
 
     def test_failure_leaves_nothing(self, registered, tmp_path):
         message = (

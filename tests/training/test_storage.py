@@ -1,0 +1,295 @@
+"""Corpora larger than memory: the same rows, splits and batches from files, and a cache that is whole or not there."""
+
+import errno
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from zoo_training import storage, translation
+from zoo_training.corpora.file_labels import FileLabels
+from zoo_training.corpora.file_pairs import FilePairs
+from zoo_training.schema.recipe import read_recipe
+from zoo_training.storage import Rows, RowsWriter, Storage, StoredRows, StoredTexts, TextsWriter
+
+WORDS = ["ab", "cde", "fé", "日本", "g", "hij"]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A memory so small that nearly every corpus goes to files."""
+    monkeypatch.setattr(storage, "IN_MEMORY", 300)
+    monkeypatch.setattr(storage, "_AT_ONCE", 7)
+    monkeypatch.setattr(storage, "_BUFFER", 64)
+    monkeypatch.setattr(storage, "_USUAL", 10)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Ninety lines of pairs with a class. Many share a text; three have no usable text."""
+    random = np.random.default_rng(0)
+    lines = [
+        f"{' '.join(random.choice(WORDS, random.integers(1, 6)))} {n % 60}\tx {n % 70}\tclass {n % 3}"
+        for n in range(87)
+    ]
+    lines[5:5] = ["\tx\ta", " \t \ta", f"{'y' * 1001}\tz\ta"]
+    file = tmp_path / "table.tsv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def columns(rows):
+    found = (rows.sources, rows.targets) if hasattr(rows, "sources") else (rows.texts, rows.labels, rows.seconds)
+    return [None if column is None else list(column) for column in found], rows.dropped
+
+
+class TestTexts:
+    def test_texts_in_a_file_are_a_sequence_as_a_list_is(self, small, tmp_path):
+        texts = [f"{word} {number}" for number in range(30) for word in WORDS] + [""]
+        with Storage(near=tmp_path).writing("texts", None) as entry:
+            writer = TextsWriter(entry, "one", "other")
+            for text in texts:
+                writer.append(text, text[::-1])
+            found, turned = writer.finish()
+        assert isinstance(found, StoredTexts)
+        assert len(found) == len(texts)
+        assert list(found) == texts == list(found)
+        assert list(turned) == [text[::-1] for text in texts]
+        assert (found[3], found[-2], found[5:9]) == (texts[3], texts[-2], texts[5:9])
+        with pytest.raises(IndexError):
+            found[len(texts)]
+        odd = found.select(np.arange(1, len(texts), 2))
+        assert isinstance(odd, StoredTexts)
+        assert list(odd) == texts[1::2]
+        assert list(odd.select(np.arange(3, 60))) == texts[1::2][3:60]
+        few = odd.select(np.array([2, 4]))
+        assert few == [texts[5], texts[9]]
+        assert odd.encoded(np.array([7, 0])) == [texts[15].encode(), texts[1].encode()]
+
+    def test_a_lone_surrogate_is_replaced(self, small, tmp_path):
+        with Storage(near=tmp_path).writing("texts", None) as entry:
+            writer = TextsWriter(entry, "one")
+            for _ in range(400):
+                writer.append("a\ud800")
+            (found,) = writer.finish()
+        assert found[399] == "a?"
+
+    def test_few_texts_stay_in_memory_and_no_folder_is_made(self, tmp_path):
+        kept = Storage(tmp_path / "cache", tmp_path)
+        with kept.writing("texts", "0123") as entry:
+            writer = TextsWriter(entry, "one")
+            writer.append("a")
+            assert writer.finish() == [["a"]]
+        assert not list(tmp_path.iterdir())
+        assert kept.find("texts", "0123") is None
+
+
+class TestRows:
+    def test_rows_are_padded(self):
+        rows = Rows.of_lengths(np.array([5, 6, 7, 8, 9, 4], np.uint16), np.array([2, 0, 3, 1]))
+        padded = rows.padded(np.array([3, 2, 1]), 4)
+        assert padded.dtype == np.int32
+        assert padded.tolist() == [[4, 0, 0, 0], [7, 8, 9, 0], [0, 0, 0, 0]]
+        assert rows.lengths.tolist() == [2, 0, 3, 1]
+        assert rows[2].tolist() == [7, 8, 9]
+
+    @pytest.mark.parametrize("in_files", [False, True])
+    def test_rows_are_what_was_appended(self, tmp_path, in_files):
+        with Storage(tmp_path).writing("ids", "key") as entry:
+            writer = RowsWriter(entry if in_files else None, "ids", np.uint8)
+            writer.append(np.array([1, 2, 255], np.int32), np.array([1, 2]))
+            writer.append(np.array([], np.int32), np.array([0]))
+            writer.append(np.array([7], np.int32), np.array([1]))
+            rows = writer.finish()
+        assert [rows[number].tolist() for number in range(len(rows))] == [[1], [2, 255], [], [7]]
+        assert isinstance(rows, StoredRows if in_files else Rows)
+        assert (rows[1].dtype, rows.count, len(rows)) == (np.uint8, 4, 4)
+        assert rows.lengths.tolist() == [1, 2, 0, 1]
+        assert rows.padded(np.array([3, 1, 2]), 3).tolist() == [[7, 0, 0], [2, 255, 0], [0, 0, 0]]
+
+
+class TestCache:
+    def written(self, folder, key="a" * 64, kind="ids", values=(1, 2, 3)):
+        kept = Storage(folder)
+        with kept.writing(kind, key) as entry:
+            entry.save("numbers", np.array(values))
+            entry.info["n"] = len(values)
+        return kept
+
+    def test_an_entry_is_there_for_the_next_run_under_its_key_only(self, tmp_path):
+        kept = self.written(tmp_path)
+        entry = kept.find("ids", "a" * 64)
+        assert (entry.array("numbers").tolist(), entry.info) == ([1, 2, 3], {"n": 3})
+        assert kept.find("ids", "b" * 64) is None
+        assert kept.find("texts", "a" * 64) is None
+        assert kept.find("ids", "a" * 16 + "b" * 48) is None, "the name has 16 digits of the key, the header all"
+
+    @pytest.mark.parametrize("damage", ["a byte", "shorter", "a file more", "header", "no header"])
+    def test_a_damaged_entry_is_not_used(self, tmp_path, damage, capsys):
+        kept = self.written(tmp_path)
+        (folder,) = tmp_path.iterdir()
+        (file,) = folder.glob("numbers.*")
+        content = bytearray(file.read_bytes())
+        if damage == "a byte":
+            content[9] ^= 1
+            file.write_bytes(content)
+        elif damage == "shorter":
+            file.write_bytes(content[:-8])
+        elif damage == "a file more":
+            (folder / "x.int8").touch()
+        elif damage == "header":
+            (folder / "header.json").write_text("[")
+        else:
+            (folder / "header.json").unlink()
+        assert kept.find("ids", "a" * 64) is None
+        assert not folder.exists()
+        assert "is damaged or of another version, and is written again" in " ".join(capsys.readouterr().err.split())
+
+    def test_an_entry_of_another_form_is_not_used(self, tmp_path, monkeypatch):
+        kept = self.written(tmp_path)
+        monkeypatch.setattr(storage, "_FORM", 2)
+        assert kept.find("ids", "a" * 64) is None
+
+    def test_a_new_entry_takes_the_place_of_others_of_its_kind(self, tmp_path):
+        self.written(tmp_path)
+        self.written(tmp_path, kind="texts")
+        self.written(tmp_path, "b" * 64)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["ids-" + "b" * 16, "texts-" + "a" * 16]
+
+    def test_an_error_leaves_nothing(self, tmp_path):
+        with pytest.raises(ZeroDivisionError), Storage(tmp_path).writing("ids", "key") as entry:
+            entry.save("numbers", np.arange(3))
+            raise ZeroDivisionError
+        assert not list(tmp_path.iterdir())
+
+    def test_a_full_disk_is_one_sentence(self, tmp_path):
+        with (
+            pytest.raises(OSError, match=r"^\S+ cannot be written: No space left on device\. A corpus that is larger"),
+            Storage(tmp_path).writing("ids", "key") as entry,
+        ):
+            entry.save("numbers", np.arange(3))
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert not list(tmp_path.iterdir())
+
+    def test_what_a_killed_process_left_is_removed(self, tmp_path):
+        (tmp_path / ".ids.tmp-abc").mkdir(parents=True)
+        self.written(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["ids-" + "a" * 16]
+
+    def test_without_a_key_or_a_cache_nothing_is_left_at_the_end(self, tmp_path):
+        code = (
+            "import sys, pathlib, numpy as np\n"
+            "from zoo_training.storage import Storage\n"
+            "folder = pathlib.Path(sys.argv[1])\n"
+            "storages = Storage(None, folder), Storage(folder / 'cache', folder)\n"
+            "for storage, key in zip(storages, ('a', None)):\n"
+            "    with storage.writing('ids', key) as entry: entry.save('x', np.arange(9))\n"
+            "assert len(list(folder.glob('cache.tmp-*'))) == 2\n"
+        )
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+        assert not list(tmp_path.iterdir())
+
+    def test_a_fact_is_computed_once(self, tmp_path):
+        calls = []
+        for key in ("a", "a", "b", None, None):
+            assert Storage(tmp_path).fact("digest", key, lambda: calls.append(1) or ["é"]) == ["é"]
+        assert len(calls) == 4
+
+
+def corpora(table, **options):
+    return [
+        FilePairs(train=table, **options),
+        FilePairs(train=table, validation_pairs=9, test_pairs=0, seed=4, **options),
+        FileLabels(train=table, second_column=2, label_column=3, validation_texts=7),
+        FileLabels(train=table, label_column=3, validation_texts=0, test_texts=11),
+    ]
+
+
+def test_a_corpus_in_files_has_the_same_rows_in_each_split(table, small, tmp_path, monkeypatch):
+    for number in range(4):
+        stored = corpora(table)[number]
+        cache = tmp_path / f"cache{number}"
+        stored.storage.cache = cache
+        of_files = {split: columns(stored.read(split)) for split in stored.splits}
+        texts = stored.read("train")
+        assert isinstance(texts.sources if number < 2 else texts.texts, StoredTexts)
+        again = corpora(table)[number]
+        again.storage.cache = cache
+        monkeypatch.setattr(type(again), "_rows", lambda *_: pytest.fail("the cache was not used"))
+        assert {split: columns(again.read(split)) for split in again.splits} == of_files
+        monkeypatch.undo()
+        plain = corpora(table)[number]
+        assert {split: columns(plain.read(split)) for split in plain.splits} == of_files
+        assert isinstance(plain.read("train").labels if number > 1 else plain.read("train").sources, list)
+        monkeypatch.setattr(storage, "IN_MEMORY", 300)
+
+
+def test_another_content_or_option_is_another_key(table, small):
+    keys = [corpus.read("train").key for corpus in corpora(table)]
+    other = table.with_name("other.tsv")
+    other.write_bytes(table.read_bytes())
+    assert FilePairs(train=other).read("train").key == keys[0], "the name of the file does not count"
+    other.write_bytes(table.read_bytes().replace(b"ab", b"ac"))
+    keys.append(FilePairs(train=other).read("train").key)
+    keys.append(FilePairs(train=table, max_characters=99).read("train").key)
+    assert len(set(keys)) == len(keys)
+    assert None not in keys
+
+
+RECIPE = """
+[corpus]
+kind = "text"
+train = "{table}"
+[tokenizer.joint]
+kind = "byte_pair"
+size = 300
+dropout = {dropout}
+[training]
+batch_size = 4
+jit_compile = false
+[model]
+units = 4
+embedding_dim = 4
+[lengths]
+max_source = 30
+"""
+
+
+@pytest.mark.parametrize("dropout", [0.0, pytest.param(0.2, marks=pytest.mark.long)])
+def test_batches_digests_and_vocabulary_are_the_same_from_memory_files_and_cache(
+    table, tmp_path, monkeypatch, dropout, capsys
+):
+    file = tmp_path / "mine.toml"
+    file.write_text(RECIPE.format(table=table, dropout=dropout))
+
+    def prepared(in_memory, cache):
+        monkeypatch.setattr(storage, "IN_MEMORY", in_memory)
+        recipe = read_recipe(str(file))
+        recipe.corpus.storage.cache = cache
+        return translation.prepare(recipe)
+
+    found = [prepared(limit, tmp_path / "cache") for limit in (10**9, 300, 300)]
+    assert len({json.dumps(dict(each.digests)) for each in found}) == 1
+    steps = found[0].steps
+    assert steps == found[1].steps > 5
+    for one, *others in zip(*(each.training_from(steps - 2).take(5) for each in found), strict=True):
+        for other in others:
+            for ours, theirs in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+                assert np.array_equal(ours, theirs)
+    said = capsys.readouterr().err
+    assert [said.count(f"{kind}: read from") for kind in ("texts", "ids")] == [1, 1]
+    assert len(list((tmp_path / "cache").glob("vocabulary-*"))) == 1
+
+
+def test_the_vocabulary_is_learnt_from_a_stated_sample(table, tmp_path, capsys):
+    file = tmp_path / "mine.toml"
+    file.write_text(RECIPE.format(table=table, dropout=0.0))
+    vocabularies = []
+    for sample in (40, 40, 41, 1000):
+        recipe = read_recipe(str(file), [f"tokenizer.sample={sample}"])
+        tokenizer, _ = translation.learn_tokenizers(recipe, recipe.corpus.read("train"))
+        vocabularies.append(json.dumps(tokenizer.get_config()))
+    assert vocabularies[0] == vocabularies[1] != vocabularies[3]
+    assert "learnt from 40 of 79 pairs (tokenizer.sample)" in " ".join(capsys.readouterr().err.split())

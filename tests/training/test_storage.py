@@ -293,3 +293,32 @@ def test_the_vocabulary_is_learnt_from_a_stated_sample(table, tmp_path, capsys):
         vocabularies.append(json.dumps(tokenizer.get_config()))
     assert vocabularies[0] == vocabularies[1] != vocabularies[3]
     assert "learnt from 40 of 79 pairs (tokenizer.sample)" in " ".join(capsys.readouterr().err.split())
+
+
+_PEAK = """
+import re, sys
+from zoo_training.corpora.file_pairs import FilePairs
+corpus = FilePairs(train=sys.argv[1])
+number = sum(len(corpus.read(split)) for split in corpus.splits)
+# Not ru_maxrss, which begins with the peak of the process that started this one.
+print(number, 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_memory_of_reading_and_holding_out_hardly_grows_with_the_corpus(tmp_path):
+    """In bytes a pair. As strings in memory, these would take 500."""
+    random = np.random.default_rng(0)
+    words = np.array([f"{word}{index}" for word in WORDS for index in range(50)])
+    peaks = []
+    for number in (200_000, 600_000):
+        table = tmp_path / f"{number}.tsv"
+        with table.open("w", encoding="utf-8") as file:
+            for index, row in enumerate(random.choice(words, (number, 24))):
+                file.write(f"{' '.join(row[:12])} {index}\t{' '.join(row[12:])} {index}\n")
+        done = subprocess.run([sys.executable, "-c", _PEAK, table], stdout=subprocess.PIPE, check=True)
+        read, peak = map(int, done.stdout.split())
+        assert read == number
+        peaks.append(peak)
+    assert (peaks[1] - peaks[0]) / 400_000 < 150, peaks

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import faulthandler
 import hashlib
 import json
 import os
@@ -33,6 +34,7 @@ EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong with this worker; 
 _GROUP = 1907  # a key of our own, since TensorFlow numbers its groups from 1
 _POLL_SECONDS = 2.0  # between two looks at the other workers
 _CONNECT_SECONDS = 5.0  # how long a worker may take to accept a connection
+_MEET_SECONDS = 0.2  # between two looks, until all are there
 _STRIKES = 3  # a worker is lost after so many refused connections in a row
 _GOODBYE_SECONDS = 10.0  # the wait for the others at the end
 _JOBS = ("chief", "worker")  # in the order of their numbers
@@ -135,18 +137,22 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
         The workers; one worker without `TF_CONFIG`.
 
     Raises:
-        ClusterError: `TF_CONFIG` is wrong, or the port of this worker is in use.
+        ClusterError: `TF_CONFIG` is wrong, the port of this worker is in use, or a worker did not come.
     """
     cluster = read_cluster(os.environ.get("TF_CONFIG"))
     if cluster is None:
         yield Workers()
         return
-    _check_port(cluster)
-    watch = _Watch(cluster, wait)
+    _meet(cluster, wait)
+    watch = _Watch(cluster)
     watch.start()
     try:
-        workers = Workers(cluster)
-        watch.connected = True
+        # A worker may be lost in the moment before all have joined. Only a thread of C could end this one then.
+        faulthandler.dump_traceback_later(wait, exit=True)
+        try:
+            workers = Workers(cluster)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         workers.agree("versions of TensorFlow and Keras", f"{tf.__version__} {keras.__version__}")
         yield workers
         workers.barrier()
@@ -172,19 +178,47 @@ def _quietly(function: Callable[[], Any]) -> Callable[[], None]:
     return call
 
 
-def _check_port(cluster: Cluster) -> None:
-    """TensorFlow's server shares a port with any other program that allows it, so this must be looked at first."""
+def _meet(cluster: Cluster, wait: float) -> None:
+    """Waits until all workers are there.
+
+    TensorFlow's start waits for them up to an hour, and holds Python's lock all the time, so no thread could end it.
+    Until then each worker listens at its port itself; a worker that leaves opens it again as TensorFlow's server.
+    """
     port = int(cluster.tasks[cluster.index][2].rpartition(":")[2])
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    deadline = time.monotonic() + wait
+    with socket.socket() as listener:
+        # TensorFlow's server would share a port with any other program that allows it; this does not.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", port))
-            probe.listen()
+            listener.bind(("", port))
+            listener.listen(1024)
         except OSError as error:
             what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
             raise ClusterError(
                 f"port {port} {what}: TF_CONFIG gives it to {cluster.name(cluster.index)}, which is this process"
             ) from None
+        listener.setblocking(False)
+        missing = [index for index in range(len(cluster.tasks)) if index != cluster.index]
+        while missing:
+            missing = [index for index in missing if not _answers(cluster, index)]
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    listener.accept()[0].close()
+            if missing and time.monotonic() > deadline:
+                names = ", ".join(map(cluster.name, missing))
+                raise ClusterError(f"{cluster.name(cluster.index)}: {names} did not come within {wait:g} seconds")
+            if missing:
+                time.sleep(_MEET_SECONDS)
+
+
+def _answers(cluster: Cluster, index: int) -> bool:
+    """Whether a worker's port accepts connections."""
+    host, _, port = cluster.tasks[index][2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 class _Watch(threading.Thread):
@@ -194,39 +228,25 @@ class _Watch(threading.Thread):
     moment that the process dies. TensorFlow's own health check covers workers that hang.
     """
 
-    def __init__(self, cluster: Cluster, wait: float):
+    def __init__(self, cluster: Cluster):
         super().__init__(name="workers", daemon=True)
-        self.cluster, self.wait = cluster, wait
-        self.connected = False  # all workers have reached the first collective operation
+        self.cluster = cluster
         self.stopped = threading.Event()
 
     def run(self):
         """Looks at the others until it is stopped."""
-        begin = time.monotonic()
         others = [index for index in range(len(self.cluster.tasks)) if index != self.cluster.index]
         strikes = dict.fromkeys(others, 0)
         seen: set[int] = set()
         while not self.stopped.wait(_POLL_SECONDS):
             for index in others:
-                if self._answers(index):
+                if _answers(self.cluster, index):
                     seen.add(index)
                     strikes[index] = 0
                 else:
                     strikes[index] += 1
                 if index in seen and strikes[index] >= _STRIKES:
                     self._end(f"{self.cluster.name(index)} is lost; start all workers again")
-            if not self.connected and time.monotonic() - begin > self.wait:
-                missing = [self.cluster.name(index) for index in others if index not in seen]
-                reason = f"{', '.join(missing)} did not come" if missing else "the workers could not connect"
-                self._end(f"{reason} within {self.wait:g} seconds")
-
-    def _answers(self, index: int) -> bool:
-        host, _, port = self.cluster.tasks[index][2].rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-        except OSError:
-            return False
-        return True
 
     def _end(self, reason: str) -> None:
         if not self.stopped.is_set():

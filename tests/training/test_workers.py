@@ -125,7 +125,7 @@ class TestMistakes:
         hosts = loopback.addresses(3)
         start = command(tmp_path, texts(), options=("--wait", 15))
         workers = [loopback.start(start, loopback.config(hosts, index)) for index in (0, 1)]
-        refused(workers, f"worker 2 ({hosts[2]}) did not come within 15 seconds", code=75)
+        refused(workers, f"worker 2 ({hosts[2]}) did not come within 15 seconds")
 
     def test_a_wrong_tf_config(self, texts, tmp_path):
         start, hosts = command(tmp_path, texts()), loopback.addresses(2)

@@ -28,6 +28,7 @@ SCRIPTS = (
     "embedding",
     "tokenizing",
     "load",
+    "workers",
     "thought_vector",
     "trained",
     "imported_translator",

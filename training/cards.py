@@ -17,7 +17,7 @@ from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.tasks.task import SavedTask
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
-from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer
+from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer, WhitespaceTokenizer
 
 from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
@@ -354,7 +354,13 @@ def serving_rows(metrics: dict[str, Any]) -> dict[str, str]:
 
 
 def _how_scored(metrics: dict[str, Any]) -> list[str]:
-    """A paragraph on how BLEU was computed, if it was."""
+    """A paragraph on how BLEU or error rates were computed, if they were."""
+    if metrics.get("metric") == "word_error_rate":
+        return [
+            "A word is wrong if the output is none of its pronunciations. The phoneme error rate is the edit distance"
+            " to the nearest pronunciation, divided by its length, of all words together. Both leave out stress marks"
+            " unless it says otherwise. The 95% interval, by Wilson's formula, is in brackets."
+        ]
     if "bleu" not in metrics:
         return []
     told = (
@@ -373,6 +379,8 @@ def _vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
     """A sentence on the texts that a tokenizer can read."""
     if isinstance(tokenizer, CharacterTokenizer):
         return f"It knows the {tokenizer.size - 4:,} characters of its {learnt_from}; it reads others as unknown."
+    if isinstance(tokenizer, WhitespaceTokenizer):
+        return f"It knows the {tokenizer.size - 4:,} words of its {learnt_from}; it reads others as unknown."
     spelt = ", which can spell any text" if isinstance(tokenizer, BytePairTokenizer) else ""
     return f"It reads texts as {tokenizer.size - 4:,} pieces of words{spelt}."
 

@@ -7,10 +7,23 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from zoo.text import BytePairTokenizer, CharacterTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from zoo.text import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    Tokenizer,
+    WhitespaceTokenizer,
+    WordPieceTokenizer,
+)
 
 from .run_files import Digest
-from .schema.recipe_tables import BytePairConfig, CharactersConfig, SentencePieceConfig, WordPieceConfig
+from .schema.recipe_tables import (
+    BytePairConfig,
+    CharactersConfig,
+    SentencePieceConfig,
+    WhitespaceConfig,
+    WordPieceConfig,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +34,7 @@ _WORD = 6  # characters, of scripts without spaces
 
 
 def learn_tokenizer(
-    config: CharactersConfig | BytePairConfig | SentencePieceConfig | WordPieceConfig,
+    config: CharactersConfig | BytePairConfig | SentencePieceConfig | WhitespaceConfig | WordPieceConfig,
     texts: Iterable[str],
     nfc: bool = False,
 ) -> Tokenizer:
@@ -30,11 +43,13 @@ def learn_tokenizer(
     Args:
         config: the recipe's table.
         texts: the training texts, read once.
-        nfc: for byte pairs, whether the texts are in NFC and the tokenizer brings its inputs into it. Characters always
-            do; pieces of sentencepiece and word pieces follow the recipe.
+        nfc: for byte pairs, whether the texts are in NFC and the tokenizer brings its inputs into it. Characters and
+            words between white space always do; pieces of sentencepiece and word pieces follow the recipe.
     """
     if isinstance(config, CharactersConfig):
         return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)
+    if isinstance(config, WhitespaceConfig):
+        return WhitespaceTokenizer.learn(texts, config.minimum_count, config.maximum_size)
     words = 0
 
     def counted() -> Iterator[str]:

@@ -13,6 +13,7 @@ from zoo.text import (
     CharacterPairTokenizer,
     CharacterTokenizer,
     SentencePieceTokenizer,
+    WhitespaceTokenizer,
     WordPieceTokenizer,
 )
 from zoo.text.words import QWEN_2
@@ -28,6 +29,7 @@ TOKENIZERS = {
     "bytes": BytePairTokenizer.learn([], 300),
     "sentence_pieces": SentencePieceTokenizer.learn(CORPUS, 300, byte_fallback=True),
     "word_pieces": WordPieceTokenizer.learn(CORPUS, 60),
+    "white_space": WhitespaceTokenizer(["abc", "BAC", "각\0", "ộ"]),
     "qwen2": BytePairTokenizer(
         [*BytePairTokenizer.learn(CORPUS, 280).get_config()["vocabulary"], "<|a|>", "  "],
         BytePairTokenizer.learn(CORPUS, 280).get_config()["merges"],

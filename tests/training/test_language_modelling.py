@@ -206,7 +206,10 @@ class TestFaults:
             ("training.buckets=3", "unknown key 'training.buckets'"),
             ("model.family=['gpt']", "'model.family' must be one of"),
             ("corpus.folder=here", "'corpus.folder' is a key of corpus.kind = 'tiny_shakespeare'"),
-            ("tokenizer.kind=words", "'tokenizer.kind' must be one of characters, byte_pair, sentencepiece, wordpiece"),
+            (
+                "tokenizer.kind=words",
+                "'tokenizer.kind' must be one of characters, byte_pair, sentencepiece, word",
+            ),
         ],
     )
     def test_what_a_recipe_may_not_say(self, workplace, change, message):

@@ -2,7 +2,13 @@
 
 import pytest
 from zoo_training.learn_tokenizer import learn_tokenizer
-from zoo_training.schema.recipe_tables import BytePairConfig, CharactersConfig, SentencePieceConfig, WordPieceConfig
+from zoo_training.schema.recipe_tables import (
+    BytePairConfig,
+    CharactersConfig,
+    SentencePieceConfig,
+    WhitespaceConfig,
+    WordPieceConfig,
+)
 
 
 def test_each_kind_has_its_options():
@@ -17,6 +23,8 @@ def test_each_kind_has_its_options():
     assert lower.detokenize(lower.tokenize(["É AB"])).numpy()[0].decode() == "é ab"
     words = learn_tokenizer(WordPieceConfig(size=12, strip_accents=False, minimum_frequency=1), ["É ab ab"])
     assert words.get_config()["vocabulary"] == ["[MASK]", "a", "b", "é", "##b", "ab"]
+    sounds = learn_tokenizer(WhitespaceConfig(minimum_count=2, maximum_size=6), iter(["L AH0 L", "L AH0 B B K"]))
+    assert sounds.get_config() == {"vocabulary": ["L", "AH0"], "normalize": True}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ..start_tensorflow import import_tensorflow
+from ..quiet import import_tensorflow
 from .classifier_scores import print_classifier_scores
 from .shared import (
     MODELS,
@@ -236,8 +236,9 @@ def _print_scores(result: dict, split: str) -> None:
     what = "wrong" if result["metric"] == "exact_match" else "differs"  # there is more than one good translation
     for mistake in result["mistakes"]:
         typer.echo(f"{what}: {mistake['source']!r} -> {mistake['output']!r}, not {mistake['target']!r}")
-    for name, value in list(headlines(result).items())[:-1]:
-        typer.echo(f"{split:<12} {name} {value}")
+    for name, value in headlines(result).items():
+        if name != "exact match":  # the last line, with its counts
+            typer.echo(f"{split:<12} {name} {value}")
     typer.echo(f"{split:<12} {result['exact_match']:>8.2%}  {result['right']:>6,} of {result['total']:,}")
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -14,7 +13,6 @@ import pydantic
 from pydantic import Field
 
 from ..storage import Entry, TextsWriter, select
-from .cleaning import CleanPairs
 from .corpus import KeptCorpus
 
 UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my"})
@@ -43,15 +41,16 @@ class Pairs:
         sources: source texts, NFC-normalised, never empty.
         targets: target texts, one for each source, NFC-normalised, never empty.
         groups: the group of each pair in a table of scores (the locale of a date), or None for a corpus without groups.
-        dropped: how many pairs were dropped, by cause: "empty", where a side was empty or white space; "too long",
-            where one was longer than `max_characters`; and the causes of `cleaning`.
+        empty: how many pairs were dropped because one side was empty or only white space.
+        too_long: how many pairs were dropped because one side was longer than `max_characters`.
         key: the hash of what the pairs follow from, if the cache keeps them; see `zoo_training.storage`.
     """
 
     sources: Sequence[str] = dataclasses.field(default_factory=list)
     targets: Sequence[str] = dataclasses.field(default_factory=list)
     groups: list[str] | None = None
-    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
+    empty: int = 0
+    too_long: int = 0
     key: str | None = None
 
     def __len__(self) -> int:
@@ -61,6 +60,11 @@ class Pairs:
         """The pairs of ascending row numbers."""
         groups = None if self.groups is None else [self.groups[row] for row in rows.tolist()]
         return Pairs(select(self.sources, rows), select(self.targets, rows), groups)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many pairs were dropped, by cause."""
+        return {"empty": self.empty, "too long": self.too_long}
 
 
 class PairCorpus(KeptCorpus):
@@ -73,14 +77,13 @@ class PairCorpus(KeptCorpus):
     _unit: ClassVar[str] = "pairs"
 
     max_characters: pydantic.PositiveInt = Field(default=1000, description="a pair with a longer side is dropped")
-    clean: CleanPairs = Field(default=CleanPairs(), description="what is dropped from the pairs to train on")
 
     @property
     def language(self) -> str | None:
         """The language of the targets, such as 'de', where it is known."""
         return None
 
-    def metric(self, split: str) -> Literal["bleu", "exact_match"]:
+    def metric(self, split: str) -> Literal["bleu", "exact_match", "word_error_rate"]:
         """The score of a split: 'bleu' if most of its targets are sentences, else 'exact_match'."""
         return "bleu" if are_sentences(self.read(split).targets, self.language) else "exact_match"
 
@@ -92,26 +95,20 @@ class PairCorpus(KeptCorpus):
         """
         return super().read(split)
 
-    def _gather(self, rows: Iterable[tuple[str, ...]], entry: Entry, training: bool) -> Pairs:
-        dropped: Counter[str] = Counter()
-        texts = TextsWriter(entry, "sources", "targets")
-        groups: list[str] = []
-        usable = self._usable_of(rows, dropped)
-        for source, target, *group in self.clean.kept(usable, dropped) if training else usable:
-            texts.append(source, target)
-            groups += group
-        sources, targets = texts.finish()
-        return Pairs(sources, targets, groups or None, dict(dropped))
-
-    def _usable_of(self, rows: Iterable[tuple[str, ...]], dropped: Counter[str]) -> Iterator[tuple[str, ...]]:
+    def _gather(self, rows: Iterable[tuple[str, ...]], entry: Entry) -> Pairs:
+        pairs, texts, groups = Pairs(), TextsWriter(entry, "sources", "targets"), []
         for source, target, *group in rows:
             source, target = (unicodedata.normalize("NFC", side).strip() for side in (source, target))
             if not source or not target:
-                dropped["empty"] += 1
+                pairs.empty += 1
             elif max(len(source), len(target)) > self.max_characters:
-                dropped["too long"] += 1
+                pairs.too_long += 1
             else:
-                yield source, target, *group
+                texts.append(source, target)
+                groups += group
+        pairs.sources, pairs.targets = texts.finish()
+        pairs.groups = groups or None
+        return pairs
 
     def _restored(self, entry: Entry) -> Pairs:
         """What `_gather` has written."""

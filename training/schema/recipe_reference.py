@@ -11,7 +11,6 @@ from typing import Any
 
 import pydantic
 
-from ..corpora.cleaning import CleanPairs, CleanTexts
 from .classifier_tables import (
     ENCODERS,
     ClassifierConfig,
@@ -68,8 +67,6 @@ def _keys() -> Iterator[str]:
     yield from _kinds("[corpus]", "of a translator", TranslatorRecipe, "corpus")
     yield from _kinds("[corpus]", "of a language model", GeneratorRecipe, "corpus")
     yield from _kinds("[corpus]", "of a classifier", ClassifierRecipe, "corpus")
-    yield from _section("`[corpus.clean]` of a translator", CleanPairs)
-    yield from _section("`[corpus.clean]` of a classifier", CleanTexts)
     yield "## `[tokenizer]`\n"
     yield "A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]` for both sides. A"
     yield "masked language model takes `wordpiece`, which is also the default of a classifier.\n"
@@ -130,7 +127,7 @@ def _section(
 
 
 def _default(value: Any) -> str:
-    if value is None or isinstance(value, dict):  # a table, whose keys are listed elsewhere
+    if value is None:
         return ""
     if isinstance(value, list) and len(value) > _SHOWN:
         return f"`{json.dumps(value[:_SHOWN])[:-1]}, ...]`, {len(value)} of them"
@@ -139,8 +136,6 @@ def _default(value: Any) -> str:
 
 def _values(schema: dict[str, Any]) -> str:
     """The values of a key in words."""
-    if "$ref" in schema:
-        return "table"
     if "anyOf" in schema:
         return " or ".join(_values(each) for each in schema["anyOf"] if each.get("type") != "null")
     if "enum" in schema:

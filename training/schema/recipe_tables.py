@@ -109,6 +109,18 @@ class SentencePieceConfig(_SentencePieceArguments):
     """A vocabulary of pieces of words, learnt by the sentencepiece library."""
 
 
+_WhitespaceArguments: Any = table_of(
+    Table,
+    "zoo/text/whitespace.py:WhitespaceTokenizer.learn",
+    ("kind", "whitespace"),
+    but=("texts", "normalize"),
+)
+
+
+class WhitespaceConfig(_WhitespaceArguments):
+    """A vocabulary of the words that occur in training, cut at white space: for notations with few symbols."""
+
+
 _WordPieceArguments: Any = table_of(
     Table,
     "zoo/text/word_piece.py:WordPieceTokenizer.learn",
@@ -140,6 +152,7 @@ TOKENIZERS: dict[str, type[Table]] = {
     "byte_pair": BytePairConfig,
     "sentencepiece": SentencePieceConfig,
     "wordpiece": WordPieceConfig,
+    "whitespace": WhitespaceConfig,
 }
 TokenizerConfig: Any = one_of("kind", "characters", **TOKENIZERS)
 

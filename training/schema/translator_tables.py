@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 import pydantic
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from ..corpora.cmudict import CMUdict
 from ..corpora.dates import Dates
 from ..corpora.file_pairs import FilePairs
 from ..corpora.multi30k import Multi30k
@@ -28,7 +29,7 @@ from .recipe_tables import (
 from .signatures import table_of
 
 # Every corpus that a translator's recipe may name, told apart by `kind`.
-CORPORA = Dates | Multi30k | FilePairs | TfdsPairs
+CORPORA = Dates | CMUdict | Multi30k | FilePairs | TfdsPairs
 
 
 class TokenizersConfig(Table):

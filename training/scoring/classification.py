@@ -17,6 +17,7 @@ from zoo.tasks.protocol import Classification, Classifies, Text, rows_of_batches
 
 from ..corpora.labelled import LabelledTexts
 from .evaluation import Accuracy
+from .intervals import wilson_interval
 
 _SHOWN_MISTAKES = 20
 _BINS = 15  # as in Guo et al.
@@ -218,21 +219,6 @@ def compare_classes(
         {length_name(number): by_range[number] for number in sorted(by_range)},
         [_as_shown(*mistake) for mistake in mistakes[:_SHOWN_MISTAKES]],
     )
-
-
-def wilson_interval(right: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval (1927) of a share. Unlike `p ± 1.96 s`, it stays within 0 and 1 and never has width 0.
-
-    Args:
-        right: how many of the total, which is at least 1.
-        total: the number of trials.
-        confidence: how often such an interval holds the true share.
-    """
-    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
-    share, scale = right / total, 1 + z * z / total
-    middle = (share + z * z / (2 * total)) / scale
-    half = z / scale * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 # What is shown of the scores, from `metrics.json`.

@@ -12,8 +12,9 @@ import numpy as np
 from zoo.tasks.protocol import Classification, Classifies
 
 from ..corpora.labelled import LabelledTexts
-from .classification import classify_all, length_name, length_range, share, shown_text, wilson_interval
+from .classification import classify_all, length_name, length_range, share, shown_text
 from .evaluation import Accuracy
+from .intervals import wilson_interval
 
 THRESHOLD = 0.5  # a class of a higher probability is given
 _SHOWN_MISTAKES = 20

@@ -7,6 +7,7 @@ from zoo.text.marian import MarianTokenizer
 from zoo.text.normalization import Composition
 from zoo.text.sentence_piece import SentencePieceTokenizer
 from zoo.text.tokenizer import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder, encode_corpus, previous
+from zoo.text.whitespace import WhitespaceTokenizer
 from zoo.text.word_piece import WordPieceTokenizer
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "MarianTokenizer",
     "SentencePieceTokenizer",
     "Tokenizer",
+    "WhitespaceTokenizer",
     "WordPieceTokenizer",
     "compiled_encoder",
     "encode_corpus",

@@ -16,8 +16,8 @@ END = 3  # the first of the ids that a model may write
 SPECIAL_PIECES = ("", "<unk>", "<s>", "</s>")
 FIRST = len(SPECIAL_PIECES)  # the first id of the vocabulary
 REPLACEMENT = "\ufffd"
-_SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters for which `str.isspace` is true
-_AROUND = rf"\A{_SPACE}+|{_SPACE}+\z"
+SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters for which `str.isspace` is true
+_AROUND = rf"\A{SPACE}+|{SPACE}+\z"
 
 
 def previous(ids: tf.Tensor) -> tf.Tensor:

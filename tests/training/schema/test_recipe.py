@@ -143,12 +143,12 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("override", "fault"),
         [
-            ("corpus={}", "'corpus.kind' must be one of dates, multi30k, text, tfds, received None"),
+            ("corpus={}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, received None"),
             (
                 'corpus={kind="txt"}',
-                "'corpus.kind' must be one of dates, multi30k, text, tfds (did you mean 'text'?), ",
+                "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds (did you mean 'text'?), ",
             ),
-            ("corpus={kind=3}", "'corpus.kind' must be one of dates, multi30k, text, tfds, received 3"),
+            ("corpus={kind=3}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, received 3"),
             ("corpus=dates", "'corpus': input should be a valid dictionary"),
             ('corpus={kind="text"}', "'corpus.train' is missing"),
             ('corpus={kind="text",train=3}', "'corpus.train': `train` must be one path"),

@@ -37,6 +37,7 @@ def function(family):
         "byte_pair": text.BytePairTokenizer.learn,
         "sentencepiece": text.SentencePieceTokenizer.learn,
         "wordpiece": text.WordPieceTokenizer.learn,
+        "whitespace": text.WhitespaceTokenizer.learn,
     }[family]
 
 

@@ -13,8 +13,8 @@ from zoo_training.scoring.classification import (
     confusions,
     evaluate,
     weakest_classes,
-    wilson_interval,
 )
+from zoo_training.scoring.intervals import wilson_interval
 
 import zoo
 from zoo import TextClassifier

@@ -1,0 +1,114 @@
+"""CMUdict: lines of the dictionary, and words that are held out with all their pronunciations."""
+
+import collections
+import dataclasses
+import hashlib
+import logging
+import re
+from pathlib import Path
+
+import pydantic
+import pytest
+from zoo_training.corpora import cmudict
+from zoo_training.corpora.cmudict import CMUdict
+from zoo_training.corpora.corpus import CorpusError
+from zoo_training.schema.recipe import read_recipe
+
+DATA = Path(__file__).parents[4] / "shared" / "data" / "cmudict"
+LINES = """\
+'bout B AW1 T
+a AH0
+a(2) EY1
+a.m. EY2 EH1 M
+aalborg AO1 L B AO0 R G # place, danish
+aalborg(2) AA1 L B AO0 R G
+aalborg(3) AO1 L B AO0 R G
+x-ray EH1 K S R EY2
+"""
+PRONUNCIATIONS = {
+    "'bout": ["B AW1 T"],
+    "a": ["AH0", "EY1"],
+    "a.m.": ["EY2 EH1 M"],
+    "aalborg": ["AO1 L B AO0 R G", "AA1 L B AO0 R G"],  # the third is the first
+    "x-ray": ["EH1 K S R EY2"],
+}
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """A folder with a small file in the public one's place."""
+    (tmp_path / "cmudict.dict").write_text(LINES)
+    checksums = {"cmudict.dict": hashlib.sha256(LINES.encode()).hexdigest()}
+    monkeypatch.setattr(cmudict, "_PUBLIC", dataclasses.replace(cmudict._PUBLIC, checksums=checksums))
+    return tmp_path
+
+
+def by_word(pairs):
+    words = collections.defaultdict(list)
+    for word, sounds in zip(pairs.sources, pairs.targets, strict=True):
+        words[word].append(sounds)
+    return dict(words)
+
+
+def test_lines_become_pairs_and_each_word_is_in_one_split(folder):
+    corpus = CMUdict(folder=folder, validation_words=1, test_words=2)
+    assert corpus.splits == ("train", "validation", "test")
+    splits = {split: by_word(corpus.read(split)) for split in corpus.splits}
+    assert {split: len(words) for split, words in splits.items()} == {"train": 2, "validation": 1, "test": 2}
+    assert {word: sounds for words in splits.values() for word, sounds in words.items()} == PRONUNCIATIONS
+    assert {corpus.metric(split) for split in corpus.splits} == {"word_error_rate"}
+
+
+def test_the_seed_chooses_the_words(folder):
+    def words(seed, **numbers):
+        corpus = CMUdict(folder=folder, seed=seed, **({"validation_words": 2, "test_words": 1} | numbers))
+        return [tuple(by_word(corpus.read(split))) for split in corpus.splits]
+
+    assert words(3) == words(3)
+    assert len({tuple(words(seed)) for seed in range(8)}) > 3
+    assert words(5)[2] == words(5, validation_words=1)[2]  # the test does not depend on how many validate
+
+
+def test_more_words_than_there_are(folder):
+    told = "`validation_words` and `test_words` must be below 5 together, the words of CMUdict. Received: 5"
+    with pytest.raises(CorpusError, match=f"^{re.escape(told)}$"):
+        CMUdict(folder=folder, validation_words=2, test_words=3).read("train")
+    with pytest.raises(pydantic.ValidationError, match="greater than 0"):
+        CMUdict(test_words=0)
+
+
+def test_another_file_is_refused(folder):
+    (folder / "cmudict.dict").write_text(LINES + "b B IY1\n")
+    with pytest.raises(CorpusError, match=r"cmudict\.dict is not the public file: its SHA-256 is"):
+        CMUdict(folder=folder).read("test")
+
+
+def test_the_public_file_is_known_by_commit_and_checksum():
+    address = r"https://raw\.githubusercontent\.com/cmusphinx/cmudict/[0-9a-f]{40}"
+    assert re.fullmatch(address, cmudict._PUBLIC.address)
+    assert "Carnegie Mellon University" in CMUdict().licence
+
+
+def test_the_recipe_reads_words_as_letters_and_sounds_as_tokens():
+    recipe = read_recipe("pronounce", ["corpus.folder=a", "corpus.test_words=7"])
+    assert isinstance(recipe.corpus, CMUdict)
+    assert (recipe.corpus.folder, recipe.corpus.test_words) == (Path("a"), 7)
+    assert (recipe.tokenizer.source.kind, recipe.tokenizer.target.kind) == ("characters", "whitespace")
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="shared/data/cmudict is not there")
+def test_the_public_file(caplog):
+    with caplog.at_level(logging.WARNING):
+        corpus = CMUdict(folder=DATA)
+        splits = {split: by_word(corpus.read(split)) for split in corpus.splits}
+    assert caplog.text == ""
+    assert {split: len(words) for split, words in splits.items()} == {
+        "train": 107_750,
+        "validation": 5447,
+        "test": 12_855,
+    }
+    words = {word: sounds for split in splits.values() for word, sounds in split.items()}
+    assert (len(words), sum(map(len, words.values()))) == (126_052, 135_164)
+    assert words["record"] == ["R AH0 K AO1 R D", "R EH1 K ER0 D", "R IH0 K AO1 R D"]
+    sounds = {sound for each in words.values() for pronunciation in each for sound in pronunciation.split()}
+    assert len({sound.rstrip("012") for sound in sounds}) == 39

@@ -1,0 +1,102 @@
+"""CMUdict, the pronouncing dictionary of Carnegie Mellon University: English words and their sounds in ARPAbet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pydantic
+from pydantic import Field
+
+from .corpus import SPLITS, CorpusError, UserPath
+from .files import PublicFiles
+from .pairs import PairCorpus
+
+_FILE = "cmudict.dict"
+_COMMIT = "0f8072f814306c5ee4fbf992ed853601b12c01f9"
+_PUBLIC = PublicFiles(
+    name="cmudict",
+    # A commit, not a branch: the file at this address never changes.
+    address=f"https://raw.githubusercontent.com/cmusphinx/cmudict/{_COMMIT}",
+    checksums={_FILE: "81917843c7f44ce2b094ac63873c2c7a4cf802040792c455ba3ca406891c3d22"},
+)
+_FURTHER = re.compile(r"\(\d+\)$")  # of a word's second pronunciation and those after it
+
+
+class CMUdict(PairCorpus):
+    """English words and their pronunciations, as in `hello` and `HH AH0 L OW1`: 126,052 words, 135,164 pronunciations.
+
+    A pair is a word and one of its pronunciations: a sequence of ARPAbet's 39 sounds, of which vowels end in a digit
+    for the stress, 1 for the main one, 2 for a weaker one and 0 for none. Comments of the file are left out, and a
+    pronunciation that a word has twice.
+
+    Words are held out at random by `seed`, each with all its pronunciations. The default numbers are those of the
+    split that published scores are measured on; its words are others, of a former version of the dictionary.
+
+    The file is read from `folder` and checked by its SHA-256. If it is missing there, it is downloaded from the public
+    repository, https://github.com/cmusphinx/cmudict, and put there.
+
+    Raises:
+        CorpusError: from `read`, where the file is missing and cannot be downloaded, or is not the public one, or has
+            no more words than are held out.
+    """
+
+    kind: Literal["cmudict"] = "cmudict"
+    folder: UserPath | None = Field(
+        default=None,
+        description="folder of the public file, cmudict.dict; if missing, it is downloaded into it; `~` is the home "
+        "folder; default: attention-zoo/cmudict in XDG_CACHE_HOME or ~/.cache",
+    )
+    seed: int = Field(default=0, ge=0, lt=2**64, description="which words are held out")
+    validation_words: pydantic.PositiveInt = Field(default=5447, description="words kept for validation")
+    test_words: pydantic.PositiveInt = Field(default=12_855, description="words kept for the test")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """'train', 'validation' and 'test'."""
+        return SPLITS
+
+    @property
+    def language(self) -> str:
+        """The language of the words."""
+        return "en"
+
+    def metric(self, split: str) -> Literal["word_error_rate"]:
+        """The score of a split: the share of words that get none of their pronunciations."""
+        return "word_error_rate"
+
+    @property
+    def licence(self) -> str:
+        """The notice that models trained on it must be given with."""
+        return (
+            "The dictionary is CMUdict, Copyright (C) 1993-2015 Carnegie Mellon University, all rights reserved. A"
+            " model that was trained on it may be passed on with the notice of its licence, of BSD's kind:"
+            f" <https://github.com/cmusphinx/cmudict/blob/{_COMMIT}/LICENSE>."
+        )
+
+    @cached_property
+    def _words(self) -> dict[str, list[str]]:
+        """The pronunciations of each word, in the file's order."""
+        words: dict[str, dict[str, None]] = {}
+        for line in _PUBLIC.content(_FILE, self.folder).decode().splitlines():
+            word, *sounds = line.partition("#")[0].split()
+            words.setdefault(_FURTHER.sub("", word), {})[" ".join(sounds)] = None
+        if (held_out := self.validation_words + self.test_words) >= len(words):
+            raise CorpusError(
+                f"`validation_words` and `test_words` must be below {len(words):,} together, the words of CMUdict. "
+                f"Received: {held_out:,}"
+            )
+        return {word: [*found] for word, found in words.items()}
+
+    def _read(self, split: str) -> Iterator[tuple[str, str]]:
+        words = sorted(self._words)
+        # The raw output of a named bit generator, which NumPy promises not to change.
+        keys = np.random.Philox(key=np.array([self.seed, 0], dtype=np.uint64)).random_raw(len(words))
+        order = np.argsort(keys, kind="stable")
+        first, second = self.test_words, self.test_words + self.validation_words
+        numbers = {"test": order[:first], "validation": order[first:second], "train": order[second:]}[split]
+        for number in np.sort(numbers).tolist():
+            yield from ((words[number], sounds) for sounds in self._words[words[number]])

@@ -1,0 +1,159 @@
+"""A tokenizer whose tokens are what stands between white space, such as the sounds of `HH AH0 L OW1`."""
+
+import collections
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.text.normalization import Composition
+from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer
+
+
+class WhitespaceTokenizer(Tokenizer):
+    """Splits texts at white space: for notations with few symbols, such as phonemes, chords or moves of a game.
+
+    Ids 0 to 3 are padding, unknown, start and end; the word `vocabulary[i]` has the id `i + 4`. Texts in a language
+    need `BytePairTokenizer`: here every word that is not in the vocabulary is unknown.
+
+    White space is what `str.isspace` says. `detokenize` writes one space between words, so it is the inverse of
+    `tokenize` for texts of known words with single spaces between them.
+
+    With `normalize`, texts are brought into NFC as far as the characters of the vocabulary go; see `Composition`. A
+    broken sequence of bytes is read as U+FFFD. U+FFFD is unknown, and `detokenize` writes it for the unknown id.
+
+    Axes: B batch, T length.
+
+    Example:
+        >>> tokenizer = WhitespaceTokenizer(["AH0", "L", "OW1", "HH"])
+        >>> tokenizer.tokenize(["HH AH0 L OW1", "L ?"], add_end=True).numpy().tolist()
+        [[7, 4, 5, 6, 3], [5, 1, 3, 0, 0]]
+        >>> tokenizer.detokenize([[7, 4, 5, 6, 3]]).numpy().tolist()
+        [b'HH AH0 L OW1']
+
+    Args:
+        vocabulary: the known words in the order of their ids.
+        normalize: whether texts are normalised.
+
+    Raises:
+        ValueError: the vocabulary is empty or has duplicates; an entry is not a string, is empty, has white space, a
+            surrogate or U+FFFD in it; or `normalize` is set and an entry is not its own NFC.
+    """
+
+    def __init__(self, vocabulary: Iterable[str], normalize: bool = True):
+        words = [vocabulary] if isinstance(vocabulary, str) else list(vocabulary)
+        _check_vocabulary(words, normalize)
+        super().__init__(words, [f" {word}".encode() for word in words])
+        self.normalize = normalize
+        # What `_join` writes for each id. Of the special ids, it receives only the unknown one. An array of objects:
+        # tf.Module would wrap a list.
+        self._texts = np.array([REPLACEMENT] * FIRST + words, dtype=object)
+        self._composition = Composition(set("".join(words))) if normalize else None
+        ids = tf.lookup.KeyValueTensorInitializer(
+            tf.constant([word.encode() for word in words]), tf.range(FIRST, self.size, dtype=tf.int64)
+        )
+        self._ids = tf.lookup.StaticHashTable(ids, default_value=UNKNOWN)
+
+    @classmethod
+    def learn(
+        cls,
+        texts: Iterable[str],
+        minimum_count: int = 1,
+        maximum_size: int | None = None,
+        normalize: bool = True,
+    ) -> Self:
+        """Takes the vocabulary from texts: the most frequent words first, equally frequent ones in alphabetical order.
+
+        Words with U+FFFD or lone surrogates are left out: U+FFFD means unknown, and surrogates have no UTF-8.
+
+        Args:
+            texts: any number of strings, read once.
+            minimum_count: how often a word must occur to be known.
+            maximum_size: the largest `size` of the tokenizer, the four special ids included; no limit if None.
+            normalize: whether texts are normalised, in learning and in use.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            ValueError: `minimum_count` is below 1, `maximum_size` leaves no room for a word, `texts` is not an
+                iterable of strings, or no word is left.
+        """
+        if minimum_count < 1:
+            raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
+        if maximum_size is not None and maximum_size <= FIRST:
+            raise ValueError(
+                f"`maximum_size` must be at least {FIRST + 1}, for {FIRST} special ids and a word. "
+                f"Received: maximum_size={maximum_size}"
+            )
+        counts = _counted(texts, normalize)
+        known = [word for word, count in counts.items() if count >= minimum_count]
+        if not known:
+            raise ValueError(
+                f"`texts` must hold a word that occurs at least minimum_count={minimum_count} times. "
+                f"Received: {len(counts)} different words, none of them as often"
+            )
+        known.sort(key=lambda word: (-counts[word], word))
+        return cls(known[: None if maximum_size is None else maximum_size - FIRST], normalize=normalize)
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """The known words in the order of their ids."""
+        return self._texts[FIRST:].tolist()
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, fit for JSON."""
+        return {"vocabulary": self.vocabulary, "normalize": self.normalize}
+
+    def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        code_points = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (B, ragged)
+        if self._composition is not None:
+            code_points = self._composition(code_points)
+        texts = tf.strings.unicode_encode(code_points, "UTF-8", errors="replace")  # (B,)
+        words = tf.strings.split(tf.strings.regex_replace(texts, f"{SPACE}+", " "))  # (B, ragged)
+        return words.with_values(tf.cast(self._ids.lookup(words.values), tf.int32))
+
+    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        words = ids.with_values(tf.gather(tf.constant(self._texts), ids.values))
+        return tf.strings.reduce_join(words, axis=-1, separator=" ")
+
+
+def _counted(texts: Iterable[str], normalize: bool) -> collections.Counter[str]:
+    """Counts the words that a vocabulary may hold."""
+    if isinstance(texts, str | bytes):
+        raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
+    counts: collections.Counter[str] = collections.Counter()
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
+        counts.update((unicodedata.normalize("NFC", text) if normalize else text).split())
+    return collections.Counter({word: n for word, n in counts.items() if _fault(word, normalize) is None})
+
+
+def _check_vocabulary(words: list[Any], normalize: bool) -> None:
+    """Refuses words that cannot be a vocabulary."""
+    if not words:
+        raise ValueError("`vocabulary` must hold at least one word. Received: none")
+    for word in words:
+        if fault := _fault(word, normalize):
+            raise ValueError(f"`vocabulary` must hold {fault}. Received: {word!a}")
+    if repeated := [word for word, count in collections.Counter(words).items() if count > 1]:
+        raise ValueError(f"`vocabulary` must hold each word once. Received: {repeated} more than once")
+
+
+def _fault(word: Any, normalize: bool) -> str | None:
+    """What a vocabulary must hold instead of this entry, or None if nothing is wrong with it."""
+    if not isinstance(word, str) or not word or word.split() != [word]:
+        return "strings without white space, none of them empty"
+    if any("\ud800" <= character <= "\udfff" for character in word):
+        return "no surrogates, which have no UTF-8"
+    if REPLACEMENT in word:
+        return "no U+FFFD, which stands for what is unknown"
+    if normalize and unicodedata.normalize("NFC", word) != word:
+        return (
+            f"words that NFC leaves as they are (this one becomes {unicodedata.normalize('NFC', word)!a}): "
+            "normalise the vocabulary, or pass normalize=False"
+        )
+    return None

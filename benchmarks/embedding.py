@@ -21,7 +21,7 @@ from harness import Contestant, race, threads
 from results import Recording, Table, options, ratio, spread
 from serving import at_once, best, session_call
 from tokenizing import file_sentences, help_sentences, learnt
-from zoo_training.quiet import import_tensorflow
+from zoo_training.start_tensorflow import import_tensorflow
 
 VOCABULARY, WORDS = 30_522, range(16, 41)
 SIZES = dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)

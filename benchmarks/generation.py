@@ -17,7 +17,7 @@ import tempfile
 
 from harness import Contestant, race, threads
 from results import Recording, Table, compared, options, ratio
-from zoo_training.quiet import import_tensorflow
+from zoo_training.start_tensorflow import import_tensorflow
 
 PROMPT, NEW, PIECES = 16, 256, 1000
 SIZES = {"small": dict(n_embd=128, n_layer=4, n_head=4), "medium": dict(n_embd=384, n_layer=6, n_head=6)}

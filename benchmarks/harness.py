@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
-from zoo_training.quiet import without_notes
+from zoo_training.start_tensorflow import use_onednn, without_notes
 
 Build = Callable[[], Callable[[], None]]
 
@@ -112,6 +112,7 @@ class _Runner:
 
 def _serve(pipe: Connection, contestant: Contestant, warm_up: int) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    use_onednn()  # as our commands do, for all that run on TensorFlow
     with without_notes():
         step = contestant.build(*contestant.arguments)
         for _ in range(warm_up):

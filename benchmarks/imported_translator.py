@@ -31,7 +31,7 @@ from results import Recording, Table, options
 from zoo_training.corpora.multi30k import Multi30k
 from zoo_training.corpora.pairs import Pairs
 from zoo_training.progress import progress_bar, say
-from zoo_training.quiet import import_tensorflow
+from zoo_training.start_tensorflow import import_tensorflow
 
 PIECES = 3000  # of each side
 SIZES = dict(d_model=128, encoder_layers=3, decoder_layers=3, encoder_attention_heads=4, decoder_attention_heads=4)

@@ -27,7 +27,7 @@ import threading
 import time
 
 from results import Recording, Table, options
-from zoo_training.quiet import import_tensorflow
+from zoo_training.start_tensorflow import import_tensorflow
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "serving")]

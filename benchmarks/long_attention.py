@@ -18,7 +18,7 @@ import resource
 
 from harness import Contestant, race
 from results import Recording, Table, options, ratio, spread
-from zoo_training.quiet import without_notes
+from zoo_training.start_tensorflow import without_notes
 
 HEADS, WIDTH = 4, 64
 WAYS = {"blocks": True, "whole matrix, own gradient": None, "whole matrix, derived gradient": False}

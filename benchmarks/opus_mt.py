@@ -20,7 +20,7 @@ from harness import Contestant, race, threads
 from results import Recording, Table, options, ratio, spread
 from serving import at_once, best, session_call
 from tokenizing import file_sentences, help_sentences
-from zoo_training.quiet import import_tensorflow
+from zoo_training.start_tensorflow import import_tensorflow
 
 VOCABULARY, BEAMS, STEPS = 58_101, 4, 32
 SIZES = dict(d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8, decoder_attention_heads=8)

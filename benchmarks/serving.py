@@ -21,7 +21,7 @@ import tempfile
 
 from harness import Contestant, Timing, race, threads
 from results import Recording, Table, options, ratio, spread
-from zoo_training.quiet import import_tensorflow
+from zoo_training.start_tensorflow import import_tensorflow
 
 SOURCE, STEPS, VOCABULARY = 16, 32, 10_000
 SIZES = dict(units=128, num_heads=4, feed_forward_units=256, encoder_layers=4, decoder_layers=4)

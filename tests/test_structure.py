@@ -39,7 +39,7 @@ BELOW = {
 }
 # The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
 TRAINING = [
-    {"progress", "quiet", "run_files", "search_index", "batch_files"},
+    {"progress", "start_tensorflow", "run_files", "search_index", "batch_files"},
     {"storage"},
     {"corpora", "batch_plan"},
     {"schema", "batch_inference"},

@@ -1,11 +1,13 @@
-"""One worker of `test_distribution.py`: it trains the model that it is told to, and saves the weights of the chief.
+"""One worker of `test_distribution.py`: it trains the models that it is told to, and saves the weights of the chief.
 
-python workers_program.py MODEL STEPS FILE
+python workers_program.py STEPS FOLDER MODEL...
+
+A MODEL is a name and perhaps an option, such as `gpt` or `gpt-xla`. One process trains all, since TensorFlow takes
+longer to start than a model to train.
 """
 
-import os
+import pathlib
 import sys
-import time
 
 import keras
 import numpy as np
@@ -49,21 +51,18 @@ def data(name, batches=10):
     return dataset.batch(ROWS, drop_remainder=True).repeat()
 
 
-def optimizer():
-    accumulated = int(os.environ.get("ACCUMULATE", 1))
-    return keras.optimizers.Adam(
-        1e-3,
-        global_clipnorm=0.5,
-        use_ema=True,
-        gradient_accumulation_steps=accumulated if accumulated > 1 else None,
-    )
-
-
-def build(name):
+def build(name, option):
     if name == "cnn":
         model = cnn()
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(optimizer(), loss, metrics=["accuracy"], steps_per_execution=int(os.environ.get("TOGETHER", 1)))
+        adam = keras.optimizers.Adam(
+            1e-3,
+            global_clipnorm=0.5,
+            use_ema=True,
+            gradient_accumulation_steps=2 if option == "accumulation" else None,
+        )
+        together = 5 if option == "steps_per_execution" else 1
+        model.compile(adam, loss, metrics=["accuracy"], steps_per_execution=together)
         return model
     if name == "rnn":
         inner = RNNSeq2Seq(WORDS, WORDS, units=6, embedding_dim=5)
@@ -75,28 +74,31 @@ def build(name):
         inner = GPT(WORDS, units=8, num_heads=2, feed_forward_units=12, num_layers=1, context_length=LENGTH)
     model = TokenPrediction(inner, label_smoothing=0.1)
     # The bias of attention's keys has no gradient but for rounding; a small epsilon would make steps of that noise.
-    model.compile(keras.optimizers.Adam(1e-3, epsilon=1e-4), jit_compile=os.environ.get("XLA") == "1")
+    model.compile(keras.optimizers.Adam(1e-3, epsilon=1e-4), jit_compile=option == "xla")
     return model
 
 
+def train(workers, name, option, steps):
+    """The model, trained, and the last values of its logs."""
+    keras.config.set_dtype_policy("mixed_float16" if option == "mixed_float16" else "float32")
+    keras.utils.set_random_seed(7 + workers.index)  # the chief's weights are what counts
+    model = workers.distribute(build(name, option))
+    keras.utils.set_random_seed(7)
+    epochs = max(1, steps // 10)
+    history = model.fit(workers.shard(data(name)), epochs=epochs, steps_per_epoch=min(steps, 10), verbose=0)
+    scores = model.evaluate(workers.shard(data(name).take(10)), verbose=0, return_dict=True)
+    return model, {key: values[-1] for key, values in history.history.items()} | {"evaluate": scores}
+
+
 def main():
-    name, steps, file = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    keras.config.set_dtype_policy(os.environ.get("POLICY", "float32"))
+    steps, folder, models = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
     with multi_worker(wait=40) as workers:
-        keras.utils.set_random_seed(7 + workers.index)  # the chief's weights are what counts
-        model = workers.distribute(build(name))
-        keras.utils.set_random_seed(7)
-        pause = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: time.sleep(float(os.environ.get("PAUSE", 0)))
-        )
-        epochs = max(1, steps // 10)
-        history = model.fit(
-            workers.shard(data(name)), epochs=epochs, steps_per_epoch=min(steps, 10), verbose=0, callbacks=[pause]
-        )
-        scores = model.evaluate(workers.shard(data(name).take(10)), verbose=0, return_dict=True)
-        print("logs", {key: values[-1] for key, values in history.history.items()}, scores, flush=True)
-    if workers.is_chief:
-        np.savez(file, *[np.array(variable) for variable in model.trainable_variables])
+        for each in models:
+            name, _, option = each.partition("-")
+            model, logs = train(workers, name, option, steps)
+            print(each, logs, flush=True)
+            if workers.is_chief:
+                np.savez(folder / f"{each}.npz", *[np.array(variable) for variable in model.trainable_variables])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..quiet import import_tensorflow
+from ..start_tensorflow import import_tensorflow
 from .shared import app, model_name, user_errors
 
 

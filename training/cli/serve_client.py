@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..quiet import import_tensorflow
+from ..start_tensorflow import import_tensorflow
 from .shared import (
     RULE,
     TextFile,

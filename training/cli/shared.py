@@ -19,8 +19,8 @@ from zoo.extras import MissingExtraError
 from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 from zoo.tasks.protocol import rows_of_batches
 
-from ..quiet import import_tensorflow
 from ..run_files import RECIPE_FILE
+from ..start_tensorflow import import_tensorflow
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ..quiet import import_tensorflow
+from ..start_tensorflow import import_tensorflow
 from .classifier_scores import print_classifier_scores
 from .shared import (
     MODELS,

@@ -94,12 +94,13 @@ class KeptCorpus(Corpus):
         """The raw rows of a split, in a fixed order."""
 
     @abc.abstractmethod
-    def _gather(self, rows: Iterable[tuple[Any, ...]], entry: Entry) -> Any:
+    def _gather(self, rows: Iterable[tuple[Any, ...]], entry: Entry, training: bool) -> Any:
         """The usable rows, normalised, with a length; and in `dropped`, how many rows were left out, by cause.
 
         Args:
             rows: the raw rows.
             entry: where they are written if they are many.
+            training: whether they are to train on, and so to be cleaned.
         """
 
     @abc.abstractmethod
@@ -109,7 +110,7 @@ class KeptCorpus(Corpus):
     def _usable(self, split: str) -> Any:
         """The usable rows of a split, normalised."""
         with self.storage.writing("texts", None) as entry:
-            return self._gather(self._read(split), entry)
+            return self._gather(self._read(split), entry, split == "train")
 
     @cached_property
     def _cache(self) -> dict[str, Any]:
@@ -124,7 +125,7 @@ class KeptCorpus(Corpus):
         self._expect(split)
         if split not in self._cache:
             found = self._usable(split)
-            if dropped := [f"{number} {cause}" for cause, number in found.dropped.items() if number]:
+            if dropped := [f"{number:,} {cause}" for cause, number in sorted(found.dropped.items()) if number]:
                 logger.warning(
                     "%s: split %r keeps %d %s; dropped %s",
                     *(self.kind, split, len(found), self._unit, ", ".join(dropped)),

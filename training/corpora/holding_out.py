@@ -84,7 +84,7 @@ class HeldOutFiles(KeptCorpus):
             return whole
         found = whole.select(np.flatnonzero(splits == ["train", *self._counts].index(split)))
         if split == "train":  # all that was dropped counts as dropped from it
-            found = dataclasses.replace(found, key=whole.key, **self._dropped(whole))
+            found = dataclasses.replace(found, key=whole.key, dropped=whole.dropped)
         return found
 
     @property
@@ -107,12 +107,12 @@ class HeldOutFiles(KeptCorpus):
             whole = self._restored(entry)
             return dataclasses.replace(whole, key=key, **entry.info), entry.array("splits")
         with self.storage.writing("texts", key) as entry:
-            whole = self._gather(self._rows(self.train), entry)
+            whole = self._gather(self._rows(self.train), entry, training=True)
             splits = self._hold_out(whole) if self._counts else np.zeros(len(whole), np.int8)
             if entry.is_used:
                 whole = dataclasses.replace(whole, key=key)
                 entry.save("splits", splits)
-                entry.info |= self._dropped(whole)
+                entry.info["dropped"] = whole.dropped
         return whole, splits
 
     def _key(self) -> str | None:
@@ -125,11 +125,6 @@ class HeldOutFiles(KeptCorpus):
             return None  # a .gz grows by up to eight times
         options = self.model_dump(mode="json", exclude={"train", "validation", "test"})
         return storage.key_of([storage.hash_of_file(file) for file in files], options, sorted(self._counts))
-
-    @staticmethod
-    def _dropped(rows: Any) -> dict[str, int]:
-        """The fields that count what was dropped."""
-        return {cause.replace(" ", "_"): number for cause, number in rows.dropped.items()}
 
 
 class LargeClusters(CorpusError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import pydantic
 from pydantic import Field
 
 from ..storage import Entry, TextsWriter, select
+from .cleaning import CleanTexts
 from .corpus import CorpusError, KeptCorpus
 
 _COLUMNS = ("texts", "labels", "seconds")  # of a stored split
@@ -43,7 +45,8 @@ class LabelledTexts:
         labels: the name of the class of each text, never empty; with a separator, the names of all its classes, sorted.
         groups: the group of each text in a table of scores, or None for a corpus without groups.
         seconds: the second text of each pair, or None for a corpus of single texts.
-        empty: how many texts were dropped because they were empty or only white space.
+        dropped: how many texts were dropped, by cause: "empty", where a text was empty or only white space; and the
+            causes of `cleaning`.
         separator: what separates the classes of a text in `labels`; None if each text has exactly one.
         key: the hash of what the texts follow from, if the cache keeps them; see `zoo_training.storage`.
     """
@@ -52,7 +55,7 @@ class LabelledTexts:
     labels: list[str] = dataclasses.field(default_factory=list)
     groups: list[str] | None = None
     seconds: Sequence[str] | None = None
-    empty: int = 0
+    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
     separator: str | None = None
     key: str | None = None
 
@@ -65,11 +68,6 @@ class LabelledTexts:
         seconds = None if self.seconds is None else select(self.seconds, rows)
         labels = [self.labels[row] for row in rows.tolist()]
         return LabelledTexts(select(self.texts, rows), labels, groups, seconds, separator=self.separator)
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        """How many texts were dropped, by cause."""
-        return {"empty": self.empty}
 
     @property
     def label_sets(self) -> list[tuple[str, ...]]:
@@ -92,6 +90,7 @@ class LabelledCorpus(KeptCorpus):
     _unit: ClassVar[str] = "texts"
 
     max_characters: pydantic.PositiveInt = Field(default=10_000, description="a longer text is cut off here")
+    clean: CleanTexts = Field(default=CleanTexts(), description="what is dropped from the texts to train on")
 
     @property
     def _separator(self) -> str | None:
@@ -106,30 +105,39 @@ class LabelledCorpus(KeptCorpus):
         """
         return super().read(split)
 
-    def _gather(self, rows: Iterable[tuple[Any, ...]], entry: Entry) -> LabelledTexts:
+    def _gather(self, rows: Iterable[tuple[Any, ...]], entry: Entry, training: bool) -> LabelledTexts:
+        dropped: Counter[str] = Counter()
         found, groups = LabelledTexts(separator=self._separator), []
         columns: TextsWriter | None = None
-        for number, row in enumerate(rows, 1):
-            text, label, group, second = LabelledText(*row)
-            text, label = clean(text), clean(label)
-            if not text:
-                found.empty += 1
-                continue
-            if self._separator is not None:
-                label = self._separator.join(split_labels(label, self._separator))
-            elif not label:
-                raise CorpusError(f"Corpus {self.kind!r}: text {number} has no label. Received: {text[:60]!r}")
-            seconds = () if second is None else (clean(second)[: self.max_characters],)
+        usable = self._usable_of(rows, dropped)
+        for text, second, label, group in self.clean.kept(usable, dropped, columns=3) if training else usable:
+            seconds = () if second is None else (second,)
             columns = columns or TextsWriter(entry, *_COLUMNS[: 2 + len(seconds)])
-            columns.append(text[: self.max_characters], label, *seconds)
+            columns.append(text, label, *seconds)
             if group is not None:
                 groups.append(group)
+        found.dropped = dict(dropped)
         if columns is not None:
             found.texts, labels, *both = columns.finish()
             found.labels = list(map(sys.intern, labels))  # a class has one string, however many texts it has
             found.seconds = both[0] if both else None
         found.groups = groups or None
         return found
+
+    def _usable_of(self, rows: Iterable[tuple[Any, ...]], dropped: Counter[str]) -> Iterator[tuple[Any, ...]]:
+        """Text, second text, label and group of each row that has a text."""
+        for number, row in enumerate(rows, 1):
+            text, label, group, second = LabelledText(*row)
+            text, label = clean(text), clean(label)
+            if not text:
+                dropped["empty"] += 1
+                continue
+            if self._separator is not None:
+                label = self._separator.join(split_labels(label, self._separator))
+            elif not label:
+                raise CorpusError(f"Corpus {self.kind!r}: text {number} has no label. Received: {text[:60]!r}")
+            second = None if second is None else clean(second)[: self.max_characters]
+            yield text[: self.max_characters], second, label, group
 
     def _restored(self, entry: Entry) -> LabelledTexts:
         """What `_gather` has written."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ import pydantic
 from pydantic import Field
 
 from ..storage import Entry, TextsWriter, select
+from .cleaning import CleanPairs
 from .corpus import KeptCorpus
 
 UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my"})
@@ -41,16 +43,15 @@ class Pairs:
         sources: source texts, NFC-normalised, never empty.
         targets: target texts, one for each source, NFC-normalised, never empty.
         groups: the group of each pair in a table of scores (the locale of a date), or None for a corpus without groups.
-        empty: how many pairs were dropped because one side was empty or only white space.
-        too_long: how many pairs were dropped because one side was longer than `max_characters`.
+        dropped: how many pairs were dropped, by cause: "empty", where a side was empty or white space; "too long",
+            where one was longer than `max_characters`; and the causes of `cleaning`.
         key: the hash of what the pairs follow from, if the cache keeps them; see `zoo_training.storage`.
     """
 
     sources: Sequence[str] = dataclasses.field(default_factory=list)
     targets: Sequence[str] = dataclasses.field(default_factory=list)
     groups: list[str] | None = None
-    empty: int = 0
-    too_long: int = 0
+    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
     key: str | None = None
 
     def __len__(self) -> int:
@@ -60,11 +61,6 @@ class Pairs:
         """The pairs of ascending row numbers."""
         groups = None if self.groups is None else [self.groups[row] for row in rows.tolist()]
         return Pairs(select(self.sources, rows), select(self.targets, rows), groups)
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        """How many pairs were dropped, by cause."""
-        return {"empty": self.empty, "too long": self.too_long}
 
 
 class PairCorpus(KeptCorpus):
@@ -77,6 +73,7 @@ class PairCorpus(KeptCorpus):
     _unit: ClassVar[str] = "pairs"
 
     max_characters: pydantic.PositiveInt = Field(default=1000, description="a pair with a longer side is dropped")
+    clean: CleanPairs = Field(default=CleanPairs(), description="what is dropped from the pairs to train on")
 
     @property
     def language(self) -> str | None:
@@ -95,20 +92,26 @@ class PairCorpus(KeptCorpus):
         """
         return super().read(split)
 
-    def _gather(self, rows: Iterable[tuple[str, ...]], entry: Entry) -> Pairs:
-        pairs, texts, groups = Pairs(), TextsWriter(entry, "sources", "targets"), []
+    def _gather(self, rows: Iterable[tuple[str, ...]], entry: Entry, training: bool) -> Pairs:
+        dropped: Counter[str] = Counter()
+        texts = TextsWriter(entry, "sources", "targets")
+        groups: list[str] = []
+        usable = self._usable_of(rows, dropped)
+        for source, target, *group in self.clean.kept(usable, dropped) if training else usable:
+            texts.append(source, target)
+            groups += group
+        sources, targets = texts.finish()
+        return Pairs(sources, targets, groups or None, dict(dropped))
+
+    def _usable_of(self, rows: Iterable[tuple[str, ...]], dropped: Counter[str]) -> Iterator[tuple[str, ...]]:
         for source, target, *group in rows:
             source, target = (unicodedata.normalize("NFC", side).strip() for side in (source, target))
             if not source or not target:
-                pairs.empty += 1
+                dropped["empty"] += 1
             elif max(len(source), len(target)) > self.max_characters:
-                pairs.too_long += 1
+                dropped["too long"] += 1
             else:
-                texts.append(source, target)
-                groups += group
-        pairs.sources, pairs.targets = texts.finish()
-        pairs.groups = groups or None
-        return pairs
+                yield source, target, *group
 
     def _restored(self, entry: Entry) -> Pairs:
         """What `_gather` has written."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pydantic
 
+from ..corpora.cleaning import CleanPairs, CleanTexts
 from .classifier_tables import (
     ENCODERS,
     ClassifierConfig,
@@ -67,6 +68,8 @@ def _keys() -> Iterator[str]:
     yield from _kinds("[corpus]", "of a translator", TranslatorRecipe, "corpus")
     yield from _kinds("[corpus]", "of a language model", GeneratorRecipe, "corpus")
     yield from _kinds("[corpus]", "of a classifier", ClassifierRecipe, "corpus")
+    yield from _section("`[corpus.clean]` of a translator", CleanPairs)
+    yield from _section("`[corpus.clean]` of a classifier", CleanTexts)
     yield "## `[tokenizer]`\n"
     yield "A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]` for both sides. A"
     yield "masked language model takes `wordpiece`, which is also the default of a classifier.\n"
@@ -127,7 +130,7 @@ def _section(
 
 
 def _default(value: Any) -> str:
-    if value is None:
+    if value is None or isinstance(value, dict):  # a table, whose keys are listed elsewhere
         return ""
     if isinstance(value, list) and len(value) > _SHOWN:
         return f"`{json.dumps(value[:_SHOWN])[:-1]}, ...]`, {len(value)} of them"
@@ -136,6 +139,8 @@ def _default(value: Any) -> str:
 
 def _values(schema: dict[str, Any]) -> str:
     """The values of a key in words."""
+    if "$ref" in schema:
+        return "table"
     if "anyOf" in schema:
         return " or ".join(_values(each) for each in schema["anyOf"] if each.get("type") != "null")
     if "enum" in schema:

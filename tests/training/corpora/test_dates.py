@@ -144,7 +144,7 @@ def test_locales_are_dealt_evenly(corpus):
 def test_sources_are_normalised_and_targets_iso(corpus):
     assert {corpus.metric(split) for split in corpus.splits} == {"exact_match"}
     pairs = corpus.read("train")
-    assert len(pairs) == 100_000 and not pairs.empty and not pairs.too_long
+    assert len(pairs) == 100_000 and not pairs.dropped
     assert all(unicodedata.is_normalized("NFC", source) for source in pairs.sources)
     assert all(datetime.date.fromisoformat(target).isoformat() == target for target in pairs.targets)
 

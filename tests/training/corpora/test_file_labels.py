@@ -49,7 +49,7 @@ def test_a_cell_of_several_labels_and_an_empty_one(write):
     path = write("a.tsv", "one\t b, a ,b,\ntwo\t\n \tc\nthree\tcafe\u0301\n")
     texts = FileLabels(train=path, label_separator=",", validation_texts=0, test_texts=0).read("train")
     assert texts.label_sets == [("a", "b"), (), ("caf\u00e9",)]
-    assert (texts.labels, texts.separator, texts.empty) == (["a,b", "", "caf\u00e9"], ",", 1)
+    assert (texts.labels, texts.separator, texts.dropped) == (["a,b", "", "caf\u00e9"], ",", {"empty": 1})
     assert FileLabels(train=path, validation_texts=0, test_texts=0).splits == ("train",)
 
 

@@ -100,7 +100,7 @@ class TestTable:
         path = write("p.tsv", f"a\tb\n\n \nc\t\n\td\ne\tf\ng\t{'h' * 6}\n{'i' * 5}\tj\n")
         pairs = FilePairs(train=path, max_characters=5, **NO_HOLD_OUT).read("train")
         assert (pairs.sources, pairs.targets) == (["a", "e", "iiiii"], ["b", "f", "j"])
-        assert (pairs.empty, pairs.too_long) == (4, 1)
+        assert pairs.dropped == {"empty": 4, "too long": 1}
 
     @pytest.mark.parametrize(
         ("lines", "fields", "told"),
@@ -289,8 +289,8 @@ class TestHeldOut:
     def test_unusable_pairs_do_not_count(self, write):
         path = write("p.tsv", numbered(20) + "\tempty\n" * 10 + f"long\t{'x' * 99}\n")
         corpus = FilePairs(train=path, validation_pairs=6, test_pairs=6, max_characters=50)
-        counts = [(len(p), p.empty, p.too_long) for p in map(corpus.read, corpus.splits)]
-        assert counts == [(8, 10, 1), (6, 0, 0), (6, 0, 0)]
+        counts = [(len(p), p.dropped) for p in map(corpus.read, corpus.splits)]
+        assert counts == [(8, {"empty": 10, "too long": 1}), (6, {}), (6, {})]
 
     def test_only_the_split_without_a_file_is_held_out(self, write, caplog):
         path, given = write("p.tsv", numbered(40)), write("v.tsv", "a\tb\n")

@@ -1,13 +1,18 @@
-"""Keeps TensorFlow's start-up notes from the terminal.
+"""Starts TensorFlow as the commands use it: with oneDNN's operations, and without notes in the terminal.
 
-C++ code writes them before TensorFlow reads its log level from TF_CPP_MIN_LOG_LEVEL. So the only way is to hold back
-what the process writes to stderr while TensorFlow starts, and to print it afterwards without these notes.
+TensorFlow's wheel has products and softmax of oneDNN. By itself it uses them only on processors that have instructions
+for neural networks, such as AVX-512 VNNI. With AVX2 alone they also take less time, or the same
+(`benchmarks/onednn.py`).
+
+C++ code writes the notes before TensorFlow reads its log level from TF_CPP_MIN_LOG_LEVEL. So the only way is to hold
+back what the process writes to stderr while TensorFlow starts, and to print it afterwards without these notes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import sys
 import tempfile
@@ -22,7 +27,7 @@ _NOTE = re.compile(
 
 
 def import_tensorflow(operation_threads: int | None = None):
-    """Imports TensorFlow and starts its devices without the start-up notes; everything else is printed.
+    """Imports TensorFlow and starts its devices, with oneDNN and without the start-up notes; all else is printed.
 
     Args:
         operation_threads: how many threads an operation may use, 0 for one a core. The first device that starts decides
@@ -31,6 +36,7 @@ def import_tensorflow(operation_threads: int | None = None):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
+    use_onednn()
     with without_notes():
         import tensorflow as tf
 
@@ -39,6 +45,12 @@ def import_tensorflow(operation_threads: int | None = None):
         if not os.environ.get("TF_CONFIG"):  # several workers connect before the devices start
             tf.config.list_logical_devices()
     return tf
+
+
+def use_onednn() -> None:
+    """Before TensorFlow's import: makes it use oneDNN's operations, unless `TF_ENABLE_ONEDNN_OPTS` is set already."""
+    if platform.machine() in ("x86_64", "AMD64"):  # on others there is no measurement
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
-"""TensorFlow starts without its notes, and nothing else is held back."""
+"""TensorFlow starts with oneDNN and without its notes, and nothing else is held back."""
 
 import os
+import platform
 import sys
 
 import pytest
 import tensorflow as tf
-from zoo_training.quiet import import_tensorflow, without_notes
+from zoo_training.start_tensorflow import import_tensorflow, use_onednn, without_notes
 
 NOTES = [
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
@@ -48,3 +49,16 @@ def test_after_an_error_what_was_written_is_shown(capfd):
 
 def test_a_second_import_is_the_first():
     assert import_tensorflow() is tf
+
+
+@pytest.mark.parametrize(
+    ("machine", "before", "after"),
+    [("x86_64", None, "1"), ("AMD64", None, "1"), ("x86_64", "0", "0"), ("aarch64", None, None)],
+)
+def test_onednn_is_used_where_it_was_measured_unless_the_user_decides(machine, before, after, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if before:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", before)
+    use_onednn()
+    assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == after

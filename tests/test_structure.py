@@ -35,7 +35,13 @@ BELOW = {
     "zoo.serving.checking": {"zoo.serving.layout"},
     "zoo.serving.clients": {"zoo.tasks.protocol"},
     "zoo.beam": {"zoo.extras", "zoo.serving.clients", "zoo.serving.layout", "zoo.tasks.protocol"},
-    "zoo.serving.server": {"zoo.extras", "zoo.serving.clients", "zoo.serving.layout", "zoo.tasks.protocol"},
+    "zoo.serving.server": {
+        "zoo.extras",
+        "zoo.pictures",
+        "zoo.serving.clients",
+        "zoo.serving.layout",
+        "zoo.tasks.protocol",
+    },
 }
 # The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
 TRAINING = [

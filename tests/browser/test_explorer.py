@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,15 +16,7 @@ import pytest
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "serving"))
 
 pytestmark = pytest.mark.browser
-webdriver = pytest.importorskip("selenium.webdriver", reason="Selenium is not installed (extra 'browser')")
-By = pytest.importorskip("selenium.webdriver.common.by").By
-CHROMIUM = os.environ.get("CHROMIUM_BIN") or shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = os.environ.get("CHROMEDRIVER_BIN") or shutil.which("chromedriver")
-if not (CHROMIUM and DRIVER):
-    pytest.skip(
-        "chromium and chromedriver are not on the PATH, nor named by CHROMIUM_BIN and CHROMEDRIVER_BIN",
-        allow_module_level=True,
-    )
+By = pytest.importorskip("selenium.webdriver.common.by", reason="Selenium is not installed (extra 'browser')").By
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> \"&amp; رجل 😀 \u202eabc"
 
 
@@ -84,20 +74,6 @@ def server(models):
     server = Server(models)
     yield server
     server.stop()
-
-
-@pytest.fixture(scope="module")
-def driver():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(each)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.set_window_size(1200, 1200)
-    driver.set_script_timeout(120)
-    yield driver
-    driver.quit()
 
 
 class Page:
@@ -330,8 +306,7 @@ class TestSafety:
 
 
 @pytest.mark.parametrize("model", ["transformer", "writer", "moods", "similar", "gaps"])
-def test_no_serious_fault_of_accessibility_and_nothing_sticks_out(page, driver, model):
-    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed (extra 'browser')")
+def test_no_serious_fault_of_accessibility_and_nothing_sticks_out(page, driver, serious_faults, model):
     page.open(model, "a [MASK] cab 12\nabc")
     try:
         for width in (1440, 768, 360):
@@ -340,11 +315,7 @@ def test_no_serious_fault_of_accessibility_and_nothing_sticks_out(page, driver, 
             page.wait(f"return document.documentElement.scrollWidth <= {width}", seconds=10)
     finally:
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    (script,) = pathlib.Path(axe.__file__).parent.rglob("axe.min.js")
-    page.run(script.read_text(encoding="utf-8"))
-    found = driver.execute_async_script("axe.run().then(arguments[0])")
-    serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
-    assert [(each["id"], each["nodes"][0]["html"]) for each in serious] == []
+    assert serious_faults() == []
 
 
 def test_from_a_file_it_shows_a_model_of_tensorflow_serving(driver, models):
@@ -353,7 +324,7 @@ def test_from_a_file_it_shows_a_model_of_tensorflow_serving(driver, models):
 
     if BINARY is None:
         pytest.skip("tensorflow_model_server is not on the PATH, nor named by TF_SERVING_BIN")
-    import zoo.serving.server
+    from zoo.pictures.drawing import PAGE
 
     ports = [free_port(), free_port()]
     options = [f"--port={ports[0]}", f"--rest_api_port={ports[1]}", "--model_name=transformer"]
@@ -362,8 +333,7 @@ def test_from_a_file_it_shows_a_model_of_tensorflow_serving(driver, models):
         try:
             address = f"http://127.0.0.1:{ports[1]}"
             in_time(lambda: urllib.request.urlopen(f"{address}/v1/models/transformer").status == 200)
-            file = pathlib.Path(zoo.serving.server.__file__).with_name("page") / "explorer.html"
-            page = Page(driver, file.as_uri())
+            page = Page(driver, PAGE.as_uri())
             page.open("transformer", "cab 12", server=address)
             page.wait("return document.querySelector('.alignment')")
             body = {"signature_name": "complete_attention", "inputs": {"text": ["cab 12"], "prefix": [""]}}

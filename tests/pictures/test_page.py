@@ -1,48 +1,51 @@
+"""The page of a picture: what is inside, and that no text gets out of its place. What a browser makes of it is in
+tests/browser/test_pictures_in_browser.py."""
+
+import base64
+import json
 import re
-import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
 import numpy as np
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps, to_html
 
-MARKUP = ["<script>alert(1)</script>", "</svg>", "</style>", "</title>", "-->", "]]>", "&", "&lt;", '"', "'"]
+MARKUP = ["<script>alert(1)</script>", "</svg>", "</style>", "</title>", "-->", "<!--", "]]>", "&", "&lt;", '"', "'"]
 CONTROLS = ["\0", "\x1b", "\x85", "\ufffd", "\ufffe", "\u202e", "\u2066", "\u2069", "\u200d", "\ud800", "\u2028", "\n"]
 HOSTILE = [*MARKUP, *CONTROLS, "", "javascript:"]
-OURS = {"html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "main", "figure", "figcaption"}
-OURS |= {"dl", "dt", "dd", "div", "svg", "g", "rect", "path", "text"}
 
 
 class Page(HTMLParser):
-    """Reads a page and insists that every element that opens also closes, in order."""
+    """Finds the elements and the scripts of a page."""
 
     def __init__(self, text):
         super().__init__()
-        self.stack, self.elements, self.texts = [], [], []
+        self.elements, self.scripts, self.inside = [], [], False
         self.feed(text)
         self.close()
-        assert not self.stack
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
-        if tag != "meta":  # never closed in HTML
-            self.stack.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
+        self.inside = tag == "script"
+        if self.inside:
+            self.scripts.append("")
 
     def handle_endtag(self, tag):
-        assert self.stack.pop() == tag
+        self.inside = self.inside and tag != "script"
 
     def handle_data(self, data):
-        if data.strip():
-            self.texts.append((self.stack[-1], data))
+        if self.inside:
+            self.scripts[-1] += data
 
-    def texts_in(self, tag):
-        return [text for where, text in self.texts if where == tag]
 
-    def named(self, tag):
-        return [attributes for name, attributes in self.elements if name == tag]
+def answer(text):
+    page = Page(text)
+    assert [attributes.get("id") for tag, attributes in page.elements if tag == "script"] == ["answer", None]
+    return json.loads(page.scripts[0])
+
+
+def weights_of(kind):
+    return np.frombuffer(base64.b64decode(kind["weights"]), "<f4").reshape(kind["shape"])
 
 
 def some(title=None, source=("न", "\u0902", " "), **options):
@@ -50,98 +53,77 @@ def some(title=None, source=("न", "\u0902", " "), **options):
     return Alignment(list(source), ["1", "</s>"], weights, title=title, **options)
 
 
-def maps(text):
-    found = re.findall(r"<svg .*?</svg>", text, re.DOTALL)
-    return [ElementTree.fromstring(svg) for svg in found if 'class="cells"' in svg]
+def grid(**options):
+    random = np.random.default_rng(0).random((2, 3, 2, 4)) / 4
+    source = [*"abc", "</s>"]
+    within = AttentionMaps("Self-attention", source, source, np.full((1, 3, 4, 4), 0.25))
+    return AttentionGrid(AttentionMaps("To the source", source, ["x", "</s>"], random), within, **options), random
 
 
-def test_one_figure_for_each_alignment_with_its_running_texts():
-    text = to_html([some("Hindi", caption="score −0.1"), some("French", "nov")], title="Dates")
-    page = Page(text)
-    assert page.texts_in("h1") == ["Dates"]
-    assert page.texts_in("h2") == ["Hindi", "French"]
-    assert page.texts_in("dd") == ["नं", "1", "nov", "1"]
-    assert "score −0.1" in page.texts_in("p")
-    assert len(page.named("figure")) == 2
-    assert [svg.get("role") for svg in maps(text)] == ["img", "img"]  # each well-formed XML with a name
-    assert maps(text)[0].get("aria-label").startswith("Hindi: attention weights of 2 output tokens")
-    assert all(attributes == {"dir": "auto", "lang": ""} for attributes in page.named("dd"))
+def test_an_alignment_is_a_grid_of_one_map():
+    found = answer(to_html([some("Hindi", caption="score −0.1"), some("French", "nov")], "Dates", columns=2, vmax=0.5))
+    assert (found["title"], found["columns"], found["vmax"]) == ("Dates", 2, 0.5)
+    hindi, french = found["pictures"]
+    assert (hindi["title"], hindi["notes"], hindi["source_text"]) == ("Hindi", ["score −0.1"], "नं")
+    assert french["spoken"].startswith("French: attention weights of 2 output tokens (rows) over 3 source tokens")
+    (kind,) = hindi["kinds"]
+    assert (kind["source_tokens"], kind["target_tokens"]) == (["न", "\u0902", " "], ["1", "</s>"])
+    np.testing.assert_array_equal(weights_of(kind), np.float32([[[[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]]]]))
 
 
-def test_is_a_utf8_page_for_light_and_dark_mode():
-    text = to_html(some())
-    assert text.startswith("<!DOCTYPE html>")
-    assert Page(text).named("meta")[0] == {"charset": "utf-8"}
-    assert "prefers-color-scheme: dark" in text and "color-scheme: light dark" in text
-    text.encode()
+def test_every_head_of_every_layer_is_inside():
+    picture, weights = grid(source_text="Ab <c>")
+    (found,) = answer(to_html([picture]))["pictures"]
+    first, within = found["kinds"]
+    np.testing.assert_array_equal(weights_of(first), weights.astype("f4"))
+    assert (first["layers"], first["heads"]) == (["layer 1", "layer 2"], ["head 1", "head 2", "head 3"])
+    assert within["target_tokens"] is None, "a text that attends to itself stands there once"
+    assert found["source_text"] == "Ab <c>"
 
 
-def test_heads_that_share_their_texts_show_them_once_in_columns():
-    text = to_html([some(f"head {head}") for head in range(4)], columns=2)
-    page = Page(text)
-    assert page.texts_in("dd") == ["नं", "1"]
-    assert page.texts_in("h2") == ["head 0", "head 1", "head 2", "head 3"]
-    assert "repeat(2, minmax(0, 1fr))" in text and "max-width: 100%" in text
+def test_alignments_and_grids_may_stand_together():
+    assert len(answer(to_html([some(), grid()[0]]))["pictures"]) == 2
 
 
-def test_nothing_is_loaded_from_elsewhere():
+def test_a_text_that_attends_to_itself():
+    def target(target_text):
+        picture = Alignment(["a", "b"], ["a", "b"], [[1, 0], [0.5, 0.5]], target_text=target_text)
+        return answer(to_html(picture))["pictures"][0]["kinds"][0]["target_tokens"]
+
+    assert target("ab") is None
+    assert target("AB") == ["a", "b"]
+
+
+def test_asks_nobody():
     text = to_html([some("Dates")], title="t")
     for _, attributes in Page(text).elements:
         assert not attributes.keys() & {"src", "href", "xlink:href", "srcset", "data", "onclick", "onload"}
-    assert not re.search(r"url\(|@import|<script|<link|<iframe", text)
-    addresses = set(re.findall(r'https?://[^\s"<]+', text))
-    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a namespace, which nothing fetches
+    (policy,) = (each["content"] for tag, each in Page(text).elements if "http-equiv" in each)
+    assert "default-src 'none'" in policy and "connect-src 'none'" in policy
+    assert not re.search(r"@import|<link|<iframe", text)
 
 
-def test_hostile_tokens_and_texts_stay_text():
+def test_hostile_tokens_and_texts_stay_in_the_answer():
     joined = "".join(HOSTILE)
-    alignment = Alignment(
-        HOSTILE,
-        HOSTILE[:3],
-        np.full((3, len(HOSTILE)), 0.03),
-        source_text=joined,
-        target_text=joined,
-        title=joined,
-        caption=joined,
-    )
-    text = to_html([alignment, some()], title=joined)
-    page = Page(text)
-    assert {tag for tag, _ in page.elements} == OURS
-    assert len(maps(text)) == 2
-    assert page.texts_in("h2")[0].startswith("<script>alert(1)</script></svg></style></title>-->]]>&&lt;")
-    # Only our own isolates turn text around, always in pairs, and nothing is there that UTF-8 or HTML forbid.
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u202a-\u202e\u2066\u2067\ud800-\udfff\ufffe\uffff]", text)
-    assert text.count("\u2068") == text.count("\u2069")
+    weights = np.full((3, len(HOSTILE)), 0.03)
+    texts = dict(source_text=joined, target_text=joined, title=joined, caption=joined)
+    text = to_html([Alignment(HOSTILE, HOSTILE[:3], weights, **texts), some()], title=joined)
+    assert [tag for tag, _ in Page(text).elements] == [tag for tag, _ in Page(to_html(some())).elements]
+    found = answer(text)
+    assert found["title"] == found["pictures"][0]["title"] == joined
+    assert found["pictures"][0]["kinds"][0]["source_tokens"] == HOSTILE
+    inside = Page(text).scripts[0]
+    assert inside.isascii() and not re.search("[<\x00-\x1f]", inside)
     text.encode()
 
 
-def test_a_text_that_attends_to_itself_stands_there_once():
-    def page(target_text):
-        return Page(to_html(Alignment(["a", "b"], ["a", "b"], [[1, 0], [0.5, 0.5]], target_text=target_text)))
+def test_notes_say_that_a_source_was_cut_and_how_columns_run():
+    def told(picture):
+        return answer(to_html(picture))["pictures"][0]["notes"]
 
-    assert (page("ab").texts_in("dt"), page("ab").texts_in("dd")) == (["text"], ["ab"])
-    assert page("ab").texts_in("p")[0].startswith("A row is a token, a column a token that it attends to;")
-    assert page("AB").texts_in("dt") == ["source →", "output ↓"]
-    assert page("AB").texts_in("p")[0].startswith("A row is an output token, a column a source token;")
-
-
-def test_a_source_cut_at_its_limit_says_so_below_the_map():
-    page = Page(to_html(Alignment(["a"], ["b"], [[1.0]], source_text="a <b>", caption="C")))
-    assert page.texts_in("p")[1:] == ["C", "The source was cut after 1 tokens. The model did not read “<b>”."]
-
-
-def test_a_grid_is_a_picture_of_its_full_size_for_each_text():
-    def grid(text):
-        return AttentionGrid(AttentionMaps("t", ["a", "b"], ["x"], np.full((1, 2, 1, 2), 0.5)), source_text=text)
-
-    text = to_html([grid("Ab <cd>"), grid("z")], title="T")
-    assert text.count("<figure") == text.count("<svg") - 1 == 2
-    assert "Ab &lt;cd&gt;" in text and "Each map is one head of one layer." in text
-    assert "max-width: 100%" not in text  # nothing shrinks them
-
-
-def test_right_to_left_sources_say_how_their_columns_run():
-    assert any(
-        "the first character is the leftmost column" in text for text in Page(to_html(some(source="نوف"))).texts_in("p")
-    )
-    assert "leftmost column" not in to_html(some())
+    assert told(Alignment(["a"], ["b"], [[1.0]], source_text="a <b>", caption="C")) == [
+        "C",
+        "The source was cut after 1 tokens. The model did not read “<b>”.",
+    ]
+    assert any("the first character is the leftmost column" in note for note in told(some(source="نوف")))
+    assert told(some()) == []

@@ -1,4 +1,4 @@
-"""SVG, read back: every cell is where its weight belongs, and nothing overlaps."""
+"""SVG, read back: every cell is where its weight belongs, nothing overlaps, and the colours are the page's."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps, to_svg
+from zoo.pictures.drawing import PAGE
 from zoo.pictures.layout import arrange
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,32 +38,39 @@ def groups(svg, name):
 
 
 def cells(svg):
-    """Every cell as {(row, column): (ink, tooltip)}, read from its place in the drawing."""
-    found = {}
-    for rect in groups(svg, "cells")[0]:
-        size = float(rect.get("width"))
-        place = float(rect.get("y")) / size, float(rect.get("x")) / size
-        found[place] = float(rect.get("fill-opacity")), rect.find(f"{SVG}title").text
+    """Of each map every cell that has ink, as {(row, column): ink}, read from its place in the drawing."""
+    found = []
+    for inks in groups(svg, "inks"):
+        found.append({})
+        for path in inks:
+            shapes = re.findall(r"M(\d+) (\d+)h(\d+)v(\d+)H(\d+)z", path.get("d"))
+            assert "".join("M{} {}h{}v{}H{}z".format(*shape) for shape in shapes) == path.get("d")
+            for left, top, across, cell, back in (map(int, shape) for shape in shapes):
+                assert back == left
+                for column in range(left // cell, (left + across) // cell):
+                    found[-1][top // cell, column] = float(path.get("fill-opacity"))
     return found
 
 
 def test_every_weight_that_can_be_seen_is_at_its_row_and_column(alignment):
-    drawn = cells(to_svg(alignment))
+    (drawn,) = cells(to_svg(alignment))
     expected = {(i, j): WEIGHTS[i, j] for i, j in zip(*np.nonzero(WEIGHTS >= 0.005), strict=True)}
-    assert {place: ink for place, (ink, _) in drawn.items()} == pytest.approx(expected, abs=5e-4)
+    assert drawn == pytest.approx(expected, abs=0.005)
     assert (1, 0) not in drawn and (1, 2) in drawn  # 0.004 and 0.006, either side of half a percent
-    assert drawn[1, 3][1] == "source 4: </s>\noutput 2: -\nweight 0.740"
-    assert drawn[1, 1][1] == "source 2: ◌\u0902\noutput 2: -\nweight 0.250"
 
 
-def test_in_a_language_model_a_text_attends_to_itself():
-    drawn = cells(to_svg(Alignment(["a", "b"], ["a", "b"], [[1, 0], [0.5, 0.5]])))
-    assert drawn[1, 0][1] == "column 1: a\nrow 2: b\nweight 0.500"
+def test_colours_are_those_of_the_page(alignment):
+    """As a browser resolves them: the last declaration counts, in each of the two schemes."""
+    page = PAGE.read_text(encoding="utf-8")
+    style = ElementTree.fromstring(to_svg(alignment)).find(f"{SVG}style").text
+    for name in ("paper", "ink", "text", "quiet", "line", "frame"):
+        assert re.findall(rf"--{name}: ?(#\w+)", style) == re.findall(rf"--{name}: ?(#\w+)", page), name
+        assert len(re.findall(rf"--{name}: ?(#\w+)", style)) == 2
 
 
 def test_labels_stand_beside_their_row_and_above_their_column(alignment):
     svg = to_svg(alignment)
-    size = float(next(iter(groups(svg, "cells")[0])).get("width"))
+    size = arrange(alignment).cell
     columns = {text.text: text for text in groups(svg, "source")[0]}
     assert list(columns) == ["न", "◌\u0902", "␣", "</s>"]
     assert [float(columns[shown].get("x")) for shown in ("न", "◌\u0902", "␣")] == [0.5 * size, 1.5 * size, 2.5 * size]
@@ -78,9 +86,9 @@ def test_right_to_left_sources_keep_their_order_and_long_labels_are_isolated():
 
 
 def test_vmax_is_full_ink(alignment):
-    drawn = cells(to_svg(alignment, vmax=0.5))
-    assert drawn[0, 0][0] == 1
-    assert drawn[1, 1] == (0.5, "source 2: ◌\u0902\noutput 2: -\nweight 0.250")
+    (drawn,) = cells(to_svg(alignment, vmax=0.5))
+    assert drawn[0, 0] == 1
+    assert drawn[1, 1] == 0.5
     assert "≥ 0.5" in to_svg(alignment, vmax=0.5) and "≥" not in to_svg(alignment)
     for wrong in (0, -1, 1.5):
         with pytest.raises(ValueError, match=rf"^`vmax` must be above 0 and at most 1\. Received: vmax={wrong}$"):
@@ -110,19 +118,10 @@ def test_long_sources_get_smaller_cells_but_not_too_small():
 
 class TestGrid:
     def test_each_map_has_the_ink_of_its_weights(self):
-        picture, drawn = grid(), []
-        cell = arrange(picture).cell
-        for inks in groups(to_svg(picture), "inks"):
-            filled = set()
-            for path in inks:
-                assert path.get("fill-opacity") == "1"
-                shapes = re.findall(r"M(\d+) (\d+)h(\d+)v(\d+)H(\d+)z", path.get("d"))
-                for left, top, across, down, back in (map(int, shape) for shape in shapes):
-                    assert down == cell and back == left
-                    filled |= {(top // cell, column) for column in range(left // cell, (left + across) // cell)}
-            drawn.append(filled)
+        picture = grid()
+        drawn = cells(to_svg(picture))
         heads = [head for kind in picture.kinds for layer in kind.weights for head in layer]
-        assert drawn == [{(int(row), int(column)) for row, column in np.argwhere(head)} for head in heads]
+        assert drawn == [{(int(row), int(column)): 1.0 for row, column in np.argwhere(head)} for head in heads]
         assert len(drawn) == 9
 
     def test_faint_and_strong_cells(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from zoo.tasks.protocol import Translation
 
 _OPTIONS = {"beam_size": "--beam", "length_penalty": "--length-penalty", "n_best": "--n-best"}
+_MOST_WEIGHTS = 2_000_000  # 11 MB of a page
 
 
 @app.command()
@@ -102,8 +103,8 @@ def attend(
 
     Of a translator: from each output token to the source tokens. Of a language model: from each token to the tokens
     before it. Of a classifier, embedder or mask filler: from each token to all tokens; or, if attention makes one
-    vector of a text, from the text to its tokens. A .png needs Matplotlib and a font for every character; .html and
-    .svg need neither.
+    vector of a text, from the text to its tokens. A .html shows every head that there is, to choose from. A .png needs
+    Matplotlib and a font for every character; .html and .svg need neither.
     """
     with user_errors():
         from zoo import pictures
@@ -122,6 +123,7 @@ def attend(
             lacks = "has no encoder" if command == "generate" else "has no attention but its encoder's"
             raise ValueError(f"{model} is {kind}, which {lacks}")
         drawable = list(read_pairs(iter(lines), lines)) if getattr(loaded, "pairs", False) else lines
+        path = out or PICTURES / f"{name}.html"
         typed = [name for name, value in (("--layers", layers), ("--heads", heads), ("--encoder", encoder)) if value]
         if typed:
             kinds = None if encoder else [0]
@@ -131,9 +133,20 @@ def attend(
                 raise ValueError(f"{', '.join(typed)}: {error}") from None
             drawn = [grid.choose(*chosen, kinds) for grid in grids]
         else:
-            drawn = loaded.attend(drawable)
-        path = pictures.save(drawn, out or PICTURES / f"{name}.html", title=f"Attention of {name}")
+            drawn = (_all_heads(loaded, drawable) if path.suffix.lower() == ".html" else None) or loaded.attend(
+                drawable
+            )
+        pictures.save(drawn, path, title=f"Attention of {name}")
     typer.echo(path)
+
+
+def _all_heads(loaded: Any, texts: list[Any]) -> list[Any] | None:
+    """Every head for a page; None if the model gives none, or so many weights that the page would be large."""
+    try:
+        grids = loaded.attend_by_head(texts)
+    except ValueError:
+        return None
+    return grids if sum(kind.weights.size for grid in grids for kind in grid.kinds) <= _MOST_WEIGHTS else None
 
 
 @app.command("compare-lengths")

@@ -1,9 +1,10 @@
 """Pictures of attention: the alignment heat map of Bahdanau et al. (2014), figure 3, readable in every script.
 
-`Alignment` is one heat map. `AttentionGrid` is a small heat map for every layer and head of a model.
+`AttentionGrid` is a heat map for every layer and head of a model; `Alignment` is one alone.
 
-`to_html` draws a page, in which the browser chooses the fonts and shapes the text. `to_svg` draws one picture. `figure`
-and `to_png` draw for papers; only these two need Matplotlib. `save` writes a file; its suffix chooses the kind.
+`to_html` draws a page: the explorer of `zoo serve` with the answer inside, which shows what each token attends to.
+`to_svg` draws one picture. `figure` and `to_png` draw for papers; only these two need Matplotlib. All have the layout
+and the colours that `explorer.html` defines, see `drawing.py`. `save` writes a file; its suffix chooses the kind.
 
 ```python
 from zoo.pictures import Alignment, save

@@ -1,6 +1,6 @@
 """What pictures are drawn from: tokens, and the attention weights between them.
 
-An `Alignment` is one heat map. An `AttentionGrid` is one small heat map for each layer and head of a model.
+An `AttentionGrid` is one heat map for each layer and head of a model. An `Alignment` is a grid of one map.
 """
 
 import dataclasses
@@ -193,11 +193,21 @@ class AttentionGrid:
 Picture = Alignment | AttentionGrid
 
 
+def as_grid(picture: Picture) -> AttentionGrid:
+    """Returns a picture as a grid: an alignment is a grid of one map, whose kind, layer and head have no names."""
+    if isinstance(picture, AttentionGrid):
+        return picture
+    weights = picture.weights[None, None]
+    maps = AttentionMaps("", picture.source_tokens, picture.target_tokens, weights, layers=[""], heads=[""])
+    texts = {"source_text": picture.source_text, "target_text": picture.target_text}
+    return AttentionGrid(maps, **texts, title=picture.title, caption=picture.caption)
+
+
 def as_list(pictures: Picture | Iterable[Picture]) -> list[Picture]:
     """Returns one or several alignments or grids as a list.
 
     Raises:
-        ValueError: the list is empty, holds something else, or holds alignments and grids together.
+        ValueError: the list is empty, or holds something else.
     """
     if isinstance(pictures, Picture):
         return [pictures]
@@ -207,8 +217,6 @@ def as_list(pictures: Picture | Iterable[Picture]) -> list[Picture]:
     for picture in pictures:
         if not isinstance(picture, Picture):
             raise ValueError(f"What is drawn must be Alignment objects. Received: {type(picture).__name__}")
-    if len({type(picture) for picture in pictures}) > 1:
-        raise ValueError("What is drawn must be either Alignment or AttentionGrid objects. Received: some of both")
     return pictures
 
 

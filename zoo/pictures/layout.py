@@ -1,6 +1,6 @@
 """Where everything in a picture stands, in pixels from its upper left corner: the same for SVG and PNG.
 
-An alignment is laid out as a grid of one map, without titles.
+A map stands alone without a title. Of a model with heads, layers stand from top to bottom and heads from left to right.
 """
 
 import dataclasses
@@ -8,12 +8,15 @@ import math
 
 import numpy as np
 
-from zoo.pictures.alignment import Alignment, AttentionGrid, Picture
+from zoo.pictures.alignment import Alignment, Picture, as_grid
+from zoo.pictures.drawing import DRAWING
 from zoo.pictures.labels import label, rise, turns, width
 
 # Cells shrink until a picture is about this wide, as long as their labels can be read.
-IDEAL_WIDTH, _SMALLEST_CELL, _LARGEST_CELL = 1040, 9, 22
-GAP = 6  # between the labels and a map: marks below the line, as in Khmer or Myanmar, need the room
+IDEAL_WIDTH, _SMALLEST_CELL, _LARGEST_CELL = (
+    int(DRAWING[name]) for name in ("ideal_width", "smallest_cell", "largest_cell")
+)
+GAP = int(DRAWING["gap"])  # between the labels and a map: marks below the line, as in Khmer or Myanmar, need the room
 TITLE_FONT, HEADING_FONT = 12, 15
 _BETWEEN, _BELOW, _BETWEEN_KINDS = 20, 16, 26
 
@@ -74,7 +77,7 @@ def arrange(picture: Picture, columns: int = 1) -> Layout:
     kinds = _kinds(picture)
     widest = max(len(kind.source_tokens) * max(map(len, kind.rows)) for kind in kinds)
     cell = max(_SMALLEST_CELL, min(_LARGEST_CELL, IDEAL_WIDTH // (widest * columns)))
-    font = max(9, round(0.68 * cell))
+    font = max(9, round(DRAWING["font_share"] * cell))
     left = round(font * max(width(label(token)) for kind in kinds for token in kind.target_tokens)) + GAP + font // 2
     headings: list[tuple[str, float]] = []
     maps = []
@@ -83,7 +86,7 @@ def arrange(picture: Picture, columns: int = 1) -> Layout:
         shown = [label(token) for token in kind.source_tokens]
         angles = turns(shown, room=cell / font)
         # Slanted labels would reach into the next map, and into each other where cells are hardly larger than letters.
-        if isinstance(picture, AttentionGrid) or font > 0.72 * cell:
+        if kind.title_width or font > 0.72 * cell:
             angles = [90 if angle else 0 for angle in angles]
         overhang = round(font * (rise(shown, angles) if 45 in angles else 0.5))
         above = round(font * (rise(shown, angles) + 0.6)) + GAP
@@ -108,11 +111,9 @@ def arrange(picture: Picture, columns: int = 1) -> Layout:
 
 def _kinds(picture: Picture) -> list[_Kind]:
     """The kinds of a picture. A layer's heads are divided into rows so that the picture has about the ideal width."""
-    if isinstance(picture, Alignment):
-        return [_Kind("", picture.source_tokens, picture.target_tokens, [[("", picture.weights)]])]
     kinds = []
-    for maps in picture.kinds:
-        titles = [[f"{layer}, {head}" for head in maps.heads] for layer in maps.layers]
+    for maps in as_grid(picture).kinds:
+        titles = [[", ".join(filter(None, (layer, head))) for head in maps.heads] for layer in maps.layers]
         title_width = max(TITLE_FONT * width(title) for layer in titles for title in layer)
         narrowest = max(len(maps.source_tokens) * _SMALLEST_CELL, title_width) + _BETWEEN
         most = max(1, int(IDEAL_WIDTH // narrowest))

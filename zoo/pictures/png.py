@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.extras import needs
 from zoo.pictures.alignment import Alignment, Picture, as_list, check_drawing, notes
+from zoo.pictures.drawing import DRAWING, LIGHT
 from zoo.pictures.fonts import families_for
 from zoo.pictures.labels import label, readable, width
 from zoo.pictures.layout import GAP, HEADING_FONT, TITLE_FONT, Layout, Map, arrange
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 _PIXELS = 96  # an inch
@@ -49,7 +51,7 @@ def figure(
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-    columns = min(columns, len(pictures)) if isinstance(pictures[0], Alignment) else 1
+    columns = min(columns, len(pictures)) if all(isinstance(each, Alignment) for each in pictures) else 1
     blocks = [_Block(picture, arrange(picture, columns), notes(picture)) for picture in pictures]
     families = families_for([text for block in blocks for text in block.texts()], fonts)
     rows = [blocks[start : start + columns] for start in range(0, len(blocks), columns)]
@@ -63,7 +65,7 @@ def figure(
     across = max(scale_left + _SCALE_WIDTH, texts_right) + _MARGIN
     down = sum(tops) + sum(bottoms) + _BETWEEN * (len(rows) - 1)
     down = max(down, tops[0] + _SCALE_HEIGHT) + 2 * _MARGIN
-    drawing = Figure(figsize=(across / _PIXELS, down / _PIXELS), facecolor="white")
+    drawing = Figure(figsize=(across / _PIXELS, down / _PIXELS), facecolor=LIGHT["paper"])
     FigureCanvasAgg(drawing)
     canvas = _Canvas(drawing, across, down, families)
     for index, block in enumerate(blocks):
@@ -102,6 +104,13 @@ def to_png(
     buffer = io.BytesIO()
     figure(alignments, columns, vmax, fonts).savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
     return buffer.getvalue()
+
+
+def _inks() -> "Colormap":
+    """From no ink to full ink on white paper."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("ink", [LIGHT["paper"], LIGHT["ink"]], int(DRAWING["inks"]) + 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +178,7 @@ class _Canvas:
         """Draws the scale of the weights."""
         axes = self._axes(left, top, 8, _SCALE_HEIGHT)
         shades = [[level / 64] for level in range(65)]
-        axes.imshow(shades, cmap="binary", aspect="auto", origin="lower", extent=(0, 1, 0, 1))
+        axes.imshow(shades, cmap=_inks(), aspect="auto", origin="lower", extent=(0, 1, 0, 1))
         axes.yaxis.tick_right()
         axes.set_xticks([])
         axes.set_yticks([0, 1], ["0", "1" if vmax == 1 else f"≥ {vmax:g}"])
@@ -189,7 +198,7 @@ class _Canvas:
     def _map(self, drawn: Map, layout: Layout, left: float, top: float, vmax: float) -> None:
         (targets, sources), cell = drawn.weights.shape, layout.cell
         axes = self._axes(left + drawn.left, top + drawn.top, sources * cell, targets * cell)
-        axes.imshow(drawn.weights, cmap="binary", vmin=0, vmax=vmax, interpolation="none", aspect="auto")
+        axes.imshow(drawn.weights, cmap=_inks(), vmin=0, vmax=vmax, interpolation="none", aspect="auto")
         style: dict[str, Any] = dict(fontsize=layout.font * _POINT, fontfamily=self.families, parse_math=False)
         axes.set_xticks(range(sources), map(label, drawn.source_tokens), **style)
         axes.set_yticks(range(len(drawn.target_tokens)), map(label, drawn.target_tokens), **style)

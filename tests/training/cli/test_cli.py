@@ -152,7 +152,7 @@ class TestAttend:
 
     def test_lines_and_the_usual_place(self, trained):
         assert succeeds("attend", "runs/backwards", stdin="fade7\n\n  \nb0\n") == "pictures/backwards.html\n"
-        assert pathlib.Path("pictures/backwards.html").read_text(encoding="utf-8").count("<figure") == 2
+        assert pathlib.Path("pictures/backwards.html").read_text(encoding="utf-8").count('"spoken"') == 2
 
 
 class TestEvaluate:

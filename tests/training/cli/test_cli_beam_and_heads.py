@@ -1,5 +1,6 @@
 """The command line's beam, and its pictures of layers and heads."""
 
+import json
 import re
 
 import pytest
@@ -11,6 +12,15 @@ from zoo.models import Transformer
 from zoo.text import CharacterTokenizer
 
 MODEL, SAVED = "saved_models/backwards", "runs/backwards/translator"
+
+
+BOTH = ["head 1", "head 2"]
+
+
+def pictures(path):
+    """What a page of pictures holds."""
+    answer = re.search(r'<script type="application/json" id="answer">(.*?)</script>', path.read_text("utf-8"))
+    return json.loads(answer[1])["pictures"]
 
 
 @pytest.fixture(scope="module")
@@ -55,29 +65,30 @@ class TestHeads:
     @pytest.mark.parametrize(
         ("options", "titles"),
         [
-            (("--layers", "all"), ["layer 1, mean of 2 heads", "layer 2, mean of 2 heads"]),
-            (("--heads", "all"), ["layer 2, head 1", "layer 2, head 2"]),
-            (("--layers", 1, "--heads", 2), ["layer 1, head 2"]),
-            (("--encoder",), ["layer 2, mean of 2 heads", "layer 3, mean of 2 heads"]),
+            ((), [(["layer 1", "layer 2"], BOTH), (["layer 1", "layer 2", "layer 3"], BOTH)]),
+            (("--layers", "all"), [(["layer 1", "layer 2"], ["mean of 2 heads"])]),
+            (("--heads", "all"), [(["layer 2"], BOTH)]),
+            (("--layers", 1, "--heads", 2), [(["layer 1"], ["head 2"])]),
+            (("--encoder",), [(["layer 2"], ["mean of 2 heads"]), (["layer 3"], ["mean of 2 heads"])]),
         ],
     )
     @pytest.mark.long
     def test_chosen_maps(self, transformer, tmp_path, options, titles):
         path = tmp_path / "page.html"
         assert succeeds("attend", transformer, "cab1", *options, "--out", path) == f"{path}\n"
-        page = path.read_text(encoding="utf-8")
-        assert re.findall(r">(layer [^<]+)<", page) == titles
-        assert ("Self-attention of the encoder" in page) == ("--encoder" in options)
+        (picture,) = pictures(path)
+        assert [(kind["layers"], kind["heads"]) for kind in picture["kinds"]] == titles
 
     @pytest.mark.long
-    def test_of_several_texts_and_without_options_the_one_map(self, transformer, tmp_path):
-        page, plain = tmp_path / "page.html", tmp_path / "plain.html"
-        succeeds("attend", transformer, "cab1", "b", "--layers", "all", "--heads", "all", "--encoder", "--out", page)
-        text = page.read_text(encoding="utf-8")
-        assert (text.count("<figure"), text.count(">layer ")) == (2, 2 * (2 * 2 + 3 * 2))
-        succeeds("attend", transformer, "cab1", "b", "--out", plain)
-        text = plain.read_text(encoding="utf-8")
-        assert (text.count("<figure"), text.count("layer")) == (2, 0)
+    def test_of_several_texts_and_as_svg_the_one_map(self, transformer, tmp_path, monkeypatch):
+        page, plain = tmp_path / "page.html", tmp_path / "plain.svg"
+        succeeds("attend", transformer, "cab1", "b", "--out", page)
+        assert [len(each["kinds"]) for each in pictures(page)] == [2, 2]
+        succeeds("attend", transformer, "cab1", "--out", plain)
+        assert plain.read_text(encoding="utf-8").count('class="inks"') == 1
+        monkeypatch.setattr("zoo_training.cli.translate._MOST_WEIGHTS", 10)
+        succeeds("attend", transformer, "cab1", "b", "--out", page)
+        assert [each["kinds"][0]["shape"][:2] for each in pictures(page)] == [[1, 1], [1, 1]]
         told = refuses("attend", transformer, "cab1", "--layers", 3, "--out", tmp_path / "none.html")
         assert told.startswith("`layers` must be 'all', 'last' or a number from 1 to 2 (attention to the source)")
         assert not (tmp_path / "none.html").exists()

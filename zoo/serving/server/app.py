@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import pathlib
 import re
 import time
 import urllib.parse
@@ -23,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from zoo.pictures.drawing import PAGE
 from zoo.serving.server import rest_json
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models, Served, Version
@@ -38,7 +38,6 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all g
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
 _STATUS = HTTP_STATUS | {_TOO_LARGE: 413}
 _LARGEST = 2**63 - 1
-_EXPLORER = pathlib.Path(__file__).with_name("page") / "explorer.html"
 
 
 class Metrics:
@@ -99,7 +98,7 @@ def build_app(
         return Response(metrics.page(models.loaded()), media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
     async def explorer(_: Request) -> Response:
-        return Response(_EXPLORER.read_bytes(), media_type="text/html", headers={"Cache-Control": "no-cache"})
+        return Response(PAGE.read_bytes(), media_type="text/html", headers={"Cache-Control": "no-cache"})
 
     async def names(_: Request) -> Response:
         return _json(list(models.loaded()))

@@ -85,7 +85,7 @@ def translator_card(name: str, recipe: TranslatorRecipe, translator: Translator,
     facts = {
         "attention": attention,
         "decoding": "greedy" if translator.beam_size == 1 else decoding,
-        "corpus": f"`{recipe.corpus.kind}`, {metrics['training_pairs']:,} training pairs",
+        "corpus": f"`{recipe.corpus.kind}`, {metrics['training_pairs']:,} training pairs{_weights(recipe)}",
     }
     limits = [
         f"A source longer than {recipe.lengths.max_source} tokens is cut off there. A result has at most"
@@ -383,6 +383,12 @@ def _vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
         return f"It knows the {tokenizer.size - 4:,} words of its {learnt_from}; it reads others as unknown."
     spelt = ", which can spell any text" if isinstance(tokenizer, BytePairTokenizer) else ""
     return f"It reads texts as {tokenizer.size - 4:,} pieces of words{spelt}."
+
+
+def _weights(recipe: Recipe) -> str:
+    """How many times an epoch sees the texts of each of several corpora."""
+    weights = [f"{corpus.weight:g}" for corpus in recipe.corpus.parts] if len(recipe.corpus.parts) > 1 else []
+    return f"; weights {', '.join(weights)}" if weights else ""
 
 
 def _licence(recipe: Recipe) -> list[str]:

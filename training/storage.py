@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -189,14 +190,54 @@ class StoredTexts(Sequence[str]):
         return list(map(bytes.decode, chosen.encoded(np.arange(len(rows)))))
 
 
+class JoinedTexts(Sequence[str]):
+    """The texts of several sequences, one sequence after another; some are in files.
+
+    Args:
+        parts: the sequences.
+    """
+
+    def __init__(self, parts: list[Sequence[str]]):
+        self._parts = parts
+        self._begins = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+
+    def __len__(self) -> int:
+        return int(self._begins[-1])
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        row = range(len(self))[index]
+        part = int(np.searchsorted(self._begins, row, "right")) - 1
+        return self._parts[part][row - int(self._begins[part])]
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.chain.from_iterable(self._parts)
+
+    def select(self, rows: np.ndarray) -> Sequence[str]:
+        """The texts of ascending row numbers."""
+        bounds = np.searchsorted(rows, self._begins)
+        ranges = zip(bounds, bounds[1:], self._begins, self._parts, strict=False)
+        return joined([select(part, rows[first:last] - begin) for first, last, begin, part in ranges])
+
+
+def joined(parts: list[Sequence[str]]) -> Sequence[str]:
+    """The texts of several sequences, one sequence after another; a list if all are in memory."""
+    return JoinedTexts(parts) if any(map(is_stored, parts)) else list(itertools.chain.from_iterable(parts))
+
+
 def select(texts: Sequence[str], rows: np.ndarray) -> Sequence[str]:
     """The texts of ascending row numbers."""
-    return texts.select(rows) if isinstance(texts, StoredTexts) else [texts[row] for row in rows.tolist()]
+    return texts.select(rows) if isinstance(texts, StoredTexts | JoinedTexts) else [texts[row] for row in rows.tolist()]
 
 
 def is_stored(texts: Sequence[str]) -> bool:
     """Whether texts are in a file, because they are more than memory should hold."""
-    return isinstance(texts, StoredTexts)
+    return isinstance(texts, StoredTexts | JoinedTexts)
 
 
 class Entry:
@@ -438,6 +479,18 @@ class Storage:
     def _place(self, kind: str, key: str) -> Path:
         assert self.cache is not None
         return self.cache / f"{kind}-{key[:16]}"
+
+
+def set_storage(corpus: Any, cache: Path | None, near: Path) -> None:
+    """Says where texts and ids of a recipe's corpus go if they are larger than memory; see `Storage`.
+
+    Several corpora have a folder each, as a folder keeps one entry of each kind.
+    """
+    for number, part in enumerate(corpus.parts):
+        several = len(corpus.parts) > 1
+        part.storage.cache = cache / f"corpus-{number}" if cache and several else cache
+        part.storage.near = near
+    corpus.storage.cache, corpus.storage.near = cache, near
 
 
 def key_of(*parts: Any) -> str:

@@ -57,7 +57,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
     with blamed_on("lengths"):
         encoded = _encoded(recipe, train, tokenizers, "train")
         encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
-    batches = _batches(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept))
+    batches = _batches(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept), train.parts)
     train_digest = recipe.corpus.storage.fact("digest", train.key, lambda: _digest(train))
     lengths = recipe.lengths.max_source, recipe.lengths.max_target
     measure_bleu = None
@@ -162,10 +162,16 @@ def _encoded(
 
 
 def _batches(
-    recipe: TranslatorRecipe, encoded: EncodedPairs, samplers: tuple[Sampler | None, Sampler | None] = (None, None)
+    recipe: TranslatorRecipe,
+    encoded: EncodedPairs,
+    samplers: tuple[Sampler | None, Sampler | None] = (None, None),
+    parts: list[tuple[int, float]] | None = None,
 ) -> Batches:
     config = recipe.training
-    return Batches(encoded, config.batch_size, config.buckets, recipe.seed, config.batch_tokens, samplers)
+    if parts is not None:  # of each corpus the pairs that are not too long
+        ends = np.searchsorted(encoded.kept, np.cumsum([number for number, _ in parts]))
+        parts = list(zip(np.diff(ends, prepend=0).tolist(), [weight for _, weight in parts], strict=True))
+    return Batches(encoded, config.batch_size, config.buckets, recipe.seed, config.batch_tokens, samplers, parts)
 
 
 def _samplers(

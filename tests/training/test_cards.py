@@ -252,3 +252,10 @@ def test_a_classifier_that_was_not_scored_or_makes_no_mistake():
     assert scores_of_classifier({"not_scored": "OSError: disk full"}) == []
     perfect = {"by_class": {"sv": ACCURACY["by_class"]["sv"]}, "confusion": {"labels": ["sv"], "counts": [[70]]}}
     assert len(scores_of_classifier({**ACCURACY, **perfect})) == 1
+
+
+def test_several_corpora_have_their_weights(write):
+    corpora = 'corpus=[{kind="dates",weight=2.5},{kind="text",train="a.tsv"}]'
+    assert "| corpus | `dates + text`, 130,000 training pairs; weights 2.5, 1 |" in write(
+        recipe=read_recipe("dates", [corpora])
+    )

@@ -28,6 +28,7 @@ def numbers(amount, seed):
 
 
 TRAIN, CHECK = numbers(200, 0), numbers(16, 1)
+WEIGHTED = Pairs(TRAIN.sources, TRAIN.targets, parts=[(70, 1.5), (130, 0.4)])  # two corpora
 SHORT = (
     *("training.batch_size=16", "training.epochs=5", "training.buckets=2", "training.jit_compile=false"),
     *("training.label_smoothing=0.1", "lengths.max_source=10", "lengths.max_target=10"),
@@ -148,6 +149,15 @@ class TestStops:
         recipe = short(TRANSFORMER, "training.jit_compile=true", "training.buckets=1", "training.epochs=2")
         fit(recipe, TRAIN, CHECK, tmp_path / "alone")
         interrupted(recipe, tmp_path / "stopped", [15])
+        assert_the_same(tmp_path / "alone", tmp_path / "stopped")
+
+    def test_of_corpora_with_weights(self, tmp_path):
+        recipe = short(SIMPLE)
+        fit(recipe, WEIGHTED, CHECK, tmp_path / "alone")
+        for batches in (4, 19):  # 9 batches in an epoch
+            with pytest.raises(Stop):
+                fit(recipe, WEIGHTED, CHECK, tmp_path / "stopped", [StopAt(batches)])
+        fit(recipe, WEIGHTED, CHECK, tmp_path / "stopped")
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
 
     def test_between_the_best_weights_and_the_checkpoint(self, tmp_path, monkeypatch):

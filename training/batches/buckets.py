@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..storage import Rows, StoredRows
+
 
 class Plan(Sequence[tuple["Bucket", np.ndarray]]):
     """The batches of an epoch: (bucket, numbers of its rows `(B,)`), each made when it is asked for.
@@ -150,11 +152,24 @@ class BucketedBatches(abc.ABC):
         seed: the seed of the order.
         batch_tokens: tokens in a batch, with padding, on the side that has more of them. It takes the place of
             `batch_size`: the shorter the rows, the more are in a batch.
+        parts: the corpora that the rows are of, one after another: how many rows each has, and its weight, which is how
+            many times an epoch sees each of them. None for one corpus, each row of which is seen once.
     """
 
-    def __init__(self, lengths: np.ndarray, batch_size: int, buckets: int, seed: int, batch_tokens: int | None = None):
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        batch_size: int,
+        buckets: int,
+        seed: int,
+        batch_tokens: int | None = None,
+        parts: Sequence[tuple[int, float]] | None = None,
+    ):
         self.seed = seed
-        self._rows = len(lengths)
+        weighted = parts is not None and any(weight != 1 for _, weight in parts)
+        self._corpus_weights = [weight for _, weight in parts] if parts and weighted else None
+        self._corpus_ends = np.cumsum([rows for rows, _ in parts]) if parts and weighted else np.array([len(lengths)])
+        self._rows = self._seen(np.arange(len(lengths), dtype=np.int32))
         self.buckets = self._filled(make_buckets(lengths, buckets), batch_size, batch_tokens)
         sizes = {bucket.batch_size for bucket in self.buckets}
         self._static_batch_size = sizes.pop() if len(sizes) == 1 else None  # None: the buckets differ in batch size
@@ -188,23 +203,70 @@ class BucketedBatches(abc.ABC):
 
         filled: list[Bucket] = []
         for bucket in map(sized, buckets):
-            if filled and len(filled[-1].rows) < filled[-1].batch_size:
+            if filled and self._seen(filled[-1].rows) < filled[-1].batch_size:
                 bucket = sized(_merged(filled.pop(), bucket))
             filled.append(bucket)
-        if len(filled) > 1 and len(filled[-1].rows) < filled[-1].batch_size:
+        if len(filled) > 1 and self._seen(filled[-1].rows) < filled[-1].batch_size:
             filled.append(sized(_merged(filled.pop(), filled.pop())))
         return filled
 
     @property
     def steps(self) -> int:
         """Batches of an epoch."""
-        return sum(len(bucket.rows) // bucket.batch_size for bucket in self.buckets)
+        return sum(self._numbers)
+
+    @functools.cached_property
+    def _numbers(self) -> list[int]:
+        """Batches of an epoch, by bucket."""
+        return [self._seen(bucket.rows) // bucket.batch_size for bucket in self.buckets]
+
+    def _parts(self, rows: np.ndarray) -> list[tuple[np.ndarray, int]]:
+        """The rows of each corpus among ascending ones `(n,)`, and how many an epoch sees, with repetitions."""
+        if self._corpus_weights is None:
+            return [(rows, len(rows))]
+        parts = np.split(rows, np.searchsorted(rows, self._corpus_ends[:-1]))
+        # A corpus with a small weight is seen, however few its rows of this length are.
+        both = zip(parts, self._corpus_weights, strict=True)
+        return [(part, max(1, round(len(part) * weight))) for part, weight in both if len(part)]
+
+    def _seen(self, rows: np.ndarray) -> int:
+        """How many of ascending rows `(n,)` an epoch sees, with repetitions."""
+        return sum(number for _, number in self._parts(rows))
+
+    def per_epoch(self, ids: Rows | StoredRows) -> int:
+        """How many ids of the rows an epoch has."""
+        if self._corpus_weights is None:
+            return ids.count
+        parts = np.split(ids.lengths, self._corpus_ends[:-1])
+        return round(sum(weight * int(part.sum()) for part, weight in zip(parts, self._corpus_weights, strict=True)))
+
+    def _drawn(self, bucket: int, epoch: int) -> np.ndarray:
+        """The rows of a bucket that an epoch sees, not yet shuffled.
+
+        Each corpus' rows are an endless stream, one permutation of them after another, and each epoch takes the next
+        ones. So no row is ever ahead of another one of its corpus and bucket by more than one.
+        """
+        found = []
+        for part, (rows, number) in enumerate(self._parts(self.buckets[bucket].rows)):
+            first, last = epoch * number, (epoch + 1) * number
+            for which in range(first // len(rows), -(-last // len(rows))):
+                begin, end = first - which * len(rows), last - which * len(rows)
+                if begin > 0 or end < len(rows):
+                    seeds = np.random.SeedSequence([self.seed, bucket, part, which])
+                    order = np.random.Generator(np.random.Philox(seeds)).permutation(rows)
+                    found.append(order[max(begin, 0) : end])
+                else:
+                    found.append(rows)  # all of them: their order does not matter
+        return np.concatenate(found)
 
     def plan(self, epoch: int) -> Plan:
         """The batches of an epoch, in order."""
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        rows = [random.permutation(bucket.rows) for bucket in self.buckets]
-        numbers = [len(bucket.rows) // bucket.batch_size for bucket in self.buckets]
+        rows = [
+            random.permutation(bucket.rows if self._corpus_weights is None else self._drawn(number, epoch))
+            for number, bucket in enumerate(self.buckets)
+        ]
+        numbers = self._numbers
         of_bucket = np.repeat(np.arange(len(numbers), dtype=np.int32), numbers)  # (steps,)
         begins = np.concatenate(
             [np.arange(number) * bucket.batch_size for number, bucket in zip(numbers, self.buckets, strict=True)]

@@ -123,6 +123,7 @@ class Batches(BucketedBatches):
             `batch_size`: the shorter the pairs, the more are in a batch.
         samplers: draw new ids of sources and targets for each training batch, in place of the ids of `pairs`.
             A draw has more ids, so such a batch is as long as its longest row, not as its bucket.
+        parts: how many of the pairs are of each corpus, and its weight; see `BucketedBatches`.
     """
 
     def __init__(
@@ -133,15 +134,16 @@ class Batches(BucketedBatches):
         seed: int = 0,
         batch_tokens: int | None = None,
         samplers: tuple[Sampler | None, Sampler | None] = (None, None),
+        parts: Sequence[tuple[int, float]] | None = None,
     ):
-        super().__init__(pairs.lengths, batch_size, buckets, seed, batch_tokens)
+        super().__init__(pairs.lengths, batch_size, buckets, seed, batch_tokens, parts)
         self.pairs = pairs
         self._samplers = samplers
 
     @property
     def tokens(self) -> int:
         """Target tokens of an epoch, with end tokens and without padding, and of the pairs that fill no batch too."""
-        return self.pairs.targets.count
+        return self.per_epoch(self.pairs.targets)
 
     def _gather(self, rows: np.ndarray, bucket: Bucket, training: bool) -> tuple[np.ndarray, ...]:
         sides = zip(
@@ -201,7 +203,7 @@ class Sampler:
         chosen = self._rows[rows]
         if isinstance(self._texts, StoredTexts):
             return np.array(self._texts.encoded(chosen), dtype=object)
-        return np.array([self._texts[row].encode() for row in chosen], dtype=object)
+        return np.array([self._texts[row].encode() for row in chosen.tolist()], dtype=object)
 
     def __call__(self, texts: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Draws ids, each row with its end token: int32 `(B, T)`.

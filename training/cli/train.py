@@ -56,6 +56,7 @@ def train(
     with user_errors():
         from ..run_files import CACHE_FOLDER
         from ..schema.recipe import RecipeError, name_of, read_recipe
+        from ..storage import set_storage
 
         # A TranslatorRecipe unless the model's family is of another kind. Its `corpus` is of the
         # class in training/corpora whose `kind` the recipe names, for example `Multi30k`.
@@ -65,10 +66,10 @@ def train(
         if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
             name = pathlib.Path(recipe).resolve().parent.name
         folder = out or RUNS / name
-        # Used by a corpus that is larger than memory; see `zoo_training.storage`.
-        parsed.corpus.storage.cache = None if no_cache else folder / CACHE_FOLDER
-        parsed.corpus.storage.near = folder
-        if parsed.corpus.kind == "tfds":  # its package imports TensorFlow, with all its notes
+        set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)
+        if any(
+            corpus.kind == "tfds" for corpus in parsed.corpus.parts
+        ):  # its package imports TensorFlow, with its notes
             import_tensorflow()
         # A mistake in the texts is reported before TensorFlow starts. The corpus keeps what it reads for the training.
         for split in dict.fromkeys(("train", "validation", *parsed.corpus.splits)):

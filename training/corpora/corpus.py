@@ -58,6 +58,11 @@ class Corpus(pydantic.BaseModel, abc.ABC):
         return Storage()
 
     @property
+    def parts(self) -> tuple[Corpus, ...]:
+        """The corpora that a recipe's `corpus` consists of: this one, unless there are several."""
+        return (self,)
+
+    @property
     @abc.abstractmethod
     def splits(self) -> tuple[str, ...]:
         """The names of the splits that can be read, 'train' first."""

@@ -108,18 +108,22 @@ class FilePairs(HeldOutFiles, PairCorpus):
         return hold_out(zip(whole.sources, whole.targets, strict=True), self._counts, self.seed, where)
 
     def _warn_of_overlap(self, first: str, second: str) -> None:
-        one, other = self._cache[first], self._cache[second]
-        # Sets of what the smaller split holds: the other one may be larger than memory.
-        pairs, sources = set(zip(other.sources, other.targets, strict=True)), set(other.sources)
-        both = {pair for pair in zip(one.sources, one.targets, strict=True) if pair in pairs}
-        common = {source for source in one.sources if source in sources}
-        whole = sum(pair in both for pair in zip(other.sources, other.targets, strict=True))
-        if same := sum(source in common for source in other.sources):
-            logger.warning(
-                "corpus: of the %d pairs of %r, %d are also in %r, and %d share their source with a pair there; scores "
-                "on such pairs do not show how the model does on new text",
-                *(len(other), second, whole, first, same),
-            )
+        warn_of_overlap(repr(first), self._cache[first], second, self._cache[second])
+
+
+def warn_of_overlap(first: str, one: Pairs, second: str, other: Pairs) -> None:
+    """Warns if pairs of a smaller split are also in a larger one; `first` and `second` are the names of the splits."""
+    # Sets of what the smaller split holds: the other one may be larger than memory.
+    pairs, sources = set(zip(other.sources, other.targets, strict=True)), set(other.sources)
+    both = {pair for pair in zip(one.sources, one.targets, strict=True) if pair in pairs}
+    common = {source for source in one.sources if source in sources}
+    whole = sum(pair in both for pair in zip(other.sources, other.targets, strict=True))
+    if same := sum(source in common for source in other.sources):
+        logger.warning(
+            "corpus: of the %d pairs of %r, %d are also in %s, and %d share their source with a pair there; scores "
+            "on such pairs do not show how the model does on new text",
+            *(len(other), second, whole, first, same),
+        )
 
 
 def _parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:

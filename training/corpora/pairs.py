@@ -46,6 +46,7 @@ class Pairs:
         dropped: how many pairs were dropped, by cause: "empty", where a side was empty or white space; "too long",
             where one was longer than `max_characters`; and the causes of `cleaning`.
         key: the hash of what the pairs follow from, if the cache keeps them; see `zoo_training.storage`.
+        parts: how many pairs are of each corpus, one corpus after another, and its weight; None for one corpus.
     """
 
     sources: Sequence[str] = dataclasses.field(default_factory=list)
@@ -53,6 +54,7 @@ class Pairs:
     groups: list[str] | None = None
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)
     key: str | None = None
+    parts: list[tuple[int, float]] | None = None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -73,6 +75,13 @@ class PairCorpus(KeptCorpus):
     _unit: ClassVar[str] = "pairs"
 
     max_characters: pydantic.PositiveInt = Field(default=1000, description="a pair with a longer side is dropped")
+    weight: float = Field(
+        default=1.0,
+        gt=0,
+        le=1000,
+        description="of one of several corpora, `[[corpus]]`: how many times an epoch sees each of its pairs; 0.5 is "
+        "once in two epochs",
+    )
     clean: CleanPairs = Field(default=CleanPairs(), description="what is dropped from the pairs to train on")
 
     @property

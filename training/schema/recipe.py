@@ -18,6 +18,7 @@ from typing import Any
 import pydantic
 
 from ..corpora.corpus import CorpusError
+from ..corpora.several_pairs import SeveralPairs
 from . import classifier_tables, generator_tables, translator_tables
 from .generator_tables import GeneratorRecipe
 from .recipe_tables import Recipe
@@ -140,12 +141,29 @@ def _override(tables: dict[str, Any], override: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text
     *parents, last = key.strip().split(".")
-    table = tables
+    table: Any = tables
     for parent in parents:
-        table = table.setdefault(parent, {})
-        if not isinstance(table, dict):
+        table = table.setdefault(parent, {}) if isinstance(table, dict) else _of_several(table, parent, override)
+        if not isinstance(table, dict) and not _are_tables(table):
             raise RecipeError(f"--set {override!r}: {parent!r} is a value, not a table")
-    table[last] = value
+    if isinstance(table, dict):
+        table[last] = value
+    else:
+        _of_several(table, last, override)
+        table[int(last)] = value
+
+
+def _of_several(tables: list[Any], number: str, override: str) -> Any:
+    """One of several tables, `[[corpus]]`, by its number."""
+    if not number.isdecimal() or int(number) >= len(tables):
+        raise RecipeError(
+            f"--set {override!r}: there are {len(tables)} tables; give the number of one, from 0: corpus.0.weight=2"
+        )
+    return tables[int(number)]
+
+
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
 def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
@@ -160,21 +178,22 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
     if fault["type"] == "missing":
         return f"{key!r} is missing"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        name, kinds = recipe.kinds[tuple(path)]
+        name, kinds = recipe.kinds[_without_numbers(path)]
         given = fault["input"].get(name) if isinstance(fault["input"], dict) else None
         known = list(kinds)
         return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
     message = fault["msg"].removeprefix("Value error, ")
     if not path:  # of several tables together
         return message
-    if fault["type"] == "value_error" and isinstance(fault["input"], dict):  # of several keys of a table
+    if fault["type"] == "value_error" and (isinstance(fault["input"], dict) or _are_tables(fault["input"])):
+        # Of several keys of a table, or of several tables.
         return f"{key!r}: {message}"
     return f"{key!r}: {message[0].lower()}{message[1:]} (received {fault['input']!r})"
 
 
 def _of_another_kind(path: list[str], table: type[pydantic.BaseModel] | None, recipe: type[Recipe]) -> str:
     """A hint that names the other kinds of a table that have the path's last key; empty if none has it."""
-    kinds = (_KINDS | {("corpus",): recipe.kinds["corpus",]}).get(tuple(path[:-1]))
+    kinds = (_KINDS | {("corpus",): recipe.kinds["corpus",]}).get(_without_numbers(path[:-1]))
     if kinds is None or table is None:
         return ""
     name, tables = kinds
@@ -193,15 +212,23 @@ def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], 
     within: Any = None
     table: Any = recipe
     for part in map(str, location):
-        if tuple(path) in recipe.kinds and table is None:
-            table = recipe.kinds[tuple(path)][1].get(part)  # the kind is in pydantic's path, but not in the recipe's
-            continue
+        if table is None and (kinds := recipe.kinds.get(_without_numbers(path))):
+            if part == SeveralPairs.TAG:
+                continue
+            if not part.isdecimal():
+                table = kinds[1].get(part)  # the kind is in pydantic's path, but not in the recipe's
+                continue
         path.append(part)
         field = table and table.model_fields.get(part)
         within, table = table, field and field.annotation
         if not (isinstance(table, type) and issubclass(table, pydantic.BaseModel)):
             table = None
     return path, within
+
+
+def _without_numbers(path: list[str]) -> tuple[str, ...]:
+    """The keys of a path, without the numbers of tables that are in a list."""
+    return tuple(key for key in path if not key.isdecimal())
 
 
 def _nearest(word: str, known: list[str]) -> str:

@@ -225,6 +225,7 @@ class Recipe(Table):
 
     # The tables that come in several kinds, by their path: the key that names the kind, and the kinds.
     kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]]
+    several: ClassVar[bool] = False  # whether there may be several corpora, `[[corpus]]`
 
     description: str = Field("", description="one line for `zoo list`")
     seed: int = Field(0, ge=0, lt=2**32, description="seed of the initial weights and of the order of the texts")
@@ -234,6 +235,15 @@ class Recipe(Table):
         tokenizer: Any
         model: Any
         training: TrainingConfig
+
+    @pydantic.field_validator("corpus", mode="before", check_fields=False)
+    @classmethod
+    def _as_many_as_possible(cls, corpus: Any) -> Any:
+        if isinstance(corpus, list) and not cls.several:
+            raise ValueError("only a translator trains on several corpora, [[corpus]]; give one, [corpus]")
+        if not isinstance(corpus, dict | list | tuple | pydantic.BaseModel):
+            raise ValueError("input should be a valid dictionary")
+        return corpus
 
     @pydantic.model_validator(mode="after")
     def _fine_tuning(self) -> Self:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import pydantic
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, Tag
 
-from ..corpora.cmudict import CMUdict
-from ..corpora.dates import Dates
-from ..corpora.file_pairs import FilePairs
-from ..corpora.multi30k import Multi30k
-from ..corpora.tfds import TfdsPairs
+from ..corpora.several_pairs import PairCorpora, SeveralPairs, one_or_several
 from .recipe_tables import (
     ACTIVATION,
     MODEL_ARGUMENTS,
@@ -27,9 +25,6 @@ from .recipe_tables import (
     one_of,
 )
 from .signatures import table_of
-
-# Every corpus that a translator's recipe may name, told apart by `kind`.
-CORPORA = Dates | CMUdict | Multi30k | FilePairs | TfdsPairs
 
 
 class TokenizersConfig(Table):
@@ -121,6 +116,16 @@ class LengthsConfig(Table):
     max_target: PositiveInt = Field(200, description="target tokens; translations end here at the latest")
 
 
+OneOrSeveral: Any = Annotated[
+    functools.reduce(
+        operator.or_,
+        [
+            *(Annotated[corpus, Tag(corpus.model_fields["kind"].default)] for corpus in get_args(PairCorpora)),
+            Annotated[SeveralPairs, Tag(SeveralPairs.TAG)],
+        ],
+    ),
+    Discriminator(one_or_several),
+]
 FAMILIES: dict[str, type[Table]] = {"rnn_seq2seq": RNNSeq2SeqConfig, "transformer": TransformerConfig}
 DEFAULT_FAMILY = "rnn_seq2seq"  # of a recipe whose [model] names none
 ModelConfig: Any = one_of("family", DEFAULT_FAMILY, **FAMILIES)
@@ -130,17 +135,24 @@ class TranslatorRecipe(Recipe):
     """The recipe of a translator, which turns one text into another."""
 
     kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]] = {
-        ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(CORPORA)}),
+        ("corpus",): ("kind", {corpus.model_fields["kind"].default: corpus for corpus in get_args(PairCorpora)}),
         ("model",): ("family", FAMILIES),
         **{("tokenizer", side): ("kind", TOKENIZERS) for side in ("source", "target", "joint")},
     }
 
-    corpus: Annotated[CORPORA, Field(discriminator="kind")]
+    several: ClassVar[bool] = True
+    corpus: OneOrSeveral
     tokenizer: TokenizersConfig = TokenizersConfig()
     model: ModelConfig = RNNSeq2SeqConfig()
     training: TranslatorTraining = TranslatorTraining()
     lengths: LengthsConfig = LengthsConfig()
     decoding: DecodingConfig = DecodingConfig()
+
+    @pydantic.model_validator(mode="after")
+    def _weight_of_several(self) -> Self:
+        if len(self.corpus.parts) == 1 and self.corpus.parts[0].weight != 1:
+            raise ValueError("corpus.weight is for one of several corpora, [[corpus]]; there is only one")
+        return self
 
     @pydantic.model_validator(mode="after")
     def _many_shapes_without_xla(self) -> Self:

@@ -202,6 +202,77 @@ def by_hand(pairs, rows, source_length, target_length):
     return source, [[2, *row[:-1]] for row in labels], labels, weights
 
 
+WEIGHTS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from([0.25, 0.4, 1.0, 1.5, 3.0])), min_size=1, max_size=4)
+
+
+class TestCorporaWithWeights:
+    def rows_of(self, batches, epoch):
+        return np.concatenate([rows for _, rows in batches.plan(epoch)])
+
+    def test_a_weight_is_how_many_times_an_epoch_sees_a_row(self):
+        parts = [(6, 2.0), (9, 1 / 3), (5, 1.0)]
+        batches = Batches(of_lengths([(3, 4)] * 20), 5, parts=parts)
+        assert batches.steps == 4  # 12, 3 and 5 rows
+        seen = [np.bincount(self.rows_of(batches, epoch), minlength=20) for epoch in range(3)]
+        for counts in seen:
+            assert counts[:6].tolist() == [2] * 6
+            assert counts[6:15].sum() == 3
+            assert counts[15:].tolist() == [1] * 5
+        assert np.sum(seen, axis=0)[6:15].tolist() == [1] * 9, "each once in three epochs"
+        assert batches.tokens == 4 * 20
+
+    @quick
+    @given(WEIGHTS, st.integers(1, 3))
+    def test_no_row_of_a_bucket_is_ahead_of_another_one_by_more_than_one(self, parts, number):
+        """Of what is drawn, before some are left out because they fill no batch."""
+        number_of_rows = sum(rows for rows, _ in parts)
+        lengths = [(1 + row % 4, 2) for row in range(number_of_rows)]
+        batches = Batches(of_lengths(lengths), 2, number, parts=parts)
+        ends = np.cumsum([rows for rows, _ in parts])
+        counts = np.zeros(number_of_rows, int)
+        for epoch in range(5):
+            for index in range(len(batches.buckets)):
+                counts += np.bincount(batches._drawn(index, epoch), minlength=number_of_rows)
+            if batches._corpus_weights is None:
+                assert counts.tolist() == [epoch + 1] * number_of_rows
+                continue
+            for bucket in batches.buckets:
+                of_parts = np.split(bucket.rows, np.searchsorted(bucket.rows, ends[:-1]))
+                for part, (_, weight) in zip(of_parts, parts, strict=True):
+                    if len(part):
+                        assert np.ptp(counts[part]) <= 1
+                        assert counts[part].sum() == (epoch + 1) * max(1, round(weight * len(part)))
+        assert len(self.rows_of(batches, 0)) == sum(bucket.batch_size for bucket, _ in batches.plan(0))
+
+    def test_epochs_and_seeds_have_other_orders_and_the_same_ones_have_the_same(self):
+        parts = [(11, 1.5), (12, 0.5)]
+        one, same, other = (Batches(of_lengths([(3, 4)] * 23), 4, seed=seed, parts=parts) for seed in (0, 0, 1))
+        orders = [self.rows_of(one, 0), self.rows_of(one, 1), self.rows_of(other, 0)]
+        assert np.array_equal(orders[0], self.rows_of(same, 0))
+        assert len({tuple(rows) for rows in orders}) == 3
+
+    def test_corpora_are_mixed_within_batches(self):
+        batches = Batches(of_lengths([(3, 4)] * 200), 20, parts=[(100, 1.5), (100, 0.5)])
+        shares = [np.mean(rows < 100) for _, rows in batches.plan(0)]
+        assert 0.4 < min(shares) <= max(shares) <= 1
+        assert np.mean(shares) == 0.75
+
+    def test_weights_of_one_change_nothing(self):
+        pairs = encoded(some_pairs())
+        one, other = Batches(pairs, 4, 2), Batches(pairs, 4, 2, parts=[(10, 1.0), (13, 1.0)])
+        for epoch in range(2):
+            for (_, ours), (_, theirs) in zip(one.plan(epoch), other.plan(epoch), strict=True):
+                assert np.array_equal(ours, theirs)
+
+    def test_going_on_after_some_batches(self):
+        batches = Batches(encoded(some_pairs()), 4, 2, parts=[(9, 2.5), (14, 0.3)])
+        whole = list(batches.training().take(3 * batches.steps))
+        for first in (1, batches.steps + 2):
+            for ours, theirs in zip(whole[first:], batches.training(first), strict=False):
+                for one, other in zip(tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True):
+                    assert np.array_equal(one, other)
+
+
 class TestTraining:
     def test_batches_are_those_of_the_plan_epoch_after_epoch(self):
         pairs = some_pairs()

@@ -47,7 +47,7 @@ def learn_tokenizer(
             words between white space always do; pieces of sentencepiece and word pieces follow the recipe.
     """
     if isinstance(config, CharactersConfig):
-        return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size)
+        return CharacterTokenizer.learn(texts, config.minimum_count, config.maximum_size, lowercase=config.lowercase)
     if isinstance(config, WhitespaceConfig):
         return WhitespaceTokenizer.learn(texts, config.minimum_count, config.maximum_size)
     words = 0

@@ -42,6 +42,28 @@ def test_max_length_counts_start_end_and_composed_characters(max_length, add_sta
     assert ids.numpy().tolist() == expected
 
 
+class TestLowercase:
+    TOKENIZER = CharacterTokenizer("aéσi\u0307", lowercase=True)
+
+    def test_each_character_is_lowered(self):
+        # The lower case of U+0130 is two characters; a sigma at the end of a word is lowered as any other.
+        ids = self.TOKENIZER.tokenize(["AÉE\u0301a", "ΑΣ", "İ", ""])
+        assert ids.numpy().tolist() == [[4, 5, 5, 4], [1, 6, 0, 0], [7, 8, 0, 0], [0, 0, 0, 0]]
+        assert RAW.tokenize(["A"]).numpy().tolist() == [[UNKNOWN]]
+
+    def test_what_is_learnt_is_lowered_too(self):
+        assert CharacterTokenizer.learn(["AaB", "E\u0301"], lowercase=True).vocabulary == "abé"
+        assert CharacterTokenizer.learn(["AaB"]).vocabulary == "ABa"
+
+    @settings(deadline=None, max_examples=40)
+    @given(TEXTS)
+    def test_against_python(self, texts):
+        tokenizer = CharacterTokenizer("abé", normalize=False, lowercase=True)
+        lowered = ["".join(character.lower() for character in text) for text in texts]
+        ids = [[{"a": 4, "b": 5, "é": 6}.get(character, UNKNOWN) for character in text] for text in lowered]
+        assert tokenizer.tokenize(texts).numpy().tolist() == padded(ids)
+
+
 @settings(deadline=None, max_examples=40)
 @given(TEXTS)
 def test_tokenize_looks_characters_up(texts):

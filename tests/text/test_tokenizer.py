@@ -43,7 +43,7 @@ def test_what_is_read_to_write_ids(dtype):
 
 
 def test_the_class_is_in_the_config():
-    config = {"class": "CharacterTokenizer", "vocabulary": "ab", "normalize": True}
+    config = {"class": "CharacterTokenizer", "vocabulary": "ab", "normalize": True, "lowercase": False}
     assert tokenizer_to_config(CharacterTokenizer("ab")) == config
 
 

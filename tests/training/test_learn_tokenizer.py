@@ -14,7 +14,9 @@ from zoo_training.schema.recipe_tables import (
 def test_each_kind_has_its_options():
     texts = iter(["É ab ab ab"] * 2)
     characters = learn_tokenizer(CharactersConfig(minimum_count=3, maximum_size=6), texts)
-    assert characters.get_config() == {"vocabulary": " a", "normalize": True}
+    assert characters.get_config() == {"vocabulary": " a", "normalize": True, "lowercase": False}
+    lower = learn_tokenizer(CharactersConfig(lowercase=True, maximum_size=6), ["ABa", "b", "bc"])
+    assert lower.get_config() == {"vocabulary": "ba", "normalize": True, "lowercase": True}
     pieces = learn_tokenizer(BytePairConfig(size=261, lowercase=True), ["É ab ab ab"] * 2, nfc=True)
     assert (pieces.size, pieces.lowercase, pieces.nfc) == (261, True, True)
     options = {"size": 268, "model_type": "bpe", "byte_fallback": True, "normalization": "nmt_nfkc_cf"}

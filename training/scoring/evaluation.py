@@ -97,7 +97,7 @@ def evaluate(
     sources, groups = pairs.sources, pairs.groups
     targets: list[tuple[str, ...]] = [(target,) for target in pairs.targets]
     if metric == "word_error_rate":
-        sources, targets, groups = _by_source(pairs)
+        sources, targets, groups = by_source(pairs)
     outputs = [""] * len(sources)
 
     def translated() -> Iterator[tuple[Translation, tuple[str, ...], str | None]]:
@@ -118,7 +118,7 @@ def evaluate(
     return evaluation
 
 
-def _by_source(pairs: Pairs) -> tuple[list[str], list[tuple[str, ...]], list[str] | None]:
+def by_source(pairs: Pairs) -> tuple[list[str], list[tuple[str, ...]], list[str] | None]:
     """The different sources in their order, all targets of each, and its group."""
     rows: dict[str, list[int]] = {}
     for row, source in enumerate(pairs.sources):

@@ -8,7 +8,8 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from zoo.text.normalization import Composition
+from zoo.text.canonical import lowercase_of
+from zoo.text.normalization import Composition, Lowercase
 from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer
 
 
@@ -21,6 +22,8 @@ class CharacterTokenizer(Tokenizer):
     `Composition` defines how far. `detokenize` is then the inverse of `tokenize` for every text whose NFC consists of
     known characters, and returns that NFC. Without `normalize` it is the exact inverse for every text of known
     characters.
+
+    With `lowercase`, texts are first turned into lower case, character by character.
 
     A broken sequence of bytes is read as U+FFFD, as in `bytes.decode("utf-8", "replace")`. U+FFFD is unknown, and
     `detokenize` writes it for the unknown id.
@@ -37,18 +40,21 @@ class CharacterTokenizer(Tokenizer):
     Args:
         vocabulary: the known characters in the order of their ids: one string, or single characters.
         normalize: whether texts are normalised.
+        lowercase: whether texts are turned into lower case.
 
     Raises:
         ValueError: the vocabulary is empty or has duplicates; an entry is not a string of one code point, or a
             surrogate, or U+FFFD; or `normalize` is set and an entry is not its own NFC.
     """
 
-    def __init__(self, vocabulary: str | Iterable[str], normalize: bool = True):
+    def __init__(self, vocabulary: str | Iterable[str], normalize: bool = True, lowercase: bool = False):
         characters = list(vocabulary)
         _check_vocabulary(characters, normalize)
         super().__init__(characters, [character.encode() for character in characters])
         self.vocabulary = "".join(characters)
         self.normalize = normalize
+        self.lowercase = lowercase
+        self._lowercase = Lowercase() if lowercase else None
         # What `_join` writes for each id. Of the special ids, it receives only the unknown one.
         self._code_points = np.array([ord(REPLACEMENT)] * FIRST + [ord(c) for c in characters], np.int32)
         self._composition = Composition(characters) if normalize else None
@@ -64,6 +70,7 @@ class CharacterTokenizer(Tokenizer):
         minimum_count: int = 1,
         maximum_size: int | None = None,
         normalize: bool = True,
+        lowercase: bool = False,
     ) -> Self:
         """Takes the vocabulary from texts: the most frequent characters first, equally frequent ones by code point.
 
@@ -74,6 +81,7 @@ class CharacterTokenizer(Tokenizer):
             minimum_count: how often a character must occur to be known.
             maximum_size: the largest `size` of the tokenizer, the four special ids included; no limit if None.
             normalize: whether texts are normalised, in learning and in use.
+            lowercase: whether texts are turned into lower case, in learning and in use.
 
         Returns:
             The tokenizer.
@@ -89,7 +97,7 @@ class CharacterTokenizer(Tokenizer):
                 f"`maximum_size` must be at least {FIRST + 1}, for {FIRST} special ids and a character. "
                 f"Received: maximum_size={maximum_size}"
             )
-        counts = _counted(texts, normalize)
+        counts = _counted(texts, normalize, lowercase)
         known = [character for character, count in counts.items() if count >= minimum_count]
         if not known:
             raise ValueError(
@@ -97,13 +105,17 @@ class CharacterTokenizer(Tokenizer):
                 f"Received: {len(counts)} different characters, none of them as often"
             )
         known.sort(key=lambda character: (-counts[character], character))
-        return cls(known[: None if maximum_size is None else maximum_size - FIRST], normalize=normalize)
+        return cls(
+            known[: None if maximum_size is None else maximum_size - FIRST], normalize=normalize, lowercase=lowercase
+        )
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, fit for JSON."""
-        return {"vocabulary": self.vocabulary, "normalize": self.normalize}
+        return {"vocabulary": self.vocabulary, "normalize": self.normalize, "lowercase": self.lowercase}
 
     def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        if self._lowercase is not None:
+            texts = self._lowercase(texts)
         code_points = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (B, ragged)
         if self._composition is not None:
             code_points = self._composition(code_points)
@@ -114,14 +126,16 @@ class CharacterTokenizer(Tokenizer):
         return tf.strings.unicode_encode(code_points, "UTF-8", errors="replace")
 
 
-def _counted(texts: Iterable[str], normalize: bool) -> collections.Counter[str]:
+def _counted(texts: Iterable[str], normalize: bool, lowercase: bool) -> collections.Counter[str]:
     """Counts the characters that a vocabulary may hold."""
     if isinstance(texts, str | bytes):
         raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
     counts: collections.Counter[str] = collections.Counter()
+    lowered = str.maketrans(lowercase_of()) if lowercase else {}
     for text in texts:
         if not isinstance(text, str):
             raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
+        text = text.translate(lowered)
         counts.update(unicodedata.normalize("NFC", text) if normalize else text)
     return collections.Counter({c: n for c, n in counts.items() if c != REPLACEMENT and not _is_surrogate(c)})
 

@@ -55,7 +55,7 @@ def test_rest_and_grpc_say_what_the_translator_says(translating, transformer):
     wanted = with_packed_model(transformer).translate(TEXTS)
     called = translating.call("serving_default", text=(TEXTS, tf.string))
     assert [text.decode() for text in called["text"]] == [each.text for each in wanted]
-    assert called["score"] == pytest.approx([each.score for each in wanted], abs=1e-5)
+    assert called["score"] == pytest.approx([each.score for each in wanted], rel=1e-5)
     status, columns = translating.by_rest({"inputs": {"text": TEXTS}})
     assert (status, columns["outputs"]["text"]) == (200, [each.text for each in wanted])
     status, rows = translating.by_rest({"instances": [{"text": text} for text in TEXTS]})
@@ -85,7 +85,7 @@ def test_an_imported_translator_answers_many_clients_in_ten_scripts(serve, impor
     for texts, called, (status, by_rest) in answers:
         expected = [wanted[text] for text in texts]
         assert [text.decode() for text in called["text"]] == [each.text for each in expected]
-        assert called["score"] == pytest.approx([each.score for each in expected], abs=1e-5)
+        assert called["score"] == pytest.approx([each.score for each in expected], rel=1e-5)
         assert (status, [row["text"] for row in by_rest["predictions"]]) == (200, [each.text for each in expected])
 
 

@@ -4,8 +4,9 @@
     python benchmarks/run_all.py serving generation    # only these
 
 If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `opus_mt.py`,
-`batch.py`, `thought_vector.py` and the training of `imported_translator.py` take longer, so run these separately. So do
-the trainings of the models that `trained.py` lists. `language_identification.py` needs the extra 'identifiers'.
+`batch.py`, `input_pipeline.py`, `thought_vector.py` and the training of `imported_translator.py` take longer, so run
+these separately. So do the trainings of the models that `trained.py` lists. `language_identification.py` needs the
+extra 'identifiers'.
 """
 
 from __future__ import annotations

@@ -95,9 +95,10 @@ class TranslatorTraining(TrainingConfig):
         "of short pairs then hold more pairs",
     )
     buckets: PositiveInt = Field(4, description="number of lengths that batches are padded to")
-    monitor: Literal["loss", "bleu"] = Field(
+    monitor: Literal["loss", "token_accuracy", "bleu"] = Field(
         "loss",
-        description="which score of the validation split chooses the best weights. bleu: the split is translated "
+        description="which score of the validation split chooses the best weights. token_accuracy: the share of tokens "
+        "that are predicted right from those before them, which suits short answers. bleu: the split is translated "
         "greedily, which suits texts of four words and more. Of equal scores the loss decides",
     )
 

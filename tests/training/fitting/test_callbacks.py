@@ -19,6 +19,7 @@ from zoo_training.fitting import callbacks
 from zoo_training.fitting.callbacks import Divergence, TrainingProgress, Validation, WeightAverage
 from zoo_training.fitting.optimization import make_optimizer
 from zoo_training.schema.recipe_tables import TrainingConfig
+from zoo_training.schema.translator_tables import TranslatorTraining
 
 
 @pytest.mark.parametrize(("loss", "stops"), [(math.nan, True), (-math.inf, True), (1.1e4, True), (99, False)])
@@ -168,6 +169,23 @@ class TestValidation:
         assert judge.best_score == score
         assert [logs.get("val_bleu") for logs in history] == (bleus or [None] * len(losses))
         assert history[0]["val_token_accuracy"] == 0.5
+
+    def test_the_accuracy_may_decide(self, tmp_path):
+        """Here it is highest after the second epoch, and the loss is lowest after the third."""
+        model, accuracies = Model([3.0, 2.0, 1.0]), iter([0.5, 0.75, 0.75 - 1e-9])
+        loss_of = model.evaluate
+        model.evaluate = lambda *arguments, **options: {
+            **loss_of(*arguments, **options),
+            "token_accuracy": next(accuracies),
+        }
+        model.model.save_weights = model.save
+        config = TranslatorTraining(epochs=3, monitor="token_accuracy")
+        judge = Validation(config, "batches", None, Average(), tmp_path / "best.weights.h5")
+        judge.set_model(model)
+        for epoch in range(3):
+            judge.on_epoch_end(epoch, {})
+        assert judge.best_score == [0.75, -2.0]
+        assert (tmp_path / "best.weights.h5").read_text() == "weights 2"
 
     @pytest.mark.parametrize(
         ("every", "epochs", "when"),

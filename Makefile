@@ -5,12 +5,13 @@
 #   make test-peers   tests against PyTorch and other peers
 #   make test-browser tests of the page of `zoo serve` in Chromium; without chromium and chromedriver they skip
 #   make test-torch   tests of the layers with Keras on PyTorch in the place of TensorFlow
+#   make docs         the documents as a site, in site/
 #   make bench        the benchmarks that fit in 20 minutes; writes their figures into the documents
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-long test-peers test-torch test-browser lint format bench clean
+.PHONY: demo test test-long test-peers test-torch test-browser lint format docs bench clean
 .DELETE_ON_ERROR:
 
 demo: .venv/ready-demo
@@ -47,11 +48,15 @@ format: .venv/ready-test
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
 bench: .venv/ready-peers
 	$(BIN)/python benchmarks/run_all.py
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build site *.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or later is needed; call make PYTHON=...')"

@@ -1,10 +1,14 @@
 """README and the pages: their Python runs, their recipes are valid, their links, names and commands exist."""
 
+import os
 import pathlib
 import pydoc
 import re
+import subprocess
+import sys
 import tomllib
 
+import nbformat
 import pytest
 import tensorflow as tf
 from typer.testing import CliRunner
@@ -36,6 +40,43 @@ def test_python_runs(name, number, monkeypatch, tmp_path):
         (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
     exec(compile(blocks(name, "python")[number], name, "exec"), {})
+
+
+@pytest.mark.long
+def test_the_site_has_every_page_and_figure_and_loads_nothing_from_elsewhere(tmp_path):
+    pytest.importorskip("mkdocs", reason="needs the extra 'docs'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
+    subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
+    page = (tmp_path / "zoo" / "layers" / "index.html").read_text(encoding="utf-8")
+    figures = re.findall(r'<iframe class="attention" src="([^"]+)"', page)
+    records = {file.stem for file in (ROOT / "docs" / "layers").glob("*.json")}
+    assert {pathlib.Path(figure).stem for figure in figures} == records and len(records) == 8
+    assert all((tmp_path / "zoo" / "layers" / figure).exists() for figure in figures)
+    assert (
+        page.count("<math") > 20
+        and "$" not in re.sub(r"<code.*?</code>", "", page, flags=re.DOTALL).split("<article")[1]
+    )
+    for file in tmp_path.rglob("*.html"):
+        text = file.read_text(encoding="utf-8")
+        assert re.findall(r'<(?:script|img|iframe)[^>]* src="?(?:https?:)?//', text) == [], file
+        assert re.findall(r'<link rel="?stylesheet"?[^>]* href="?(?:https?:)?//', text) == [], file
+
+
+@pytest.mark.long
+def test_the_notebook_runs_and_shows_what_it_says():
+    """Attention turns twenty letters around, a thought vector does not; a transformer does if it knows the places."""
+    sys.path.append(str(ROOT / "docs" / "notebooks"))
+    from run import executed
+
+    def shares(notebook):
+        texts = "".join(each.get("text", "") for cell in notebook.cells for each in cell.get("outputs", []))
+        return [int(share) for share in re.findall(r"(\d+)%", texts)]
+
+    file = ROOT / "docs" / "notebooks" / "attention.ipynb"
+    for thought, attention, bag, places in (shares(nbformat.read(file, 4)), shares(executed(file))):
+        assert attention > thought + 20 and attention > 85
+        assert bag < 40 and places > 95
+    assert file.stat().st_size < 150_000
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -4,6 +4,9 @@ The text is `pydoc_data.topics`, the language reference that ships inside every 
 drawn sentence, and every sentence that shares five words in a row with it, is kept out of the training. Another
 version of Python has another text and so gives slightly different pictures.
 
+The weights of each picture of attention also go into a file of JSON with its name. `docs/site/hooks.py` makes figures
+of them, in which a reader can point at words.
+
     python docs/layers/draw.py --out docs/layers
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import collections
 import io
+import json
 import os
 import pathlib
 import re
@@ -26,9 +30,10 @@ import tensorflow as tf
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+import zoo
 from zoo import layers
 from zoo.atomic import write_whole
-from zoo.pictures import Alignment, to_png
+from zoo.pictures import Alignment, AttentionMaps, to_png
 
 SENTENCE = "the length of the tuple is the number of expressions in the list ."
 PADDING, UNKNOWN, START = 0, 1, 2  # `UNKNOWN` is also what a hidden word is replaced by
@@ -37,6 +42,7 @@ WORDS = 2000
 WIDTH = 64
 LENGTH = 40  # of the longest sequence, with the start
 DPI = 110
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def main() -> None:
@@ -182,9 +188,38 @@ def draw_positions(text, out, effort):
     axes.legend()
     save(figure, out / "rotary.png")
 
+    # One word sixteen times over: only its position differs.
+    x = np.repeat(np.random.default_rng(1).normal(size=(1, 1, 64)), 16, axis=1).astype("float32")
+    of = {"no positions": x, "sinusoidal": np.array(layers.SinusoidalPositionalEncoding()(0.3 * x))}
+    of["rotary"] = np.array(layers.RotaryEmbedding()(x[:, :, None]))[:, :, 0]
+    attention = layers.DotProductAttention("scaled")
+    weights = [np.array(attention(each, each, return_attention_scores=True)[1])[0] for each in of.values()]
+    words = [f"word{place}" for place in range(16)]
+    record(out / "rotary.json", [AttentionMaps("", words, words, np.array([weights]), [""], list(of))])
+
+
+def draw_dates(text, out, effort):
+    """Stage 1: the released model of dates."""
+    dates = zoo.load(ROOT / "saved_models" / "dates" / "1")
+    pictures = dates.attend(["samedi 21 novembre 2026", "२१ नवंबर २०२६"])
+    maps = [AttentionMaps("", p.source_tokens, p.target_tokens, p.weights[None, None], [""], [""]) for p in pictures]
+    record(out / "attention_dates.json", maps)
+
 
 def draw_root(text, out, effort):
     """Stage 2: what the root of the width does to the softmax, for random queries and keys."""
+    random = np.random.default_rng(1)
+    weights = []
+    for score in ("dot", "scaled"):
+        of_width = []
+        for width in (4, 64, 1024):
+            query, value = random.normal(size=(2, 1, 16, width)).astype("float32")
+            _, found = layers.DotProductAttention(score)(query[:, :6], value, return_attention_scores=True)
+            of_width.append(np.array(found)[0])
+        weights.append(of_width)
+    names = ([f"key{n}" for n in range(1, 17)], [f"query{n}" for n in range(1, 7)])
+    maps = AttentionMaps("", *names, np.array(weights), ["dot", "scaled"], ["width 4", "width 64", "width 1,024"])
+    record(out / "root.json", [maps])
     random = np.random.default_rng(0)
     widths = [2**power for power in range(11)]
     figure = Figure((7.2, 3.4), layout="constrained")
@@ -316,11 +351,30 @@ def habits(weights):
 
 
 def draw(path, alignments, columns=1, vmax=1.0):
-    """Alignments as a PNG."""
+    """Alignments as a PNG, and their weights as JSON: the heads of one layer, or the only map."""
     write_whole(path, to_png(alignments, columns, vmax, dpi=DPI))
+    first, titles = alignments[0], [each.title for each in alignments]
+    weights = np.array([[each.weights for each in alignments]])
+    layer, heads = "", [""]
+    if len(alignments) > 1:
+        layer, heads = titles[0].split(", ")[0], [title.split(", ")[1] for title in titles]
+    maps = AttentionMaps("", first.source_tokens, first.target_tokens, weights, [layer], heads)
+    record(path.with_suffix(".json"), [maps], vmax)
     print(f"  {path.name}: {path.stat().st_size / 1024:.0f} KB", flush=True)
     for alignment in alignments:
         print(np.array2string(alignment.weights, precision=2, suppress_small=True, max_line_width=150))
+
+
+def record(path, pictures, vmax=1.0):
+    """Weights in thousandths, which `docs/site/hooks.py` reads."""
+    names = ("source_tokens", "target_tokens", "layers", "heads")
+    content = [
+        {name: getattr(maps, name) for name in names} | {"weights": np.rint(1000 * maps.weights).astype(int).tolist()}
+        for maps in pictures
+    ]
+    content = json.dumps({"vmax": vmax, "pictures": content}, ensure_ascii=False, separators=(",", ":"))
+    write_whole(path, f"{content}\n".encode())
+    print(f"  {path.name}: {path.stat().st_size / 1024:.0f} KB", flush=True)
 
 
 def save(figure, path):
@@ -333,6 +387,7 @@ def save(figure, path):
 
 
 STAGES = {
+    "dates": draw_dates,
     "root": draw_root,
     "positions": draw_positions,
     "simple": draw_simple,

@@ -8,8 +8,10 @@ is padded to one source and one target length.
 from __future__ import annotations
 
 import abc
+import atexit
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -103,6 +105,24 @@ def _best_bounds(values: np.ndarray, counts: np.ndarray, number: int) -> np.ndar
     return values[[last, *reversed(bounds)]]
 
 
+_made = [0]  # batches, in this process
+_QUIET = 0.2  # seconds without a batch: as many are ready as TensorFlow makes ahead
+_PATIENCE = 10.0  # seconds
+
+
+@atexit.register
+def _finish_batches() -> None:
+    """Lets the batches that are being made ahead become ready, before Python ends.
+
+    A thread of TensorFlow that calls Python while it ends never returns. If that batch is of an iterator that still
+    exists, its end waits for the thread, and the process never ends.
+    """
+    before, end = 0, time.monotonic() + _PATIENCE
+    while before != _made[0] and time.monotonic() < end:
+        before = _made[0]
+        time.sleep(_QUIET)
+
+
 def numbered_batches(
     make: Callable[[int], tuple[np.ndarray, ...]],
     specs: Sequence[tf.TensorSpec],
@@ -120,9 +140,13 @@ def numbered_batches(
         number: how many batches there are; None for no end.
     """
 
+    def counted(step: np.ndarray) -> tuple[np.ndarray, ...]:
+        _made[0] += 1
+        return make(int(step))
+
     def batch(step: tf.Tensor) -> Any:
         # One call of Python for each batch; a generator takes three, and no two of them at once.
-        arrays = tf.numpy_function(lambda step: make(int(step)), [step], [spec.dtype for spec in specs])
+        arrays = tf.numpy_function(counted, [step], [spec.dtype for spec in specs])
         shaped = [tf.ensure_shape(array, spec.shape) for array, spec in zip(arrays, specs, strict=True)]
         return finish(step, *shaped)
 

@@ -1,0 +1,26 @@
+"""Batches that are made ahead, in threads of TensorFlow, while the process ends."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import time
+import numpy as np, tensorflow as tf
+from zoo_training.batches.buckets import numbered_batches
+
+def make(step):
+    end = time.perf_counter() + 0.01
+    while time.perf_counter() < end:  # as NumPy does, it keeps Python to itself
+        pass
+    return (np.full(3, step, np.int32),)
+
+dataset = numbered_batches(make, [tf.TensorSpec([3], tf.int32)], lambda step, array: array, 5, None)
+iterator = iter(dataset)
+print([next(iterator).numpy().tolist() for _ in range(60)][-1], flush=True)
+"""
+
+
+def test_a_process_ends_while_batches_are_made_that_nobody_takes():
+    """Without a care for them, one process in four never ended."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, timeout=120, check=True, text=True)
+    assert done.stdout == "[64, 64, 64]\n"

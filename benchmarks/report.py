@@ -33,6 +33,7 @@ SCRIPTS = (
     "trained",
     "imported_translator",
     "language_identification",
+    "pronunciation",
 )
 PICTURES = {
     "thought_vector": "![Exact match by source length](thought_vector.png)",

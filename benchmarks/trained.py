@@ -47,6 +47,10 @@ MODELS = {
         "transformer (Vaswani et al. [2017](https://arxiv.org/abs/1706.03762))",
         "published, of the size: 41.02",
     ),
+    "pronounce": (
+        "GRUs with attention and a conditional decoder, from letters to sounds",
+        "Phonetisaurus, same words: 26.2%",
+    ),
     "gpt-pydoc": ("GPT with rotary positions and SwiGLU, of Python's own manual", ""),
     "shakespeare-tiny": ("GPT-2 (Radford et al. 2019) in nanoGPT's laptop size", "nanoGPT 1.88"),
     "shakespeare": ("the same kind, of width 256", "nanoGPT, 10.7M on an A100, 1.470"),
@@ -93,6 +97,8 @@ def overview_row(name: str, metrics: dict[str, Any]) -> list[str]:
         score = f"{metrics['accuracy']:.1%} accuracy"
     elif metrics.get("metric") == "masked_loss":
         score = f"{metrics['token_accuracy']:.1%} of hidden pieces"
+    elif metrics.get("metric") == "word_error_rate":
+        score = f"**{metrics['word_error_rate']:.1%}** of words wrong"
     elif metrics.get("metric") != "loss":
         score = f"{metrics['exact_match']:.2%} exact match"
     elif published:

@@ -163,7 +163,21 @@ class TestReleasedModels:
         classes = zoo.load(ROOT / "saved_models" / "languages" / "1").classify(list(texts))
         assert {text: found.label for text, found in zip(texts, classes, strict=True)} == texts
 
-    @pytest.mark.parametrize("name", ["dates", "gpt-pydoc", "languages"])
+    def test_pronunciations(self):
+        words = {
+            "Thought": "TH AO1 T",
+            "attention": "AH0 T EH1 N SH AH0 N",
+            "pronunciation": "P R OW0 N AH2 N S IY0 EY1 SH AH0 N",
+            "XYLOPHONE": "Z AY1 L AH0 F OW2 N",
+            "tokenizer": "T OW1 K AH0 N AY2 Z ER0",  # which the dictionary lacks
+            "": "",
+        }
+        pronounce = zoo.load(ROOT / "saved_models" / "pronounce" / "1")
+        assert dict(zip(words, pronounce([*words]), strict=True)) == words
+        odd = pronounce(["日本語", "a" * 500, "\0", "two words", "x-ray", " \t"])
+        assert all(set(text) <= set("ABCDEFGHIJKLMNOPRSTUVWYZ012 ") for text in odd)
+
+    @pytest.mark.parametrize("name", ["dates", "gpt-pydoc", "languages", "pronounce"])
     def test_they_are_small_and_servable(self, name):
         version = ROOT / "saved_models" / name / "1"
         assert sum(file.stat().st_size for file in version.rglob("*") if file.is_file()) < 5e6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -15,6 +15,7 @@ from zoo.tasks import GENERATOR_FOLDER as SAVED_IN
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.tasks.text_generator import TextGenerator
 from zoo.text import START, UNKNOWN, Tokenizer
+from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 
 from .batches.text_windows import Windows, encode, windows_once
 from .cards import generator_card as card
@@ -28,7 +29,9 @@ from .progress import progress_bar, say
 from .run_files import Digest
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import blamed_on
+from .schema.recipe_tables import Recipe
 from .start import clone_pretrained, load_pretrained
+from .storage import key_of
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -46,7 +49,7 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
     settings: dict[str, Any] = {}
     if recipe.model.start is None:
         model, tokenizer = new_model(
-            lambda: learn_tokenizer(recipe.tokenizer, training_texts(corpus)),
+            lambda: learnt_tokenizer(recipe),
             lambda tokenizer: build_model(recipe, tokenizer),
         )
         length = recipe.model.context_length
@@ -112,8 +115,7 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
         raise ValueError("only a language model can be scored on running text")
     if not isinstance(generator, TextGenerator):
         raise ValueError("an exported language model cannot be scored on a corpus; score its run, such as runs/NAME")
-    digest = Digest()
-    ids = encoded_split(corpus, split, generator.tokenizer, digest, generator.add_start)
+    ids, digest, size = encoded_split(corpus, split, generator.tokenizer, generator.add_start)
     scored = TokenPrediction(generator.model)
     scored.compile(jit_compile=False)
     windows = _once(ids, generator.context_length, split)
@@ -125,17 +127,40 @@ def score(generator: TextGenerator, corpus: TextCorpus, split: str) -> dict[str,
         "metric": "loss",
         "loss": round(scores["loss"], 6),
         "perplexity": round(math.exp(scores["loss"]), 6),
-        "bits_per_byte": round(scores["loss"] * total / math.log(2) / digest.size, 6),
+        "bits_per_byte": round(scores["loss"] * total / math.log(2) / size, 6),
         "token_accuracy": round(scores["token_accuracy"], 6),
         "unknown": int(np.count_nonzero(ids == UNKNOWN)),
         "total": total,
-        "digests": {split: str(digest)},
+        "digests": {split: digest},
     }
 
 
-def training_texts(corpus: TextCorpus) -> Iterator[str]:
-    """All training text in pieces, to learn a tokenizer from."""
-    return (piece for document in corpus.documents("train") for piece in document)
+class EncodedText(NamedTuple):
+    """A split as ids.
+
+    Attributes:
+        ids: its ids, int `(N,)`; mapped from a file if the text is more than memory should hold.
+        digest: a hash of its texts.
+        size: the bytes of its texts, in UTF-8.
+    """
+
+    ids: np.ndarray
+    digest: str
+    size: int
+
+
+def learnt_tokenizer(recipe: Recipe) -> Tokenizer:
+    """The recipe's tokenizer, learnt from all training text, or as the cache has it from an earlier run."""
+
+    def learn() -> Tokenizer:
+        pieces = (piece for document in recipe.corpus.documents("train") for piece in document)
+        return learn_tokenizer(recipe.tokenizer, pieces)
+
+    key = recipe.corpus.key("train")
+    if key is None:
+        return learn()
+    key = key_of(key, recipe.tokenizer.model_dump(mode="json"))
+    return tokenizer_from_config(recipe.corpus.storage.fact("vocabulary", key, lambda: tokenizer_to_config(learn())))
 
 
 def encoded_splits(
@@ -148,22 +173,24 @@ def encoded_splits(
         tokenizer: the tokenizer.
         starts: see `encoded_split`.
     """
-    found = {"train": Digest(), "validation": Digest()}
-    train, validation = (encoded_split(corpus, split, tokenizer, digest, starts) for split, digest in found.items())
+    train, validation = (encoded_split(corpus, split, tokenizer, starts) for split in ("train", "validation"))
     say(
-        f"{len(train):,} tokens to train on, {len(validation):,} to validate with; {tokenizer.size:,} in the vocabulary"
+        f"{len(train.ids):,} tokens to train on, {len(validation.ids):,} to validate with; {tokenizer.size:,} in the "
+        "vocabulary"
     )
-    return (train, validation), {split: str(digest) for split, digest in found.items()}
+    return (train.ids, validation.ids), {"train": train.digest, "validation": validation.digest}
 
 
-def encoded_split(
-    corpus: TextCorpus, split: str, tokenizer: Tokenizer, digest: Digest, starts: bool = True
-) -> np.ndarray:
-    """The ids of a split, with a progress bar in characters; the digest gets all its texts.
+def encoded_split(corpus: TextCorpus, split: str, tokenizer: Tokenizer, starts: bool = True) -> EncodedText:
+    """The ids of a split, with a progress bar in characters; or as the cache has them from an earlier run.
 
     Without `starts`, only the end token stands between documents, as in the training texts of GPT-2.
     """
-    with progress_bar(f"Encoding {split}", None) as advance:
+    kind, key, digest = "ids" if split == "train" else split, corpus.key(split), Digest()
+    key = key and key_of(key, tokenizer_to_config(tokenizer), starts)
+    if entry := corpus.storage.find(kind, key):
+        return EncodedText(entry.array("ids"), entry.info["digest"], entry.info["size"])
+    with corpus.storage.writing(kind, key) as entry, progress_bar(f"Encoding {split}", None) as advance:
 
         def watched(document: Document) -> Iterator[str]:
             for piece in document:
@@ -171,8 +198,9 @@ def encoded_split(
                 yield digest.add(piece, end="")  # a document's pieces follow one another, wherever it is cut
             digest.add("")
 
-        ids = encode(map(watched, corpus.documents(split)), tokenizer)
-    return ids if starts else ids[ids != START]
+        ids = encode(map(watched, corpus.documents(split)), tokenizer, entry, starts)
+        entry.info |= {"digest": str(digest), "size": digest.size}
+    return EncodedText(ids, str(digest), digest.size)
 
 
 def _once(ids: np.ndarray, length: int, split: str) -> tf.data.Dataset:

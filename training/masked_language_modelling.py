@@ -19,10 +19,8 @@ from .corpora.corpus import CorpusError
 from .corpora.texts import TextCorpus
 from .fitting.fit import Prepared
 from .fitting.loss import MaskedTokenPrediction
-from .language_modelling import encoded_split, encoded_splits, training_texts
-from .learn_tokenizer import learn_tokenizer
+from .language_modelling import encoded_split, encoded_splits, learnt_tokenizer
 from .preparing import digests, new_model
-from .run_files import Digest
 from .schema.classifier_tables import MaskedLanguageModelRecipe
 from .schema.recipe import RecipeError, blamed_on
 from .start import clone_pretrained, load_pretrained, position_limit
@@ -44,7 +42,7 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
     corpus, config = recipe.corpus, recipe.training
     if recipe.model.start is None:
         model, tokenizer = new_model(
-            lambda: learn_tokenizer(recipe.tokenizer, training_texts(corpus)),
+            lambda: learnt_tokenizer(recipe),
             lambda tokenizer: build_model(recipe, tokenizer),
         )
     else:
@@ -108,8 +106,7 @@ def score(filler: MaskFiller, corpus: TextCorpus, split: str) -> dict[str, Any]:
     """
     if not isinstance(filler, MaskFiller):
         raise ValueError("only the run of a masked language model can be scored on hidden tokens, such as runs/NAME")
-    digest = Digest()
-    ids = encoded_split(corpus, split, filler.tokenizer, digest)
+    ids, digest, _ = encoded_split(corpus, split, filler.tokenizer)
     windows = _scoring_windows(ids, filler, _SCORED, split)
     scored = MaskedTokenPrediction(filler.model)
     scored.compile(jit_compile=False)
@@ -120,7 +117,7 @@ def score(filler: MaskFiller, corpus: TextCorpus, split: str) -> dict[str, Any]:
         "perplexity": round(math.exp(scores["loss"]), 6),
         "token_accuracy": round(scores["token_accuracy"], 6),
         "total": windows.steps * windows.batch_size * windows.hidden,
-        "digests": {split: str(digest)},
+        "digests": {split: digest},
     }
 
 

@@ -3,7 +3,7 @@
 1. Rows of different lengths are one flat array and its offsets: row i is `values[offsets[i] : offsets[i + 1]]`. Texts
    are stored so as bytes (`StoredTexts`), ids in the smallest of uint8, uint16 and int32 (`StoredRows`).
 2. A corpus is read as a stream. Up to `IN_MEMORY` characters stay in memory, and nothing is written. Of a larger
-   corpus, texts and then ids go to files while they are read.
+   corpus, texts and then ids go to files while they are read. Running text is in files already, so only its ids do.
 3. These files are the entries of a `Storage`, the folder `cache` of a run. An entry is named by a hash of all that it
    follows from: the content of the corpus' files, the options of the corpus, the tokenizers, the lengths. So the next
    run finds it, and an entry of another corpus is never taken for it.
@@ -37,7 +37,7 @@ from .progress import say
 IN_MEMORY = 16 << 20  # characters; the training texts of Multi30k have 4 million
 _FORM = 1  # of the files; entries of another form are written again
 _HEADER = "header.json"
-_LARGE = ("texts", "ids")  # the entries that are told of; others are small
+_LARGE = ("texts", "ids", "validation", "test")  # the entries that are told of; others are small
 _BUFFER = 4 << 20  # bytes that are written at once
 _AT_ONCE = 4096  # texts that are read at once
 _USUAL = 100  # characters of a text

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from zoo_training import storage, translation
+from zoo_training import language_modelling, masked_language_modelling, storage, translation
 from zoo_training.corpora.file_labels import FileLabels
 from zoo_training.corpora.file_pairs import FilePairs
 from zoo_training.schema.recipe import read_recipe
@@ -281,6 +281,50 @@ def test_batches_digests_and_vocabulary_are_the_same_from_memory_files_and_cache
     said = capsys.readouterr().err
     assert [said.count(f"{kind}: read from") for kind in ("texts", "ids")] == [1, 1]
     assert len(list((tmp_path / "cache").glob("vocabulary-*"))) == 1
+
+
+GENERATOR = (
+    "training.batch_size=3",
+    "training.jit_compile=false",
+    "tokenizer.size=270",
+    "model={family='gpt',units=4,num_heads=2,num_layers=1,context_length=7}",
+)
+FILLER = (
+    "training={batch_size=3,window=9,jit_compile=false}",
+    "tokenizer.size=90",
+    "model={family='masked_language_model',encoder={units=4,num_heads=2,num_layers=1,max_length=9,"
+    "feed_forward_units=4}}",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "overrides"),
+    [("gpt-pydoc", language_modelling, GENERATOR), ("bert-pydoc", masked_language_modelling, FILLER)],
+)
+def test_running_text_is_tokenised_once(table, tmp_path, monkeypatch, capsys, name, module, overrides):
+    def prepared(in_memory, *more):
+        monkeypatch.setattr(storage, "IN_MEMORY", in_memory)
+        text = f'corpus={{kind="text",train="{table}",validation_share=0.3}}'
+        recipe = read_recipe(name, [text, *overrides, *more])
+        storage.set_storage(recipe.corpus, tmp_path / "run" / "cache", tmp_path / "run")
+        return module.prepare(recipe)
+
+    found = [prepared(limit) for limit in (10**9, 300, 300)]
+    said = capsys.readouterr().err
+    assert [said.count(f"{kind}: read from") for kind in ("ids", "validation")] == [1, 1]
+    kept = sorted(path.name.split("-")[0] for path in (tmp_path / "run" / "cache").iterdir())
+    assert kept == ["ids", "validation", "vocabulary"]
+    assert len({json.dumps([*each.digests.items(), *each.sizes.items(), each.steps]) for each in found}) == 1
+    for batches in (
+        [each.training_from(found[0].steps - 2).take(5) for each in found],
+        [each.validation for each in found],
+    ):
+        for one, *others in zip(*batches, strict=True):
+            for other in others:
+                for ours, theirs in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+                    assert np.array_equal(ours, theirs)
+    prepared(300, "corpus.validation_share=0.2")
+    assert "read from" not in capsys.readouterr().err, "another share is another text"
 
 
 def test_the_vocabulary_is_learnt_from_a_stated_sample(table, tmp_path, capsys):

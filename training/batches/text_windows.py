@@ -11,7 +11,9 @@ import tensorflow as tf
 
 from zoo.text import END, PADDING, START, Tokenizer, compiled_encoder
 
+from .. import storage
 from ..corpora.texts import Document
+from ..storage import Entry
 from .buckets import numbered_batches
 
 _AT_ONCE = 1 << 21  # characters that are tokenised in one call; a longer piece has a call of its own
@@ -23,29 +25,45 @@ def smallest_dtype(tokenizer: Tokenizer) -> Any:
     return next(each for each in (np.uint8, np.uint16, np.int32) if tokenizer.size - 1 <= np.iinfo(each).max)
 
 
-def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
+def encode(
+    documents: Iterable[Document], tokenizer: Tokenizer, entry: Entry | None = None, starts: bool = True
+) -> np.ndarray:
     """The ids of documents one after another, each between a start and an end token.
 
     Texts are tokenised some pieces at a time, so that a corpus need not fit into memory.
+
+    Args:
+        documents: the documents.
+        tokenizer: their tokenizer.
+        entry: where the ids go if the texts are more than memory should hold, as the array "ids"; None for memory.
+        starts: whether start tokens stand before documents; if not, only the end token stands between them.
 
     Returns:
         Ids `(N,)` in the smallest of uint8, uint16 and int32 that holds them.
     """
     dtype = smallest_dtype(tokenizer)
     parts: list[np.ndarray] = []
+    characters, file = 0, None
     encoder = compiled_encoder(tokenizer)
     held: list[str | int] = []  # texts, and the tokens between them
     size = 0
 
     def flush() -> None:
+        nonlocal characters, file
         texts = [each for each in held if isinstance(each, str)]
         ids, lengths = encoder(texts)
         rows = iter(np.split(ids, np.cumsum(lengths)[:-1]))
         parts.extend(np.array([each] if isinstance(each, int) else next(rows), dtype) for each in held)
         held.clear()
+        characters += sum(map(len, texts))
+        if entry is not None and characters > storage.IN_MEMORY:
+            file = file or entry.file("ids", dtype)
+            file.write(np.concatenate(parts))
+            parts.clear()
 
     for document in documents:
-        held.append(START)
+        if starts:
+            held.append(START)
         for piece in document:
             # One call for many texts takes hardly longer than for one.
             if size + len(piece) > _AT_ONCE:
@@ -55,6 +73,9 @@ def encode(documents: Iterable[Document], tokenizer: Tokenizer) -> np.ndarray:
             size += len(piece)
         held.append(END)
     flush()
+    if file is not None and entry is not None:
+        file.close()
+        return entry.array("ids")
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 from pydantic import Field
 
+from .. import storage
 from .corpus import Corpus, CorpusError, UserPath, expanded
 from .files import PublicFiles, lines_of
 
@@ -103,6 +104,10 @@ class TextCorpus(Corpus):
         total = self._bounds["test"][1]
         what = f"Split {split!r} of corpus {self.kind!r} is empty: there are {total:,} characters in all."
         return _not_empty(_between(self._read("train"), begin, end), what)
+
+    def key(self, split: str) -> str | None:
+        """The hash of all that a split's text follows from; None if that is not known, or the text fits into memory."""
+        return None
 
     def check(self, split: str) -> None:
         """Reads a split, to see whether it can be read."""
@@ -216,6 +221,20 @@ class FileTexts(TextCorpus):
     @property
     def _given(self) -> tuple[str, ...]:
         return tuple(split for split in ("train", "validation", "test") if getattr(self, split))
+
+    def key(self, split: str) -> str | None:
+        """The hash of the files that a split is read from, and of the shares that are held out of them."""
+        files = self._all_files(split if split in self._given else "train")
+        if not all(file.is_file() for file in files):  # the error is raised where they are read
+            return None
+        if sum(file.stat().st_size for file in files) < storage.IN_MEMORY / 8:
+            return None  # a .gz grows by up to eight times
+        shares = None if split in self._given and split != "train" else [split, self._shares]
+        return storage.key_of([storage.hash_of_file(file) for file in files], shares)
+
+    def _all_files(self, split: str) -> list[Path]:
+        paths = map(expanded, getattr(self, split))
+        return [file for path in paths for file in (self._files(path) if path.is_dir() else [path])]
 
     def _read(self, split: str) -> Iterator[Document]:
         for path in map(expanded, getattr(self, split)):

@@ -107,8 +107,9 @@ def evaluate(
 ) -> None:
     """Score a model on a split of its corpus.
 
-    Translators: BLEU if it is of sentences, and how often the whole output is right. Classifiers: accuracy, F1,
-    calibration and confusions. Language models and mask fillers, as a run saved them (runs/NAME): loss, perplexity.
+    Translators: BLEU of sentences, error rates of pronunciations, how often the output is right. Classifiers:
+    accuracy, F1, calibration and confusions. Language models and mask fillers, as a run saved them (runs/NAME):
+    loss, perplexity.
     """
     with user_errors():
         from ..schema.recipe import read_recipe

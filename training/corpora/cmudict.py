@@ -33,8 +33,8 @@ class CMUdict(PairCorpus):
     for the stress, 1 for the main one, 2 for a weaker one and 0 for none. Comments of the file are left out, and a
     pronunciation that a word has twice.
 
-    Words are held out at random by `seed`, each with all its pronunciations. The default numbers are those of the
-    split that published scores are measured on; its words are others, of a former version of the dictionary.
+    Words are held out at random by `seed`, each with all its pronunciations. Published scores are of other splits, most
+    of them of a former version of the dictionary.
 
     The file is read from `folder` and checked by its SHA-256. If it is missing there, it is downloaded from the public
     repository, https://github.com/cmusphinx/cmudict, and put there.

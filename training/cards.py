@@ -36,7 +36,8 @@ _OF_TRANSLATORS = {
     "generate": "`text`, and for each text `max_target_length` and `length_penalty` -> `text`, `score`",
     "score": "`text`, `target` -> `log_probability` and number of `tokens` of the target",
     "next": "`text`, `prefix` -> the likeliest `ids`, `tokens` and their `probabilities` after the prefix",
-    "complete": "`text`, `prefix` -> the `text` that begins so, its `ids`, `tokens` and `log_probabilities`",
+    "complete": "`text`, `prefix` -> the `text` that begins so, its `ids`, `tokens` and `log_probabilities`;"
+    " all that the beam found as `best`, with `best_scores`",
     "complete_attention": "`text`, `prefix` -> as `attention_by_head`, or else `attention`, of the text that begins so",
     "attention": "`text` -> `source_tokens`, `target_tokens`, `weights`",
     "attention_by_head": "`text` -> `source_tokens`, `target_tokens`, `weights` of each layer and head, and"

@@ -146,7 +146,8 @@ def site_link(link: str, uri: str) -> str:
 
 
 def block_of_math(tex: str) -> str:
-    """An equation that stands alone."""
+    """An equation that stands alone. `aligned` is not known there, `align*` is the same."""
+    tex = tex.replace("{aligned}", "{align*}")
     return f'<div class="math">{latex2mathml.converter.convert(tex, display="block")}</div>'
 
 

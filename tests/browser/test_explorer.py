@@ -198,6 +198,13 @@ class TestTranslator:
         page.settle()
         assert page.text(".translation") == wanted["text"][0]
 
+    def test_what_else_the_beam_found(self, page, server):
+        page.open("transformer", "cab 12")
+        found = server.predict("transformer", "complete", text=["cab 12"], prefix=[""])
+        others = zip(found["best"][0][1:], found["best_scores"][0][1:], strict=True)
+        assert page.texts(".others li") == [f"{text or '∅'} {score:.2f}" for text, score in others]
+        assert len(page.all(".others li")) == 1
+
     def test_two_models_stand_side_by_side(self, page, server):
         page.open("transformer", "cab 12", beside="recurrent")
         page.wait("return document.querySelectorAll('.translation').length === 2")

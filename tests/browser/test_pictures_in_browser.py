@@ -145,3 +145,25 @@ def test_no_serious_fault_of_accessibility_and_nothing_sticks_out(opened, driver
     finally:
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert serious_faults() == []
+
+
+def test_512_tokens_are_drawn(opened):
+    """It prints how long each step takes, for docs/explorer.md; a test of the time would fail on a busy machine."""
+    tokens = [f"word{place}" for place in range(512)]
+    weights = softmax(2, 2, 512, 512)
+    run = opened(AttentionGrid(AttentionMaps("Self-attention", tokens, tokens, weights)))
+    run("window.frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn = run("await frame(); return performance.now()")
+    assert run("return document.querySelectorAll('.alignment .token').length") == 512
+    assert not run("return document.querySelector('details').open"), "a large map is drawn when it is asked for"
+    steps = {
+        "a token pointed at": "document.querySelectorAll('.token')[300].focus()",
+        "the map of the weights opened": "document.querySelector('details').open = true",
+        "another head chosen": "document.querySelector('.heads button').click()",
+    }
+    print(f"\n512 tokens: the page drawn after {drawn:.0f} ms")
+    for name, step in steps.items():
+        took = run(f"const begin = performance.now(); {step}; await frame(); return performance.now() - begin")
+        print(f"{name}: {took:.0f} ms")
+    assert run("return document.querySelectorAll('.map svg .inks path').length") > 10
+    np.testing.assert_allclose(weights_of(run)[300], weights[0, 0, 300], atol=1e-6)

@@ -377,6 +377,20 @@ class TestPrefixes:
         words = [b"".join(token for token in row if token != b"</s>") for row in found["tokens"]]
         assert [text.decode() for text in words] == any_translator(TEXTS)
 
+    def test_all_that_the_beam_has_found(self, any_translator):
+        found = self.ask(any_translator, "complete", TEXTS, [""] * len(TEXTS))
+        size = any_translator.beam_size
+        assert found["best"].shape == found["best_scores"].shape == (len(TEXTS), size)
+        for row, wanted in enumerate(any_translator.translate(TEXTS, beam_size=size, n_best=size)):
+            wanted = [wanted, *wanted.alternatives]
+            assert [text.decode() for text in found["best"][row][: len(wanted)]] == [each.text for each in wanted]
+            np.testing.assert_allclose(
+                found["best_scores"][row][: len(wanted)], [each.score for each in wanted], atol=1e-4
+            )
+            assert np.isfinite(found["best_scores"][row]).all()
+            assert not any(found["best"][row][len(wanted) :])
+            assert all(found["best_scores"][row][len(wanted) :] < -1e38)
+
     def test_its_own_tokens_as_a_prefix_give_the_same_text_and_the_score_of_each_token(self, any_translator):
         found = self.ask(any_translator, "complete", TEXTS, [""] * len(TEXTS))
         own = [" ".join(str(each) for each in row if each) for row in found["ids"]]

@@ -61,7 +61,8 @@ def export(
       which is cut off at the translator's `max_target_length`;
     - with `explore`, `next` and `complete` also take `prefix`, the ids of the first tokens with spaces between. `next`
       gives `ids`, `tokens` and `probabilities` `[None, 20]` of the likeliest tokens behind it; `complete` the
-      translation `text` that begins so, and its `ids`, `tokens` and `log_probabilities` `[None, T]`.
+      translation `text` that begins so, and its `ids`, `tokens` and `log_probabilities` `[None, T]`, and all N that the
+      beam has found as `best`, with `best_scores`, `[None, N]`.
       `complete_attention` gives what `attention_by_head` gives, or `attention` if there are no heads, of that
       translation;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and

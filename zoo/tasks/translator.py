@@ -178,33 +178,50 @@ class Translator(TextToText, SavedTask):
 
     @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
     def _complete(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The translation `text` `(B,)` that begins so; `ids`, `tokens` and `log_probabilities` `(B, T)`."""
-        source, ids = self._completed(text, prefix)
+        """The translation `text` `(B,)` that begins so; `ids`, `tokens` and `log_probabilities` `(B, T)`.
+
+        What a beam of size N has found is in `best` and `best_scores` `(B, N)`, best first. Where it has found fewer,
+        texts are empty and scores the lowest number, since JSON has no infinity.
+        """
+        source, hypotheses, best_scores = self._completed(text, prefix)
+        ids = self._best(hypotheses)
+        shape = tf.shape(hypotheses)
+        texts = self.target_tokenizer.detokenize(tf.reshape(hypotheses, [shape[0] * shape[1], shape[2]]))  # (B N,)
+        best = {"best": tf.reshape(texts, shape[:2]), "best_scores": tf.maximum(best_scores, tf.float32.min)}
         with self._forward_only():
             scores = score_tokens(self.model, {"source": source, "target": previous(ids)}, ids)  # (B, T)
         text = self.target_tokenizer.detokenize(ids)
-        return {"text": text, "ids": ids, "tokens": self.target_tokenizer.tokens(ids), "log_probabilities": scores}
+        tokens = self.target_tokenizer.tokens(ids)
+        return {"text": text, "ids": ids, "tokens": tokens, "log_probabilities": scores, **best}
 
     @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
     def _complete_attention(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
         """As `_attend_by_head`, or as `_attend` without heads, of the translation that begins with the prefix."""
         if self.has_heads:
-            source, ids = self._completed(text, prefix)
+            source, hypotheses, _ = self._completed(text, prefix)
+            ids = self._best(hypotheses)
             maps, source_maps = self._maps_of(source, ids)
             return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
-        source, (ids, _, weights) = self._with_prefix(text, prefix, return_weights=True)
+        source, (ids, _, weights) = self._with_prefix(text, prefix, 1, return_weights=True)
         return {**self._tokens(source, ids[:, 0]), "weights": weights[:, 0]}
 
     @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
-    def _completed(self, text: tf.Tensor, prefix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Ids of the source `(B, S)` and of the translation `(B, T)`."""
-        source, (ids, _) = self._with_prefix(text, prefix)
-        return source, ids[:, 0]
+    def _completed(self, text: tf.Tensor, prefix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Ids of the source `(B, S)` and of the translations `(B, N, T)` of the beam, and their scores `(B, N)`."""
+        source, (ids, scores) = self._with_prefix(text, prefix, self.beam_size)
+        return source, ids, scores
 
-    def _with_prefix(self, text: tf.Tensor, prefix: tf.Tensor, return_weights: bool = False) -> tuple[tf.Tensor, Any]:
+    def _best(self, hypotheses: tf.Tensor) -> tf.Tensor:
+        """The ids `(B, T)` of the first of each row, without padding that only others need."""
+        ids = hypotheses[:, 0]
+        return ids[:, : tf.reduce_max(tf.math.count_nonzero(ids, axis=1, dtype=tf.int32))]
+
+    def _with_prefix(
+        self, text: tf.Tensor, prefix: tf.Tensor, n_best: int, return_weights: bool = False
+    ) -> tuple[tf.Tensor, Any]:
         source = self._source_ids(check_one_for_each_text(text, prefix=prefix))
         model = WithPrefix(self.model, read_prefix(prefix, self.target_tokenizer.size))
-        options = self.beam_size, 1, return_weights
+        options = self.beam_size, n_best, return_weights
         return source, self._decode(source, *self._own_limits_and_penalties(source), *options, model=model)
 
     @tf.function(input_signature=[_TEXT], autograph=False)

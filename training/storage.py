@@ -379,10 +379,11 @@ class Storage:
         cache: the folder that entries are kept in; None to keep none.
         near: the folder to make the temporary folder in; None for the system's place. /tmp is often memory, so a run
             takes its own folder.
+        keeps: whether new entries are kept in the cache; if not, it is only read.
     """
 
-    def __init__(self, cache: Path | None = None, near: Path | None = None):
-        self.cache, self.near = cache, near
+    def __init__(self, cache: Path | None = None, near: Path | None = None, keeps: bool = True):
+        self.cache, self.near, self.keeps = cache, near, keeps
 
     @functools.cached_property
     def _temporary(self) -> tempfile.TemporaryDirectory:
@@ -397,6 +398,8 @@ class Storage:
         if entry := self.find(kind, key):
             return json.loads(entry.array("fact").tobytes())
         found = compute()
+        if not self.keeps:
+            return found
         with self.writing(kind, key) as entry:
             entry.save("fact", np.frombuffer(json.dumps(found).encode(), np.uint8))
         return found
@@ -416,8 +419,9 @@ class Storage:
         except (OSError, ValueError, KeyError):
             whole = False
         if not whole:
-            say(f"{folder} is damaged or of another version, and is written again")
-            shutil.rmtree(folder, ignore_errors=True)
+            if self.keeps:
+                say(f"{folder} is damaged or of another version, and is written again")
+                shutil.rmtree(folder, ignore_errors=True)
             return None
         if kind in _LARGE:
             say(f"{kind}: read from {folder}")
@@ -434,7 +438,8 @@ class Storage:
 
         def made() -> Path:
             nonlocal parent
-            parent = self.cache if self.cache is not None and key is not None else Path(self._temporary.name)
+            is_kept = self.cache is not None and key is not None and self.keeps
+            parent = self.cache if self.cache is not None and is_kept else Path(self._temporary.name)
             for left in parent.glob(f".{kind}.tmp-*"):
                 remove_abandoned(left)
             return stack.enter_context(temporary_folder(parent, f".{kind}.tmp-"))
@@ -456,7 +461,7 @@ class Storage:
     def _complete(self, entry: Entry, kind: str, key: str | None) -> None:
         files = _described(entry.folder)
         size = f"{sum(each['size'] for each in files.values()) / 1e6:,.0f} MB"
-        if self.cache is None or key is None:
+        if self.cache is None or key is None or not self.keeps:
             say(f"{kind}: {size} in {entry.folder.parent}, removed at the end")
             # No name is needed any more: what is open or mapped stays readable until the process ends.
             return
@@ -481,7 +486,7 @@ class Storage:
         return self.cache / f"{kind}-{key[:16]}"
 
 
-def set_storage(corpus: Any, cache: Path | None, near: Path) -> None:
+def set_storage(corpus: Any, cache: Path | None, near: Path | None, keeps: bool = True) -> None:
     """Says where texts and ids of a recipe's corpus go if they are larger than memory; see `Storage`.
 
     Several corpora have a folder each, as a folder keeps one entry of each kind.
@@ -489,8 +494,8 @@ def set_storage(corpus: Any, cache: Path | None, near: Path) -> None:
     for number, part in enumerate(corpus.parts):
         several = len(corpus.parts) > 1
         part.storage.cache = cache / f"corpus-{number}" if cache and several else cache
-        part.storage.near = near
-    corpus.storage.cache, corpus.storage.near = cache, near
+        part.storage.near, part.storage.keeps = near, keeps
+    corpus.storage.cache, corpus.storage.near, corpus.storage.keeps = cache, near, keeps
 
 
 def key_of(*parts: Any) -> str:

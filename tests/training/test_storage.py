@@ -191,6 +191,19 @@ class TestCache:
         subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
         assert not list(tmp_path.iterdir())
 
+    def test_a_cache_that_is_only_read_stays_as_it_is(self, tmp_path):
+        self.written(tmp_path / "cache")
+        (folder,) = (tmp_path / "cache").iterdir()
+        kept = Storage(tmp_path / "cache", tmp_path, keeps=False)
+        assert kept.find("ids", "a" * 64).array("numbers").tolist() == [1, 2, 3]
+        with kept.writing("ids", "b" * 64) as entry:
+            entry.save("numbers", np.array([4]))
+            assert entry.folder.parent.parent == tmp_path
+        assert kept.fact("digest", "c", lambda: "d") == "d"
+        (folder / "header.json").write_text("[")
+        assert kept.find("ids", "a" * 64) is None
+        assert [*(tmp_path / "cache").iterdir()] == [folder]
+
     def test_a_fact_is_computed_once(self, tmp_path):
         calls = []
         for key in ("a", "a", "b", None, None):

@@ -112,7 +112,9 @@ def evaluate(
     loss, perplexity.
     """
     with user_errors():
+        from ..run_files import CACHE_FOLDER
         from ..schema.recipe import read_recipe
+        from ..storage import set_storage
 
         trained = load(model)
         kind, command = kind_and_command(trained)
@@ -122,6 +124,8 @@ def evaluate(
 
         changes = overrides or ()
         parsed = read_recipe(recipe, changes) if recipe else run.read_back(recipe_folder(model), changes)
+        # Of a large corpus, the run's cache has the splits; another corpus must not take their place in it.
+        set_storage(parsed.corpus, recipe_folder(model) / CACHE_FOLDER, None, keeps=False)
         split = split or run.default_split(parsed)
         result = run.score(trained, parsed, split)
     digests = result.pop("digests")

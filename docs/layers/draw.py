@@ -193,9 +193,9 @@ def draw_positions(text, out, effort):
     of = {"no positions": x, "sinusoidal": np.array(layers.SinusoidalPositionalEncoding()(0.3 * x))}
     of["rotary"] = np.array(layers.RotaryEmbedding()(x[:, :, None]))[:, :, 0]
     attention = layers.DotProductAttention("scaled")
-    weights = [np.array(attention(each, each, return_attention_scores=True)[1])[0] for each in of.values()]
+    weights = [np.array(attention(each, each, return_attention_scores=True)[1]) for each in of.values()]
     words = [f"word{place}" for place in range(16)]
-    record(out / "rotary.json", [AttentionMaps("", words, words, np.array([weights]), [""], list(of))])
+    record(out / "rotary.json", [AttentionMaps("", words, words, np.array(weights), list(of), [""])], vmax=0.5)
 
 
 def draw_dates(text, out, effort):
@@ -208,18 +208,14 @@ def draw_dates(text, out, effort):
 
 def draw_root(text, out, effort):
     """Stage 2: what the root of the width does to the softmax, for random queries and keys."""
-    random = np.random.default_rng(1)
-    weights = []
+    maps = {}
     for score in ("dot", "scaled"):
-        of_width = []
         for width in (4, 64, 1024):
-            query, value = random.normal(size=(2, 1, 16, width)).astype("float32")
+            query, value = np.random.default_rng(width).normal(size=(2, 1, 16, width)).astype("float32")
             _, found = layers.DotProductAttention(score)(query[:, :6], value, return_attention_scores=True)
-            of_width.append(np.array(found)[0])
-        weights.append(of_width)
-    names = ([f"key{n}" for n in range(1, 17)], [f"query{n}" for n in range(1, 7)])
-    maps = AttentionMaps("", *names, np.array(weights), ["dot", "scaled"], ["width 4", "width 64", "width 1,024"])
-    record(out / "root.json", [maps])
+            maps[f"{score}, width {width:,}"] = np.array(found)
+    tokens = [f"key{n}" for n in range(1, 17)], [f"query{n}" for n in range(1, 7)]
+    record(out / "root.json", [AttentionMaps("", *tokens, np.array(list(maps.values())), list(maps), [""])])
     random = np.random.default_rng(0)
     widths = [2**power for power in range(11)]
     figure = Figure((7.2, 3.4), layout="constrained")

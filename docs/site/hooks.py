@@ -99,7 +99,7 @@ def on_page_markdown(markdown: str, page, **_) -> str:
     )
     parts = _CODE.split(markdown)
     for place in range(0, len(parts), 2):  # the others are code
-        prose = re.sub(r"\$([^$\n]+)\$", lambda found: latex2mathml.converter.convert(found[1]), parts[place])
+        prose = re.sub(r"\$([^$\n]+)\$", lambda found: math(found[1]), parts[place])
         prose = _IMAGE.sub(lambda found: live(found, page) or found[0], prose)
         parts[place] = _LINK.sub(lambda found: f"]({site_link(found[1], uri)})", prose)
     return "".join(parts)
@@ -143,6 +143,11 @@ def site_link(link: str, uri: str) -> str:
         target = f"{target}.md"
     heading = link.partition("#")[2]
     return posixpath.relpath(target, posixpath.dirname(uri) or ".") + (f"#{heading}" if heading else "")
+
+
+def math(tex: str) -> str:
+    """An equation in a line. Without the span, one at the beginning of a line would become a block."""
+    return f"<span>{latex2mathml.converter.convert(tex)}</span>"
 
 
 def block_of_math(tex: str) -> str:

@@ -12,7 +12,7 @@ from ..progress import say
 from ..run_files import Digest
 from ..storage import Storage, is_stored, joined, key_of
 from .cmudict import CMUdict
-from .corpus import Corpus
+from .corpus import Corpus, CorpusError
 from .dates import Dates
 from .file_pairs import FilePairs, warn_of_overlap
 from .multi30k import Multi30k
@@ -22,6 +22,7 @@ from .tfds import TfdsPairs
 PairCorpora = Dates | CMUdict | Multi30k | FilePairs | TfdsPairs
 """Every corpus that a translator's recipe may name, told apart by `kind`."""
 
+_MOST_SEEN = 200_000_000  # pairs of an epoch, each of which takes some bytes of memory, twice
 _OF_THE_FIRST = ("validation", "test", "validation_pairs", "test_pairs")  # keys that only the first corpus may set
 
 
@@ -131,6 +132,12 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
         stored = any(is_stored(pairs.sources) for pairs in found)
         for number, (corpus, pairs) in enumerate(zip(self.root, found, strict=True)):
             say(f"corpus.{number}, {corpus.kind}: {len(pairs):,} pairs to train on, weight {corpus.weight:g}")
+        seen = sum(len(pairs) * corpus.weight for corpus, pairs in zip(self.root, found, strict=True))
+        if seen > _MOST_SEEN:
+            raise CorpusError(
+                f"With these weights an epoch sees {seen:,.0f} pairs, and {_MOST_SEEN:,} at most are possible; use "
+                "lower ones, such as 1 for the largest corpus"
+            )
         return Pairs(
             joined([pairs.sources for pairs in found]),
             joined([pairs.targets for pairs in found]),

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from zoo_training import storage, translation
+from zoo_training.corpora import several_pairs
+from zoo_training.corpora.corpus import CorpusError
 from zoo_training.corpora.file_pairs import FilePairs
 from zoo_training.corpora.several_pairs import SeveralPairs
 from zoo_training.schema.recipe import RecipeError, read_recipe
@@ -83,6 +85,12 @@ class TestReading:
     def test_a_split_to_score_is_read_without_the_training_texts(self, recipe, tmp_path):
         (tmp_path / "general.tsv").unlink()
         assert len(read_recipe(recipe).corpus.read("test")) == 3
+
+    def test_weights_that_make_an_epoch_too_long(self, recipe, monkeypatch):
+        monkeypatch.setattr(several_pairs, "_MOST_SEEN", 94)
+        read_recipe(recipe, ["corpus.1.weight=0.48"]).corpus.read("train")
+        with pytest.raises(CorpusError, match=r"an epoch sees 95 pairs, and 94 at most are possible; use lower ones"):
+            read_recipe(recipe).corpus.read("train")
 
     def test_it_is_read_back(self, recipe, tmp_path):
         parsed = read_recipe(recipe)

@@ -1,5 +1,6 @@
 """The command `zoo` inside the test's own process."""
 
+import json
 import re
 
 from typer.testing import CliRunner
@@ -23,3 +24,9 @@ def refuses(*arguments, stdin=None):
     assert (result.exit_code, result.stdout) == (2, "")
     assert re.fullmatch(r"zoo: [^\n]+\n", result.stderr), result.stderr
     return result.stderr.removeprefix("zoo: ").rstrip("\n")
+
+
+def pictures(path):
+    """What a page of `zoo attend` holds: its pictures, each with kinds of attention."""
+    answer = re.search(r'<script type="application/json" id="answer">(.*?)</script>', path.read_text("utf-8"))
+    return json.loads(answer[1])["pictures"]

@@ -148,7 +148,7 @@ class TestAttend:
         page = path.read_text(encoding="utf-8")
         assert page.startswith("<!DOCTYPE html>")
         assert "Attention of backwards" in page
-        assert page.count("<figure") == 2
+        assert page.count('"spoken"') == 2
 
     def test_lines_and_the_usual_place(self, trained):
         assert succeeds("attend", "runs/backwards", stdin="fade7\n\n  \nb0\n") == "pictures/backwards.html\n"

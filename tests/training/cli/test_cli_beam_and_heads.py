@@ -1,10 +1,7 @@
 """The command line's beam, and its pictures of layers and heads."""
 
-import json
-import re
-
 import pytest
-from command_line import refuses, run, succeeds
+from command_line import pictures, refuses, run, succeeds
 
 import zoo
 from zoo import Translator
@@ -15,12 +12,6 @@ MODEL, SAVED = "saved_models/backwards", "runs/backwards/translator"
 
 
 BOTH = ["head 1", "head 2"]
-
-
-def pictures(path):
-    """What a page of pictures holds."""
-    answer = re.search(r'<script type="application/json" id="answer">(.*?)</script>', path.read_text("utf-8"))
-    return json.loads(answer[1])["pictures"]
 
 
 @pytest.fixture(scope="module")

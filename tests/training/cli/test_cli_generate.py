@@ -1,7 +1,7 @@
 """The command line of language models."""
 
 import pytest
-from command_line import refuses, succeeds
+from command_line import pictures, refuses, succeeds
 
 import zoo
 from zoo import TextGenerator, Translator
@@ -83,13 +83,15 @@ class TestGenerate:
 
 
 class TestAttend:
-    def test_the_last_layer_or_what_is_chosen(self, folder, tmp_path):
+    def test_every_head_or_what_is_chosen(self, folder, tmp_path):
         page = tmp_path / "page.html"
         succeeds("attend", folder, "abc", "ba", "--out", page)
-        assert (page.read_text().count("<figure"), page.read_text().count("layer")) == (2, 0)
-        succeeds("attend", folder, "abc", "--heads", "all", "--layers", "all", "--out", page)
-        assert [page.read_text().count(f">layer 1, head {head}<") for head in (1, 2)] == [1, 1]
-        assert "Self-attention" in page.read_text()
+        (first,), (second,) = (picture["kinds"] for picture in pictures(page))
+        assert first["shape"][:2] == second["shape"][:2] == [len(first["layers"]), 2]
+        assert (first["title"], first["heads"]) == ("Self-attention", ["head 1", "head 2"])
+        succeeds("attend", folder, "abc", "--heads", 2, "--layers", 1, "--out", page)
+        (chosen,) = pictures(page)[0]["kinds"]
+        assert (chosen["layers"], chosen["heads"]) == (["layer 1"], ["head 2"])
 
     def test_there_is_no_encoder(self, folder, tmp_path):
         told = refuses("attend", folder, "abc", "--encoder", "--out", tmp_path / "page.html")

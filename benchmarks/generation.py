@@ -1,9 +1,10 @@
-"""How fast does an exported language model write, against `transformers`' and KerasHub's `generate`?
+"""How fast does an exported language model write, against CTranslate2, `transformers` and KerasHub?
 
-A GPT-2 with random weights continues prompts of 16 tokens, greedily. `transformers` has the same weights; KerasHub has
-other weights of the same shapes, which changes nothing. Ours is the plain SavedModel without XLA, called by its
-signature `generate`, strings in and strings out. The others take ids and return ids. All of them read a prompt's tokens
-once and keep a cache. `--length` measures only ours, for several lengths: the time for each token.
+A GPT-2 with random weights continues prompts of 16 tokens, greedily. CTranslate2 (in float32) and `transformers` have
+the same weights; KerasHub has other weights of the same shapes, which changes nothing. Ours is the plain SavedModel
+without XLA, called by its signature `generate`, strings in and strings out. The others take ids or tokens and return
+ids. All of them read a prompt's tokens once and keep a cache. CTranslate2 may also divide many rows between two threads
+with one operation each ("2 halves"). `--length` measures only ours, for several lengths: the time for each token.
 
     python benchmarks/generation.py                      # needs the 'peers' extra
     python benchmarks/generation.py --length 128 256 512 1000
@@ -96,6 +97,24 @@ def zoo_step(path: str, folder: str, rows: int, new: int, threads: int):
     return step
 
 
+def ctranslate2_step(folder: str, rows: int, threads: int, halves: bool):
+    """CTranslate2."""
+    import ctranslate2
+    import tokenizers
+
+    tokenizer = tokenizers.ByteLevelBPETokenizer(f"{folder}/vocab.json", f"{folder}/merges.txt")
+    tokens = [[tokenizer.id_to_token(i) for i in row] for row in prompts(folder, "ids", rows)]
+    divided = dict(inter_threads=2, intra_threads=1) if halves else dict(inter_threads=1, intra_threads=threads)
+    generator = ctranslate2.Generator(f"{folder}/ctranslate2", "cpu", compute_type="float32", **divided)
+    settings = dict(min_length=NEW, max_length=NEW, sampling_topk=1, include_prompt_in_result=False)
+
+    def step():
+        found = generator.generate_batch(tokens, max_batch_size=rows // 2 if halves else 0, **settings)
+        assert all(len(each.sequences_ids[0]) == NEW for each in found)
+
+    return step
+
+
 def transformers_step(folder: str, rows: int, threads: int):
     """`transformers` on PyTorch."""
     import torch
@@ -150,8 +169,11 @@ def export(folder: str, to: pathlib.Path) -> str:
 
 def contest(path: str, checkpoint: str, size: str, rows: int) -> list[Contestant]:
     """All of them; those whose threads can be set, with one and with two an operation."""
+    halves = [Contestant("CTranslate2, 2 halves", ctranslate2_step, (checkpoint, rows, 1, True))] if rows > 1 else []
     return [
         *(Contestant(f"zoo, {threads(n)}", zoo_step, (path, checkpoint, rows, NEW, n)) for n in (1, 2)),
+        *(Contestant(f"CTranslate2, {threads(n)}", ctranslate2_step, (checkpoint, rows, n, False)) for n in (1, 2)),
+        *halves,
         *(Contestant(f"`transformers`, {threads(n)}", transformers_step, (checkpoint, rows, n)) for n in (1, 2)),
         Contestant("KerasHub, XLA", keras_hub_step, (size, checkpoint, rows, True)),
         Contestant("KerasHub, graph", keras_hub_step, (size, checkpoint, rows, False)),
@@ -165,13 +187,16 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 32], help="prompts at once (default %(default)s)")
     parser.add_argument("--length", type=int, nargs="+", help="new tokens: ours alone, for the time a token")
     arguments = parser.parse_args()
-    packages = "tensorflow", "keras", "torch", "transformers", "keras-hub"
+    import ctranslate2.converters
+
+    packages = "tensorflow", "keras", "ctranslate2", "torch", "transformers", "keras-hub"
     with Recording(__file__, arguments.record, *packages) as recording, tempfile.TemporaryDirectory() as folder:
         for size in arguments.sizes:
             checkpoint = pathlib.Path(folder, size)
             checkpoint.mkdir()
             write_checkpoint(str(checkpoint), size)
             write_prompts(str(checkpoint), max(arguments.rows))
+            ctranslate2.converters.TransformersConverter(str(checkpoint)).convert(f"{checkpoint}/ctranslate2")
             path = export(str(checkpoint), pathlib.Path(folder, "exported", size))
             for rows in arguments.rows:
                 what = f"{size}, {rows} {'row' if rows == 1 else 'rows'}"
@@ -182,7 +207,7 @@ def main() -> None:
                 timings = race(contestants, arguments.rounds, steps=1, warm_up=1)
                 recording.table(compared(timings, f"{what} of {NEW} new tokens", "ms"))
                 if (size, rows) == ("small", 1):
-                    for peer in ("`transformers`", "KerasHub, graph", "KerasHub, XLA"):
+                    for peer in ("CTranslate2", "`transformers`", "KerasHub, graph", "KerasHub, XLA"):
                         best = min(
                             (each for each in timings if each.name.startswith(peer)), key=lambda each: each.median
                         )

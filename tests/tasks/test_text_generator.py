@@ -135,6 +135,16 @@ def test_a_text_goes_on_as_it_would_alone(generator):
     assert together[2] == Generation("h", "", 0.0, 0)
 
 
+def test_many_texts_go_on_as_a_few_do(generator):
+    """Many are written in two halves, of which either may have the longest text."""
+    settings = {name: values * 6 for name, values in SETTINGS.items()}
+    few = generator.generate(PROMPTS, **SETTINGS, stop=["ab", "\n"])
+    many = generator.generate(PROMPTS * 6, **settings, stop=["ab", "\n"], batch_size=36)
+    for found, expected in zip(many, few * 6, strict=True):
+        assert (found.text, found.tokens) == (expected.text, expected.tokens)
+        assert abs(found.log_probability - expected.log_probability) < 1e-4
+
+
 def test_seeds(of_characters):
     same = of_characters(["a"] * 3, max_new_tokens=12, seed=[3, 3, 3])
     assert len(set(same)) == 1

@@ -7,8 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-_HALF = 40  # hypotheses; two halves with fewer take longer together than one whole
-
 Nest = Any  # of tensors whose first axis has the rows
 
 
@@ -111,7 +109,7 @@ def _loose_shape(tensor: Any) -> Any:
 
 
 def in_halves(
-    decode: Callable[..., tuple], results: Sequence[tf.TensorSpec], rows: Sequence[tf.Tensor], hypotheses: int
+    decode: Callable[..., tuple], results: Sequence[tf.TensorSpec], rows: Sequence[tf.Tensor], least: int
 ) -> tuple[tf.Tensor, ...]:
     """Decodes two halves of the rows, each in its own loop, which a runtime with two threads runs side by side.
 
@@ -123,13 +121,14 @@ def in_halves(
         decode: `decode(*rows) -> tuple of tensors`, whose first axis has the rows.
         results: a tuple of `tf.TensorSpec`, of the tensors that it gives.
         rows: a tuple of tensors `(B, ...)`.
-        hypotheses: how many of them a row has.
+        least: the fewest rows that a half may have. Two small halves take more time together than one whole, which
+            counts where other requests wait for the threads.
 
     Returns:
         The results of `decode` for all rows. A half that is shorter along another axis is padded with zeros.
     """
     number = tf.shape(rows[0])[0]
-    many = number * hypotheses >= 2 * _HALF
+    many = number >= 2 * least
     half = tf.where(many, number // 2, number)
     first = decode(*(each[:half] for each in rows))
     second = tf.cond(

@@ -29,6 +29,7 @@ from zoo.text.tokenizer import example_texts, strip
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _PREFIX = tf.TensorSpec([None], tf.string, name="prefix")
+_HALF = 40  # hypotheses; two halves with fewer take longer together than one whole
 _LARGEST_PENALTY = 10.0  # more than is useful, and far from an overflow
 _ROW_SETTINGS = {
     name: tf.TensorSpec([None], setting.dtype, name=name) for name, setting in TRANSLATION_SETTINGS.items()
@@ -306,7 +307,7 @@ class Translator(TextToText, SavedTask):
         """Ids `(B, N, T)` and log-probabilities `(B, N)`; many texts are decoded in two halves, see `in_halves`."""
         results = tf.TensorSpec([None, n_best, None], tf.int32), tf.TensorSpec([None, n_best], tf.float32)
         rows = source, limits, length_penalties
-        return in_halves(lambda *half: self._decode(*half, beam_size, n_best), results, rows, beam_size)
+        return in_halves(lambda *half: self._decode(*half, beam_size, n_best), results, rows, -(-_HALF // beam_size))
 
     @tf.function(autograph=False)
     def _decode(

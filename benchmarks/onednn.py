@@ -1,11 +1,12 @@
 """What do oneDNN's operations bring on a processor with AVX2 and without AVX-512, where TensorFlow does not use them?
 
 TensorFlow's wheel has oneDNN's products and softmax. It uses them where the processor has instructions for neural
-networks, such as AVX-512 VNNI, and elsewhere if `TF_ENABLE_ONEDNN_OPTS=1`. The zoo's commands set that variable, see
-X. This script has the measurements behind it: the same work with the variable at 1 and at 0.
+networks, such as AVX-512 VNNI, and elsewhere if `TF_ENABLE_ONEDNN_OPTS=1`. The zoo's commands set that variable
+(`training/start_tensorflow.py`). This script has the measurements behind it: the same work with the variable at 1 and
+at 0, answers with one thread for each operation.
 
-On a processor with AVX-512, oneDNN is held to AVX2 (`ONEDNN_MAX_CPU_ISA=AVX2`). TensorFlow's own operations have no
-such limit; its wheel holds them to AVX2 mostly.
+On a processor with AVX-512, oneDNN is held to AVX2 (`ONEDNN_MAX_CPU_ISA=AVX2`). TensorFlow's own operations are not, so
+on a processor with AVX2 alone oneDNN may bring more.
 
     python benchmarks/onednn.py
 """
@@ -17,12 +18,14 @@ import pathlib
 import tempfile
 
 import attention
+import embedding
 import gpt_training
 import rnn_training
 import serving
 import translation_training
 from harness import Contestant, race
 from results import Recording, Table, options, ratio, spread
+from tokenizing import help_sentences
 
 
 def with_onednn(on: bool, build, *arguments):
@@ -33,13 +36,17 @@ def with_onednn(on: bool, build, *arguments):
 
 
 def works(scratch: pathlib.Path) -> dict[str, tuple]:
-    """What is measured: a function of whether oneDNN is used, and its arguments, by name."""
+    """What is measured: a function that builds a step, and its arguments, by name."""
     import zoo
 
     translator = serving.build()
     translator.beam_size = 5
-    path = str(zoo.serving.export(translator, scratch / "translator"))
-    found = {
+    translating = str(zoo.serving.export(translator, scratch / "translator"))
+    sentences = [text for text in help_sentences() if len(text.split()) in embedding.WORDS]
+    (scratch / "encoder").mkdir()
+    embedding.write_checkpoint(scratch / "encoder", sentences)
+    encoding = str(zoo.serving.export(zoo.load(scratch / "encoder"), scratch / "exported"))
+    found: dict[str, tuple] = {
         "training step, RNN with attention": (rnn_training.zoo_step, "additive", False),
         "training step, transformer": (translation_training.zoo_step, 0.1, 0.1, False),
         "training step, transformer, XLA": (translation_training.zoo_step, 0.1, 0.1, True),
@@ -50,15 +57,27 @@ def works(scratch: pathlib.Path) -> dict[str, tuple]:
     for training, what in ((False, "forward"), (True, "forward and gradients")):
         name = f"`MultiHeadAttention` {size}, {what}"
         found[name] = (attention.keras_step, "zoo.layers", size, training, False, False)
-    found |= {
-        f"translate {rows} text{'s' if rows > 1 else ''} with 5 beams": (translate, path, rows) for rows in (32, 1)
-    }
+    for rows in (32, 1):
+        plural = "s" if rows > 1 else ""
+        found[f"translate {rows} text{plural} with 5 beams"] = (translate, translating, rows)
+        found[f"{rows} sentence{plural} to vectors"] = (embed, encoding, sentences[:rows])
     return found
+
+
+def used() -> bool:
+    """Whether this process uses oneDNN's operations."""
+    return os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
 
 
 def translate(path: str, rows: int):
     """A request to the exported translator."""
-    return serving.zoo_step(path, rows, 1, 2, os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1")
+    return serving.zoo_step(path, rows, 1, 1, used())
+
+
+def embed(path: str, texts: list[str]):
+    """A request to the exported encoder."""
+    call = serving.session_call(path, 1, used(), "embedding")
+    return lambda: call(texts)[0]
 
 
 def main() -> None:

@@ -22,6 +22,8 @@ SCRIPTS = (
     "translation_training",
     "gpt_training",
     "fine_tuning",
+    "input_pipeline",
+    "onednn",
     "generation",
     "serving",
     "opus_mt",

@@ -4,9 +4,9 @@
     python benchmarks/run_all.py serving generation    # only these
 
 If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `opus_mt.py`,
-`batch.py`, `input_pipeline.py`, `thought_vector.py` and the training of `imported_translator.py` take longer, so run
-these separately. So do the trainings of the models that `trained.py` lists. `language_identification.py` needs the
-extra 'identifiers', and `pronunciation.py` the extra 'pronouncers'.
+`batch.py`, `input_pipeline.py`, `onednn.py`, `thought_vector.py` and the training of `imported_translator.py` take
+longer, so run these separately. So do the trainings of the models that `trained.py` lists. `language_identification.py`
+needs the extra 'identifiers', and `pronunciation.py` the extra 'pronouncers'.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ import time
 
 import report
 
-LEFT_OUT = ("opus_mt", "thought_vector", "imported_translator", "language_identification", "pronunciation")
+LEFT_OUT = (
+    "input_pipeline",
+    "onednn",
+    "opus_mt",
+    "thought_vector",
+    "imported_translator",
+    "language_identification",
+    "pronunciation",
+)
 
 
 def main() -> None:

@@ -48,4 +48,4 @@ def test_a_model_whose_scoring_failed():
 @pytest.mark.parametrize("file", sorted(MODELS.glob("*/*/metrics.json")), ids=lambda file: file.parts[-3])
 def test_every_model_of_the_zoo_has_one(file):
     line = headline(json.loads(file.read_text(encoding="utf-8")))
-    assert re.search(r" on [\d,]+ (test|validation) (pairs|texts|tokens)$", line)
+    assert re.search(r" on [\d,]+ (test|validation) (pairs|texts|tokens|words)$", line)

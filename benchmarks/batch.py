@@ -9,7 +9,7 @@ texts.
 A command's seconds for a short file of 64 lines are its start-up. The lines a second are those of the long file without
 these seconds. Commands take turns, so that all meet the same machine.
 
-    python benchmarks/batch.py                              # needs the 'peers' extra; half an hour
+    python benchmarks/batch.py                              # needs the 'peers' extra; 8 minutes
     python benchmarks/batch.py --lines 100000 --rounds 1    # longer files
 """
 

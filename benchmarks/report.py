@@ -30,6 +30,7 @@ SCRIPTS = (
     "embedding",
     "tokenizing",
     "load",
+    "batch",
     "workers",
     "thought_vector",
     "trained",

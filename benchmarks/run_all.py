@@ -21,6 +21,7 @@ import time
 import report
 
 LEFT_OUT = (
+    "batch",
     "input_pipeline",
     "onednn",
     "opus_mt",

@@ -213,8 +213,8 @@ def main() -> None:
                 timings = race(contestants, arguments.rounds, steps=3)
                 rows.append(row(f"{kind}, {name}", timings, number))
                 if kind == "GPT-2":
-                    what = f"byte pairs in the graph, {name[:-1]}ing"
-                    recording.headline(what, "the Rust library, on all cores", ratio(timings[1], timings[0]))
+                    peer = f"the Rust library, {name[:-1]}ing"
+                    recording.headline("byte pairs in the graph, all cores", peer, ratio(timings[1], timings[0]))
         caption = f"{number:,} sentences of {words:.1f} words in batches of {arguments.batch}, {arguments.size:,} ids"
         columns = ["sentences a second", "zoo", "library", "its time / ours", "range over the rounds"]
         recording.table(Table(caption, columns, rows))

@@ -25,7 +25,7 @@ def test_every_benchmark_has_figures(script):
 
 
 def test_every_script_is_in_the_page():
-    machinery = {"batch", "harness", "results", "report", "run_all", "ctranslate2_model"}
+    machinery = {"harness", "results", "report", "run_all", "ctranslate2_model"}
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - machinery == set(report.SCRIPTS)
 
 

@@ -45,13 +45,13 @@ BELOW = {
 }
 # The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
 TRAINING = [
-    {"progress", "start_tensorflow", "run_files", "search_index", "batch_files"},
+    {"progress", "answering", "start_tensorflow", "run_files", "search_index", "batch_files"},
     {"storage"},
     {"corpora", "batch_plan"},
     {"schema", "batch_inference"},
     {"batches", "scoring", "learn_tokenizer"},
     {"fitting", "cards", "start"},
-    {"preparing"},
+    {"preparing", "distillation"},
     {"translation", "language_modelling", "classification", "imported"},
     {"masked_language_modelling"},
     {"run"},

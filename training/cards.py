@@ -87,6 +87,7 @@ def translator_card(name: str, recipe: TranslatorRecipe, translator: Translator,
         "attention": attention,
         "decoding": "greedy" if translator.beam_size == 1 else decoding,
         "corpus": f"`{recipe.corpus.kind}`, {metrics['training_pairs']:,} training pairs{_weights(recipe)}",
+        **_teachers(recipe),
     }
     limits = [
         f"A source longer than {recipe.lengths.max_source} tokens is cut off there. A result has at most"
@@ -390,6 +391,19 @@ def _weights(recipe: Recipe) -> str:
     """How many times an epoch sees the texts of each of several corpora."""
     weights = [f"{corpus.weight:g}" for corpus in recipe.corpus.parts] if len(recipe.corpus.parts) > 1 else []
     return f"; weights {', '.join(weights)}" if weights else ""
+
+
+def _teachers(recipe: TranslatorRecipe) -> dict[str, str]:
+    """The translators whose answers were trained on, if the recipe names some."""
+    several = len(recipe.corpus.parts) > 1
+    named = [
+        f"`{corpus.teacher}`{f' for corpus.{number}' if several else ''}"
+        for number, corpus in enumerate(recipe.corpus.parts)
+        if corpus.teacher is not None
+    ]
+    if not named:
+        return {}
+    return {"teacher": f"{', '.join(named)}: the targets to train on are its translations, not those of people"}
 
 
 def _licence(recipe: Recipe) -> list[str]:

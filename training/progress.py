@@ -23,6 +23,14 @@ def be_silent() -> None:
     console.quiet = True
 
 
+def time_left(seconds: float) -> str:
+    """How long something still takes, such as "40 s left" or "1:05 h left"."""
+    if seconds < 90:
+        return f"{round(seconds)} s left"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours}:{minutes:02} h left" if hours else f"{minutes} min left"
+
+
 @contextlib.contextmanager
 def progress_bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar with counts and the time left, shown on a terminal only.

@@ -458,6 +458,22 @@ class Storage:
                     "three times its size there; --out names another place"
                 ) from error
 
+    def folder(self, kind: str, key: str) -> Path:
+        """A folder for files that are written one by one, and kept as they come; those of other keys are removed.
+
+        See `find` for `kind` and `key`. Without a cache it is removed at the end.
+        """
+        if self.cache is None or not self.keeps:
+            parent = Path(self._temporary.name)
+        else:
+            parent = self.cache
+            for other in parent.glob(f"{kind}-*"):
+                if other != self._place(kind, key):
+                    shutil.rmtree(other, ignore_errors=True)
+        folder = parent / f"{kind}-{key[:16]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def _complete(self, entry: Entry, kind: str, key: str | None) -> None:
         files = _described(entry.folder)
         size = f"{sum(each['size'] for each in files.values()) / 1e6:,.0f} MB"

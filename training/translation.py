@@ -19,6 +19,7 @@ from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 from .batches.pair_batches import Batches, EncodedPairs, Sampler, encode
 from .cards import translator_card as card
 from .corpora.pairs import PairCorpus, Pairs
+from .distillation import taught
 from .fitting.fit import Prepared
 from .fitting.loss import TokenPrediction
 from .learn_tokenizer import learn_tokenizer
@@ -40,6 +41,8 @@ _FAMILIES: dict[str, Any] = {"rnn_seq2seq": RNNSeq2Seq, "transformer": Transform
 def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) -> Prepared:
     """Reads the corpus, learns the tokenizers, builds the model and makes batches.
 
+    Where the corpus has a teacher, it first translates the sources, see `distillation`.
+
     Args:
         recipe: what to train.
         pairs: pairs to train on and pairs to choose the best epoch by, in place of those of the recipe's corpus.
@@ -48,7 +51,11 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the pairs, for example if all are longer than its lengths.
     """
-    train, validation = pairs or (recipe.corpus.read("train"), recipe.corpus.read("validation"))
+    if pairs is None:
+        read, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
+        train = taught(recipe.corpus, read)
+    else:
+        (train, validation), read = pairs, pairs[0]
     say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
     if recipe.model.start is None:
         model, tokenizers = new_model(lambda: learn_tokenizers(recipe, train), lambda both: build_model(recipe, *both))
@@ -58,7 +65,10 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         encoded = _encoded(recipe, train, tokenizers, "train")
         encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
     batches = _batches(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept), train.parts)
-    train_digest = recipe.corpus.storage.fact("digest", train.key, lambda: _digest(train))
+    fact = recipe.corpus.storage.fact
+    hashes = {"train": fact("digest", read.key, lambda: _digest(read)), "validation": _digest(validation)}
+    if train is not read:
+        hashes["translations"] = fact("translations_digest", train.key, lambda: _digest(train))
     lengths = recipe.lengths.max_source, recipe.lengths.max_target
     measure_bleu = None
     if recipe.training.monitor == "bleu":
@@ -76,7 +86,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         validation=_batches(recipe, encoded_validation).once(),
         make_task=lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
         sizes={"training_pairs": len(train)},
-        digests=digests(recipe, model, tokenizers, train=train_digest, validation=_digest(validation)),
+        digests=digests(recipe, model, tokenizers, **hashes),
         measure_bleu=measure_bleu,
     )
 

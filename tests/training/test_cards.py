@@ -259,3 +259,11 @@ def test_several_corpora_have_their_weights(write):
     assert "| corpus | `dates + text`, 130,000 training pairs; weights 2.5, 1 |" in write(
         recipe=read_recipe("dates", [corpora])
     )
+
+
+def test_a_student_names_its_teachers(write):
+    corpora = 'corpus=[{kind="dates"},{kind="text",train="a.tsv",teacher="runs/large"}]'
+    told = "the targets to train on are its translations, not those of people |"
+    assert f"| teacher | `runs/big`: {told}" in write(recipe=read_recipe("dates", ["corpus.teacher=runs/big"]))
+    assert f"| teacher | `runs/large` for corpus.1: {told}" in write(recipe=read_recipe("dates", [corpora]))
+    assert "| teacher |" not in write()

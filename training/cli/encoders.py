@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..answering import answers, chunks
 from .shared import (
     ModelPath,
     TextFile,
     Texts,
-    answers,
     app,
     check_model,
-    chunks,
     lines_at_once,
     load_as,
     one_line,

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from ..answering import chunks
 from .shared import (
     RULE,
     ModelPath,
     TextFile,
     Texts,
     app,
-    chunks,
     lines_at_once,
     load_as,
     read_lines,

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+from ..answering import chunks
 from ..start_tensorflow import import_tensorflow
 from .shared import (
     RULE,
     TextFile,
     Texts,
     app,
-    chunks,
     lines_at_once,
     one_line,
     read_lines,

@@ -54,8 +54,10 @@ def train(
     if devices is not None:
         _train_on_devices(devices)
     with user_errors():
+        from ..distillation import check_teachers
         from ..run_files import CACHE_FOLDER
         from ..schema.recipe import RecipeError, name_of, read_recipe
+        from ..schema.translator_tables import TranslatorRecipe
         from ..storage import set_storage
 
         # A TranslatorRecipe unless the model's family is of another kind. Its `corpus` is of the
@@ -67,6 +69,8 @@ def train(
             name = pathlib.Path(recipe).resolve().parent.name
         folder = out or RUNS / name
         set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)
+        if isinstance(parsed, TranslatorRecipe):
+            check_teachers(parsed.corpus)
         if any(
             corpus.kind == "tfds" for corpus in parsed.corpus.parts
         ):  # its package imports TensorFlow, with its notes

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..answering import answers
 from .shared import (
     PICTURES,
     ModelPath,
     TextFile,
     Texts,
-    answers,
     app,
     check_model,
     kind_and_command,

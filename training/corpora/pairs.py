@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ..storage import Entry, TextsWriter, select
 from .cleaning import CleanPairs
-from .corpus import KeptCorpus
+from .corpus import KeptCorpus, UserPath
 
 UNSPACED = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my"})
 """Languages that are written without spaces between words."""
@@ -83,6 +83,11 @@ class PairCorpus(KeptCorpus):
         "once in two epochs",
     )
     clean: CleanPairs = Field(default=CleanPairs(), description="what is dropped from the pairs to train on")
+    teacher: UserPath | None = Field(
+        default=None,
+        description="train on the translations of this translator in place of the targets: the folder of a run or of "
+        "an export, or a folder of Hugging Face. Validation and test keep their targets",
+    )
 
     @property
     def language(self) -> str | None:

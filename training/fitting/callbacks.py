@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zoo.distribution import Workers
 
-from ..progress import console, say
+from ..progress import console, say, time_left
 from ..run_files import not_written
 from ..schema.recipe_tables import TrainingConfig
 
@@ -275,7 +275,4 @@ class TrainingProgress(keras.callbacks.Callback):
         compiling = sum(seconds - usual for seconds in first if seconds > 10 * usual)
         ahead = (self.epochs - self._epoch) * self.steps - self._step
         seconds = (now - self._begin - compiling) / len(self._durations) * ahead
-        if seconds < 90:
-            return f"{round(seconds)} s left"
-        hours, minutes = divmod(round(seconds / 60), 60)
-        return f"{hours}:{minutes:02} h left" if hours else f"{minutes} min left"
+        return time_left(seconds)

@@ -12,7 +12,8 @@ import tomllib
 
 import pytest
 from command_line import refuses, run, succeeds
-from zoo_training.cli.shared import answers, chunks, model_name, read_lines
+from zoo_training.answering import answers, chunks
+from zoo_training.cli.shared import model_name, read_lines
 
 import zoo
 from zoo import TextGenerator

@@ -1,0 +1,272 @@
+"""Sequence distillation: the targets of training are exactly what the teacher answers, whatever happens on the way."""
+
+import gc
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import keras
+import numpy as np
+import pytest
+from command_line import refuses
+from zoo_training import distillation, storage, translation
+from zoo_training.distillation import check_teachers, taught
+from zoo_training.schema.recipe import RecipeError, read_recipe
+from zoo_training.storage import is_stored, set_storage
+
+from zoo.models import GPT, RNNSeq2Seq
+from zoo.tasks.text_generator import TextGenerator
+from zoo.tasks.translator import Translator
+from zoo.text import CharacterTokenizer
+
+SOURCES = [f"{'ab' * (n % 4)}c{n % 40}" for n in range(60)]  # 60 pairs with different targets, 40 different sources
+RECIPE = """
+[corpus]
+kind = "text"
+train = "pairs.tsv"
+validation_pairs = 5
+test_pairs = 0
+teacher = "teacher"
+
+[model]
+units = 4
+embedding_dim = 4
+[training]
+batch_size = 8
+jit_compile = false
+[lengths]
+max_target = 12
+"""
+
+
+class Teacher:
+    """Turns texts round, and counts those that it has seen. It has no answer to some."""
+
+    def __init__(self, silent=()):
+        self.seen, self.silent, self._lock = [], silent, threading.Lock()
+
+    def __call__(self, texts):
+        with self._lock:
+            self.seen += texts
+        return ["" if text in self.silent else f"{text[::-1]} " for text in texts]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a recipe, its pairs and a teacher's files; pieces of seven texts."""
+    lines = [f"{source}\thuman {number}" for number, source in enumerate(SOURCES)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "mine.toml").write_text(RECIPE)
+    (tmp_path / "teacher").mkdir()
+    (tmp_path / "teacher" / "weights").write_text("1")
+    monkeypatch.setattr(distillation, "_PIECE", 7)
+    monkeypatch.setattr(distillation, "_threads", lambda: 2)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def given(folder, monkeypatch):
+    """Reads the recipe as `zoo train` does, and gives the pairs with a teacher's translations."""
+
+    def given(teacher, *overrides, cache="cache"):
+        monkeypatch.setattr(distillation, "_load", lambda key, path: teacher)
+        corpus = read_recipe("mine.toml", overrides).corpus
+        set_storage(corpus, cache and folder / cache, folder / "run")
+        check_teachers(corpus)
+        return taught(corpus, corpus.read("train"))
+
+    return given
+
+
+def files(folder, cache="cache"):
+    (found,) = (folder / cache).glob("taught-*")
+    return {file.name: file.read_bytes() for file in found.iterdir()}
+
+
+def test_training_targets_are_what_a_real_teacher_answers_and_validation_stays(folder, capsys):
+    letters = CharacterTokenizer("abc0123456789")
+    keras.utils.set_random_seed(3)
+    teacher = Translator(RNNSeq2Seq(letters.size, letters.size, units=8), letters, letters, 20, 6, beam_size=2)
+    shutil.rmtree(folder / "teacher")
+    teacher.save(folder / "teacher" / "translator")
+    recipe = read_recipe("mine.toml")
+    set_storage(recipe.corpus, folder / "cache", folder / "run")
+    read = recipe.corpus.read("train")
+    found = taught(recipe.corpus, read)
+    assert (found.sources, found.targets) == (read.sources, teacher(read.sources))
+    assert len(set(found.targets)) > 3
+    assert all(re.fullmatch(r"human \d+", target) for target in recipe.corpus.read("validation").targets)
+    first = translation.prepare(recipe)
+    assert first.digests["translations"] != first.digests["train"] == translation._digest(read)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distillation, "_load", None)  # it is in the cache
+        second = translation.prepare(recipe)
+    assert first.digests == second.digests
+    for one, other in zip(first.model.get_weights(), second.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "corpus.teacher: the translations of teacher are read from" in " ".join(capsys.readouterr().err.split())
+
+
+def test_equal_sources_are_translated_once(folder, given):
+    teacher = Teacher()
+    found = given(teacher)
+    assert found.targets == [source[::-1] for source in found.sources], "without white space at the ends"
+    assert sorted(teacher.seen) == sorted(set(found.sources))
+    assert len(teacher.seen) < len(found) == 55
+
+
+def test_a_pair_without_a_translation_is_left_out_and_counted(given, capsys):
+    sources, silent = read_recipe("mine.toml").corpus.read("train").sources, SOURCES[:7]
+    kept = [source for source in sources if source not in silent]
+    found = given(Teacher(silent))
+    assert (found.sources, found.targets) == (kept, [source[::-1] for source in kept])
+    left_out = len(sources) - len(kept)
+    assert 7 < left_out <= 14
+    assert f"corpus.teacher: {left_out} of 55 pairs are left out" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(RecipeError, match=r"corpus.teacher: teacher gives an empty text for each source"):
+        given(Teacher(silent=SOURCES), cache="another")
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from zoo_training import distillation
+from zoo_training.schema.recipe import read_recipe
+from zoo_training.storage import set_storage
+
+def write(path, content, write=distillation.write_whole):
+    if path.name == "000003.json":
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(path, content)
+
+distillation._PIECE, distillation._threads, distillation.write_whole = 7, lambda: 2, write
+distillation._load = lambda key, path: lambda texts: [text[::-1] for text in texts]
+corpus = read_recipe("mine.toml").corpus
+set_storage(corpus, pathlib.Path("cache"), pathlib.Path("run"))
+distillation.taught(corpus, corpus.read("train"))
+"""
+
+
+def test_a_killed_process_leaves_whole_pieces_and_the_next_one_goes_on(folder, given):
+    killed = subprocess.run([sys.executable, "-c", KILLED], cwd=folder, env=os.environ, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    left = files(folder)
+    assert sorted(left) == ["000000.json", "000001.json", "000002.json", "teacher.json"]
+    teacher, undisturbed = Teacher(), Teacher()
+    found = given(teacher)
+    assert found.targets == given(undisturbed, cache="other").targets
+    assert files(folder) == files(folder, "other")
+    assert files(folder).items() >= left.items()
+    assert len(teacher.seen) == len(undisturbed.seen) - 3 * 7
+
+
+def test_another_teacher_or_other_sources_begin_anew(folder, given):
+    given(Teacher())
+    before = files(folder)
+    (folder / "teacher" / "metrics.json").write_text("{}")  # no part of the model
+    again = Teacher()
+    given(again)
+    assert not again.seen
+    (folder / "teacher" / "weights").write_text("2")
+    other = Teacher()
+    found = given(other)
+    assert sorted(other.seen) == sorted(set(found.sources))
+    assert files(folder).keys() == before.keys()
+    more = Teacher()
+    found = given(more, "corpus.validation_pairs=3")
+    assert sorted(more.seen) == sorted(set(found.sources))
+    assert len([*(folder / "cache").glob("taught-*")]) == 1, "former ones are removed"
+
+
+def test_a_damaged_piece_is_translated_again_and_no_other(folder, given):
+    expected = given(Teacher()).targets
+    (piece,) = (folder / "cache").glob("taught-*/000002.json")
+    piece.write_bytes(piece.read_bytes()[:-3])
+    teacher = Teacher()
+    assert given(teacher).targets == expected
+    assert len(teacher.seen) == 7
+
+
+def test_the_teacher_is_not_needed_once_all_its_translations_are_there(folder, given, capsys):
+    expected = given(Teacher()).targets
+    shutil.rmtree(folder / "teacher")
+    assert given(None).targets == expected
+    assert "corpus.teacher: teacher is not there; its translations are read" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    next((folder / "cache").glob("taught-*/000002.json")).unlink()
+    with pytest.raises(RecipeError, match=r"^corpus.teacher: teacher does not exist; train it first, or name another"):
+        given(None)
+
+
+def test_without_a_cache_nothing_is_left(folder, given):
+    first, second = Teacher(), Teacher()
+    assert given(first, cache=None).targets == given(second, cache=None).targets
+    assert sorted(first.seen) == sorted(second.seen)
+    gc.collect()
+    assert not [*folder.rglob("taught-*")]
+
+
+def test_a_corpus_larger_than_memory(folder, given, monkeypatch):
+    silent = SOURCES[3:4]
+    expected = given(Teacher(silent), "corpus.validation_pairs=0")
+    monkeypatch.setattr(storage, "IN_MEMORY", 200)
+    teacher = Teacher(silent)
+    found = given(teacher, "corpus.validation_pairs=0", cache="other")
+    assert is_stored(found.sources)
+    assert is_stored(found.targets)
+    assert ([*found.sources], [*found.targets]) == (expected.sources, expected.targets)
+    assert len(teacher.seen) == len(set(SOURCES))
+    read = read_recipe("mine.toml", ["corpus.validation_pairs=0"]).corpus.read("train")
+    assert found.key not in (None, read.key), "ids of the translations must not be taken for those of the targets"
+
+
+def test_one_of_several_corpora_has_a_teacher(folder, given):
+    (folder / "more.tsv").write_text("".join(f"x{n}\ty{n}\n" for n in range(9)))
+    several = """corpus=[{kind="text",train="more.tsv",validation_pairs=2,test_pairs=0,weight=3},
+        {kind="text",train="pairs.tsv",teacher="teacher",weight=0.5}]""".replace("\n", "")
+    found = given(Teacher(silent=SOURCES[:1]), several)
+    gone = SOURCES.count(SOURCES[0])
+    assert found.parts == [(7, 3), (60 - gone, 0.5)]
+    assert all(
+        target == source.replace("x", "y") for source, target in zip(found.sources[:7], found.targets[:7], strict=True)
+    )
+    assert found.sources[7:] == [source for source in SOURCES if source != SOURCES[0]]
+    assert found.targets[7:] == [source[::-1] for source in found.sources[7:]]
+    assert len([*(folder / "cache" / "corpus-1").glob("taught-*")]) == 1
+
+
+class TestErrors:
+    def test_a_teacher_that_is_not_there(self, folder):
+        for override, said in (
+            ("corpus.teacher='nobody'", "corpus.teacher: nobody does not exist; train it first, or name another"),
+            (
+                "corpus.teacher='runs/multi30k-rnn'",
+                "corpus.teacher: runs/multi30k-rnn does not exist; `zoo train multi30k-rnn` trains it, or name another",
+            ),
+            (
+                "corpus=[{kind='dates'},{kind='text',train='pairs.tsv',teacher='nobody'}]",
+                "corpus.1.teacher: nobody does not exist",
+            ),
+            ("corpus.teacher='runs/mine'", "corpus.teacher: runs/mine is the run itself"),
+            ("corpus.teacher='runs/mine/translator'", "corpus.teacher: runs/mine/translator is the run itself"),
+        ):
+            assert refuses("train", "mine.toml", "--set", override).startswith(said)
+
+    def test_a_teacher_that_is_no_translator_or_nothing(self, folder):
+        corpus = read_recipe("mine.toml").corpus
+        with pytest.raises(RecipeError, match=r"corpus.teacher: teacher holds no saved model of the zoo.*; name a run"):
+            taught(corpus, corpus.read("train"))
+        letters = CharacterTokenizer("abc")
+        model = GPT(letters.size, units=4, num_heads=2, num_layers=1, context_length=8)
+        TextGenerator(model, letters).save(folder / "teacher" / "generator")
+        with pytest.raises(RecipeError, match=r"teacher does not translate: it holds a `TextGenerator`"):
+            taught(corpus, corpus.read("train"))
+
+    def test_a_corpus_that_is_not_of_pairs(self, folder):
+        (folder / "mine.toml").write_text('[corpus]\nkind = "pydoc"\nteacher = "teacher"\n[model]\nfamily = "gpt"\n')
+        assert "unknown key 'corpus.teacher'" in refuses("train", "mine.toml")

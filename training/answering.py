@@ -1,0 +1,69 @@
+"""A model's answers to many texts: batches of similar lengths, computed on several cores at once."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from zoo.tasks.protocol import rows_of_batches
+
+Answer = TypeVar("Answer")
+
+
+def answers(
+    call: Callable[[list], Iterable[Answer]], given: Iterator, size: int, batch_size: int, threads: int = 1
+) -> Iterator[list[Answer]]:
+    """Calls a model with batches of texts of similar lengths, in several threads.
+
+    Args:
+        call: gives the answers to a list of texts.
+        given: texts, or pairs of texts.
+        size: among how many texts the lengths are compared; 1 answers each text before the next is read.
+        batch_size: the most texts of a call.
+        threads: how many calls run at once.
+
+    Yields:
+        The answers to `size` texts, in their order.
+    """
+    waiting: collections.deque[list[tuple[list[int], concurrent.futures.Future[Iterable[Answer]]]]] = (
+        collections.deque()
+    )
+
+    def oldest() -> list[Answer]:
+        batches = waiting.popleft()
+        found = dict(pair for rows, future in batches for pair in zip(rows, future.result(), strict=True))
+        return [found[row] for row in range(len(found))]
+
+    pool = concurrent.futures.ThreadPoolExecutor(threads)
+    try:
+        for chunk in chunks(given, size):
+            most = min(batch_size, -(-len(chunk) // threads))  # few texts are shared out, too
+            lengths = [text if isinstance(text, str) else "".join(text) for text in chunk]
+            batches = list(rows_of_batches(lengths, most))
+            waiting.append([(rows, pool.submit(call, [chunk[row] for row in rows])) for rows in batches])
+            if len(waiting) > (size > 1):  # while these are printed, the threads have the next ones
+                yield oldest()
+        while waiting:
+            yield oldest()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def cores() -> int:
+    """The processor's cores that this process may use, as far as the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Gives lists of `size` lines; the last one may be shorter."""
+    chunk: list[str] = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,299 @@
+"""Sequence distillation: a translator learns from the translations of another one, its teacher.
+
+A corpus with `teacher` keeps its sources, and its training targets become what the teacher answers to them. They are
+more regular than people's translations, so a small model learns them better (Kim and Rush 2016,
+https://arxiv.org/abs/1606.07947). Validation and test keep the translations of people.
+
+1. Equal sources are translated once.
+2. They are translated in pieces of `_PIECE` texts, each in a file of the run's cache. A file is written whole, and
+   begins with the hash of its content. What is there is not translated again.
+3. The folder of these files is named by the hash of the sources and of the teacher's files. With another teacher or
+   other sources, it is another folder, and the old one is removed.
+4. While the translations are in the cache, the teacher itself is not needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.atomic import write_whole
+from zoo.serving.layout import newest_version
+from zoo.tasks import TRANSLATOR_FOLDER
+
+from .answering import answers, cores
+from .corpora.corpus import expanded
+from .corpora.pairs import PairCorpus, Pairs
+from .corpora.several_pairs import SeveralPairs
+from .progress import console, progress_bar, say, time_left
+from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, Digest
+from .schema.recipe import RecipeError, recipe_names
+from .storage import Storage, TextsWriter, hash_of_file, joined, key_of, select
+
+_FORM = 1  # of the files; those of another form are written again
+_KIND = "taught"  # the name of the folder in a cache, before the hash
+_HEADER = "teacher.json"
+_PIECE = 1024  # texts of a file; at the pace of two cores, some seconds of work
+_BATCH = 64  # texts that are translated at once
+_SILENCE = 60  # seconds between two lines in a log, which has no progress bar
+
+
+def check_teachers(corpus: PairCorpus | SeveralPairs) -> None:
+    """Finds a teacher that is missing, or that is the run itself, before TensorFlow starts.
+
+    Raises:
+        RecipeError: there is such a one.
+    """
+    for key, part in _with_teachers(corpus):
+        assert part.teacher is not None
+        teacher, run = expanded(part.teacher), part.storage.near
+        if run is not None and teacher.resolve().is_relative_to(run.resolve()):
+            raise RecipeError(
+                f"{key}: {part.teacher} is the run itself, which cannot be its own teacher; name another run, or "
+                "another folder with --out"
+            )
+        if not teacher.exists() and not any(_kept(part.storage)):
+            raise _missing(key, part)
+
+
+def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs) -> Pairs:
+    """The pairs to train on, with the teacher's translations as targets where a corpus has a teacher.
+
+    A pair whose translation is empty is left out, and a line says how many there are.
+
+    Args:
+        corpus: the recipe's corpus.
+        pairs: what it gave to train on.
+
+    Raises:
+        RecipeError: a teacher cannot be loaded or is no translator, or all its translations are empty.
+    """
+    teachers = dict(_with_teachers(corpus))
+    if not teachers:
+        return pairs
+    if pairs.parts is None:
+        ((key, part),) = teachers.items()
+        return _taught(key, part, pairs)
+    found, begin = [], 0
+    for number, (count, _) in enumerate(pairs.parts):
+        own = dataclasses.replace(pairs.select(np.arange(begin, begin + count)), key=pairs.key)
+        key = f"corpus.{number}.teacher"
+        found.append(_taught(key, teachers[key], own) if key in teachers else own)
+        begin += count
+    return Pairs(
+        joined([each.sources for each in found]),
+        joined([each.targets for each in found]),
+        key=pairs.key and key_of([each.key for each in found]),
+        parts=[(len(each), weight) for each, (_, weight) in zip(found, pairs.parts, strict=True)],
+    )
+
+
+def _with_teachers(corpus: PairCorpus | SeveralPairs) -> Iterator[tuple[str, PairCorpus]]:
+    """The corpora that have a teacher, each with the name of its key in the recipe."""
+    for number, part in enumerate(corpus.parts):
+        if isinstance(part, PairCorpus) and part.teacher is not None:
+            yield f"corpus.{number}.teacher" if len(corpus.parts) > 1 else "corpus.teacher", part
+
+
+def _taught(key: str, corpus: PairCorpus, pairs: Pairs) -> Pairs:
+    """The pairs of one corpus with its teacher's translations."""
+    assert corpus.teacher is not None
+    firsts, places = _distinct(pairs.sources)
+    sources = select(pairs.sources, firsts)
+    folder = _translated(key, corpus, sources)
+    storage = corpus.storage
+    with storage.writing("texts", None) as entry, storage.writing("texts", None) as whole:
+        once = TextsWriter(entry, "translations")
+        for text in itertools.chain.from_iterable(map(_texts_of, _pieces(folder, len(sources)))):
+            once.append(text)
+        (translations,) = once.finish()
+        texts = TextsWriter(whole, "sources", "targets")
+        kept = np.ones(len(pairs), bool)
+        for row, (source, place) in enumerate(zip(pairs.sources, places, strict=True)):
+            target = translations[place]
+            kept[row] = bool(target)
+            if target:
+                texts.append(source, target)
+        kept_sources, targets = texts.finish()
+    if empty := len(pairs) - int(kept.sum()):
+        say(f"{key}: {empty:,} of {len(pairs):,} pairs are left out, since the teacher's translation is empty")
+    if not kept.any():
+        raise RecipeError(f"{key}: {corpus.teacher} gives an empty text for each source; is it the right translator?")
+    groups = pairs.groups and [*itertools.compress(pairs.groups, kept)]
+    return Pairs(kept_sources, targets, groups, pairs.dropped, key=pairs.key and key_of(pairs.key, folder.name))
+
+
+def _translated(key: str, corpus: PairCorpus, sources: Sequence[str]) -> Path:
+    """The folder of all translations of some texts; what is missing there is translated."""
+    assert corpus.teacher is not None
+    teacher, storage = expanded(corpus.teacher), corpus.storage
+    header = {"form": _FORM, "piece": _PIECE, "sources": str(Digest(sources)), "texts": len(sources)}
+    if not teacher.exists():
+        for folder in _kept(storage):
+            told = _header(folder)
+            if all(told.get(name) == value for name, value in header.items()) and not _missing_pieces(folder, sources):
+                say(f"{key}: {teacher} is not there; its translations are read from {folder}")
+                return folder
+        raise _missing(key, corpus)
+    header["teacher"] = _hash_of(teacher)
+    folder = storage.folder(_KIND, key_of(header))
+    write_whole(folder / _HEADER, json.dumps({**header, "path": str(teacher)}).encode())
+    missing = _missing_pieces(folder, sources)
+    if not missing:
+        say(f"{key}: the translations of {teacher} are read from {folder}")
+        return folder
+    translate = _load(key, teacher)
+    given = itertools.chain.from_iterable(sources[_PIECE * n : _PIECE * (n + 1)] for n in missing)
+    say(f"{key}: {teacher} translates {len(sources):,} texts")
+    with _told(key, len(sources), len(sources) - sum(_size(n, sources) for n in missing)) as advance:
+        for number, found in zip(missing, answers(translate, given, _PIECE, _BATCH, _threads()), strict=True):
+            texts = [unicodedata.normalize("NFC", text).strip() for text in found]
+            content = json.dumps(texts, ensure_ascii=False).encode("utf-8", "replace")
+            write_whole(_piece(folder, number), hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+            advance(len(texts))
+    return folder
+
+
+# The teacher.
+
+
+def _load(key: str, teacher: Path) -> Callable[[list[str]], list[str]]:
+    from zoo.loading import load
+    from zoo.tasks.text_to_text import TextToText
+
+    try:
+        task = load(teacher)
+    except (FileNotFoundError, ValueError) as error:
+        raise RecipeError(
+            f"{key}: {str(error).rstrip('.')}; name a run whose training has ended, or an export"
+        ) from None
+    if not isinstance(task, TextToText):
+        raise RecipeError(f"{key}: {teacher} does not translate: it holds a `{type(task).__name__}`")
+    return lambda texts: task(texts, batch_size=_BATCH)
+
+
+def _hash_of(teacher: Path) -> str:
+    """The hash of a model's files: what it answers follows from them. Cards and scores do not count."""
+    saved = teacher / TRANSLATOR_FOLDER
+    folder = saved if saved.is_dir() else newest_version(teacher) or teacher
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    described = [
+        (str(file.relative_to(folder)), hash_of_file(file))
+        for file in files
+        if file.name not in (CARD_FILE, METRICS_FILE, RECIPE_FILE)
+    ]
+    return key_of(described)
+
+
+def _missing(key: str, corpus: PairCorpus) -> RecipeError:
+    assert corpus.teacher is not None
+    name = corpus.teacher.name
+    command = f"`zoo train {name}` trains it" if name in recipe_names() else "train it first"
+    return RecipeError(f"{key}: {corpus.teacher} does not exist; {command}, or name another translator")
+
+
+def _threads() -> int:
+    import tensorflow as tf
+
+    return 1 if tf.config.list_physical_devices("GPU") else cores()
+
+
+# The files.
+
+
+def _distinct(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Which of equal texts is the first, and where each text is among these.
+
+    Returns:
+        The ascending row numbers of all first texts, int64 `(U,)`, and for each text its place there, int64 `(N,)`.
+    """
+    # 64 bits of each text: the chance that one of ten million gets the translation of another is 1 in 370,000.
+    digests = (hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in texts)
+    hashes = np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(texts))
+    _, firsts, numbers = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return firsts[order], places[numbers]
+
+
+def _kept(storage: Storage) -> Iterator[Path]:
+    """The folders of translations in a cache."""
+    return storage.cache.glob(f"{_KIND}-*") if storage.cache is not None else iter(())
+
+
+def _header(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / _HEADER).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _piece(folder: Path, number: int) -> Path:
+    return folder / f"{number:06}.json"
+
+
+def _pieces(folder: Path, texts: int) -> Iterator[Path]:
+    return (_piece(folder, number) for number in range(-(-texts // _PIECE)))
+
+
+def _size(number: int, sources: Sequence[str]) -> int:
+    """How many texts a piece has."""
+    return min(_PIECE, len(sources) - _PIECE * number)
+
+
+def _missing_pieces(folder: Path, sources: Sequence[str]) -> list[int]:
+    """The numbers of the pieces that are not there, or damaged."""
+    return [number for number, file in enumerate(_pieces(folder, len(sources))) if not _is_whole(file)]
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        given, _, content = file.read_bytes().partition(b"\n")
+    except OSError:
+        return False
+    return given.decode("ascii", "replace") == hashlib.sha256(content).hexdigest()
+
+
+def _texts_of(file: Path) -> list[str]:
+    return json.loads(file.read_bytes().partition(b"\n")[2])
+
+
+@contextlib.contextmanager
+def _told(label: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar for translations; in a log, which has none, a line each minute.
+
+    Args:
+        label: what the lines begin with.
+        total: how many texts there are.
+        done: how many of them are translated already.
+
+    Yields:
+        A function to call with the number of texts just translated.
+    """
+    first = done
+    begin = last = time.monotonic()
+    with progress_bar("Translating", total) as advance:
+        advance(done)
+
+        def tell(number: int) -> None:
+            nonlocal done, last
+            done += number
+            advance(number)
+            now = time.monotonic()
+            if not console.is_terminal and now - last >= _SILENCE:
+                last = now
+                left = time_left((now - begin) / (done - first) * (total - done))
+                say(f"{label}: {done:,} of {total:,} texts  {left}")
+
+        yield tell

@@ -35,21 +35,24 @@ _OF_TRANSLATORS = {
     "serving_default": "`text` -> `text`, `score` (natural logarithm of its probability)",
     "generate": "`text`, and for each text `max_target_length` and `length_penalty` -> `text`, `score`",
     "score": "`text`, `target` -> `log_probability` and number of `tokens` of the target",
-    "next": "`text`, `prefix` -> the likeliest `ids`, `tokens` and their `probabilities` after the prefix",
-    "complete": "`text`, `prefix` -> the `text` that begins so, its `ids`, `tokens` and `log_probabilities`;"
+    "next": "`text`, `prefix`, `hidden` and, with heads, `heads` -> the likeliest `ids`, `tokens` and their"
+    " `probabilities` after the prefix, without the hidden tokens and the heads that are off",
+    "complete": "as `next` -> the `text` that begins so, its `ids`, `tokens` and `log_probabilities`;"
     " all that the beam found as `best`, with `best_scores`",
-    "complete_attention": "`text`, `prefix` -> as `attention_by_head`, or else `attention`, of the text that begins so",
+    "complete_attention": "as `next` -> as `attention_by_head`, or else `attention`, of the text that begins so",
     "attention": "`text` -> `source_tokens`, `target_tokens`, `weights`",
     "attention_by_head": "`text` -> `source_tokens`, `target_tokens`, `weights` of each layer and head, and"
-    " `source_weights` of the encoder",
+    " `source_weights` of the encoder, `target_weights` of the decoder",
 }
 _OF_GENERATORS = {
     "serving_default": "`text` -> the continuation as `text`, its `log_probability` and number of `tokens`",
     "generate": "`text`, and for each text `max_new_tokens`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,"
     " `seed` and `stop` -> as `serving_default`",
     "score": "`text` -> `log_probability`, `tokens`",
-    "next": "`text`, `temperature` -> the likeliest next `tokens`, the `text` of each, and their `probabilities`",
-    "score_tokens": "`text` -> `tokens`, `log_probabilities`",
+    "next": "`text`, `temperature`, `hidden`, `heads` -> the likeliest next `tokens`, the `text` of each, and their"
+    " `probabilities`, without the hidden tokens and the heads that are off",
+    "score_tokens": "`text`, `hidden`, `heads` -> `tokens`, `log_probabilities`",
+    "masked_attention": "`text`, `hidden`, `heads` -> as `attention_by_head`",
     "attention": "`text` -> `tokens`, and the `weights` with which they attend to the tokens before them",
     "attention_by_head": "`text` -> `tokens`, and the `weights` of each layer and head",
 }

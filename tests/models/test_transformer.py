@@ -191,9 +191,10 @@ def test_refuses(arguments, message):
 
 def test_attention_maps_are_what_the_layers_return(model):
     """Each layer called alone, with what the functional graph gives it."""
-    maps, source_maps = model.attention_maps(SOURCE, TARGET)
+    maps, source_maps, past_maps = model.attention_maps(SOURCE, TARGET)
     assert tuple(maps.shape) == (4, 2, 3, 3, 5) and tuple(source_maps.shape) == (4, 1, 3, 5, 5)
-    assert maps.dtype == source_maps.dtype == "float32"
+    assert tuple(past_maps.shape) == (4, 2, 3, 3, 3)
+    assert maps.dtype == source_maps.dtype == past_maps.dtype == "float32"
     names = ("encoder_layer_1", "decoder_layer_1", "decoder_layer_2")
     layers = {name: model.get_layer(name) for name in names}
     given = {name: layer.input for name, layer in layers.items()}
@@ -204,13 +205,14 @@ def test_attention_maps_are_what_the_layers_return(model):
             _, expected = layer(inputs[0], mask=SOURCE != 0, return_attention_scores=True)
             found = source_maps[:, 0]
         else:
-            *_, expected = layer(*inputs[:2], memory_mask=SOURCE != 0, return_attention_scores=True)
+            _, past, expected = layer(*inputs[:2], memory_mask=SOURCE != 0, return_attention_scores=True)
             found = maps[:, int(name[-1]) - 1]
+            np.testing.assert_allclose(past_maps[:, int(name[-1]) - 1], past, atol=1e-6, err_msg=name)
         np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=name)
 
 
 def test_attention_maps_agree_with_the_steps(model):
-    maps, _ = model.attention_maps(SOURCE, TARGET)
+    maps, _, _ = model.attention_maps(SOURCE, TARGET)
     _, stepped = TestFamily()._stepped(model, SOURCE, TARGET)
     real = (TARGET != 0)[:, :, None]  # what a row of padding attends to means nothing
     of_last_layer = np.mean(maps, axis=2)[:, -1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.serving import ServableGenerator, ServableTranslator
+from zoo.serving import ServableGenerator, ServableTranslator, export
 
 TEXTS = ["cab", "", "4321 abcd", "é 1", "  ", "?", "dd", "a"]
 
@@ -80,6 +80,23 @@ def test_its_beam_is_fixed(servable, change):
 def test_one_attention_has_no_heads(servable):
     with pytest.raises(ValueError, match=r"/1 has no signature 'attention_by_head': its model has no layers and heads"):
         servable.attend_by_head(["a"])
+
+
+@pytest.mark.long
+def test_masks_of_an_export_and_of_an_older_one_without(translator, tmp_path):
+    export(translator, tmp_path, explore=True)
+    servable = ServableTranslator(tmp_path)
+    ours, theirs = (each.complete(["4321 abcd"], hidden=[[0, 2]])[0] for each in (servable, translator))
+    assert ours.text == theirs.text != translator(["4321 abcd"])[0]
+    np.testing.assert_allclose(ours.log_probabilities, theirs.log_probabilities, atol=1e-4)
+    servable._inputs = lambda name: {"text", "prefix"}  # as exports had them
+    asked = []
+    servable._complete = lambda **tensors: (
+        asked.append(set(tensors)) or translator._complete(**tensors, hidden=tf.constant([""]))
+    )
+    assert servable.complete(["cab"])[0].text == translator(["cab"])[0] and asked == [{"text", "prefix"}]
+    with pytest.raises(ValueError, match="takes no `hidden`"):
+        servable.complete(["cab"], hidden=[[1]])
 
 
 def test_tokens_can_be_chosen_only_if_it_was_exported_so(servable, exported_generator):

@@ -15,10 +15,11 @@ FAMILIES = {
     "transformer, beam, dropout": "exported_transformer",
 }
 # Where a signature's output has axes of known sizes: the layers and the heads.
-KNOWN = {"attention_by_head": {"weights": {1: 2, 2: 2}, "source_weights": {1: 1, 2: 2}}}
+OF_HEADS = {"weights": {1: 2, 2: 2}, "source_weights": {1: 1, 2: 2}, "target_weights": {1: 2, 2: 2}}
+KNOWN = {"attention_by_head": OF_HEADS}
 SIGNATURES = {"serving_default", "generate", "score", "attention", "attention_by_head"}
 TYPES = {"max_target_length": tf.int32, "tokens": tf.int32}
-TYPES |= dict.fromkeys(("score", "weights", "source_weights", "log_probability", "length_penalty"), tf.float32)
+TYPES |= dict.fromkeys(("score", *OF_HEADS, "log_probability", "length_penalty"), tf.float32)
 # What clients send. The last is longer than the longest source.
 TEXTS = [
     b"cab",
@@ -83,7 +84,7 @@ class TestSignatures:
         if "thought vector" not in request.node.name:
             wanted["attention"] = {"text": 1}, {**tokens, "weights": 3}
         if "transformer" in request.node.name:
-            wanted["attention_by_head"] = {"text": 1}, {**tokens, "weights": 5, "source_weights": 5}
+            wanted["attention_by_head"] = {"text": 1}, {**tokens, **dict.fromkeys(OF_HEADS, 5)}
         assert {name: (ranks(each.inputs), ranks(each.outputs)) for name, each in found.items()} == wanted
         assert found["serving_default"].method_name == "tensorflow/serving/predict"
 

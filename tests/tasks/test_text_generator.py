@@ -426,6 +426,41 @@ class TestTokens:
             assert sum(found.log_probabilities) == pytest.approx(whole.log_probability, abs=1e-3)
             assert found.log_probabilities[:1] == (0.0,)[: len(ids)]
 
+    def test_masks_of_each_row(self, generator):
+        """In a batch as alone; garbage is ignored; of a text that is longer than the context, positions still count."""
+        texts = ["abc. de", "gh gh", LONG, "abc. de", LONG]
+        length = len(ids_of(generator, LONG)) + generator.add_start
+        hidden = [[2, 3], [], [length - 2], [], [0, 1]]
+        heads = [[], ["9.9", "x", "1"], [], ["1.2", "2.1"], []]
+        found = generator.next_tokens(texts, hidden=hidden, heads=heads)
+        for row, text in enumerate(texts):
+            (alone,), (plain,) = (
+                generator.next_tokens([text], hidden=[hidden[row]], heads=[heads[row]]),
+                found[row:][:1],
+            )
+            np.testing.assert_allclose([e.probability for e in plain], [e.probability for e in alone], atol=1e-5)
+            others = generator.next_tokens([text])[0]
+            same = np.allclose([e.probability for e in plain], [e.probability for e in others], atol=1e-5)
+            assert same == (row in (1, 4))
+        texts, hidden, heads = texts[:2], hidden[:2], [["1.2"], []]
+        scored = generator.score_tokens(texts, hidden=hidden, heads=heads)
+        for row, text in enumerate(texts):
+            (alone,) = generator.score_tokens([text], hidden=[hidden[row]], heads=[heads[row]])
+            np.testing.assert_allclose(scored[row].log_probabilities, alone.log_probabilities, atol=1e-5)
+            same = np.allclose(alone.log_probabilities, generator.score_tokens([text])[0].log_probabilities, atol=1e-4)
+            assert same == (row == 1)
+
+    def test_attention_without_some_tokens_and_heads(self, generator):
+        function = generator.signatures()["masked_attention"]
+        columns = dict(text=["abc. de"] * 2, hidden=["2", ""], heads=["", "2.1"])
+        found = function(**{name: tf.constant(values) for name, values in columns.items()})
+        plain = generator.signatures()["attention_by_head"](text=tf.constant(["abc. de"]))
+        np.testing.assert_array_equal(found["tokens"][:1], plain["tokens"])
+        weights = found["weights"].numpy()
+        assert not weights[0, :, :, 3:, 2].any() and weights[0, :, :, 2, 2].all()
+        assert not weights[1, 1, 0].any() and weights[1, 1, 1].any()
+        np.testing.assert_allclose(weights[1, 0], plain["weights"][0, 0], atol=1e-5)
+
     def test_what_is_refused(self, of_characters):
         with pytest.raises(ValueError, match="temperature"):
             of_characters.next_tokens(["a"], temperature=-1)

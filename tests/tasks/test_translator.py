@@ -294,14 +294,17 @@ class TestAttention:
             texts, transformer(texts), transformer.attend_by_head(texts), transformer.attend(texts), strict=True
         )
         for text, target_text, grid, alignment in found:
-            to_source, within = grid.kinds
+            to_source, within, past = grid.kinds
             assert (grid.source_text, grid.target_text) == (text, target_text)
             assert to_source.source_tokens == within.source_tokens == within.target_tokens == [*text, "</s>"]
             assert to_source.target_tokens == alignment.target_tokens
             source = transformer.source_tokenizer.tokenize([text], add_end=True)
             target = transformer.target_tokenizer.tokenize([target_text], add_start=True)
-            maps, source_maps = transformer.model.attention_maps(source, target)
+            maps, source_maps, past_maps = transformer.model.attention_maps(source, target)
             rows = len(to_source.target_tokens)
+            assert past.target_tokens == to_source.target_tokens
+            assert past.source_tokens == ["<s>", *to_source.target_tokens[:-1]]
+            np.testing.assert_allclose(past.weights, past_maps[0, :, :, :rows, :rows], atol=1e-5)
             np.testing.assert_allclose(to_source.weights, maps[0, :, :, :rows], atol=1e-5)
             np.testing.assert_allclose(within.weights, source_maps[0], atol=1e-5)
             np.testing.assert_allclose(alignment.weights, np.mean(maps, axis=2)[0, -1, :rows], atol=1e-5)
@@ -367,8 +370,11 @@ class TestPrefixes:
             return build(Transformer, beam_size=3, max_target_length=9)
         return translator if request.param == "recurrent" else transformer
 
-    def ask(self, translator, name, texts, prefixes):
-        found = translator.signatures()[name](text=tf.constant(texts), prefix=tf.constant(prefixes))
+    def ask(self, translator, name, texts, prefixes, hidden=None, heads=None):
+        function = translator.signatures()[name]
+        inputs = {"text": texts, "prefix": prefixes, "hidden": hidden, "heads": heads}
+        inputs = {each.name: inputs[each.name] or [""] * len(texts) for each in function.input_signature}
+        found = function(**{name: tf.constant(values) for name, values in inputs.items()})
         return {key: value.numpy() for key, value in found.items()}
 
     def test_without_a_prefix_it_is_the_translation(self, any_translator):
@@ -448,9 +454,64 @@ class TestPrefixes:
             else:
                 np.testing.assert_array_equal(found[key][place], values[0])
 
+    def test_masks_of_each_row(self, any_translator):
+        """In a batch as alone, whatever the neighbours hide; garbage is ignored; other numbers come out."""
+        texts = ["4321 abcd", "cab", "4321 abcd", "dd", "4321 abcd"]
+        hidden = ["0 5", "", "oops -1 999999999999 77", "0", ""]
+        heads = ["", "", "encoder.9.1 source.1 x.1.1", "", "encoder.1.2 source.2.1 decoder.1.1 decoder.2.2"]
+
+        def same(found, wanted):
+            """Up to padding."""
+            return np.allclose(found[tuple(slice(size) for size in wanted.shape)], wanted, atol=1e-4)
+
+        for name in ("complete", "next", "complete_attention"):
+            together = self.ask(any_translator, name, texts, [""] * 5, hidden, heads)
+            number = {"complete": "log_probabilities", "next": "probabilities"}.get(name, "weights")
+            for row in range(5):
+                text = texts[row : row + 1]
+                masked = self.ask(any_translator, name, text, [""], hidden[row : row + 1], heads[row : row + 1])
+                assert same(together[number][row], masked[number][0])
+                if name == "complete":
+                    assert together["text"][row] == masked["text"][0]
+                plain = self.ask(any_translator, name, text, [""])[number]
+                changes = row in (0, 3) or (row == 4 and any_translator.has_heads)
+                assert (masked[number].shape == plain.shape and same(masked[number], plain)) != changes
+
+    def test_calls_with_masks(self, any_translator):
+        text = ["4321 abcd"]
+        (plain,), (found,) = any_translator.complete(text), any_translator.complete(text, hidden=[[0]])
+        wanted = self.ask(any_translator, "complete", text, [""], ["0"])
+        assert found.text == wanted["text"][0].decode() and found.log_probabilities != plain.log_probabilities
+        (choices,) = any_translator.next_tokens(text, hidden=[np.array([0])])
+        (others,) = any_translator.next_tokens(text)
+        assert choices[0].probability != others[0].probability
+        if any_translator.has_heads:
+            (without,) = any_translator.complete(text, heads=[["source.2.1", "encoder.1.1"]])
+            assert without.log_probabilities != plain.log_probabilities
+        else:
+            with pytest.raises(ValueError, match="takes no `heads`"):
+                any_translator.complete(text, heads=[["source.2.1"]])
+            assert any_translator.complete(text, heads=[[]]) == [plain]
+
+    @pytest.mark.parametrize(
+        ("masks", "message"),
+        [
+            ({"hidden": [[1], [2]]}, "`hidden` must be as many as `texts`, 1. Received: 2"),
+            ({"hidden": [["1"]]}, "`hidden` must hold lists of positions. Received: '1' in the one at position 0"),
+            ({"hidden": ["1 2"]}, "`hidden` must hold lists of positions. Received: '1 2' in the one at position 0"),
+            ({"heads": [[1]]}, "`heads` must hold lists of names of heads. Received: 1"),
+        ],
+    )
+    def test_what_are_no_masks(self, transformer, masks, message):
+        for call in (transformer.complete, transformer.next_tokens):
+            with pytest.raises(ValueError, match=message):
+                call(["cab"], **masks)
+
     def test_every_row_has_a_prefix(self, translator):
         with pytest.raises(tf.errors.InvalidArgumentError, match="`prefix` must be one for each text"):
             self.ask(translator, "complete", ["cab", "d"], ["5"])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="`hidden` must be one for each text"):
+            self.ask(translator, "complete", ["cab", "d"], ["5", "5"], ["0"])
 
     def test_the_calls_take_ids(self, translator):
         (whole,) = translator.complete(["cab"])

@@ -2,10 +2,11 @@
 
 They drive any model through its `begin` and `step` (see the models) and know nothing of its family. A decoding step is
 read in two files: `loop` has the loop that all share, and `search` (greedy, beam) or `sampling` what a step does.
-`prefix` has decoding that begins with given tokens.
+`prefix` has decoding that begins with given tokens, `masks` decoding without some tokens and heads.
 """
 
 from zoo.decoding.logits import log_probabilities, score, score_in_windows, score_tokens
+from zoo.decoding.masks import WithMasks, read_heads, read_hidden
 from zoo.decoding.prefix import WithPrefix, logits_after, next_tokens, read_prefix
 from zoo.decoding.sampling import Sampling, StopStrings, generate, sample
 from zoo.decoding.search import Beams, Hypotheses, beam_search, greedy
@@ -15,6 +16,7 @@ __all__ = [
     "Hypotheses",
     "Sampling",
     "StopStrings",
+    "WithMasks",
     "WithPrefix",
     "beam_search",
     "generate",
@@ -22,6 +24,8 @@ __all__ = [
     "log_probabilities",
     "logits_after",
     "next_tokens",
+    "read_heads",
+    "read_hidden",
     "read_prefix",
     "sample",
     "score",

@@ -84,6 +84,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores: whether to return the attention weights too.
         training: whether to drop weights.
         use_causal_mask: whether a query may attend only to keys at its own position and before.
+        head_mask: `(B, H)`, or 1 in the place of B: what each head's weights are multiplied by, 1 keeps a head, 0
+            switches it off; as in PyTorch's `transformers`.
 
     Returns:
         The output `(B, T, D)`, and if asked for, the weights `(B, H, T, S)` in float32, before dropout. The query's
@@ -259,6 +261,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores: bool = False,
         training: bool | None = None,
         use_causal_mask: bool = False,
+        head_mask: Tensor | None = None,
     ) -> Any:
         """Attends from each query to the values; see the class."""
         key = value if key is None else key
@@ -294,8 +297,10 @@ class MultiHeadAttention(keras.layers.Layer):
             by_hand = training is not False
             context = attention(queries, keys, values, mask, dropout_mask, blockwise, hand_gradient=by_hand)
         context = axes.unfold(positions_first(context), query)  # (B, T, H, value_dim)
-        output = self._project_out(context, query)  # (B, T, D)
-        return (output, axes.unfold_weights(weights, query, key)) if return_attention_scores else output
+        output = self._project_out(context, query, head_mask)  # (B, T, D)
+        if not return_attention_scores:
+            return output
+        return output, _of_heads(axes.unfold_weights(weights, query, key), head_mask, 1)
 
     def project_memory(
         self, value: Tensor, key: Tensor | None = None, positions: Tensor | None = None
@@ -316,7 +321,12 @@ class MultiHeadAttention(keras.layers.Layer):
         return heads_first(keys), heads_first(self._value_dense(value))
 
     def attend(
-        self, query: Tensor, memory: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False
+        self,
+        query: Tensor,
+        memory: Tensor,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        head_mask: Tensor | None = None,
     ) -> Any:
         """Attention to keys and values that `project_memory` has made.
 
@@ -325,12 +335,13 @@ class MultiHeadAttention(keras.layers.Layer):
             memory: from `project_memory`.
             mask: boolean `(B, S)` or `(B, T, S)`, True where a key may be attended to; None allows all.
             return_attention_scores: whether to return the attention weights too.
+            head_mask: `(B, H)`, see the class.
 
         Returns:
             The output `(B, T, D)`, and if asked for, the weights `(B, H, T, S)` in float32.
         """
         mask = _as_attention_mask(mask, window=self.sliding_window)
-        output, weights = self._attend_to(memory, query, mask, None, return_attention_scores)
+        output, weights = self._attend_to(memory, query, mask, None, return_attention_scores, head_mask)
         return (output, weights) if return_attention_scores else output
 
     def step(
@@ -340,6 +351,7 @@ class MultiHeadAttention(keras.layers.Layer):
         mask: Tensor | None = None,
         positions: Tensor | None = None,
         return_attention_scores: bool = False,
+        head_mask: Tensor | None = None,
     ) -> Any:
         """Causal self-attention of the next tokens, to all before them and to each other.
 
@@ -352,6 +364,7 @@ class MultiHeadAttention(keras.layers.Layer):
                 they may be attended to; None allows all.
             positions: integers `(T,)` or `(B, T)` for the rotary embedding; None goes on from S.
             return_attention_scores: whether to return the attention weights too.
+            head_mask: `(B, H)`, see the class.
 
         Returns:
             The output `(B, T, D)`; the cache, a pair of keys `(B, G, S + T, key_dim)` and values `(B, G, S + T,
@@ -367,7 +380,7 @@ class MultiHeadAttention(keras.layers.Layer):
         cache = new if cache is None else tuple(ops.concatenate(each, axis=2) for each in zip(cache, new, strict=True))
         # A single token sees all before it, without a causal mask.
         mask = _as_attention_mask(mask, causal=query.shape[1] != 1, window=self.sliding_window, offset=before)
-        output, weights = self._attend_to(cache, query, mask, positions, return_attention_scores)
+        output, weights = self._attend_to(cache, query, mask, positions, return_attention_scores, head_mask)
         return (output, cache, weights) if return_attention_scores else (output, cache)
 
     def _attend_to(
@@ -377,16 +390,18 @@ class MultiHeadAttention(keras.layers.Layer):
         mask: AttentionMask,
         positions: Tensor | None,
         return_attention_scores: bool,
+        head_mask: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """The output `(B, T, ...)`, and the weights `(B, H, T, S)` or None."""
         queries = heads_first(self._queries(self._query_dense(query), positions))  # (B, H, T, key_dim)
         if return_attention_scores:
             context, weights = attention_with_weights(queries, *memory, mask)  # (B, H, T, value_dim), (B, H, T, S)
+            weights = _of_heads(weights, head_mask, 1)
         else:
             # The scores of a single token are one row: blocks would save no memory.
             blockwise = False if query.shape[1] == 1 else self._blockwise(False)
             context, weights = attention(queries, *memory, mask, None, blockwise, hand_gradient=False), None
-        return self._project_out(positions_first(context), query), weights
+        return self._project_out(positions_first(context), query, head_mask), weights
 
     def _queries(self, heads: Tensor, positions: Tensor | None = None) -> Tensor:
         """Projected queries `(B, T, H, key_dim)`, normalised, rotated and scaled as the arguments say."""
@@ -405,7 +420,8 @@ class MultiHeadAttention(keras.layers.Layer):
         # The embedding has its own precision; a cache must have this layer's.
         return ops.cast(self.rotary_embedding(heads, positions=positions), self.compute_dtype)
 
-    def _project_out(self, context: Tensor, query: Tensor) -> Tensor:
+    def _project_out(self, context: Tensor, query: Tensor, head_mask: Tensor | None) -> Tensor:
+        context = _of_heads(context, head_mask, -2)  # (B, T, H, value_dim)
         return self._output_dense(context * self._gate_dense(query) if self.use_gate else context)
 
     def _blockwise(self, return_attention_scores: bool) -> bool | None:
@@ -436,6 +452,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores: bool = False,
         training: bool | None = None,
         use_causal_mask: bool = False,
+        head_mask: Tensor | None = None,
     ) -> Any:
         """The symbolic output, and the weights if asked for."""
         key = value if key is None else key
@@ -523,6 +540,15 @@ def _as_attention_mask(mask: Tensor | None, **rules: Any) -> AttentionMask:
     if len(mask.shape) == 2:
         return AttentionMask(keys=mask, **rules)
     return AttentionMask(pairs=ops.expand_dims(mask, 1), **rules)
+
+
+def _of_heads(values: Tensor, head_mask: Tensor | None, axis: int) -> Tensor:
+    """Values with heads on an axis, times their mask `(B, H)`; None changes nothing."""
+    if head_mask is None:
+        return values
+    shape = [1] * len(values.shape)
+    shape[0], shape[axis] = -1, head_mask.shape[1]
+    return values * ops.reshape(ops.cast(head_mask, values.dtype), shape)
 
 
 def _as_shape(output_shape: int | Sequence[int] | None) -> tuple[int, ...] | None:

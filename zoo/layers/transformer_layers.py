@@ -253,6 +253,7 @@ class TransformerEncoderLayer(TransformerLayer):
             replaces the attached mask, `(B, T, T)` is combined with it.
         training: whether to drop features.
         return_attention_scores: whether to return the attention weights too.
+        head_mask: `(B, H)`, 0 switches a head off, see `MultiHeadAttention`.
 
     Returns:
         `(B, T, D)`, and if asked for, the weights `(B, H, T, T)` in float32.
@@ -276,10 +277,11 @@ class TransformerEncoderLayer(TransformerLayer):
         mask: Tensor | None = None,
         training: bool | None = None,
         return_attention_scores: bool = False,
+        head_mask: Tensor | None = None,
     ) -> Any:
         """Both parts; see the class."""
         inputs, masks = self._masks(inputs, mask)
-        options = dict(training=training, return_attention_scores=return_attention_scores)
+        options = dict(training=training, return_attention_scores=return_attention_scores, head_mask=head_mask)
 
         def attend(x):
             output = self.self_attention(x, x, **masks, **options)  # (B, T, D), maybe (B, H, T, T)
@@ -295,6 +297,7 @@ class TransformerEncoderLayer(TransformerLayer):
         mask: Tensor | None = None,
         training: bool | None = None,
         return_attention_scores: bool = False,
+        head_mask: Tensor | None = None,
     ) -> Any:
         """The symbolic outputs, and the weights if asked for."""
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
@@ -326,6 +329,8 @@ class TransformerDecoderLayer(TransformerLayer):
         memory_mask: boolean `(B, S)`, likewise for the memory.
         training: whether to drop features.
         return_attention_scores: whether to return the attention weights too.
+        head_mask: `(B, H)` of the self-attention, 0 switches a head off, see `MultiHeadAttention`.
+        memory_head_mask: likewise of the attention to the memory.
 
     Returns:
         `(B, T, D)`, and if asked for, the weights of the self-attention `(B, H, T, T)` and, with cross attention, of
@@ -378,6 +383,8 @@ class TransformerDecoderLayer(TransformerLayer):
         memory_mask: Tensor | None = None,
         training: bool | None = None,
         return_attention_scores: bool = False,
+        head_mask: Tensor | None = None,
+        memory_head_mask: Tensor | None = None,
     ) -> Any:
         """All parts, with all tokens at once; see the class."""
         self._check_memory(memory)
@@ -385,11 +392,13 @@ class TransformerDecoderLayer(TransformerLayer):
         options = dict(training=training, return_attention_scores=return_attention_scores)
 
         def attend(x):
-            output = self.self_attention(x, x, **masks, use_causal_mask=True, **options)  # (B, T, D), (B, H, T, T)
+            attention = self.self_attention
+            output = attention(x, x, **masks, use_causal_mask=True, head_mask=head_mask, **options)  # and (B, H, T, T)
             return output if return_attention_scores else (output,)
 
         def attend_to_memory(x):
-            output = self.memory_attention(x, memory, value_mask=memory_mask, **options)  # (B, T, D), (B, H, T, S)
+            masks = dict(value_mask=memory_mask, head_mask=memory_head_mask)
+            output = self.memory_attention(x, memory, **masks, **options)  # (B, T, D), (B, H, T, S)
             return output if return_attention_scores else (output,)
 
         outputs, weights = self._residual(attend, self.self_attention_norm, inputs, training)
@@ -419,6 +428,8 @@ class TransformerDecoderLayer(TransformerLayer):
         memory_mask: Tensor | None = None,
         positions: Tensor | None = None,
         return_attention_scores: bool = False,
+        head_mask: Tensor | None = None,
+        memory_head_mask: Tensor | None = None,
     ) -> Any:
         """The next tokens, after those in the cache; stepping through a sequence gives what the call gives.
 
@@ -434,6 +445,8 @@ class TransformerDecoderLayer(TransformerLayer):
             memory_mask: boolean `(B, S)`; its rows are those of the memory. None allows all.
             positions: see `MultiHeadAttention.step`.
             return_attention_scores: whether to return the attention weights too.
+            head_mask: `(B, H)` as in the call; its rows are those of the inputs.
+            memory_head_mask: `(B, H)` as in the call; its rows are those of the memory.
 
         Returns:
             The outputs, of the inputs' shape; the new cache, see `MultiHeadAttention.step`; and if asked for, the
@@ -444,13 +457,13 @@ class TransformerDecoderLayer(TransformerLayer):
         shape = ops.shape(inputs)
 
         def attend(x):
-            return self.self_attention.step(x, cache, mask, positions, return_attention_scores)
+            return self.self_attention.step(x, cache, mask, positions, return_attention_scores, head_mask)
 
         def attend_to_memory(x):
             rows = ops.shape(prepared[0])[0]
             # Hypotheses become more queries of their row, so that its keys and values are read once, never copied.
             folded = ops.reshape(x, (rows, -1, shape[2]))  # (B, K T, D)
-            output, weights = self.memory_attention.attend(folded, prepared, memory_mask, return_attention_scores=True)
+            output, weights = self.memory_attention.attend(folded, prepared, memory_mask, True, memory_head_mask)
             sizes = ops.shape(weights)  # (B, H, K T, S)
             weights = ops.reshape(weights, (rows, sizes[1], -1, shape[1], sizes[3]))  # (B, H, K, T, S)
             weights = ops.swapaxes(weights, 1, 2)  # (B, K, H, T, S)
@@ -472,6 +485,8 @@ class TransformerDecoderLayer(TransformerLayer):
         memory_mask: Tensor | None = None,
         training: bool | None = None,
         return_attention_scores: bool = False,
+        head_mask: Tensor | None = None,
+        memory_head_mask: Tensor | None = None,
     ) -> Any:
         """The symbolic outputs, and the weights if asked for."""
         self._check_memory(memory)

@@ -4,6 +4,7 @@ from zoo.models.encoder import Encoder, RNNEncoder
 from zoo.models.family import Family
 from zoo.models.gpt import GPT
 from zoo.models.heads import Classifier, MaskedLanguageModel, SentenceEmbedder, TokenClassifier
+from zoo.models.masks import Masks
 from zoo.models.rnn_seq2seq import RNNSeq2Seq
 from zoo.models.transformer import Transformer
 
@@ -13,6 +14,7 @@ __all__ = [
     "Encoder",
     "Family",
     "MaskedLanguageModel",
+    "Masks",
     "RNNEncoder",
     "RNNSeq2Seq",
     "SentenceEmbedder",

@@ -17,6 +17,7 @@ from zoo.layers.checks import check_choice, check_positive, check_positive_numbe
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
 from zoo.models.family import Family, bias_against, to_logits, weights_and_bias
+from zoo.models.masks import NO_MASKS, Masks
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -190,10 +191,7 @@ class GPT(Family):
 
         # Graph.
         tokens = keras.Input((None,), dtype="int32", name="tokens")  # (B, T)
-        hidden = self._embed(tokens)  # (B, T, D)
-        for layer in self.decoder:
-            hidden = layer(hidden)  # (B, T, D)
-        hidden = self.norm(hidden)
+        hidden = self.vectors(tokens)  # (B, T, D)
         super().__init__(tokens, self._logits(hidden), hidden, dtype, name, trainable)
 
         # Config.
@@ -241,6 +239,26 @@ class GPT(Family):
         """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
         logits = to_logits(hidden, self.output_layer, self.embedding)
         return logits if self._output_bias is None else logits + ops.convert_to_tensor(self._output_bias, "float32")
+
+    @property
+    def head_sizes(self) -> dict[str, tuple[int, int]]:
+        """The layers and heads that `Masks` can switch off; there is one kind of attention, without a name."""
+        return {"": (self.num_layers, self.num_heads)}
+
+    def vectors(self, tokens: Any, masks: Masks = NO_MASKS, maps: Any = None) -> Any:
+        """What `without_logits` gives for ids `(B, T)`: vectors `(B, T, D)`, with tokens and heads left out.
+
+        A list given as `maps` is filled with the weights `(B, H, T, T)` of each layer.
+        """
+        hidden, pairs = self._embed(tokens), visible_pairs(masks.shown)
+        for index, layer in enumerate(self.decoder):
+            options = dict(inputs_mask=pairs, head_mask=masks.of_layer("", index))
+            if maps is None:
+                hidden = layer(hidden, **options)  # (B, T, D)
+            else:
+                hidden, weights = layer(hidden, return_attention_scores=True, **options)
+                maps.append(weights)
+        return self.norm(hidden)
 
     def output_weights(self) -> tuple[Any, Any]:
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
@@ -305,20 +323,24 @@ class GPT(Family):
         hidden = ops.reshape(self.norm(hidden), (batch, hypotheses, self.units))  # (B, K, D)
         return self._logits(hidden), tuple(new_cache), None
 
-    def attention_maps(self, tokens: Any) -> Any:
+    def attention_maps(self, tokens: Any, masks: Masks = NO_MASKS) -> Any:
         """The attention weights of every head of every layer, of all tokens at once.
 
         Args:
             tokens: ids `(B, T)`.
+            masks: tokens and heads to leave out.
 
         Returns:
             Weights `(B, N, H, T, T)` in float32. The weights in rows of padding have no meaning.
         """
-        hidden, maps = self._embed(tokens), []
-        for layer in self.decoder:
-            hidden, weights = layer(hidden, return_attention_scores=True)  # (B, T, D), (B, H, T, T)
-            maps.append(weights)
+        maps: list[Any] = []
+        self.vectors(tokens, masks, maps)
         return ops.stack(maps, axis=1)  # (B, N, H, T, T)
+
+
+def visible_pairs(shown: Any) -> Any:
+    """A mask `(B, T, T)` in which hidden tokens are attended to by themselves alone; None of None."""
+    return None if shown is None else shown[:, None, :] | ops.eye(ops.shape(shown)[1], dtype="bool")
 
 
 def align_right(tokens: Any) -> tuple[Any, Any, Any, Any]:

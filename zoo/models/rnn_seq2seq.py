@@ -18,6 +18,7 @@ from zoo.layers import (
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.functions.tensors import Tensor
 from zoo.models.family import Family, check_ties, to_logits, weights_and_bias
+from zoo.models.masks import NO_MASKS, Masks
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -151,12 +152,7 @@ class RNNSeq2Seq(Family):
         self.attention = attention
         source = keras.Input((None,), dtype="int32", name="source")  # (B, S)
         target = keras.Input((None,), dtype="int32", name="target")  # (B, T)
-        annotations, summary, mask = self._encode(source)
-        annotations = self.annotation_dropout_layer(annotations)
-        initial_states = [bridge(summary) for bridge in self.bridges]  # of (B, units)
-        embedded = self.embedding_dropout(self.target_embedding(target))  # (B, T, E)
-        states, contexts = self.decoder(embedded, initial_states, annotations, mask)  # (B, T, units), (B, T, 2 units)
-        hidden = self.readout([states, embedded, contexts])  # (B, T, D)
+        hidden = self.vectors({"source": source, "target": target})  # (B, T, D)
         logits = to_logits(hidden, self.output_layer, self.target_embedding)  # (B, T, V)
         super().__init__({"source": source, "target": target}, logits, hidden, dtype, name, trainable)
 
@@ -173,13 +169,28 @@ class RNNSeq2Seq(Family):
         self.tied_embeddings = tied_embeddings
         self.conditional = conditional
 
-    def _encode(self, source: Tensor) -> Any:
+    @property
+    def head_sizes(self) -> dict[str, tuple[int, int]]:
+        """There are no heads that `Masks` could switch off."""
+        return {}
+
+    def vectors(self, inputs: dict[str, Any], masks: Masks = NO_MASKS) -> Any:
+        """What `without_logits` gives for the inputs, `(B, T, D)`, with tokens left out."""
+        annotations, summary, mask = self._encode(inputs["source"], masks)
+        annotations = self.annotation_dropout_layer(annotations)
+        initial_states = [bridge(summary) for bridge in self.bridges]  # of (B, units)
+        embedded = self.embedding_dropout(self.target_embedding(inputs["target"]))  # (B, T, E)
+        states, contexts = self.decoder(embedded, initial_states, annotations, mask)  # (B, T, units), (B, T, 2 units)
+        return self.readout([states, embedded, contexts])  # (B, T, D)
+
+    def _encode(self, source: Tensor, masks: Masks = NO_MASKS) -> Any:
         """Ids `(B, S)` -> what the decoder attends to, what its first state is made of, and the mask `(B, S)`.
 
         With attention these are the annotations `(B, S, 2 units)` and the backward state at the first token
         `(B, units)`; without it, both are the last states of the two directions `(B, 2 units)`.
         """
-        mask = ops.not_equal(source, 0)
+        # A hidden token is skipped like padding: a state that had read it would tell of it.
+        mask = masks.allowed(ops.not_equal(source, 0))
         embedded = self.embedding_dropout(self.source_embedding(source))  # (B, S, E)
         annotations, forward, backward = self.encoder(embedded, mask)
         if self.attention is not None:
@@ -196,18 +207,19 @@ class RNNSeq2Seq(Family):
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
         return weights_and_bias(self.output_layer, self.target_embedding)
 
-    def begin(self, source: Any) -> tuple[dict[str, Any], tuple]:
+    def begin(self, source: Any, masks: Masks = NO_MASKS) -> tuple[dict[str, Any], tuple]:
         """Reads the source once.
 
         Args:
             source: ids `(B, S)`.
+            masks: tokens to leave out. Neither direction reads them.
 
         Returns:
             memory: what belongs to a source row: a dict of tensors with leading axis B.
             cache: what belongs to a hypothesis, with one hypothesis for each row (K = 1): the decoder's states, a tuple
                 of `(B, 1, units)`.
         """
-        annotations, summary, mask = self._encode(source)
+        annotations, summary, mask = self._encode(source, masks)
         return self.decoder.prepare(annotations, mask), tuple(bridge(summary)[:, None] for bridge in self.bridges)
 
     def step(self, tokens: Any, position: Any, memory: dict[str, Any], cache: tuple) -> tuple[Any, tuple, Any]:

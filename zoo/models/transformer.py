@@ -19,6 +19,7 @@ from zoo.layers.checks import check_choice, check_positive, check_positive_numbe
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
 from zoo.models.family import Family, OutputBias, bias_against, check_ties, to_logits, weights_and_bias
+from zoo.models.masks import NO_MASKS, Masks
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -190,12 +191,7 @@ class Transformer(Family):
         source = keras.Input((None,), dtype="int32", name="source")  # (B, S)
         target = keras.Input((None,), dtype="int32", name="target")  # (B, T)
         self._scale = units**0.5 if scale_embeddings else 1.0
-        memory, mask = self._encode(source)  # (B, S, D), (B, S)
-        hidden = self._embed_target(target)  # (B, T, D)
-        for layer in self.decoder:
-            # Padding of the target stands at the end, where causality hides it from every token.
-            hidden = layer(hidden, memory, memory_mask=mask)  # (B, T, D)
-        hidden = self._normalized(hidden)
+        hidden = self._decode(target, *self._encode(source))  # (B, T, D)
         logits = self._logits(hidden)  # (B, T, V)
         super().__init__({"source": source, "target": target}, logits, hidden, dtype, name, trainable)
 
@@ -239,20 +235,37 @@ class Transformer(Family):
     def _embed_target(self, target: Tensor, positions: Tensor | None = None) -> Tensor:
         return self._embed(target, self.target_embedding, self.target_positions, positions)
 
-    def _encode(self, source: Tensor, maps: Any = None) -> Any:
+    def _encode(self, source: Tensor, masks: Masks = NO_MASKS, maps: Any = None) -> Any:
         """Ids `(B, S)` -> the memory `(B, S, D)` and its mask `(B, S)`.
 
         A list given as `maps` is filled with the attention weights `(B, H, S, S)` of each layer.
         """
-        mask = ops.not_equal(source, 0)
+        mask = masks.allowed(ops.not_equal(source, 0))
         hidden = self._embed(source, self.source_embedding, self.source_positions)  # (B, S, D)
-        for layer in self.encoder:
+        for index, layer in enumerate(self.encoder):
+            heads = masks.of_layer("encoder", index)
             if maps is None:
-                hidden = layer(hidden, mask=mask)  # (B, S, D)
+                hidden = layer(hidden, mask=mask, head_mask=heads)  # (B, S, D)
             else:
-                hidden, weights = layer(hidden, mask=mask, return_attention_scores=True)
+                hidden, weights = layer(hidden, mask=mask, return_attention_scores=True, head_mask=heads)
                 maps.append(weights)
         return hidden if self.encoder_norm is None else self.encoder_norm(hidden), mask
+
+    def _decode(self, target: Tensor, memory: Tensor, mask: Tensor, masks: Masks = NO_MASKS, maps: Any = None) -> Any:
+        """Ids `(B, T)` of the previous tokens -> normalised vectors `(B, T, D)`.
+
+        A list given as `maps` is filled with the weights `(B, H, T, T)` and `(B, H, T, S)` of each layer.
+        """
+        hidden = self._embed_target(target)  # (B, T, D)
+        for index, layer in enumerate(self.decoder):
+            heads = dict(head_mask=masks.of_layer("decoder", index), memory_head_mask=masks.of_layer("source", index))
+            # Padding of the target stands at the end, where causality hides it from every token.
+            if maps is None:
+                hidden = layer(hidden, memory, memory_mask=mask, **heads)  # (B, T, D)
+            else:
+                hidden, *weights = layer(hidden, memory, memory_mask=mask, return_attention_scores=True, **heads)
+                maps.append(weights)
+        return self._normalized(hidden)
 
     def _normalized(self, hidden: Tensor) -> Tensor:
         return hidden if self.decoder_norm is None else self.decoder_norm(hidden)
@@ -268,6 +281,17 @@ class Transformer(Family):
         """Whether `step` returns attention weights: always."""
         return True
 
+    @property
+    def head_sizes(self) -> dict[str, tuple[int, int]]:
+        """The layers and heads that `Masks` can switch off: of the encoder, and of the decoder's two attentions."""
+        encoder, decoder = (self.encoder_layers, self.num_heads), (self.decoder_layers, self.num_heads)
+        return {"encoder": encoder, "source": decoder, "decoder": decoder}
+
+    def vectors(self, inputs: dict[str, Any], masks: Masks = NO_MASKS) -> Any:
+        """What `without_logits` gives for the inputs, `(B, T, D)`, with tokens and heads left out."""
+        memory, mask = self._encode(inputs["source"], masks)
+        return self._decode(inputs["target"], memory, mask, masks)
+
     def output_weights(self) -> tuple[Any, Any]:
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
         # The target embedding's weights, if the output is tied to it.
@@ -278,20 +302,23 @@ class Transformer(Family):
         unused = ops.convert_to_tensor(self._unused_bias, "float32")
         return weights, unused if bias is None else bias + unused
 
-    def begin(self, source: Any) -> tuple[dict[str, Any], tuple]:
+    def begin(self, source: Any, masks: Masks = NO_MASKS) -> tuple[dict[str, Any], tuple]:
         """Reads the source once.
 
         Args:
             source: ids `(B, S)`.
+            masks: tokens and heads to leave out.
 
         Returns:
             memory: what belongs to a source row: a dict with the mask `(B, S)` and, for each decoder layer, the keys
-                and values `(B, H, S, D / H)` of its attention to the source.
+                and values `(B, H, S, D / H)` of its attention to the source; and the heads of `masks`, if it has some.
             cache: what belongs to a hypothesis, with one hypothesis for each row (K = 1): for each decoder layer the
                 keys and values `(B, 1, H, 0, D / H)` of the past tokens, none yet.
         """
-        encoded, mask = self._encode(source)
+        encoded, mask = self._encode(source, masks)
         memory = {"mask": mask, "layers": tuple(layer.prepare(encoded) for layer in self.decoder)}
+        if masks.heads is not None:
+            memory["heads"] = dict(masks.heads)
         shape = (ops.shape(source)[0], 1, self.num_heads, 0, self.units // self.num_heads)
         empty = ops.zeros(shape, self.compute_dtype)
         return memory, tuple((empty, empty) for _ in self.decoder)
@@ -313,12 +340,21 @@ class Transformer(Family):
         rows = batch * hypotheses
         positions = ops.reshape(ops.cast(position, "int32"), (1,))
         hidden = self._embed_target(ops.reshape(tokens, (rows, 1)), positions)  # (B K, 1, D)
-        new_cache = []
-        for layer, prepared, cached in zip(self.decoder, memory["layers"], cache, strict=True):
+        new_cache, masks = [], Masks(heads=memory.get("heads"))
+        for index, (layer, prepared, cached) in enumerate(zip(self.decoder, memory["layers"], cache, strict=True)):
+            heads, memory_heads = (masks.of_layer(kind, index) for kind in ("decoder", "source"))
+            heads = None if heads is None else ops.repeat(heads, hypotheses, axis=0)  # (B K, H)
             # (B, K, H, T, D / H) -> (B K, H, T, D / H)
             flat = tuple(ops.reshape(array, (rows, self.num_heads, ops.shape(array)[3], width)) for array in cached)
             hidden, flat, _, weights = layer.step(
-                hidden, flat, prepared, memory_mask=memory["mask"], positions=positions, return_attention_scores=True
+                hidden,
+                flat,
+                prepared,
+                memory_mask=memory["mask"],
+                positions=positions,
+                return_attention_scores=True,
+                head_mask=heads,
+                memory_head_mask=memory_heads,
             )
             new_cache.append(tuple(ops.reshape(array, (batch, hypotheses, *ops.shape(array)[1:])) for array in flat))
         logits = self._logits(self._normalized(hidden))  # (B K, 1, V)
@@ -326,22 +362,22 @@ class Transformer(Family):
         weights = ops.mean(weights[:, :, 0], axis=1)  # (B K, H, 1, S) -> (B K, S)
         return logits, tuple(new_cache), ops.reshape(weights, (batch, hypotheses, ops.shape(weights)[1]))
 
-    def attention_maps(self, source: Any, target: Any) -> tuple[Any, Any]:
+    def attention_maps(self, source: Any, target: Any, masks: Masks = NO_MASKS) -> tuple[Any, Any, Any]:
         """The attention weights of every head of every layer, of all tokens at once.
 
         Args:
             source: ids `(B, S)`.
             target: ids of the previous tokens `(B, T)`, as in the call; row i of the weights predicts token i + 1.
+            masks: tokens and heads to leave out.
 
         Returns:
-            Weights in float32: of the decoder's attention to the source `(B, M, H, T, S)`, and of the encoder's
-            self-attention `(B, N, H, S, S)`. Rows of padding hold weights as well, which mean nothing.
+            Weights in float32: of the decoder's attention to the source `(B, M, H, T, S)`, of the encoder's
+            self-attention `(B, N, H, S, S)`, and of the decoder's self-attention to the previous tokens
+            `(B, M, H, T, T)`. Rows of padding hold weights as well, which mean nothing.
         """
         encoder_maps: list[Any] = []
         decoder_maps: list[Any] = []
-        memory, mask = self._encode(source, encoder_maps)
-        hidden = self._embed_target(target)
-        for layer in self.decoder:
-            hidden, _, weights = layer(hidden, memory, memory_mask=mask, return_attention_scores=True)
-            decoder_maps.append(weights)  # (B, H, T, S)
-        return ops.stack(decoder_maps, axis=1), ops.stack(encoder_maps, axis=1)
+        memory, mask = self._encode(source, masks, encoder_maps)
+        self._decode(target, memory, mask, masks, decoder_maps)
+        past, to_source = (ops.stack(maps, axis=1) for maps in zip(*decoder_maps, strict=True))
+        return to_source, ops.stack(encoder_maps, axis=1), past

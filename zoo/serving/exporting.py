@@ -59,16 +59,19 @@ def export(
       range. The outputs are the same;
     - `score` also takes `target`, a translation of each text. It gives `log_probability` and `tokens` of the target,
       which is cut off at the translator's `max_target_length`;
-    - with `explore`, `next` and `complete` also take `prefix`, the ids of the first tokens with spaces between. `next`
+    - with `explore`, `next` and `complete` also take `prefix`, the ids of the first tokens with spaces between; if the
+      model has `head_sizes`, `hidden`, the positions of source tokens that nobody may attend to, such as "2 3"; and if
+      it has heads, `heads`, names of those that are switched off, such as "encoder.1.3 source.2.1 decoder.1.4". `next`
       gives `ids`, `tokens` and `probabilities` `[None, 20]` of the likeliest tokens behind it; `complete` the
       translation `text` that begins so, and its `ids`, `tokens` and `log_probabilities` `[None, T]`, and all N that the
       beam has found as `best`, with `best_scores`, `[None, N]`.
-      `complete_attention` gives what `attention_by_head` gives, or `attention` if there are no heads, of that
-      translation;
+      `complete_attention` takes the same and gives what `attention_by_head` gives, or `attention` if there are no
+      heads, of that translation;
     - `attention` gives `source_tokens` `[None, S]`, `target_tokens` `[None, T]`, both padded with empty strings, and
       `weights` `[None, T, S]`, zero at padding. Only if the model has attention;
     - `attention_by_head` gives the same tokens, `weights` `[None, M, H, T, S]` of all M layers and H heads, and
-      `source_weights` `[None, N, H, S, S]` of the encoder's self-attention. Only if the model has layers and heads. It
+      `source_weights` `[None, N, H, S, S]` of the encoder's self-attention, and `target_weights` `[None, M, H, T, T]`
+      of the decoder's, in which column j is the token before target token j. Only if the model has layers and heads. It
       is a separate signature because this output is long, and a client cannot leave out a part of an answer.
 
     Those of a `TextGenerator`:
@@ -84,7 +87,8 @@ def export(
       windows that begin `TextGenerator.stride` tokens apart;
     - with `explore`, `next` also takes `temperature`. It gives `tokens` `[None, 20]`, the likeliest next ones, the
       `text` that each writes, and their `probabilities`. `score_tokens` gives `tokens` and `log_probabilities`
-      `[None, T]` of as much of the text as the context holds;
+      `[None, T]` of as much of the text as the context holds; `masked_attention` what `attention_by_head` gives. All
+      three take `hidden`, positions of tokens that no later token may attend to, and `heads`, such as "1.3";
     - `attention` gives `tokens` `[None, T]` of as much of the text as the context holds, padded with empty strings, and
       `weights` `[None, T, T]`, the mean of the last layer's heads, zero at padding; `attention_by_head` the same
       tokens, and `weights` `[None, N, H, T, T]` of all N layers and H heads.
@@ -117,9 +121,9 @@ def export(
         weights: how the files store the weights, "float32" or "float16". With "float16" they take half the bytes. The
             loaded model computes in float32 with the rounded weights, at the same speed and in the same memory.
         explore: whether there are also the signatures by which people choose tokens, as on the page of `zoo serve`:
-            `next`, `complete`, `complete_attention` and `score_tokens`. Those of a translator decode by a loop with a
-            prefix, so the graph of a transformer becomes twice as large, and a server takes twice as long to load it.
-            They are not warmed up.
+            `next`, `complete`, `complete_attention`, `score_tokens` and `masked_attention`. Those of a translator
+            decode by a loop with a prefix, so the graph of a transformer becomes twice as large, and a server takes
+            twice as long to load it. They are not warmed up.
 
     Returns:
         The new version's folder.

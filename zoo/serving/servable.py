@@ -55,6 +55,10 @@ class _Servable:
             raise ValueError(f"The SavedModel {self.path} has no signature {name!r}{why}.")
         return self._signatures[name]
 
+    def _inputs(self, name):
+        """The names of the inputs of a signature for people who choose tokens."""
+        return set(self._signature(name, _EXPLORE).structured_input_signature[1])
+
 
 class ServableTranslator(_Servable, TextToText):
     """An exported `Translator`.
@@ -84,11 +88,11 @@ class ServableTranslator(_Servable, TextToText):
     def _score(self, text, target):
         return self._signature("score")(text=text, target=target)
 
-    def _next(self, text, prefix):
-        return self._signature("next", _EXPLORE)(text=text, prefix=prefix)
+    def _next(self, **tensors):
+        return self._signature("next", _EXPLORE)(**tensors)
 
-    def _complete(self, text, prefix):
-        return self._signature("complete", _EXPLORE)(text=text, prefix=prefix)
+    def _complete(self, **tensors):
+        return self._signature("complete", _EXPLORE)(**tensors)
 
     def _attend(self, text):
         return self._signature("attention", ": its model attends to nothing")(text=text)
@@ -117,11 +121,11 @@ class ServableGenerator(_Servable, TextContinuation):
     def _score(self, text):
         return self._signature("score")(text=text)
 
-    def _next(self, text, temperature):
-        return self._signature("next", _EXPLORE)(text=text, temperature=temperature)
+    def _next(self, **tensors):
+        return self._signature("next", _EXPLORE)(**tensors)
 
-    def _score_tokens(self, text):
-        return self._signature("score_tokens", _EXPLORE)(text=text)
+    def _score_tokens(self, **tensors):
+        return self._signature("score_tokens", _EXPLORE)(**tensors)
 
     def _attend(self, text):
         return self._signature("attention")(text=text)

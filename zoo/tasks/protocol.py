@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+import numbers
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -89,6 +90,49 @@ class Tokens:
     log_probabilities: tuple[float, ...]
     text: str
     ids: tuple[int, ...] = ()
+
+
+def masks_as_strings(
+    number: int,
+    inputs: set[str],
+    hidden: Sequence[Sequence[int]] | None = None,
+    heads: Sequence[Sequence[str]] | None = None,
+) -> dict[str, list[str]]:
+    """Tokens to hide and heads to switch off as the signatures take them: "2 3", "encoder.1.3".
+
+    Args:
+        number: how many texts there are.
+        inputs: the names of what the signature takes.
+        hidden: positions for each text; None for none.
+        heads: names for each text; None for none.
+
+    Returns:
+        A string for each text, for those of the two that the signature takes.
+
+    Raises:
+        ValueError: not one list for each text, something else in it, or it is not empty and the signature takes none.
+    """
+    written = {}
+    arguments: list[tuple[str, Any, type, str]] = [
+        ("hidden", hidden, numbers.Integral, "lists of positions"),
+        ("heads", heads, str, "lists of names of heads"),
+    ]
+    for name, rows, kind, what in arguments:
+        rows = [[]] * number if rows is None else [each if isinstance(each, str) else list(each) for each in rows]
+        if len(rows) != number:
+            raise ValueError(f"`{name}` must be as many as `texts`, {number}. Received: {len(rows)}")
+        for row, given in enumerate(rows):
+            wrong = [each for each in given if isinstance(each, bool) or not isinstance(each, kind)]
+            if wrong or isinstance(given, str):
+                found = given if isinstance(given, str) else wrong[0]
+                raise ValueError(f"`{name}` must hold {what}. Received: {found!r} in the one at position {row}")
+        if name in inputs:
+            written[name] = [" ".join(map(str, given)) for given in rows]
+        elif any(rows):
+            raise ValueError(
+                f"This model takes no `{name}`. A model with masks does, and an export of it with explore=True."
+            )
+    return written
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,8 +19,9 @@ from zoo.tasks.protocol import (
     check_settings,
     check_texts,
     in_batches,
+    masks_as_strings,
 )
-from zoo.tasks.task import as_arrays, unpadded
+from zoo.tasks.task import as_arrays, strings, unpadded
 
 
 class TextContinuation(Generates):
@@ -42,11 +43,15 @@ class TextContinuation(Generates):
         """`log_probability` and `tokens` of each text, `(B,)`."""
 
     @abc.abstractmethod
-    def _next(self, text: tf.Tensor, temperature: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`tokens`, the `text` of each, and `probabilities` `(B, K)` of what may follow each text."""
+    def _inputs(self, name: str) -> set[str]:
+        """The names of what `_next` or `_score_tokens` takes: `text`, maybe `hidden` and `heads`, all `(B,)`."""
 
     @abc.abstractmethod
-    def _score_tokens(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`tokens`, the `text` of each, and `probabilities` `(B, K)` of what may follow, at a `temperature` `(B,)`."""
+
+    @abc.abstractmethod
+    def _score_tokens(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         """`tokens` `(B, T)` of each text, as `_attend` gives them, and their `log_probabilities`."""
 
     @abc.abstractmethod
@@ -123,7 +128,12 @@ class TextContinuation(Generates):
         return in_batches(texts, batch_size, scores)
 
     def next_tokens(
-        self, texts: Sequence[str], temperature: float = 1.0, batch_size: int = 32
+        self,
+        texts: Sequence[str],
+        temperature: float = 1.0,
+        batch_size: int = 32,
+        hidden: Sequence[Sequence[int]] | None = None,
+        heads: Sequence[Sequence[str]] | None = None,
     ) -> list[list[NextToken]]:
         """The 20 likeliest tokens behind each text, the likeliest first.
 
@@ -131,28 +141,42 @@ class TextContinuation(Generates):
             texts: a list of strings, of any length.
             temperature: the probabilities are those of a draw at this temperature, see `generate`.
             batch_size: how many are read at once.
+            hidden: for each text the positions of its tokens, from 0, that no later token may attend to; None for none.
+            heads: for each text the names of heads whose output is zero: layer and number, such as "1.3"; None for
+                none.
 
         Raises:
-            ValueError: `texts` is not a list of strings, or `temperature` is out of its range.
+            ValueError: `texts` is not a list of strings, `temperature` is out of its range, `hidden` or `heads` does
+                not hold a list for each text, or the model takes no `hidden` or no `heads`.
         """
         texts = check_texts(texts)
+        written = masks_as_strings(len(texts), self._inputs("next"), hidden, heads)
         columns, _ = check_settings(1, temperature=temperature)
 
         def candidates(rows):
             of_rows = tf.fill([len(rows)], tf.constant(columns["temperature"][0], tf.float32))
-            found = as_arrays(self._next, [texts[row] for row in rows], temperature=of_rows)
+            asked = {name: strings([each[row] for row in rows]) for name, each in written.items()}
+            found = as_arrays(self._next, [texts[row] for row in rows], temperature=of_rows, **asked)
             for tokens, probabilities in zip(found["tokens"], found["probabilities"], strict=True):
                 pairs = zip(tokens, probabilities.tolist(), strict=True)
                 yield [NextToken(token.decode(), probability) for token, probability in pairs]
 
         return in_batches(texts, batch_size, candidates)
 
-    def score_tokens(self, texts: Sequence[str], batch_size: int = 32) -> list[Tokens]:
+    def score_tokens(
+        self,
+        texts: Sequence[str],
+        batch_size: int = 32,
+        hidden: Sequence[Sequence[int]] | None = None,
+        heads: Sequence[Sequence[str]] | None = None,
+    ) -> list[Tokens]:
         """The probability of each token of a text, given those before it.
 
         Args:
             texts: a list of strings.
             batch_size: how many are read at once.
+            hidden: see `next_tokens`.
+            heads: see `next_tokens`.
 
         Returns:
             The tokens of each text with their log-probabilities: a start token first, if the model was trained with
@@ -160,13 +184,15 @@ class TextContinuation(Generates):
 
         Raises:
             ValueError: `texts` is not a list of strings, or one is longer than the context. An exported model does not
-                report its context, and scores as much of a text as fits.
+                report its context, and scores as much of a text as fits. Of masks, see `next_tokens`.
         """
         texts = check_texts(texts)
+        written = masks_as_strings(len(texts), self._inputs("score_tokens"), hidden, heads)
         self._check_room(texts)
 
         def scored(rows):
-            found = as_arrays(self._score_tokens, [texts[row] for row in rows])
+            asked = {name: strings([each[row] for row in rows]) for name, each in written.items()}
+            found = as_arrays(self._score_tokens, [texts[row] for row in rows], **asked)
             for row, tokens, scores in zip(rows, found["tokens"], found["log_probabilities"], strict=True):
                 pieces = tuple(unpadded(tokens))
                 yield Tokens(pieces, tuple(scores[: len(pieces)].tolist()), texts[row])

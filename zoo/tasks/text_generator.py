@@ -10,10 +10,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.decoding import Sampling, StopStrings, generate, next_tokens, score_in_windows, score_tokens
+from zoo.decoding import (
+    Sampling,
+    StopStrings,
+    WithMasks,
+    generate,
+    logits_after,
+    next_tokens,
+    read_heads,
+    read_hidden,
+    score_in_windows,
+    score_tokens,
+)
 from zoo.decoding.loop import in_halves
 from zoo.decoding.sampling import counted_uniform, draw, last_window, random_streams
 from zoo.layers.functions import forward_only
+from zoo.models import Masks
 from zoo.tasks.protocol import (
     DEFAULTS,
     LONGEST_STOP,
@@ -36,6 +48,7 @@ _SIGNATURE = {
     "stop": tf.TensorSpec([None], tf.string, "stop"),
 }
 
+_HIDDEN, _HEADS = (tf.TensorSpec([None], tf.string, name) for name in ("hidden", "heads"))
 _HALF = 16  # texts; 32 in two halves took 0.6 of the time, and 12% more work (benchmarks/notes.md)
 # What is made of each row: its text, its log-probability, and the number of its tokens.
 _CONTINUED = (
@@ -76,7 +89,7 @@ class TextGenerator(TextContinuation, SavedTask):
     """
 
     CONFIG_FILE = "generator.json"
-    EXPLORE = ("next", "score_tokens")
+    EXPLORE = ("next", "score_tokens", "masked_attention")
     TOKENIZERS = ("tokenizer",)
     SETTINGS = ("context_length", "add_start", "stride")
 
@@ -89,6 +102,7 @@ class TextGenerator(TextContinuation, SavedTask):
         stride: int | None = None,
     ):
         super().__init__(model)
+        self._exploring: dict[str, Any] = {}
         size = getattr(model, "vocabulary_size", tokenizer.size)
         if tokenizer.size > size:
             raise ValueError(
@@ -250,24 +264,64 @@ class TextGenerator(TextContinuation, SavedTask):
         stride = tf.constant(self._checked_stride(stride))
         return lambda text: self._score_by_stride(text, stride)
 
-    @tf.function(input_signature=[_SIGNATURE["text"], _SIGNATURE["temperature"]], autograph=False)
-    def _next(self, text: tf.Tensor, temperature: tf.Tensor) -> dict[str, tf.Tensor]:
+    # Models with masks take tokens to hide, "2 3", and those with heads, heads to switch off: see `read_heads`.
+
+    def _explore(self) -> dict[str, Any]:
+        """The functions of `EXPLORE` by their names, with the inputs that the model has a use for."""
+        if not self._exploring:
+            sizes = getattr(self.model, "head_sizes", None)
+            masks = [*([] if sizes is None else [_HIDDEN]), *([_HEADS] if sizes else [])]
+            functions = self._after, self._scored_tokens, self._masked_maps
+            for name, function in zip(self.EXPLORE, functions, strict=True):
+                specs = [_SIGNATURE[each] for each in ("text", *(["temperature"] if name == "next" else []))]
+                self._exploring[name] = tf.function(function, input_signature=specs + masks, autograph=False)
+        return self._exploring
+
+    def _inputs(self, name: str) -> set[str]:
+        return {spec.name for spec in self._explore()[name].input_signature}
+
+    def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._explore()["next"](**tensors)
+
+    def _score_tokens(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._explore()["score_tokens"](**tensors)
+
+    def _masked(self, shown: tf.Tensor | None, heads: tf.Tensor | None) -> Any:
+        """The model without tokens `(B, T)` and heads that strings `(B,)` name; the model itself without masks."""
+        if shown is None:
+            return self.model
+        return WithMasks(self.model, Masks(shown, None if heads is None else read_heads(heads, self.model.head_sizes)))
+
+    def _shown(self, tokens: tf.Tensor, hidden: tf.Tensor | None) -> tf.Tensor | None:
+        return None if hidden is None else read_hidden(hidden, tf.shape(tokens)[1])
+
+    def _after(
+        self, text: tf.Tensor, temperature: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         """The likeliest tokens after each text: `tokens`, the `text` that each writes, `probabilities` `(B, K)`."""
-        history = self._prompts(check_one_for_each_text(text, temperature=temperature))  # (B, P)
-        source, first, _ = last_window(history, self.context_length)
+        history = self._prompts(_checked(text, temperature=temperature, hidden=hidden, heads=heads))  # (B, P)
+        # The window of `last_window`, with padding behind it: the last tokens, and which of them are shown.
+        lengths = tf.math.count_nonzero(history, axis=1, dtype=tf.int32)  # (B,)
+        kept = tf.where(lengths > self.context_length, self.context_length // 2, lengths)
+        offsets = tf.range(tf.reduce_max(kept))  # (C,)
+        places = tf.minimum((lengths - kept)[:, None] + offsets, tf.shape(history)[1] - 1)  # (B, C)
+        read = tf.where(offsets < kept[:, None], tf.gather(history, places, batch_dims=1), PADDING)
+        shown = self._shown(history, hidden)
+        shown = None if shown is None else tf.gather(shown, places, batch_dims=1)
         with forward_only(self.context_length):
-            memory, cache = self.model.begin(source)
-            logits, _, _ = self.model.step(first[:, None], tf.constant(0), memory, cache)  # (B, 1, V)
-        ids, probabilities = next_tokens(logits[:, 0], temperature)
+            logits = logits_after(self._masked(shown, heads), read, kept)  # (B, V)
+        ids, probabilities = next_tokens(logits, temperature)
         written = tf.strings.unicode_transcode(self.tokenizer.written(ids), "UTF-8", "UTF-8", errors="replace")
         return {"tokens": self.tokenizer.tokens(ids), "text": written, "probabilities": probabilities}
 
-    @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
-    def _score_tokens(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _scored_tokens(
+        self, text: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         """`tokens` `(B, T)` as in `_attend`, and their `log_probabilities`; 0 for the first one and padding."""
-        tokens = self.tokenizer.tokenize(text, add_start=self.add_start, max_length=self.context_length)  # (B, T)
+        tokens = self._ids(_checked(text, hidden=hidden, heads=heads))  # (B, T)
+        model = self._masked(self._shown(tokens, hidden), heads)
         with forward_only(self.context_length):
-            scores = score_tokens(self.model, tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]]))  # (B, T)
+            scores = score_tokens(model, tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]]))  # (B, T)
         return {"tokens": self.tokenizer.tokens(tokens), "log_probabilities": tf.pad(scores[:, :-1], [[0, 0], [1, 0]])}
 
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
@@ -281,24 +335,42 @@ class TextGenerator(TextContinuation, SavedTask):
         tokens, maps = self._maps(text)
         return {"tokens": self.tokenizer.tokens(tokens), "weights": maps}
 
+    def _masked_maps(
+        self, text: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """As `_attend_by_head`."""
+        tokens, maps = self._maps_of(_checked(text, hidden=hidden, heads=heads), hidden, heads)
+        return {"tokens": self.tokenizer.tokens(tokens), "weights": maps}
+
     # A separate function, so that the two signatures of an export share one copy.
     @tf.function(input_signature=[_SIGNATURE["text"]], autograph=False)
     def _maps(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._maps_of(text)
+
+    def _maps_of(
+        self, text: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Ids `(B, T)` of the texts, and the weights `(B, N, H, T, T)`, zero where a token is padding."""
         if not hasattr(self.model, "attention_maps"):
             raise ValueError("To show its attention, a language model needs `attention_maps`; this one has none.")
-        tokens = self.tokenizer.tokenize(text, add_start=self.add_start, max_length=self.context_length)
+        tokens = self._ids(text)
         with forward_only(self.context_length):
-            maps = self.model.attention_maps(tokens)
+            maps = self._masked(self._shown(tokens, hidden), heads).attention_maps(tokens)
         return tokens, zeroed(maps, tokens)
+
+    def _ids(self, text: tf.Tensor) -> tf.Tensor:
+        """As many ids `(B, T)` of each text as the context holds."""
+        return self.tokenizer.tokenize(text, add_start=self.add_start, max_length=self.context_length)
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
-        functions = {"serving_default": self._generate_by_default, "generate": self._generate, "next": self._next}
+        functions = {"serving_default": self._generate_by_default, "generate": self._generate}
         if hasattr(self.model, "without_logits"):
-            functions |= {"score": self._score, "score_tokens": self._score_tokens}
+            functions |= {"score": self._score, **{name: self._explore()[name] for name in ("next", "score_tokens")}}
         if hasattr(self.model, "attention_maps"):
             functions |= {"attention": self._attend, "attention_by_head": self._attend_by_head}
+            if hasattr(self.model, "head_sizes"):
+                functions["masked_attention"] = self._explore()["masked_attention"]
         return functions
 
     def example_texts(self) -> list[str]:
@@ -316,6 +388,10 @@ class TextGenerator(TextContinuation, SavedTask):
             # function of `generate`, which more texts warm up.
             del requests["serving_default"]
         return requests
+
+
+def _checked(text: tf.Tensor, **settings: tf.Tensor | None) -> tf.Tensor:
+    return check_one_for_each_text(text, **{name: each for name, each in settings.items() if each is not None})
 
 
 def _filled(shape: Any, settings: dict[str, Any]) -> dict[str, tf.Tensor]:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.protocol import NextToken, Score, Tokens, Translation, check_texts, in_batches
+from zoo.tasks.protocol import NextToken, Score, Tokens, Translation, check_texts, in_batches, masks_as_strings
 from zoo.tasks.task import as_arrays, strings, unpadded
 from zoo.text.tokenizer import PADDING
 
+_START = "<s>"
 _Function = Callable[..., dict[str, tf.Tensor]]
 
 
@@ -33,11 +34,15 @@ class TextToText(abc.ABC):
         """`log_probability` `(B,)` of targets `(B,)` as the translations of texts, and `tokens` `(B,)`."""
 
     @abc.abstractmethod
-    def _next(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _inputs(self, name: str) -> set[str]:
+        """The names of what `_next` or `_complete` takes: `text`, `prefix`, maybe `hidden` and `heads`, all `(B,)`."""
+
+    @abc.abstractmethod
+    def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         """`ids`, `tokens` and `probabilities` `(B, K)` of what may follow prefixes `(B,)`, such as "17 4"."""
 
     @abc.abstractmethod
-    def _complete(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _complete(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         """The translation `text` `(B,)` that begins so; its `ids`, `tokens` and `log_probabilities` `(B, T)`."""
 
     @abc.abstractmethod
@@ -46,7 +51,10 @@ class TextToText(abc.ABC):
 
     @abc.abstractmethod
     def _attend_by_head(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """As `_attend`, with `weights` `(B, M, H, T, S)`, and `source_weights` `(B, N, H, S, S)`."""
+        """As `_attend`, with `weights` `(B, M, H, T, S)`, and `source_weights` `(B, N, H, S, S)`.
+
+        Maybe also `target_weights` `(B, M, H, T, T)`.
+        """
 
     def __call__(
         self,
@@ -124,7 +132,12 @@ class TextToText(abc.ABC):
         return in_batches(texts, batch_size, scores)
 
     def complete(
-        self, texts: Sequence[str], prefixes: Sequence[Sequence[int]] | None = None, batch_size: int = 64
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[Sequence[int]] | None = None,
+        batch_size: int = 64,
+        hidden: Sequence[Sequence[int]] | None = None,
+        heads: Sequence[Sequence[str]] | None = None,
     ) -> list[Tokens]:
         """Translations that begin with given tokens.
 
@@ -139,20 +152,26 @@ class TextToText(abc.ABC):
             prefixes: the ids that each translation begins with; None for none. One ends before an id that a model may
                 not write, and behind an end token.
             batch_size: how many are translated at once.
+            hidden: for each text the positions of its tokens, from 0, that nobody may attend to; None for none. A
+                recurrent encoder does not read them either.
+            heads: for each text the names of heads whose output is zero: kind of attention, layer and number, such as
+                "encoder.1.3", "source.2.1" for the decoder's attention to the source, or "decoder.1.4"; None for none.
 
         Returns:
             The tokens of each translation with their probabilities, its end token included. Without a prefix it is what
             `translate` gives.
 
         Raises:
-            ValueError: `texts` is not a list of strings, or `prefixes` does not hold a list of ids for each text.
+            ValueError: `texts` is not a list of strings, `prefixes`, `hidden` or `heads` does not hold a list for each
+                text, or the model takes no `hidden` or no `heads`.
         """
         texts = check_texts(texts)
-        written = _written(prefixes, len(texts))
+        written = {"prefix": _written(prefixes, len(texts))}
+        written |= masks_as_strings(len(texts), self._inputs("complete"), hidden, heads)
 
         def completed(rows):
-            asked = strings([written[row] for row in rows])
-            found = as_arrays(self._complete, [texts[row] for row in rows], prefix=asked)
+            asked = {name: strings([each[row] for row in rows]) for name, each in written.items()}
+            found = as_arrays(self._complete, [texts[row] for row in rows], **asked)
             for text, ids, tokens, scores in zip(
                 *(found[name] for name in ("text", "ids", "tokens", "log_probabilities")), strict=True
             ):
@@ -162,7 +181,12 @@ class TextToText(abc.ABC):
         return in_batches(texts, batch_size, completed)
 
     def next_tokens(
-        self, texts: Sequence[str], prefixes: Sequence[Sequence[int]] | None = None, batch_size: int = 64
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[Sequence[int]] | None = None,
+        batch_size: int = 64,
+        hidden: Sequence[Sequence[int]] | None = None,
+        heads: Sequence[Sequence[str]] | None = None,
     ) -> list[list[NextToken]]:
         """The 20 likeliest tokens behind the beginning of each translation, the likeliest first.
 
@@ -172,11 +196,12 @@ class TextToText(abc.ABC):
             ValueError: as `complete`.
         """
         texts = check_texts(texts)
-        written = _written(prefixes, len(texts))
+        written = {"prefix": _written(prefixes, len(texts))}
+        written |= masks_as_strings(len(texts), self._inputs("next"), hidden, heads)
 
         def candidates(rows):
-            asked = strings([written[row] for row in rows])
-            found = as_arrays(self._next, [texts[row] for row in rows], prefix=asked)
+            asked = {name: strings([each[row] for row in rows]) for name, each in written.items()}
+            found = as_arrays(self._next, [texts[row] for row in rows], **asked)
             for ids, tokens, probabilities in zip(found["ids"], found["tokens"], found["probabilities"], strict=True):
                 of_row = zip(tokens, probabilities.tolist(), ids.tolist(), strict=True)
                 yield [NextToken(token.decode(), probability, each) for token, probability, each in of_row]
@@ -212,28 +237,35 @@ class TextToText(abc.ABC):
             batch_size: how many are translated at once.
 
         Returns:
-            A grid for each text: the attention to the source, then the encoder's self-attention, without padding.
-            Its `choose` selects layers and heads.
+            A grid for each text: the attention to the source, then the encoder's self-attention, then the decoder's,
+            which older exports do not give, without padding. Its `choose` selects layers and heads.
 
         Raises:
             ValueError: `texts` is not a list of strings, or the model has no attention, or only one.
         """
 
-        def grid(text, source, target, weights, source_weights):
+        def grid(text, source, target, weights, source_weights, target_weights=None):
             s, t = len(source), len(target)
-            to_source = AttentionMaps("Attention to the source", source, target, weights[:, :, :t, :s])
-            within = AttentionMaps("Self-attention of the encoder", source, source, source_weights[:, :, :s, :s])
-            return AttentionGrid(to_source, within, source_text=text)
+            kinds = [
+                AttentionMaps("Attention to the source", source, target, weights[:, :, :t, :s]),
+                AttentionMaps("Self-attention of the encoder", source, source, source_weights[:, :, :s, :s]),
+            ]
+            if target_weights is not None:
+                read = [_START, *target[:-1]]  # what the decoder has read when it writes each token
+                weights = target_weights[:, :, :t, :t]
+                kinds.append(AttentionMaps("Self-attention of the decoder", read, target, weights))
+            return AttentionGrid(*kinds, source_text=text)
 
-        return self._drawn(self._attend_by_head, texts, batch_size, ("weights", "source_weights"), grid)
+        names = ("weights", "source_weights", "target_weights")
+        return self._drawn(self._attend_by_head, texts, batch_size, names, grid)
 
     def _drawn(self, function: _Function, texts: Sequence[str], batch_size: int, names: Sequence[str], make) -> list:
-        """What `make` gives for each text, its source and target tokens and its rows of the named results."""
+        """What `make` gives for each text, its tokens and its rows of those named results that there are."""
         texts = check_texts(texts)
 
         def drawn(rows):
             found = as_arrays(function, [texts[row] for row in rows])
-            columns = (found[name] for name in ("source_tokens", "target_tokens", *names))
+            columns = (found[name] for name in ("source_tokens", "target_tokens", *names) if name in found)
             for row, source, target, *weights in zip(rows, *columns, strict=True):
                 yield make(texts[row], unpadded(source), unpadded(target), *weights)
 

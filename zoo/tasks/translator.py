@@ -9,11 +9,14 @@ import keras
 import tensorflow as tf
 
 from zoo.decoding import (
+    WithMasks,
     WithPrefix,
     beam_search,
     greedy,
     logits_after,
     next_tokens,
+    read_heads,
+    read_hidden,
     read_prefix,
     score,
     score_tokens,
@@ -21,6 +24,7 @@ from zoo.decoding import (
 from zoo.decoding.loop import in_halves
 from zoo.decoding.search import check_beam, check_early_stopping, check_length_normalization
 from zoo.layers.functions import forward_only
+from zoo.models import Masks
 from zoo.tasks.protocol import TRANSLATION_SETTINGS
 from zoo.tasks.task import SavedTask, check_one_for_each_text, zeroed
 from zoo.tasks.text_to_text import TextToText
@@ -28,7 +32,7 @@ from zoo.text import END, Tokenizer, previous
 from zoo.text.tokenizer import example_texts, strip
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
-_PREFIX = tf.TensorSpec([None], tf.string, name="prefix")
+_PREFIX, _HIDDEN, _HEADS = (tf.TensorSpec([None], tf.string, name=name) for name in ("prefix", "hidden", "heads"))
 _HALF = 40  # hypotheses; two halves with fewer take longer together than one whole
 _LARGEST_PENALTY = 10.0  # more than is useful, and far from an overflow
 _ROW_SETTINGS = {
@@ -93,6 +97,7 @@ class Translator(TextToText, SavedTask):
         early_stopping: bool | str = True,
     ):
         super().__init__(model)
+        self._exploring: dict[str, Any] = {}
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
             size = getattr(model, f"{side}_vocabulary_size", tokenizer.size)
             if tokenizer.size > size:
@@ -164,52 +169,86 @@ class Translator(TextToText, SavedTask):
             return score(self.model, {"source": self._source_ids(text), "target": previous(tokens)}, tokens)
 
     # Translations that begin with given tokens, which are written as ids: "17 4". Tokens as texts would be ambiguous.
+    # Models with masks take tokens to hide, "2 3", and those with heads, heads to switch off: see `read_heads`.
 
-    @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
-    def _next(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _explore(self) -> dict[str, Any]:
+        """The functions of `EXPLORE` by their names, with the inputs that the model has a use for."""
+        if not self._exploring:
+            sizes = getattr(self.model, "head_sizes", None)
+            specs = [_TEXT, _PREFIX, *([] if sizes is None else [_HIDDEN]), *([_HEADS] if sizes else [])]
+            functions = self._after, self._completed, self._completed_attention
+            for name, function in zip(self.EXPLORE, functions, strict=True):
+                self._exploring[name] = tf.function(function, input_signature=specs, autograph=False)
+        return self._exploring
+
+    def _inputs(self, name: str) -> set[str]:
+        return {spec.name for spec in self._explore()[name].input_signature}
+
+    def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._explore()["next"](**tensors)
+
+    def _complete(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._explore()["complete"](**tensors)
+
+    def _masked(self, source: tf.Tensor, hidden: tf.Tensor | None, heads: tf.Tensor | None) -> Any:
+        """The model without the tokens and heads that strings `(B,)` name; the model itself if there are none."""
+        if hidden is None:
+            return self.model
+        off = None if heads is None else read_heads(heads, self.model.head_sizes)
+        return WithMasks(self.model, Masks(read_hidden(hidden, tf.shape(source)[1]), off))
+
+    def _after(
+        self, text: tf.Tensor, prefix: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         """The likeliest tokens after the prefix: `ids`, `tokens` and `probabilities` `(B, K)`."""
-        text = check_one_for_each_text(text, prefix=prefix)
+        source = self._source_ids(_checked(text, prefix, hidden, heads))
+        model = self._masked(source, hidden, heads)
         given = read_prefix(prefix, self.target_tokenizer.size)[:, : self.max_target_length - 1]  # (B, P)
         read = previous(tf.pad(given, [[0, 0], [0, 1]], constant_values=END))  # (B, P + 1)
         lengths = 1 + tf.math.count_nonzero(given, axis=1, dtype=tf.int32)  # (B,)
         with self._forward_only():
-            logits = logits_after(self.model, {"source": self._source_ids(text), "target": read}, lengths)  # (B, V)
+            logits = logits_after(model, {"source": source, "target": read}, lengths)  # (B, V)
         ids, probabilities = next_tokens(logits)
         return {"ids": ids, "tokens": self.target_tokenizer.tokens(ids), "probabilities": probabilities}
 
-    @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
-    def _complete(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _completed(
+        self, text: tf.Tensor, prefix: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         """The translation `text` `(B,)` that begins so; `ids`, `tokens` and `log_probabilities` `(B, T)`.
 
         What a beam of size N has found is in `best` and `best_scores` `(B, N)`, best first. Where it has found fewer,
         texts are empty and scores the lowest number, since JSON has no infinity.
         """
-        source, hypotheses, best_scores = self._completed(text, prefix)
+        source, hypotheses, best_scores = self._found(text, prefix, hidden, heads)
         ids = self._best(hypotheses)
         shape = tf.shape(hypotheses)
         texts = self.target_tokenizer.detokenize(tf.reshape(hypotheses, [shape[0] * shape[1], shape[2]]))  # (B N,)
         best = {"best": tf.reshape(texts, shape[:2]), "best_scores": tf.maximum(best_scores, tf.float32.min)}
         with self._forward_only():
-            scores = score_tokens(self.model, {"source": source, "target": previous(ids)}, ids)  # (B, T)
+            model = self._masked(source, hidden, heads)
+            scores = score_tokens(model, {"source": source, "target": previous(ids)}, ids)  # (B, T)
         text = self.target_tokenizer.detokenize(ids)
         tokens = self.target_tokenizer.tokens(ids)
         return {"text": text, "ids": ids, "tokens": tokens, "log_probabilities": scores, **best}
 
-    @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
-    def _complete_attention(self, text: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _completed_attention(
+        self, text: tf.Tensor, prefix: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         """As `_attend_by_head`, or as `_attend` without heads, of the translation that begins with the prefix."""
         if self.has_heads:
-            source, hypotheses, _ = self._completed(text, prefix)
+            source, hypotheses, _ = self._found(text, prefix, hidden, heads)
             ids = self._best(hypotheses)
-            maps, source_maps = self._maps_of(source, ids)
-            return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
-        source, (ids, _, weights) = self._with_prefix(text, prefix, 1, return_weights=True)
+            return {**self._tokens(source, ids), **self._maps_of(source, ids, hidden, heads)}
+        source, (ids, _, weights) = self._with_prefix(text, prefix, hidden, heads, 1, return_weights=True)
         return {**self._tokens(source, ids[:, 0]), "weights": weights[:, 0]}
 
-    @tf.function(input_signature=[_TEXT, _PREFIX], autograph=False)
-    def _completed(self, text: tf.Tensor, prefix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    # A separate function, so that two signatures of an export share one copy of the loop.
+    @tf.function(autograph=False)
+    def _found(
+        self, text: tf.Tensor, prefix: tf.Tensor, hidden: tf.Tensor | None, heads: tf.Tensor | None
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Ids of the source `(B, S)` and of the translations `(B, N, T)` of the beam, and their scores `(B, N)`."""
-        source, (ids, scores) = self._with_prefix(text, prefix, self.beam_size)
+        source, (ids, scores) = self._with_prefix(text, prefix, hidden, heads, self.beam_size)
         return source, ids, scores
 
     def _best(self, hypotheses: tf.Tensor) -> tf.Tensor:
@@ -218,10 +257,17 @@ class Translator(TextToText, SavedTask):
         return ids[:, : tf.reduce_max(tf.math.count_nonzero(ids, axis=1, dtype=tf.int32))]
 
     def _with_prefix(
-        self, text: tf.Tensor, prefix: tf.Tensor, n_best: int, return_weights: bool = False
+        self,
+        text: tf.Tensor,
+        prefix: tf.Tensor,
+        hidden: tf.Tensor | None,
+        heads: tf.Tensor | None,
+        n_best: int,
+        return_weights: bool = False,
     ) -> tuple[tf.Tensor, Any]:
-        source = self._source_ids(check_one_for_each_text(text, prefix=prefix))
-        model = WithPrefix(self.model, read_prefix(prefix, self.target_tokenizer.size))
+        source = self._source_ids(_checked(text, prefix, hidden, heads))
+        model = self._masked(source, hidden, heads)
+        model = WithPrefix(model, read_prefix(prefix, self.target_tokenizer.size))
         options = self.beam_size, n_best, return_weights
         return source, self._decode(source, *self._own_limits_and_penalties(source), *options, model=model)
 
@@ -230,8 +276,8 @@ class Translator(TextToText, SavedTask):
         self._check_attention()
         source = self._source_ids(text)
         if self.has_heads:
-            ids, maps, _ = self._maps(source)
-            weights = tf.reduce_mean(maps[:, -1], axis=1)  # (B, T, S)
+            ids, maps = self._maps(source)
+            weights = tf.reduce_mean(maps["weights"][:, -1], axis=1)  # (B, T, S)
         else:
             ids, _, weights = self._decode(
                 source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1, return_weights=True
@@ -245,8 +291,8 @@ class Translator(TextToText, SavedTask):
         if not self.has_heads:
             raise ValueError("This model has one attention, without layers and heads to choose from.")
         source = self._source_ids(text)
-        ids, maps, source_maps = self._maps(source)
-        return {**self._tokens(source, ids), "weights": maps, "source_weights": source_maps}
+        ids, maps = self._maps(source)
+        return {**self._tokens(source, ids), **maps}
 
     def _forward_only(self) -> AbstractContextManager[None]:
         return forward_only(max(self.max_source_length, self.max_target_length))
@@ -343,25 +389,32 @@ class Translator(TextToText, SavedTask):
         return (ids, scores, weights) if return_weights else (ids, scores)
 
     @tf.function(autograph=False)
-    def _maps(self, source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Ids `(B, T)`, and the weights `(B, M, H, T, S)` and `(B, N, H, S, S)`, zero where a token is padding."""
+    def _maps(self, source: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Ids `(B, T)`, and `_maps_of` them."""
         ids, _ = self._decode(source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1)
-        return ids[:, 0], *self._maps_of(source, ids[:, 0])
+        return ids[:, 0], self._maps_of(source, ids[:, 0])
 
     @tf.function(autograph=False)
-    def _maps_of(self, source: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The weights `(B, M, H, T, S)` and `(B, N, H, S, S)` of the translation with these ids `(B, T)`."""
+    def _maps_of(
+        self, source: tf.Tensor, ids: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """The weights of the translation with ids `(B, T)`, zero where a token is padding.
+
+        `weights` `(B, M, H, T, S)` of the attention to the source, `source_weights` `(B, N, H, S, S)` of the encoder's
+        self-attention and, if the model tells them, `target_weights` `(B, M, H, T, T)` of the decoder's.
+        """
         with self._forward_only():
-            maps, source_maps = self.model.attention_maps(source, previous(ids))
-        return zeroed(maps, ids), zeroed(source_maps, source)
+            maps = self._masked(source, hidden, heads).attention_maps(source, previous(ids))
+        rows = {"weights": ids, "source_weights": source, "target_weights": ids}
+        return {name: zeroed(each, of) for (name, of), each in zip(rows.items(), maps, strict=False)}
 
     def signatures(self) -> dict:
         """The functions that an export has, by their names: see `zoo.serving.export`."""
         functions = {"serving_default": self._translate, "generate": self._generate}
         if hasattr(self.model, "without_logits"):
-            functions |= {"score": self._score, "next": self._next, "complete": self._complete}
+            functions |= {"score": self._score, **{name: self._explore()[name] for name in ("next", "complete")}}
         if self.has_attention:
-            functions |= {"attention": self._attend, "complete_attention": self._complete_attention}
+            functions |= {"attention": self._attend, "complete_attention": self._explore()["complete_attention"]}
             if self.has_heads:
                 functions["attention_by_head"] = self._attend_by_head
         return functions
@@ -381,6 +434,11 @@ class Translator(TextToText, SavedTask):
             "score": {"target": tf.constant(texts[::-1], tf.string, [len(texts)])},
         }
         return {name: {"text": text, **more.get(name, {})} for name in self.signatures() if name not in self.EXPLORE}
+
+
+def _checked(text: tf.Tensor, prefix: tf.Tensor, hidden: tf.Tensor | None, heads: tf.Tensor | None) -> tf.Tensor:
+    given = {"prefix": prefix, "hidden": hidden, "heads": heads}
+    return check_one_for_each_text(text, **{name: each for name, each in given.items() if each is not None})
 
 
 def _check_penalty(length_penalty: Any) -> None:

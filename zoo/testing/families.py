@@ -217,8 +217,11 @@ class FamilyTests:
         if self._translates():
             maps = [np.array(each) for each in self.model.attention_maps(self.source, self.target)]
             lengths = self.target.shape[1], self.source.shape[1]
-            assert [each.shape[3:] for each in maps] == [lengths, 2 * lengths[1:]]
-            for each in maps:
+            assert [each.shape[3:] for each in maps] == [lengths, 2 * lengths[1:], 2 * lengths[:1]][: len(maps)]
+            for past in maps[2:]:
+                assert not np.triu(past, 1).any(), "a later token is attended to"
+                self._equal(past.sum(-1), np.ones(past.shape[:-1]))
+            for each in maps[:2]:
                 padding = np.broadcast_to((self.source == 0)[:, None, None, None], each.shape)
                 assert not each[padding].any(), "padding is attended to"
                 sums = np.broadcast_to(self.source.any(1)[:, None, None, None], each.shape[:-1])

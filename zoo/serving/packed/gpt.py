@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from zoo.models.gpt import GPT, align_right
+from zoo.models.gpt import GPT, align_right, visible_pairs
+from zoo.models.masks import NO_MASKS, Masks
 from zoo.serving.packed.layers import PackedDecoderLayer
 from zoo.serving.packed.products import (
     FORBIDDEN,
@@ -37,6 +38,7 @@ class PackedGPT(tf.Module):
 
     def __init__(self, model: GPT, max_length: int):
         super().__init__()
+        self.head_sizes = model.head_sizes
         self.vocabulary_size, self.context_length = model.vocabulary_size, min(max_length, model.context_length)
         norm = Norm(model.get_layer("norm"))
         self._layers = [PackedDecoderLayer(model.get_layer(f"layer_{i + 1}")) for i in range(model.num_layers)]
@@ -103,22 +105,22 @@ class PackedGPT(tf.Module):
 
     def without_logits(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """As `zoo.models.GPT.without_logits`: a function from ids `(B, T)` to rows for `logits_of`."""
+        return self.vectors
 
-        def rows_of(tokens):
-            rows, _ = self._prefill(tokens, _from_the_start(tokens))
-            rows = self._output.scaled(normalized(rows))
-            return tf.reshape(rows, [*tf.unstack(tf.shape(tokens)), rows.shape[-1]])  # (B, T, D + 1 or D + 2)
-
-        return rows_of
+    def vectors(self, tokens: tf.Tensor, masks: Masks = NO_MASKS) -> tf.Tensor:
+        """As the function of `without_logits`, with tokens and heads left out."""
+        rows, _ = self._prefill(tokens, _from_the_start(tokens), visible_pairs(masks.shown), masks)
+        rows = self._output.scaled(normalized(rows))
+        return tf.reshape(rows, [*tf.unstack(tf.shape(tokens)), rows.shape[-1]])  # (B, T, D + 1 or D + 2)
 
     def logits_of(self, rows: tf.Tensor) -> tf.Tensor:
         """Rows `(R, .)` that the function of `without_logits` gave -> logits `(R, V)`."""
         return self._output.of_scaled(rows)
 
-    def attention_maps(self, tokens: tf.Tensor) -> tf.Tensor:
+    def attention_maps(self, tokens: tf.Tensor, masks: Masks = NO_MASKS) -> tf.Tensor:
         """As `zoo.models.GPT.attention_maps`."""
         maps: list[tf.Tensor] = []
-        self._prefill(tokens, _from_the_start(tokens), maps=maps)
+        self._prefill(tokens, _from_the_start(tokens), visible_pairs(masks.shown), masks, maps)
         return tf.stack(maps, axis=1)  # (B, N, H, T, T)
 
     def _prefill(
@@ -126,6 +128,7 @@ class PackedGPT(tf.Module):
         tokens: tf.Tensor,
         positions: tf.Tensor,
         mask: tf.Tensor | None = None,
+        masks: Masks = NO_MASKS,
         maps: list[tf.Tensor] | None = None,
     ) -> tuple[tf.Tensor, Any]:
         """All tokens `(B, T)` at once: rows `(B T, D + 1)` before the last norm, and each layer's keys and values.
@@ -134,11 +137,12 @@ class PackedGPT(tf.Module):
         """
         rows, rotations = self._embedded(tf.reshape(tokens, [-1]), positions)
         shape, cache = tf.unstack(tf.shape(tokens)), []
-        for layer in self._layers:
-            rows, cached, weights = layer.prefill(rows, shape, rotations, mask, return_weights=maps is not None)
+        for index, layer in enumerate(self._layers):
+            options = dict(return_weights=maps is not None, head_mask=masks.of_layer("", index))
+            rows, cached, weights = layer.prefill(rows, shape, rotations, mask, **options)
             cache.append(cached)
             if maps is not None:
-                maps.append(weights)
+                maps += weights
         return rows, tuple(cache)
 
     def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:

@@ -81,6 +81,7 @@ class PackedSelfAttention(tf.Module):
         rotations: tf.Tensor | None,
         mask: tf.Tensor | None = None,
         return_weights: bool = False,
+        head_mask: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, Cache, tf.Tensor | None]:
         """All tokens of sequences at once.
 
@@ -88,8 +89,10 @@ class PackedSelfAttention(tf.Module):
             rows: `(B T, D + 1)`.
             shape: B and T.
             rotations: of each token's heads, see `rotations`; None without rotary positions.
-            mask: boolean `(B, T)`, True at tokens that may be attended to; None allows all.
+            mask: boolean, True at tokens that may be attended to, `(B, T)` or for each token that attends `(B, T, T)`;
+                None allows all.
             return_weights: whether to return the attention weights.
+            head_mask: `(B, H)`, what multiplies each head's weights; None for nothing.
 
         Returns:
             The output `(B T, D + 1)`; keys and values `(B, 1, G, T, d)`; and the weights `(B, H, T, T)` or None.
@@ -99,9 +102,13 @@ class PackedSelfAttention(tf.Module):
         query, key, value = tf.split(heads, [self.heads, self.groups, self.groups], axis=2)  # (B, T, ., d)
         # The kernel has already scaled the query, for the decoding steps. The function below scales again, so the first
         # factor is removed.
-        mask = AttentionMask(keys=mask, causal=True, window=self._window)
+        masks = {"keys": mask} if mask is None or len(mask.shape) == 2 else {"pairs": mask[:, None]}
+        mask = AttentionMask(**masks, causal=True, window=self._window)
         results = scaled_dot_product_attention(query * self.width**0.5, key, value, mask, None, return_weights)
         context, weights = results if return_weights else (results, None)  # (B, T, H, d), (B, H, T, T)
+        if head_mask is not None:
+            context *= head_mask[:, None, :, None]
+            weights = None if weights is None else weights * head_mask[:, :, None, None]
         cache = tuple(tf.transpose(each, [0, 2, 1, 3])[:, None] for each in (key, value))  # (B, 1, G, T, d)
         return self._project_out(context), cache, weights
 
@@ -112,6 +119,7 @@ class PackedSelfAttention(tf.Module):
         rotations: tf.Tensor | None,
         cache: Cache,
         bias: tf.Tensor | None = None,
+        head_mask: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, Cache]:
         """One more token of each hypothesis.
 
@@ -121,6 +129,7 @@ class PackedSelfAttention(tf.Module):
             rotations: of each token's heads, see `rotations`; None without rotary positions.
             cache: keys and values `(B, K, G, S, d)`.
             bias: added to the scores, `(B, K, 1, 1, S + 1)`; None for nothing.
+            head_mask: see `prefill`.
 
         Returns:
             The output `(B K, D + 1)`, and the cache with the token.
@@ -137,6 +146,8 @@ class PackedSelfAttention(tf.Module):
             query = tf.reshape(query, [-1, hypotheses, self.groups, self.heads // self.groups, self.width])
         scores = product(query, keys, transposed=True)  # (B, K, G, H / G, S + 1)
         weights = softmax(scores if bias is None else scores + bias)
+        if head_mask is not None:
+            weights *= tf.reshape(head_mask, [-1, 1, self.groups, self.heads // self.groups, 1])
         return self._project_out(product(weights, values)), (keys, values)  # of (B, K, G, H / G, d)
 
     def rotations(self, positions: tf.Tensor) -> tf.Tensor | None:
@@ -209,7 +220,12 @@ class PackedCrossAttention(tf.Module):
         self.outputs = after.writing(*matrix(attention.output_dense, contracted=2))  # (R, H d) -> (R, D + 1)
 
     def prefill(
-        self, rows: tf.Tensor, length: int | tf.Tensor, memory: Any, bias: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        length: int | tf.Tensor,
+        memory: Any,
+        bias: tf.Tensor,
+        head_mask: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Attends from all tokens of sequences at once.
 
@@ -218,6 +234,7 @@ class PackedCrossAttention(tf.Module):
             length: T.
             memory: keys and values `(B, 1, H, S, d)`, from `zoo.layers.MultiHeadAttention.project_memory`.
             bias: added to the scores, `(B, 1, 1, 1, S)`.
+            head_mask: `(B, H)`, what multiplies each head's weights; None for nothing.
 
         Returns:
             The output `(B T, D + 1)`, and the weights `(B, H, T, S)`.
@@ -225,11 +242,17 @@ class PackedCrossAttention(tf.Module):
         keys, values = (each[:, 0] for each in memory)  # (B, H, S, d)
         heads = tf.reshape(self.query(rows), [-1, length, self.heads, self.width])  # (B, T, H, d)
         weights = softmax(product(tf.transpose(heads, [0, 2, 1, 3]), keys, transposed=True) + bias[:, 0])
+        weights = weights if head_mask is None else weights * head_mask[:, :, None, None]
         context = tf.transpose(product(weights, values), [0, 2, 1, 3])  # (B, T, H, d)
         return self._project_out(context), weights
 
     def decode_step(
-        self, rows: tf.Tensor, hypotheses: int | tf.Tensor, memory: Any, bias: tf.Tensor
+        self,
+        rows: tf.Tensor,
+        hypotheses: int | tf.Tensor,
+        memory: Any,
+        bias: tf.Tensor,
+        head_mask: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Attends from one token of each hypothesis.
 
@@ -238,6 +261,7 @@ class PackedCrossAttention(tf.Module):
             hypotheses: K.
             memory: as in `prefill`.
             bias: as in `prefill`.
+            head_mask: as in `prefill`.
 
         Returns:
             The output `(B K, D + 1)`, and the weights `(B, K, H, 1, S)`.
@@ -246,6 +270,7 @@ class PackedCrossAttention(tf.Module):
         # The product repeats keys and values over K; nothing is transposed: 7% to 9% off one row (notes, serving.py).
         heads = tf.reshape(self.query(rows), [-1, hypotheses, self.heads, 1, self.width])  # (B, K, H, 1, d)
         weights = softmax(product(heads, keys, transposed=True) + bias)  # (B, K, H, 1, S)
+        weights = weights if head_mask is None else weights * head_mask[:, None, :, None, None]
         return self._project_out(product(weights, values)), weights  # of (B, K, H, 1, d)
 
     def _project_out(self, context: tf.Tensor) -> tf.Tensor:
@@ -343,28 +368,33 @@ class PackedDecoderLayer(tf.Module):
         memory: Any = None,
         memory_bias: tf.Tensor | None = None,
         return_weights: bool = False,
-    ) -> tuple[tf.Tensor, Cache, tf.Tensor | None]:
+        head_mask: tf.Tensor | None = None,
+        memory_head_mask: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, Cache, list[tf.Tensor | None]]:
         """All tokens of sequences at once.
 
         Args:
             rows: `(B T, D + 1)`.
             shape: B and T.
             rotations: see `PackedSelfAttention.rotations`.
-            mask: boolean `(B, T)`, True at tokens that may be attended to; None allows all.
+            mask: see `PackedSelfAttention.prefill`.
             memory: keys and values of the source, see `PackedCrossAttention.prefill`; None without a source.
             memory_bias: see `PackedCrossAttention.prefill`.
-            return_weights: without a source, whether to return the weights of the attention to the past.
+            return_weights: whether to return the weights of the attention to the past.
+            head_mask: `(B, H)` of the self-attention, what multiplies each head's weights; None for nothing.
+            memory_head_mask: likewise of the attention to the source.
 
         Returns:
-            The rows after the layer; the cache; and the weights `(B, H, T, S)` of the attention to the source, or
-            `(B, H, T, T)` to the past, or None.
+            The rows after the layer; the cache; and a list of the weights of the attention to the past `(B, H, T, T)`,
+            or None, and if there is a source, to it `(B, H, T, S)`.
         """
         inputs = self._input(rows)
-        added, cache, weights = self.self_attention.prefill(inputs, shape, rotations, mask, return_weights)
-        rows = self._sum(0, rows, added)
+        added, cache, past = self.self_attention.prefill(inputs, shape, rotations, mask, return_weights, head_mask)
+        rows, weights = self._sum(0, rows, added), [past]
         if self.cross_attention is not None:
-            added, weights = self.cross_attention.prefill(self._input(rows), shape[1], memory, memory_bias)
-            rows = self._sum(1, rows, added)
+            source = memory, memory_bias, memory_head_mask
+            added, to_source = self.cross_attention.prefill(self._input(rows), shape[1], *source)
+            rows, weights = self._sum(1, rows, added), [past, to_source]
         return self._fed_forward(inputs, rows), cache, weights
 
     def decode_step(
@@ -376,6 +406,8 @@ class PackedDecoderLayer(tf.Module):
         bias: tf.Tensor | None = None,
         memory: Any = None,
         memory_bias: tf.Tensor | None = None,
+        head_mask: tf.Tensor | None = None,
+        memory_head_mask: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, Cache, tf.Tensor | None]:
         """One more token of each hypothesis.
 
@@ -387,16 +419,19 @@ class PackedDecoderLayer(tf.Module):
             bias: see `PackedSelfAttention.decode_step`.
             memory: keys and values of the source, see `PackedCrossAttention.prefill`; None without a source.
             memory_bias: see `PackedCrossAttention.prefill`.
+            head_mask: see `prefill`.
+            memory_head_mask: see `prefill`.
 
         Returns:
             The rows after the layer; the cache; and the weights `(B, K, H, 1, S)` of the attention to the source, or
             None.
         """
         inputs = self._input(rows)
-        added, cache = self.self_attention.decode_step(inputs, hypotheses, rotations, cache, bias)
+        added, cache = self.self_attention.decode_step(inputs, hypotheses, rotations, cache, bias, head_mask)
         rows, weights = self._sum(0, rows, added), None
         if self.cross_attention is not None:
-            added, weights = self.cross_attention.decode_step(self._input(rows), hypotheses, memory, memory_bias)
+            source = memory, memory_bias, memory_head_mask
+            added, weights = self.cross_attention.decode_step(self._input(rows), hypotheses, *source)
             rows = self._sum(1, rows, added)
         return self._fed_forward(inputs, rows), cache, weights
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from zoo.layers import SinusoidalPositionalEncoding
 from zoo.layers.functions.positions import frequencies
+from zoo.models.masks import NO_MASKS, Masks
 from zoo.models.transformer import Transformer
 from zoo.serving.packed.layers import PackedDecoderLayer
 from zoo.serving.packed.products import (
@@ -49,6 +50,7 @@ class PackedTransformer(tf.Module):
         super().__init__()
         self.source_vocabulary_size = model.source_vocabulary_size
         self.target_vocabulary_size = model.target_vocabulary_size
+        self.head_sizes = model.head_sizes
         self._encoder, self.norm_first = _Encoder(model), model.norm_first
         layers = [model.get_layer(f"decoder_layer_{i + 1}") for i in range(model.decoder_layers)]
         first = Norm(layers[0].self_attention_norm)
@@ -105,18 +107,19 @@ class PackedTransformer(tf.Module):
         """All variables, the encoder's included, for an export to track."""
         return list(self.variables)
 
-    def begin(self, source: tf.Tensor) -> tuple[Any, Any]:
+    def begin(self, source: tf.Tensor, masks: Masks = NO_MASKS) -> tuple[Any, Any]:
         """As `zoo.models.Transformer.begin`, but the memory has another form.
 
         Args:
             source: ids `(B, S)`.
+            masks: tokens and heads to leave out.
 
         Returns:
             memory: the mask `(B, S)`, the bias of the scores `(B, 1, 1, 1, S)`, and for each decoder layer the keys and
-                values `(B, 1, H, S, d)` of its attention to the source.
+                values `(B, 1, H, S, d)` of its attention to the source; and the heads of `masks`, if it has some.
             cache: for each decoder layer the keys and values `(B, 1, H, 0, d)` of past tokens, none so far.
         """
-        memory = self._memory(source)
+        memory = self._memory(source, masks)
         attention = self._layers[0].self_attention
         empty = tf.zeros([tf.shape(source)[0], 1, attention.groups, 0, attention.width])  # (B, 1, H, 0, d)
         return memory, tuple((empty, empty) for _ in self._layers)
@@ -125,9 +128,10 @@ class PackedTransformer(tf.Module):
         """As `zoo.models.Transformer.step`."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
         rows, rotations = self._embedded(tf.reshape(tokens, [-1]), tf.reshape(position, [1]))
-        new, weights = [], None
-        for layer, prepared, each in zip(self._layers, memory["layers"], cache, strict=True):
-            rows, each, weights = layer.decode_step(rows, hypotheses, rotations, each, None, prepared, memory["bias"])
+        new, weights, heads = [], None, self._head_masks(memory)
+        for layer, prepared, each, masks in zip(self._layers, memory["layers"], cache, heads, strict=True):
+            source = prepared, memory["bias"]
+            rows, each, weights = layer.decode_step(rows, hypotheses, rotations, each, None, *source, *masks)
             new.append(each)
         logits = self._output.logits(normalized(rows) if self.norm_first else rows)  # (B K, V)
         logits = tf.reshape(logits, [-1, hypotheses, self.target_vocabulary_size])
@@ -136,41 +140,58 @@ class PackedTransformer(tf.Module):
 
     def without_logits(self) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
         """As `zoo.models.Transformer.without_logits`: a function from ids to rows for `logits_of`."""
+        return self.vectors
 
-        def rows_of(inputs):
-            rows, shape, _ = self._prefill(self._memory(inputs["source"]), inputs["target"])
-            rows = self._output.scaled(normalized(rows) if self.norm_first else rows)
-            return tf.reshape(rows, [*shape, rows.shape[-1]])  # (B, T, D + 1 or D + 2)
-
-        return rows_of
+    def vectors(self, inputs: dict[str, tf.Tensor], masks: Masks = NO_MASKS) -> tf.Tensor:
+        """As the function of `without_logits`, with tokens and heads left out."""
+        rows, shape, _ = self._prefill(self._memory(inputs["source"], masks), inputs["target"])
+        rows = self._output.scaled(normalized(rows) if self.norm_first else rows)
+        return tf.reshape(rows, [*shape, rows.shape[-1]])  # (B, T, D + 1 or D + 2)
 
     def logits_of(self, rows: tf.Tensor) -> tf.Tensor:
         """Rows `(R, .)` that the function of `without_logits` gave -> logits `(R, V)`."""
         return self._output.of_scaled(rows)
 
-    def attention_maps(self, source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def attention_maps(
+        self, source: tf.Tensor, target: tf.Tensor, masks: Masks = NO_MASKS
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """As `zoo.models.Transformer.attention_maps`."""
         encoder_maps: list[tf.Tensor] = []
-        memory = self._memory(source, encoder_maps)
-        _, _, maps = self._prefill(memory, target)
-        maps = [_where_allowed(weights, memory["mask"][:, None, None]) for weights in maps]
-        return tf.stack(maps, axis=1), tf.stack(encoder_maps, axis=1)  # (B, M, H, T, S), (B, N, H, S, S)
+        memory = self._memory(source, masks, encoder_maps)
+        _, _, maps = self._prefill(memory, target, return_weights=True)
+        past, to_source = (tf.stack(each, axis=1) for each in zip(*maps, strict=True))  # (B, M, H, T, T or S)
+        to_source = _where_allowed(to_source, memory["mask"][:, None, None, None])
+        return to_source, tf.stack(encoder_maps, axis=1), past  # the second (B, N, H, S, S)
 
-    def _prefill(self, memory: Any, target: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-        """All tokens `(B, T)` at once: rows `(B T, D + 1)`, B and T, and each layer's weights `(B, H, T, S)`."""
+    def _prefill(
+        self, memory: Any, target: tf.Tensor, return_weights: bool = False
+    ) -> tuple[tf.Tensor, list[tf.Tensor], list[list[tf.Tensor]]]:
+        """All tokens `(B, T)` at once: rows `(B T, D + 1)`, B and T, and each layer's weights.
+
+        These are `(B, H, T, T)` of the self-attention, None unless asked for, and `(B, H, T, S)`.
+        """
         shape = tf.unstack(tf.shape(target))
         positions = tf.tile(tf.range(shape[1]), [shape[0]])  # (B T,)
         rows, rotations = self._embedded(tf.reshape(target, [-1]), positions)
         if rotations is not None:
             rotations = tf.reshape(rotations, [*shape, *rotations.shape[2:]])  # (B, T, 3 H, d / 2)
         maps = []
-        for layer, prepared in zip(self._layers, memory["layers"], strict=True):
-            rows, _, weights = layer.prefill(rows, shape, rotations, None, prepared, memory["bias"])
+        for layer, prepared, masks in zip(self._layers, memory["layers"], self._head_masks(memory), strict=True):
+            rows, _, weights = layer.prefill(
+                rows, shape, rotations, None, prepared, memory["bias"], return_weights, *masks
+            )
             maps.append(weights)
         return rows, shape, maps
 
-    def _memory(self, source: tf.Tensor, maps: list[tf.Tensor] | None = None) -> dict[str, Any]:
-        encoded, mask = self._encoder.encode(source, maps)
+    def _head_masks(self, memory: Any) -> list[tuple[Any, Any]]:
+        """For each decoder layer the `head_mask` of its self-attention and of its attention to the source."""
+        masks = Masks(heads=memory.get("heads"))
+        return [(masks.of_layer("decoder", i), masks.of_layer("source", i)) for i in range(len(self._layers))]
+
+    def _memory(
+        self, source: tf.Tensor, masks: Masks = NO_MASKS, maps: list[tf.Tensor] | None = None
+    ) -> dict[str, Any]:
+        encoded, mask = self._encoder.encode(source, masks, maps)
         # If a source is all padding, the bias forbids all keys alike and the softmax is uniform. Zero values then give
         # a zero context, as the model's own attention does.
         shown = tf.cast(mask, tf.float32)[:, None, :, None]  # (B, 1, S, 1)
@@ -178,7 +199,9 @@ class PackedTransformer(tf.Module):
         for prepare in self._prepare:
             keys, values = (tf.cast(each, tf.float32) for each in prepare(encoded))  # (B, H, S, d)
             prepared.append((keys[:, None], (values * shown)[:, None]))  # (B, 1, H, S, d)
-        return {"mask": mask, "bias": tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None], "layers": tuple(prepared)}
+        bias = tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None]  # (B, 1, 1, 1, S)
+        heads = {} if masks.heads is None else {"heads": dict(masks.heads)}
+        return {"mask": mask, "bias": bias, "layers": tuple(prepared), **heads}
 
     def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Tokens `(R,)` at positions `(R,)` or `(1,)` -> rows `(R, D + 1)`, and rotations `(., 1, 3 H, d / 2)`."""
@@ -216,17 +239,20 @@ class _Encoder:
         layers = [each for each in (self.positions, *self.layers, self.norm) if each is not None]
         self.weights += [weight.value for layer in layers for weight in layer.weights]
 
-    def encode(self, source: tf.Tensor, maps: list[tf.Tensor] | None = None) -> tuple[tf.Tensor, tf.Tensor]:
+    def encode(
+        self, source: tf.Tensor, masks: Masks = NO_MASKS, maps: list[tf.Tensor] | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """As the model does it: ids `(B, S)` -> `(B, S, D)` and the mask `(B, S)`."""
-        mask = source != 0
+        mask = masks.allowed(source != 0)
         hidden = self.lookup(tf.reshape(source, [-1]))[:, : self.units] * self.scale  # (B S, D)
         hidden = tf.reshape(hidden, [*tf.unstack(tf.shape(source)), self.units])  # (B, S, D)
         hidden = hidden if self.positions is None else self.positions(hidden)
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
+            options = dict(mask=mask, head_mask=masks.of_layer("encoder", index))
             if maps is None:
-                hidden = layer(hidden, mask=mask)
+                hidden = layer(hidden, **options)
             else:
-                hidden, weights = layer(hidden, mask=mask, return_attention_scores=True)
+                hidden, weights = layer(hidden, return_attention_scores=True, **options)
                 maps.append(weights)
         return hidden if self.norm is None else self.norm(hidden), mask
 

@@ -60,9 +60,16 @@ class Server:
         self.address = self.process.stdout.readline().split()[2].removesuffix("/v1/models")
 
     def predict(self, model, signature, **inputs):
+        """The outputs for columns of inputs; masks and prefixes that are not given are empty."""
+        empty = {name: [""] * len(inputs["text"]) for name in self.inputs(model, signature)}
+        inputs = {**{name: each for name, each in empty.items() if name in ("prefix", "hidden", "heads")}, **inputs}
         body = json.dumps({"signature_name": signature, "inputs": inputs}).encode()
         with urllib.request.urlopen(f"{self.address}/v1/models/{model}:predict", body, timeout=120) as response:
             return json.load(response)["outputs"]
+
+    def inputs(self, model, signature):
+        with urllib.request.urlopen(f"{self.address}/v1/models/{model}/metadata", timeout=120) as response:
+            return json.load(response)["metadata"]["signature_def"]["signature_def"][signature]["inputs"]
 
     def stop(self):
         self.process.send_signal(signal.SIGKILL)
@@ -170,7 +177,7 @@ class TestTranslator:
             server.predict("transformer", "complete_attention", text=["cab 12"], prefix=[""])["weights"][0]
         )
         heads = page.all(".heads button")
-        assert len(heads) == 2 * 2 + 1 * 2  # of the decoder, and of the encoder
+        assert len(heads) == 2 * 2 + 1 * 2 + 2 * 2  # of the decoder, of the encoder, and of the decoder again
         page.run("arguments[0].click()", heads[1])
         np.testing.assert_allclose(page.weights(), weights[0, 1], atol=1e-6)
         assert heads[1].get_attribute("aria-pressed") == "true"
@@ -213,6 +220,86 @@ class TestTranslator:
             for model in ("transformer", "recurrent")
         ]
         assert page.texts(".translation") == wanted
+
+
+class TestMasks:
+    @pytest.mark.parametrize("model", ["transformer", "recurrent"])
+    def test_a_source_token_is_hidden_by_a_click_and_shown_again_by_a_key(self, page, server, driver, model):
+        page.open(model, "cab 12")
+        plain = server.predict(model, "complete", text=["cab 12"])
+        page.run("arguments[0].click()", page.tokens("from")[1])
+        page.settle()
+        found = server.predict(model, "complete", text=["cab 12"], hidden=["1"])
+        assert page.text(".translation") == found["text"][0]
+        assert plain["text"][0] in page.text(".plain") or plain["text"] == found["text"]
+        weights = np.array(server.predict(model, "complete_attention", text=["cab 12"], hidden=["1"])["weights"][0])
+        wanted = weights[-1].mean(0) if model == "transformer" else weights
+        np.testing.assert_allclose(page.weights(), wanted, atol=1e-6)
+        assert not wanted[:, 1].any()
+        token = page.tokens("from")[1]
+        assert token.get_attribute("aria-pressed") == "true" and token.get_attribute("aria-label") == "a, hidden"
+        assert "line-through" in token.value_of_css_property("text-decoration")
+        changed = [place for place, each in enumerate(page.tokens("to")) if "new" in each.get_attribute("class")]
+        pieces = [each for each in plain["tokens"][0] if each], [each for each in found["tokens"][0] if each]
+        assert bool(changed) == (pieces[0] != pieces[1])
+        assert "hidden=1" in driver.current_url
+        assert page.run("return document.activeElement === arguments[0]", token)
+        key = "new KeyboardEvent('keydown', {key: ' ', bubbles: true, cancelable: true})"
+        page.run(f"document.activeElement.dispatchEvent({key})")
+        page.settle()
+        assert page.text(".translation") == plain["text"][0]
+        assert not page.all(".masks, .plain") and "hidden" not in driver.current_url
+
+    def test_a_head_is_switched_off_and_the_link_holds_it(self, page, server, driver):
+        page.open("transformer", "cab 12")
+        head = page.all('.card[data-kind="encoder"] [data-head]')[1]
+        page.run("arguments[0].click()", head)
+        page.run("document.querySelector('.switch').click()")
+        page.settle()
+        assert "heads=encoder.1.2" in driver.current_url
+        link = driver.current_url
+        driver.get("about:blank")
+        driver.get(link)
+        page.wait("return document.querySelector('.translation')")
+        page.settle()
+        found = server.predict("transformer", "complete", text=["cab 12"], heads=["encoder.1.2"])
+        assert page.text(".translation") == found["text"][0]
+        assert [each.get_attribute("title") for each in page.all(".heads .off")] == ["layer 1, head 2, off"]
+        page.run("document.querySelector('.masks .all').click()")
+        page.settle()
+        plain = server.predict("transformer", "complete", text=["cab 12"])
+        assert page.text(".translation") == plain["text"][0]
+
+    def test_the_self_attention_of_the_decoder(self, page, server):
+        page.open("transformer", "cab 12")
+        found = server.predict("transformer", "complete_attention", text=["cab 12"])
+        weights = page.run("return document.querySelector('.card[data-kind=decoder] .alignment').alignment.weights")
+        np.testing.assert_allclose(weights, np.array(found["target_weights"][0])[-1].mean(0), atol=1e-6)
+        tokens = page.texts(".card[data-kind=decoder] .token")
+        assert tokens == ["<s>", *found["target_tokens"][0][:-1], *found["target_tokens"][0]]
+
+    def test_changed_probabilities_of_a_language_model(self, page, server):
+        page.open("writer", "abc hab", hidden="2", heads="1.2")
+        masks = dict(text=["abc hab"], hidden=["2"], heads=["1.2"])
+        found, plain = (
+            server.predict("writer", "next", temperature=[1.0], **masks),
+            server.predict("writer", "next", text=["abc hab"], temperature=[1.0]),
+        )
+        shares = dict(zip(plain["tokens"][0], plain["probabilities"][0], strict=True))
+        for token, told in zip(found["tokens"][0], page.texts(".bars .before"), strict=True):
+            share = shares.get(token)
+            digits = 1 if share and share >= 0.0995 else 2
+            assert told == ("was not here" if share is None else f"was {100 * share:.{digits}f}%")
+        weights = np.array(server.predict("writer", "masked_attention", **masks)["weights"][0])
+        np.testing.assert_allclose(page.weights(), weights[-1].mean(0), atol=1e-6)
+
+    @pytest.mark.parametrize("model", ["transformer", "writer"])
+    def test_no_serious_fault_of_accessibility_with_masks_and_hostile_ones(self, page, serious_faults, model):
+        heads = "source.1.2 1.1" if model == "transformer" else "1.2"
+        page.open(model, HOSTILE, hidden="1 3 <img src=x onerror='window.hacked=1'>", heads=f"{heads} <b>x</b>")
+        assert page.all(".masks") and page.run("return window.hacked") is None
+        assert page.run("return document.querySelectorAll('main img, main b').length") == 0
+        assert serious_faults() == []
 
 
 class TestLanguageModel:

@@ -154,8 +154,9 @@ def _translated(key: str, corpus: PairCorpus, sources: Sequence[str]) -> Path:
         return folder
     translate = _load(key, teacher)
     given = itertools.chain.from_iterable(sources[_PIECE * n : _PIECE * (n + 1)] for n in missing)
-    say(f"{key}: {teacher} translates {len(sources):,} texts")
-    with _told(key, len(sources), len(sources) - sum(_size(n, sources) for n in missing)) as advance:
+    done = len(sources) - sum(min(_PIECE, len(sources) - _PIECE * n) for n in missing)
+    say(f"{key}: {teacher} translates {len(sources) - done:,} texts" + (f"; {done:,} are translated" if done else ""))
+    with _told(key, len(sources), done) as advance:
         for number, found in zip(missing, answers(translate, given, _PIECE, _BATCH, _threads()), strict=True):
             texts = [unicodedata.normalize("NFC", text).strip() for text in found]
             content = json.dumps(texts, ensure_ascii=False).encode("utf-8", "replace")
@@ -245,11 +246,6 @@ def _piece(folder: Path, number: int) -> Path:
 
 def _pieces(folder: Path, texts: int) -> Iterator[Path]:
     return (_piece(folder, number) for number in range(-(-texts // _PIECE)))
-
-
-def _size(number: int, sources: Sequence[str]) -> int:
-    """How many texts a piece has."""
-    return min(_PIECE, len(sources) - _PIECE * number)
 
 
 def _missing_pieces(folder: Path, sources: Sequence[str]) -> list[int]:

@@ -12,13 +12,17 @@ SPECIAL = {0: "<blank>", 1: "<unk>", 2: "<s>", 3: "</s>"}
 
 
 def write(model, folder: str, longest: int = 512) -> None:
-    """Writes a `zoo.models.Transformer` with sinusoidal positions, ReLU, biases and norms first; tokens are ids."""
+    """Writes a `zoo.models.Transformer` with sinusoidal positions, ReLU, biases and norms first; tokens are ids.
+
+    Its embeddings may be tied.
+    """
     layers = model.encoder_layers, model.decoder_layers
     spec = transformer_spec.TransformerSpec.from_config(layers, model.num_heads, pre_norm=True)
     positions = np.array(model.get_layer("source_positions")(np.zeros((1, longest, model.units), "float32")))[0]
     for side, part in (("source", spec.encoder), ("target", spec.decoder)):
         embeddings = part.embeddings[0] if side == "source" else part.embeddings
-        embeddings.weight = _array(model.get_layer(f"{side}_embedding").embeddings)
+        table = model.target_embedding if model.tied_embeddings == "all" else model.get_layer(f"{side}_embedding")
+        embeddings.weight = _array(table.embeddings)
         embeddings.multiply_by_sqrt_depth = True
         part.position_encodings.encodings = positions
         stack = "encoder" if side == "source" else "decoder"
@@ -38,7 +42,10 @@ def write(model, folder: str, longest: int = 512) -> None:
             _linear(to.ffn.linear_0, layer.feed_forward.input_projection)
             _linear(to.ffn.linear_1, layer.feed_forward.output_projection)
             _norm(to.ffn.layer_norm, layer.feed_forward_norm)
-    _linear(spec.decoder.projection, model.get_layer("logits"))
+    if model.tied_embeddings == "none":
+        _linear(spec.decoder.projection, model.get_layer("logits"))
+    else:
+        spec.decoder.projection.weight = _array(model.target_embedding.embeddings)
     tokens = [SPECIAL.get(number, str(number)) for number in range(model.target_vocabulary_size)]
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)

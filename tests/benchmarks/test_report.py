@@ -26,7 +26,8 @@ def test_every_benchmark_has_figures(script):
 
 def test_every_script_is_in_the_page():
     machinery = {"harness", "results", "report", "run_all", "ctranslate2_model"}
-    assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - machinery == set(report.SCRIPTS)
+    not_recorded = {"distilled"}  # it needs two trained runs
+    assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - machinery - not_recorded == set(report.SCRIPTS)
 
 
 def test_figures_stand_between_their_marks(monkeypatch):

@@ -1,0 +1,113 @@
+"""How much sooner does a student answer a single text than its teacher, and than CTranslate2 with the same weights?
+
+Two finished runs of transformers, such as `multi30k-transformer` and `multi30k-fast`, translate the sources of the
+student's test split, one text a request, one request at a time. Ours are plain SavedModels in a graph-mode session.
+CTranslate2 has the weights of both in float32; it takes tokens and returns tokens. Its length penalty divides by
+another function of the length, so with a beam some texts differ.
+
+    zoo train multi30k-transformer && zoo train multi30k-fast
+    python benchmarks/distilled.py runs/multi30k-transformer runs/multi30k-fast      # needs the 'peers' extra
+"""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+import tempfile
+
+from harness import Contestant, race, threads
+from results import Recording, Table, options, ratio, spread
+from serving import best, session_call
+from zoo_training.start_tensorflow import import_tensorflow
+
+AT_A_TURN = 20  # texts, one after another
+
+
+def zoo_step(path: str, texts: list[str], operation_threads: int):
+    """Ours."""
+    call = session_call(path, operation_threads, True, "text", "score")
+    return one_by_one(lambda text: call([text]), texts)
+
+
+def ctranslate2_step(folder: str, tokens: list[list[str]], settings: dict, operation_threads: int):
+    """CTranslate2."""
+    import ctranslate2_model
+
+    translator = ctranslate2_model.translator(folder, 1, operation_threads)
+    return one_by_one(lambda row: translator.translate_batch([row], **settings), tokens)
+
+
+def one_by_one(call, inputs: list):
+    """A step that makes a request for each of the next inputs."""
+    endless = itertools.cycle(inputs)
+
+    def step():
+        for each in itertools.islice(endless, AT_A_TURN):
+            call(each)
+
+    return step
+
+
+def translations(folder: str, translator, tokens: list[list[str]], settings: dict) -> list[str]:
+    """CTranslate2's, as texts."""
+    import ctranslate2_model
+    import tensorflow as tf
+
+    found = ctranslate2_model.translator(folder, 1, 2).translate_batch(tokens, **settings)
+    ids = tf.ragged.constant([[int(token) for token in each.hypotheses[0]] for each in found], dtype=tf.int32)
+    return [text.decode() for text in translator.target_tokenizer.detokenize(ids.to_tensor()).numpy()]
+
+
+def main() -> None:
+    """Runs the races; a row of the table is one of them."""
+    parser = options(__doc__, rounds=6)
+    parser.add_argument("teacher", type=pathlib.Path, help="its run")
+    parser.add_argument("student", type=pathlib.Path, help="its run")
+    parser.add_argument("--beams", type=int, nargs="+", default=[5, 1], help="(default %(default)s)")
+    parser.add_argument("--texts", type=int, default=200, help="of the test split (default %(default)s)")
+    arguments = parser.parse_args()
+    import_tensorflow()
+    import ctranslate2_model
+    from zoo_training.run import default_split, read_back
+
+    import zoo
+
+    corpus = read_back(arguments.student).corpus
+    texts = list(corpus.read(default_split(read_back(arguments.student))).sources[: arguments.texts])
+    packages = "tensorflow", "keras", "ctranslate2"
+    with Recording(__file__, arguments.record, *packages) as recording, tempfile.TemporaryDirectory() as folder:
+        rows = []
+        for beams in arguments.beams:
+            them = []
+            for name in ("teacher", "student"):
+                scratch = pathlib.Path(folder, f"{name}{beams}")
+                translator = zoo.load(getattr(arguments, name))
+                translator.beam_size = beams
+                path = str(zoo.serving.export(translator, scratch / "zoo"))
+                theirs = str(scratch / "ctranslate2")
+                ctranslate2_model.write(translator.model, theirs)
+                ids = translator.source_tokenizer.tokenize(texts, add_end=True).numpy()
+                tokens = [[*map(str, row[(row != 0) & (row != 3)]), "</s>"] for row in ids]
+                settings = dict(
+                    beam_size=beams,
+                    length_penalty=translator.length_penalty,
+                    max_decoding_length=translator.max_target_length,
+                )
+                same = sum(map(str.__eq__, translations(theirs, translator, tokens, settings), translator(texts)))
+                recording.note(f"{name}, beam of {beams}: CTranslate2 gives {same} of our {len(texts)} texts.")
+                them.append(Contestant(f"{name}, zoo", zoo_step, (path, texts, 1)))
+                for number in (1, 2):
+                    called = f"{name}, CTranslate2, {threads(number)}"
+                    them.append(Contestant(called, ctranslate2_step, (theirs, tokens, settings, number)))
+            timings = race(them, arguments.rounds, steps=3, warm_up=2)
+            ours = best(timings, "student, zoo")
+            for engine in ("student, zoo", "teacher, zoo", "student, CTranslate2", "teacher, CTranslate2"):
+                found = best(timings, engine)
+                milliseconds = f"{found.median / AT_A_TURN * 1e3:.1f}"
+                shown = [f"{ratio(found, ours):.2f}x ({spread(found, ours)})"] if found is not ours else [""]
+                rows.append([f"{beams} beams" if beams > 1 else "greedy", engine, milliseconds, *shown])
+        recording.table(Table("", ["", "", "ms a text", "its time / the student's"], rows))
+
+
+if __name__ == "__main__":
+    main()

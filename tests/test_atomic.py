@@ -33,6 +33,22 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path, monkeypatch):
     assert tree(tmp_path) == {"file.npz": "whole", "file.tmp-1": "of another"}
 
 
+def test_an_error_names_no_temporary_file(tmp_path, monkeypatch):
+    with pytest.raises(IsADirectoryError) as raised, whole_file(tmp_path):
+        pass
+    assert (raised.value.filename, raised.value.filename2) == (str(tmp_path), None)
+    with pytest.raises(FileNotFoundError) as raised, whole_file(tmp_path / "file"):
+        (tmp_path / "other").read_text()
+    assert str(raised.value.filename) == str(tmp_path / "other")
+
+    def refuse(prefix, dir):
+        raise PermissionError(13, "Permission denied", f"{dir}/{prefix}1")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(PermissionError, match=f"Permission denied: '{tmp_path}'$"), temporary_folder(tmp_path, ".x"):
+        pass
+
+
 def test_a_file_that_is_written_in_pieces_appears_at_the_end_and_only_without_an_error(tmp_path):
     path = tmp_path / "new" / "file"
     with whole_file(path) as file:

@@ -81,6 +81,11 @@ def test_what_is_neither(folder, name, fault):
         zoo.load(folder / name)
 
 
+def test_a_keras_file(folder):
+    with pytest.raises(ValueError, match=r"model\.keras is a Keras file: .* keras\.models\.load_model"):
+        zoo.load(next(folder.rglob("model.keras")))
+
+
 @pytest.mark.parametrize("file", ["translator.json", "model.keras"])
 def test_half_a_translator(folder, tmp_path, file):
     shutil.copytree(folder / "run" / "translator", tmp_path / "half")
@@ -111,5 +116,6 @@ class TestImporting:
     @pytest.mark.parametrize("module", [zoo, zoo.serving])
     def test_what_is_promised_is_there_and_nothing_else(self, module):
         assert all(getattr(module, name) for name in module.__all__)
+        assert {"__name__", *module.__all__} <= set(dir(module))
         with pytest.raises(AttributeError, match=rf"module '{module.__name__}' has no attribute 'Translater'"):
             _ = module.Translater

@@ -41,4 +41,9 @@ def __getattr__(name):
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")
 
 
+def __dir__():
+    # What a notebook offers after `zoo.`, also before it is imported.
+    return sorted({*globals(), *_HOMES, *_PACKAGES})
+
+
 keras_hook.install()

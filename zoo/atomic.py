@@ -34,6 +34,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with partial.open("wb") as file:
             yield file
         os.replace(partial, path)
+    except OSError as error:
+        raise _about(error, path, partial) from None
     finally:
         partial.unlink(missing_ok=True)
 
@@ -106,7 +108,10 @@ def temporary_folder(parent: pathlib.Path, prefix: str) -> Iterator[pathlib.Path
     """
     parent.mkdir(parents=True, exist_ok=True)
     while True:
-        folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        try:
+            folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        except OSError as error:
+            raise _about(error, parent) from None
         lock = _lock(folder, wait=True)
         if folder.exists():  # no other process removed it as abandoned before it was locked
             break
@@ -125,6 +130,13 @@ def remove_abandoned(folder: pathlib.Path) -> None:
     if lock is not None:
         shutil.rmtree(folder, ignore_errors=True)
         _unlock(lock)
+
+
+def _about(error: OSError, path: pathlib.Path, partial: pathlib.Path | None = None) -> OSError:
+    """The error with the name that the user knows; of other files than `partial`, if that is given, as it is."""
+    if error.errno is None or (partial is not None and str(error.filename) != str(partial)):
+        return error
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def _lock(folder: pathlib.Path, wait: bool) -> int | None:

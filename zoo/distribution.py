@@ -277,7 +277,8 @@ class Workers:
                 if "at program startup" not in str(error):
                     raise
                 raise ClusterError(
-                    "enter `multi_worker()` at the beginning of the program: TensorFlow has computed something already"
+                    "enter `multi_worker()` at the beginning of the program: TensorFlow has computed something "
+                    "already. Models, tensors and a tf.data.Dataset of tensors are made inside the block"
                 ) from None
             with tf.device("CPU:0"):
                 self._calls = tf.Variable(0, trainable=False, dtype=tf.int32)

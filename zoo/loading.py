@@ -62,5 +62,10 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
         from zoo.serving import open_servable
 
         return open_servable(path)
+    if path.suffix == ".keras" and path.is_file():
+        raise ValueError(
+            f"{path} is a Keras file: a model without its tokenizers. keras.models.load_model reads it after "
+            "`import zoo`; the task around it, such as zoo.TextGenerator(model, tokenizer), has `save`."
+        )
     what = "holds no saved model of the zoo, and no SavedModel" if path.exists() else "does not exist"
     raise FileNotFoundError(f"{path} {what}.")

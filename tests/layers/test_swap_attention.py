@@ -75,8 +75,10 @@ def test_a_subclassed_model_is_refused():
         def call(self, inputs):
             return inputs
 
-    with pytest.raises(ValueError, match=r"only supported for Sequential models or Functional models.*Own"):
+    with pytest.raises(ValueError, match=r"functional or sequential .* write `zoo\.layers\..*: model of type Own"):
         swap_attention(Own())
+    with pytest.raises(ValueError, match="Received: model of type MultiHeadAttention"):
+        swap_attention(keras.layers.MultiHeadAttention(2, 3))
 
 
 class Biased(keras.layers.MultiHeadAttention):

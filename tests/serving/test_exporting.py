@@ -46,6 +46,12 @@ def test_a_text_beside_the_graph(translator, tmp_path, quick_save):
     assert (version / "README.md").read_bytes() == "# é".encode()
 
 
+def test_what_is_no_task(translator, tmp_path):
+    with pytest.raises(ValueError, match=r"`model` must be a task.* Received: model of type \w+"):
+        export(translator.model, tmp_path / "tiny")
+    assert not names(tmp_path)
+
+
 def test_weights_of_the_model_alone_are_exported(exported, translator):
     """No optimizer, and no weight twice."""
     listed = tf.train.list_variables(str(exported / "1" / "variables" / "variables"))

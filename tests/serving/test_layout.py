@@ -3,6 +3,7 @@
 import pytest
 
 from zoo.serving import newest_version, versions
+from zoo.serving.layout import models_within
 
 
 @pytest.fixture
@@ -22,6 +23,15 @@ def test_versions_are_the_folders_named_by_integers_in_ascending_order(model):
 
 def test_newest_version_is_the_highest_that_holds_a_saved_model(model):
     assert newest_version(model) == model / "09"
+
+
+def test_the_models_in_a_folder_that_is_none(model):
+    for name in "gfedcb":
+        (model / "models" / name / "1").mkdir(parents=True)
+        (model / "models" / name / "1" / "saved_model.pb").touch()
+    named = ", ".join(str(model / "models" / name) for name in "bcdef")
+    assert models_within(model / "models") == f"; the models in it are {named} and 1 more"
+    assert models_within(model / "10") == models_within(model / "13") == ""
 
 
 def test_a_version_is_its_own_newest(model):

@@ -83,7 +83,7 @@ def _announce(url: str, loaded: dict[str, list[int]]) -> None:
 
 def _paths(given: list[str]) -> dict[str, pathlib.Path]:
     """The folders of models by their names: of the folder itself, or as in `NAME=FOLDER`."""
-    from zoo.serving.layout import SAVED_MODEL_FILE, newest_version
+    from zoo.serving.layout import SAVED_MODEL_FILE, models_within, newest_version
 
     paths: dict[str, pathlib.Path] = {}
     for each in given:
@@ -93,7 +93,9 @@ def _paths(given: list[str]) -> dict[str, pathlib.Path]:
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist")
         if newest_version(path) is None:
-            raise FileNotFoundError(f"{path} holds no SavedModel: neither {SAVED_MODEL_FILE} nor a version such as 1/")
+            raise FileNotFoundError(
+                f"{path} holds no SavedModel: neither {SAVED_MODEL_FILE} nor a version such as 1/{models_within(path)}"
+            )
         name = name if named else model_name(path)
         if not name or set(name) & set("/:"):
             raise ValueError(f"a model's name must not be empty and have no '/' or ':'. Received: {name!r}")

@@ -130,16 +130,24 @@ class KeptCorpus(Corpus):
         self._expect(split)
         if split not in self._cache:
             found = self._usable(split)
-            if dropped := [f"{number:,} {cause}" for cause, number in sorted(found.dropped.items()) if number]:
-                logger.warning(
-                    "%s: split %r keeps %d %s; dropped %s",
-                    *(self.kind, split, len(found), self._unit, ", ".join(dropped)),
-                )
             if not len(found):
-                raise CorpusError(f"Split {split!r} of corpus {self.kind!r} holds no usable {self._unit[:-1]}.")
+                raise self._nothing_usable(split, found.dropped)
+            if dropped := _listed(found.dropped):
+                logger.warning(
+                    "%s: split %r keeps %d %s; dropped %s", self.kind, split, len(found), self._unit, dropped
+                )
             self._cache[split] = found
         return self._cache[split]
+
+    def _nothing_usable(self, split: str, dropped: dict[str, int]) -> CorpusError:
+        why = f"; dropped {_listed(dropped)}" if dropped else ""
+        return CorpusError(f"Split {split!r} of corpus {self.kind!r} holds no usable {self._unit[:-1]}{why}.")
 
     def check(self, split: str) -> None:
         """Reads a split, to see whether it can be read."""
         self.read(split)
+
+
+def _listed(dropped: dict[str, int]) -> str:
+    """How many rows were left out by each cause, such as "12 duplicates, 3 empty"."""
+    return ", ".join(f"{number:,} {cause}" for cause, number in sorted(dropped.items()) if number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -55,7 +56,6 @@ class FilePairs(HeldOutFiles, PairCorpus):
     header: bool = Field(default=False, description="whether the first line of a TSV names its columns")
     target_language: str | None = Field(
         default=None,
-        pattern="^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$",
         description="language of the targets, such as de. With it, sentences also get a BLEU that compares with "
         "published figures. Languages without spaces, such as Chinese, Japanese and Thai, need it for BLEU",
     )
@@ -79,6 +79,13 @@ class FilePairs(HeldOutFiles, PairCorpus):
         raise ValueError(
             f"`{name}` must be one path (a TSV file) or a list of two ([source, target]). Received: {name}={value!r}"
         )
+
+    @pydantic.field_validator("target_language")
+    @classmethod
+    def _a_code(cls, value: str | None) -> str | None:
+        if value is None or re.fullmatch("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", value):
+            return value
+        raise ValueError("Expected the code of a language, such as de, hi or pt-BR")
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -108,6 +108,8 @@ class HeldOutFiles(KeptCorpus):
             return dataclasses.replace(whole, key=key, **entry.info), entry.array("splits")
         with self.storage.writing("texts", key) as entry:
             whole = self._gather(self._rows(self.train), entry, training=True)
+            if not len(whole):
+                raise self._nothing_usable("train", whole.dropped)
             splits = self._hold_out(whole) if self._counts else np.zeros(len(whole), np.int8)
             if entry.is_used:
                 whole = dataclasses.replace(whole, key=key)
@@ -174,7 +176,8 @@ def hold_out(
     usable = int(sizes.sum())
     default = min(1000, max(1, usable // 20))
     wanted = {split: default if count is None else count for split, count in counts.items()}
-    asked = f"{where}: cannot hold out {' and '.join(f'{count} {what} for {split}' for split, count in wanted.items())}"
+    numbers = [f"{count} {what if count != 1 else what[:-1]} for {split}" for split, count in wanted.items()]
+    asked = f"{where}: cannot hold out {' and '.join(numbers)}"
     if sum(wanted.values()) >= usable:
         raise CorpusError(f"{asked} of {usable} usable {what}; ask for fewer, or for 0 to have no such split.")
     chosen = np.zeros(len(names), np.int8)  # the split of each cluster

@@ -120,7 +120,8 @@ def _tables(name: str) -> dict[str, Any]:
             what = "is a folder, and a recipe is a file" if file.is_dir() else "no such file"
             raise RecipeError(f"recipe {name!r}: {what}; the recipes of the zoo are {', '.join(recipe_names())}")
         if not file.is_file():
-            hint = _nearest(name, recipe_names())
+            beside = pathlib.Path(f"{name}.toml")
+            hint = f" (did you mean {str(beside)!r}?)" if beside.is_file() else _nearest(name, recipe_names())
             raise RecipeError(f"no recipe {name!r}{hint}; there are {', '.join(recipe_names())}, or give a TOML file")
     parse = json.loads if name.endswith(".json") else tomllib.loads
     try:

@@ -51,6 +51,12 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
         >>> report
         SwapReport(exchanged=('attention',), left={})
     """
+    if not (isinstance(model, keras.Sequential) or hasattr(model, "operations")):
+        raise ValueError(
+            "`model` must be a functional or sequential model, whose layers Keras can clone. In a class of your own, "
+            "write `zoo.layers.MultiHeadAttention` for `keras.layers.MultiHeadAttention`: it takes the same arguments "
+            f"and reads the same weights. Received: model of type {type(model).__name__}"
+        )
     quantised = [layer.name for layer in model._flatten_layers() if getattr(layer, "quantization_mode", None)]
     if quantised:
         raise ValueError(

@@ -28,3 +28,7 @@ def __getattr__(name):
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'zoo.serving' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *_HOMES})

@@ -130,11 +130,17 @@ def export(
 
     Raises:
         FileExistsError: `path` is a file.
-        ValueError: `path` holds the largest version number that a server knows, `weights` is unknown, or a weight is
-            too large for float16.
+        ValueError: `model` is no task, `path` holds the largest version number that a server knows, `weights` is
+            unknown, or a weight is too large for float16.
     """
     if weights not in STORED_AS:
         raise ValueError(f"`weights` must be {' or '.join(map(repr, STORED_AS))}. Received: weights={weights!r}")
+    if not isinstance(model, SavedTask):
+        raise ValueError(
+            "`model` must be a task, which joins a model and its tokenizers: for example zoo.Translator(model, "
+            "source_tokenizer, target_tokenizer) or zoo.TextGenerator(model, tokenizer). What is already exported is "
+            f"copied as a folder. Received: model of type {type(model).__name__}"
+        )
     path = pathlib.Path(path)
     if path.is_file():
         raise FileExistsError(f"{path} is a file; a model is exported into a folder.")

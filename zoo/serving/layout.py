@@ -27,3 +27,11 @@ def newest_version(path: pathlib.Path) -> pathlib.Path | None:
     """The SavedModel that a path means: itself, or its newest version; None if it means none."""
     folders = [path, *reversed(versions(path).values())]
     return next((folder for folder in folders if (folder / SAVED_MODEL_FILE).is_file()), None)
+
+
+def models_within(path: pathlib.Path) -> str:
+    """For the message that a folder is no model: which of its own folders are. Empty if none is."""
+    folders = sorted(path.iterdir()) if path.is_dir() else []
+    found = [str(folder) for folder in folders if newest_version(folder) is not None]
+    names = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return f"; the models in it are {names}" if found else ""

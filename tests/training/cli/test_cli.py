@@ -457,6 +457,9 @@ def test_a_model_is_called_after_its_folder(tmp_path, path, name):
 def test_lines_are_without_their_ends_and_the_first_without_a_byte_order_mark(tmp_path):
     (tmp_path / "lines").write_bytes("\ufeffa\r\n\ufeffb\n\r\n c \r\nd".encode())
     assert list(read_lines(None, tmp_path / "lines")) == ["a", "\ufeffb", "", " c ", "d"]
+    (tmp_path / "lines").write_text("a\nb\n", "utf-16")
+    with pytest.raises(ValueError, match=r"lines: UTF-16, and not UTF-8; .* iconv -f UTF-16 -t UTF-8"):
+        list(read_lines(None, tmp_path / "lines"))
 
 
 def test_chunks_hold_every_line_once_in_order():

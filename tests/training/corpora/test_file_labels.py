@@ -165,10 +165,10 @@ def test_long_texts_are_cut_off_and_empty_ones_dropped(write, caplog):
         ("text\ttext\tlabel\nx\ty\tz\n", NAMED, r"a.tsv:1: 2 columns are named 'text'; give the number of one"),
         ("text\tclass\nx\ty\n", {"header": True, "label_column": "klass"}, "no column 'klass' in the header.*'class'"),
         ("\n\n", {}, "Split 'train' of corpus 'labels' holds no usable text"),
-        ("a\tb\n", {"validation_texts": 1}, "cannot hold out 1 texts for validation"),
+        ("a\tb\n", {"validation_texts": 1}, "cannot hold out 1 text for validation"),
         (
             *("a\tx\nb\ty\nc\tz\n", {"validation_texts": 1}),
-            "a.tsv: cannot hold out 1 texts for validation: nothing is left for validation, since each label keeps ",
+            "a.tsv: cannot hold out 1 text for validation: nothing is left for validation, since each label keeps ",
         ),
     ],
 )

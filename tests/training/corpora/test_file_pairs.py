@@ -318,6 +318,13 @@ class TestHeldOut:
         with pytest.raises(CorpusError, match=r"p\.tsv: cannot hold out .*of 10 usable pairs; ask for fewer, or for 0"):
             self.splits(write("p.tsv", numbered(10)), **fields)
 
+    def test_why_no_pair_is_left(self, write):
+        path = write("p.tsv", numbered(10) + "\tempty\n")
+        with pytest.raises(
+            CorpusError, match="holds no usable pair; dropped 1 empty, 10 with a target in another script"
+        ):
+            self.splits(path, clean={"target_script": "Devanagari"})
+
     def test_all_pairs_hang_together(self, write):
         path = write("p.tsv", "".join(f"the same\ttarget {n}\n" for n in range(10)))
         with pytest.raises(CorpusError, match=r"p\.tsv: cannot hold out .* of the 10 usable pairs every such cluster"):
@@ -357,7 +364,7 @@ class TestFields:
                 {"train": "a", "source_column": "Eng"},
                 "`source_column` is a name, which needs `header = true`.*='Eng'",
             ),
-            ({"train": "a", "target_language": "german"}, "String should match pattern"),
+            ({"train": "a", "target_language": "german"}, "Expected the code of a language, such as de, hi or pt-BR"),
             (
                 {"train": "a", "source_column": 2},
                 "`source_column` and `target_column` must differ. Received: 2 for both",

@@ -75,6 +75,12 @@ class TestReading:
 
 
 class TestFilesThatAreNone:
+    def test_a_file_of_that_name(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "mine.toml").touch()
+        with pytest.raises(RecipeError, match=r"no recipe 'mine' \(did you mean 'mine\.toml'\?\); there are"):
+            read_recipe("mine")
+
     @pytest.mark.parametrize(
         ("name", "fault"),
         [

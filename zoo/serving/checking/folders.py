@@ -9,7 +9,7 @@ import re
 
 from zoo.serving.checking import rules
 from zoo.serving.checking.rules import Finding, shown
-from zoo.serving.layout import SAVED_MODEL_FILE, is_version
+from zoo.serving.layout import SAVED_MODEL_FILE, is_version, models_within
 
 GRAPH_FILES = (SAVED_MODEL_FILE, "saved_model.cpb", "saved_model.pbtxt")  # a server reads the first that exists
 
@@ -48,7 +48,7 @@ def find_folders(path: pathlib.Path) -> Folders:
         return within
     if is_version(path.absolute().name):
         return Folders(path, [], [_empty(path)])
-    raise ValueError(f"{path} holds no SavedModel, nor versions of one.")
+    raise ValueError(f"{path} holds no SavedModel, nor versions of one{models_within(path)}.")
 
 
 def graph_file(folder: pathlib.Path) -> str | None:

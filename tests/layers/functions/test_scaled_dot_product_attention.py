@@ -345,6 +345,18 @@ def with_unknown_sizes(blockwise, dtype="float64", dropout_mask=None, **options)
     return call
 
 
+@pytest.mark.parametrize("known", itertools.product([1, None], repeat=2), ids=str)
+def test_the_batch_of_one_side_may_be_unknown(arrays, known, monkeypatch, numpy_allowed, numpy_attention):
+    monkeypatch.setattr(blockwise_attention, "BLOCK", 10)
+    x = [each[:1] for each in inputs_of(arrays, 37, 23)]  # a batch of 1: TensorFlow could not know what it fits
+    of_queries, of_keys = known
+    sides = ((of_queries, H, D), (of_keys, K, D), (of_keys, K, E), (of_queries, H, E))
+    specs = [tf.TensorSpec((batch, None, heads, width), "float64") for batch, heads, width in sides]
+    call = tf.function(lambda *x: differentiated(x, blockwise=True), input_signature=specs)
+    expected = numpy_attention(*x[:3], numpy_allowed(shape_of(x)), x[3])
+    assert_close(call(*(tf.cast(each, "float64") for each in x)), expected)
+
+
 @pytest.mark.parametrize("blockwise", [False, True, None], ids=["whole", "in blocks", "by size"])
 def test_sizes_may_be_unknown(arrays, blockwise, monkeypatch, numpy_allowed, numpy_attention):
     monkeypatch.setattr(MODULE, "LARGE", B * H * 20 * 20)

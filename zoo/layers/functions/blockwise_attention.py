@@ -254,8 +254,9 @@ def _backward(
 def _loop(first: Tensor, end: Tensor, body: Any, state: Any) -> Any:
     """`for i in range(first, end): state = body(i, state)`, strictly one after the other."""
 
-    def step(i, *state):
-        state = body(i, state)
+    def step(i, *former):
+        # A graph may know the batch of the queries, but not of the keys; a state keeps the shape that it began with.
+        state = [_shaped_like(old, new) for old, new in zip(former, body(i, former), strict=True)]
         # TensorFlow would start up to ten iterations at once, each with its own blocks. A counter that depends on the
         # results prevents this. `nothing` is always zero, but TensorFlow cannot know that before it has the results.
         corner = ops.sum(state[-1][:1, :1, :1, :1])  # 0 for an empty batch
@@ -264,6 +265,12 @@ def _loop(first: Tensor, end: Tensor, body: Any, state: Any) -> Any:
 
     first = ops.cast(first, "int32")
     return ops.while_loop(lambda i, *state: i < end, step, (first, *state))[1:]
+
+
+def _shaped_like(old: Tensor, new: Tensor) -> Tensor:
+    """The new tensor, with the axes that a graph knows of the old one."""
+    unknown = any(after is None and before is not None for before, after in zip(old.shape, new.shape, strict=True))
+    return ops.reshape(new, ops.shape(old)) if unknown else new
 
 
 def _take(tensor: Tensor, number: Tensor, size: int) -> Tensor:

@@ -37,9 +37,10 @@ _OF_TRANSLATORS = {
     "score": "`text`, `target` -> `log_probability` and number of `tokens` of the target",
     "next": "`text`, `prefix`, `hidden` and, with heads, `heads` -> the likeliest `ids`, `tokens` and their"
     " `probabilities` after the prefix, without the hidden tokens and the heads that are off",
-    "complete": "as `next` -> the `text` that begins so, its `ids`, `tokens` and `log_probabilities`;"
-    " all that the beam found as `best`, with `best_scores`",
-    "complete_attention": "as `next` -> as `attention_by_head`, or else `attention`, of the text that begins so",
+    "complete": "`text` and the others of `next` -> the `text` that begins so, its `ids`, `tokens` and"
+    " `log_probabilities`; all that the beam found as `best`, with `best_scores`",
+    "complete_attention": "`text` and the others of `next` -> as `attention_by_head`, or else `attention`,"
+    " of the text that begins so",
     "attention": "`text` -> `source_tokens`, `target_tokens`, `weights`",
     "attention_by_head": "`text` -> `source_tokens`, `target_tokens`, `weights` of each layer and head, and"
     " `source_weights` of the encoder, `target_weights` of the decoder",

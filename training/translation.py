@@ -61,8 +61,9 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         model, tokenizers = new_model(lambda: learn_tokenizers(recipe, train), lambda both: build_model(recipe, *both))
     else:
         model, tokenizers = pretrained_model(recipe)
-    with blamed_on("lengths"):
+    with blamed_on("lengths, train"):
         encoded = _encoded(recipe, train, tokenizers, "train")
+    with blamed_on("lengths, validation"):
         encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
     batches = _batches(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept), train.parts)
     fact = recipe.corpus.storage.fact

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import zoo
-from zoo import Translator
-from zoo.models import RNNSeq2Seq, Transformer
+from zoo import TextGenerator, Translator
+from zoo.models import GPT, RNNSeq2Seq, Transformer
 from zoo.testing import TaskTests
 from zoo.text import CharacterTokenizer
 
@@ -143,6 +143,14 @@ class TestArguments:
         message = rf"`{side}_tokenizer` has 44 ids, more than .* {side}_vocabulary_size=1\d"
         with pytest.raises(ValueError, match=message):
             Translator(translator.model, *tokenizers.values())
+
+    def test_a_model_of_the_other_task(self, translator):
+        tokenizer = translator.source_tokenizer
+        writing = GPT(tokenizer.size, units=8, num_heads=2, num_layers=1, context_length=8)
+        with pytest.raises(ValueError, match=r"`model` must read a source and a target.* Received: a `GPT`, which"):
+            Translator(writing, tokenizer, tokenizer)
+        with pytest.raises(ValueError, match=r"`model` must read one text.* Received: a `RNNSeq2Seq`$"):
+            TextGenerator(translator.model, tokenizer, context_length=8)
 
     @pytest.mark.parametrize(("name", "length"), [("max_source_length", 1), ("max_target_length", 0)])
     def test_a_length_without_room_for_a_token(self, translator, name, length):

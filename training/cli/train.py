@@ -68,6 +68,8 @@ def train(
         if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
             name = pathlib.Path(recipe).resolve().parent.name
         folder = out or RUNS / name
+        if folder.is_file():
+            raise ValueError(f"--out: {folder} is a file; a run is a folder")
         set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)
         if isinstance(parsed, TranslatorRecipe):
             check_teachers(parsed.corpus)

@@ -84,8 +84,9 @@ class TextGenerator(TextContinuation, SavedTask):
             None. An export always uses this stride.
 
     Raises:
-        ValueError: a tokenizer with more ids than the model, a context that is below 2, longer than the model's or
-            unknown, a stride that is not from 1 to the context, or a Keras backend other than TensorFlow.
+        ValueError: a model of two inputs, a tokenizer with more ids than the model, a context that is below 2, longer
+            than the model's or unknown, a stride that is not from 1 to the context, or a Keras backend other than
+            TensorFlow.
     """
 
     CONFIG_FILE = "generator.json"
@@ -103,6 +104,11 @@ class TextGenerator(TextContinuation, SavedTask):
     ):
         super().__init__(model)
         self._exploring: dict[str, Any] = {}
+        if len(getattr(model, "inputs", None) or ()) > 1:
+            raise ValueError(
+                "`model` must read one text, as `GPT` does; a `Translator` has a model of a source and a target. "
+                f"Received: a `{type(model).__name__}`"
+            )
         size = getattr(model, "vocabulary_size", tokenizer.size)
         if tokenizer.size > size:
             raise ValueError(

@@ -67,9 +67,9 @@ class Translator(TextToText, SavedTask):
         early_stopping: what ends a search early: True, False or "never", see there.
 
     Raises:
-        ValueError: a source length below 2, a target length or beam size below 1, a negative length penalty, an
-            unknown normalisation or `early_stopping`, a tokenizer with more ids than the model, or a Keras that does
-            not run on TensorFlow.
+        ValueError: a model that reads one text, a source length below 2, a target length or beam size below 1, a
+            negative length penalty, an unknown normalisation or `early_stopping`, a tokenizer with more ids than the
+            model, or a Keras that does not run on TensorFlow.
     """
 
     CONFIG_FILE = "translator.json"
@@ -98,6 +98,12 @@ class Translator(TextToText, SavedTask):
     ):
         super().__init__(model)
         self._exploring: dict[str, Any] = {}
+        inputs = getattr(model, "inputs", None)  # a packed model has none
+        if inputs is not None and len(inputs) < 2:
+            raise ValueError(
+                "`model` must read a source and a target, as `RNNSeq2Seq` and `Transformer` do; a `TextGenerator` has "
+                f"a language model. Received: a `{type(model).__name__}`, which reads one text"
+            )
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
             size = getattr(model, f"{side}_vocabulary_size", tokenizer.size)
             if tokenizer.size > size:

@@ -356,7 +356,7 @@ class TestMistakes:
         assert result.exit_code == 2
         assert (
             result.stderr.splitlines()[-1]
-            == "zoo: lengths: All 1980 pairs are longer than max_source=1 or max_target=12."
+            == "zoo: lengths, train: All 1980 pairs are longer than max_source=1 or max_target=12."
         )
         assert "Traceback" not in result.output
 
@@ -393,7 +393,8 @@ class TestMistakes:
         assert refuses("export", "runs/backwards", "--to", tmp_path / "file").endswith(
             "a model is exported into a folder."
         )
-        assert "file" in refuses("train", "backwards.toml", "--out", tmp_path / "file")
+        told = refuses("train", "backwards.toml", "--out", tmp_path / "file")
+        assert told == f"--out: {tmp_path / 'file'} is a file; a run is a folder"
         assert "file" in refuses("attend", MODEL, "fade7", "--out", tmp_path / "file" / "page.html")
 
 

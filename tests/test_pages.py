@@ -184,7 +184,7 @@ class TestReleasedModels:
     @pytest.mark.parametrize("name", ["dates", "gpt-pydoc", "languages", "pronounce"])
     def test_they_are_small_and_servable(self, name):
         version = ROOT / "saved_models" / name / "1"
-        assert sum(file.stat().st_size for file in version.rglob("*") if file.is_file()) < 5e6
+        assert sum(file.stat().st_size for file in version.rglob("*") if file.is_file()) < 6e6
         assert {"README.md", "metrics.json", "recipe.json"} <= {file.name for file in version.iterdir()}
         assert zoo.serving.check(version) == []
         card = (version / "README.md").read_text(encoding="utf-8")

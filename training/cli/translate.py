@@ -97,7 +97,9 @@ def attend(
     heads: Annotated[
         str | None, typer.Option(metavar="all|mean|N", help="Heads of each layer, from 1.", show_default="mean")
     ] = None,
-    encoder: Annotated[bool, typer.Option("--encoder", help="Also draw the encoder's self-attention.")] = False,
+    encoder: Annotated[
+        bool, typer.Option("--encoder", help="Also draw the self-attention of encoder and decoder.")
+    ] = False,
 ) -> None:
     """Draw the attention of a model for some texts.
 

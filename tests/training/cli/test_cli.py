@@ -202,7 +202,7 @@ class TestExport:
         again = tmp_path / "again" / "1"
         assert succeeds("export", "runs/backwards", "--to", again.parent, "--explore") == f"{again}\n"
         assert zoo.load(again).complete(["abc"])[0].text == zoo.load(again)(["abc"])[0]
-        assert "| `complete` | `text`, `prefix` ->" in (again / "README.md").read_text()
+        assert "| `complete` | `text` and the others of `next` ->" in (again / "README.md").read_text()
         assert succeeds("translate", tmp_path / "again", "fade7") == "7EDAF\n"
         monkeypatch.chdir(tmp_path)
         assert succeeds("export", trained / "runs" / "backwards") == "saved_models/backwards/1\n"

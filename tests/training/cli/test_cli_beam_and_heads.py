@@ -56,11 +56,18 @@ class TestHeads:
     @pytest.mark.parametrize(
         ("options", "titles"),
         [
-            ((), [(["layer 1", "layer 2"], BOTH), (["layer 1", "layer 2", "layer 3"], BOTH)]),
+            (
+                (),
+                [
+                    (["layer 1", "layer 2"], BOTH),
+                    (["layer 1", "layer 2", "layer 3"], BOTH),
+                    (["layer 1", "layer 2"], BOTH),
+                ],
+            ),
             (("--layers", "all"), [(["layer 1", "layer 2"], ["mean of 2 heads"])]),
             (("--heads", "all"), [(["layer 2"], BOTH)]),
             (("--layers", 1, "--heads", 2), [(["layer 1"], ["head 2"])]),
-            (("--encoder",), [(["layer 2"], ["mean of 2 heads"]), (["layer 3"], ["mean of 2 heads"])]),
+            (("--encoder",), [([f"layer {last}"], ["mean of 2 heads"]) for last in (2, 3, 2)]),
         ],
     )
     @pytest.mark.long
@@ -74,7 +81,7 @@ class TestHeads:
     def test_of_several_texts_and_as_svg_the_one_map(self, transformer, tmp_path, monkeypatch):
         page, plain = tmp_path / "page.html", tmp_path / "plain.svg"
         succeeds("attend", transformer, "cab1", "b", "--out", page)
-        assert [len(each["kinds"]) for each in pictures(page)] == [2, 2]
+        assert [len(each["kinds"]) for each in pictures(page)] == [3, 3]
         succeeds("attend", transformer, "cab1", "--out", plain)
         assert plain.read_text(encoding="utf-8").count('class="inks"') == 1
         monkeypatch.setattr("zoo_training.cli.translate._MOST_WEIGHTS", 10)

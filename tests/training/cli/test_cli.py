@@ -334,7 +334,8 @@ class TestMistakes:
             (["train", "dates", "--set", "modl.units=3"], "recipe 'dates': unknown key 'modl' (did you mean 'model'?)"),
             (["train", "dates", "--set", "model.units"], "--set 'model.units': expected KEY=VALUE"),
             (["translate", "nowhere", "a"], "nowhere does not exist; `zoo list` shows the exported models"),
-            (["export", "nowhere"], "nowhere is not the folder of a finished training run: it has no recipe.json"),
+            (["export", "nowhere"], "nowhere does not exist"),
+            (["export", __file__], f"{__file__} is a file; name its folder"),
             (["translate", ".", "a"], ". holds no saved model of the zoo, and no SavedModel."),
         ],
     )

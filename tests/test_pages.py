@@ -122,9 +122,8 @@ def test_recipes_are_valid(page, tmp_path):
 
     [recipe] = re.findall(r"^cat > (?:mine|book)\.toml <<'END'\n(.*?)^END", PAGES[page], re.DOTALL | re.MULTILINE)
     file = tmp_path / "mine.toml"
-    alone = [
-        block for block in blocks(page, "toml") if re.search(r"^\[\[?corpus\]", block, re.MULTILINE)
-    ]  # whole recipes
+    whole = re.compile(r"^\[\[?corpus\]", re.MULTILINE)  # a block that is a recipe, and no addition to one
+    alone = [block for block in blocks(page, "toml") if whole.search(block)]
     file.write_text("\n".join([recipe, *(block for block in blocks(page, "toml") if block not in alone)]))
     assert read_recipe(str(file)).corpus.kind == "text"
     assert set(tomllib.loads(file.read_text())) >= {"corpus"}
@@ -186,7 +185,8 @@ class TestReleasedModels:
     @pytest.mark.parametrize("name", ["dates", "gpt-pydoc", "languages", "pronounce"])
     def test_they_are_small_and_servable(self, name):
         version = ROOT / "saved_models" / name / "1"
-        assert sum(file.stat().st_size for file in version.rglob("*") if file.is_file()) < 6e6
+        most = 6e6 if name == "gpt-pydoc" else 5e6  # bytes; with its signatures to explore it has 5.6 million
+        assert sum(file.stat().st_size for file in version.rglob("*") if file.is_file()) < most
         assert {"README.md", "metrics.json", "recipe.json"} <= {file.name for file in version.iterdir()}
         assert zoo.serving.check(version) == []
         card = (version / "README.md").read_text(encoding="utf-8")

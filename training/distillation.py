@@ -54,16 +54,15 @@ def check_teachers(corpus: PairCorpus | SeveralPairs) -> None:
     Raises:
         RecipeError: there is such a one.
     """
-    for key, part in _with_teachers(corpus):
-        assert part.teacher is not None
-        teacher, run = expanded(part.teacher), part.storage.near
+    for key, part, path in _with_teachers(corpus):
+        teacher, run = expanded(path), part.storage.near
         if run is not None and teacher.resolve().is_relative_to(run.resolve()):
             raise RecipeError(
-                f"{key}: {part.teacher} is the run itself, which cannot be its own teacher; name another run, or "
+                f"{key}: {path} is the run itself, which cannot be its own teacher; name another run, or "
                 "another folder with --out"
             )
         if not teacher.exists() and not any(_kept(part.storage)):
-            raise _missing(key, part)
+            raise _missing(key, path)
 
 
 def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs) -> Pairs:
@@ -78,17 +77,17 @@ def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs) -> Pairs:
     Raises:
         RecipeError: a teacher cannot be loaded or is no translator, or all its translations are empty.
     """
-    teachers = dict(_with_teachers(corpus))
+    teachers = {key: (key, part.storage, path) for key, part, path in _with_teachers(corpus)}
     if not teachers:
         return pairs
     if pairs.parts is None:
-        ((key, part),) = teachers.items()
-        return _taught(key, part, pairs)
+        (only,) = teachers.values()
+        return _taught(*only, pairs)
     found, begin = [], 0
     for number, (count, _) in enumerate(pairs.parts):
         own = dataclasses.replace(pairs.select(np.arange(begin, begin + count)), key=pairs.key)
         key = f"corpus.{number}.teacher"
-        found.append(_taught(key, teachers[key], own) if key in teachers else own)
+        found.append(_taught(*teachers[key], own) if key in teachers else own)
         begin += count
     return Pairs(
         joined([each.sources for each in found]),
@@ -98,20 +97,18 @@ def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs) -> Pairs:
     )
 
 
-def _with_teachers(corpus: PairCorpus | SeveralPairs) -> Iterator[tuple[str, PairCorpus]]:
-    """The corpora that have a teacher, each with the name of its key in the recipe."""
+def _with_teachers(corpus: PairCorpus | SeveralPairs) -> Iterator[tuple[str, PairCorpus, Path]]:
+    """The corpora that have a teacher: the name of its key in the recipe, the corpus, and the teacher's path."""
     for number, part in enumerate(corpus.parts):
         if isinstance(part, PairCorpus) and part.teacher is not None:
-            yield f"corpus.{number}.teacher" if len(corpus.parts) > 1 else "corpus.teacher", part
+            yield f"corpus.{number}.teacher" if len(corpus.parts) > 1 else "corpus.teacher", part, part.teacher
 
 
-def _taught(key: str, corpus: PairCorpus, pairs: Pairs) -> Pairs:
+def _taught(key: str, storage: Storage, path: Path, pairs: Pairs) -> Pairs:
     """The pairs of one corpus with its teacher's translations."""
-    assert corpus.teacher is not None
     firsts, places = _distinct(pairs.sources)
     sources = select(pairs.sources, firsts)
-    folder = _translated(key, corpus, sources)
-    storage = corpus.storage
+    folder = _translated(key, storage, path, sources)
     with storage.writing("texts", None) as entry, storage.writing("texts", None) as whole:
         once = TextsWriter(entry, "translations")
         for text in itertools.chain.from_iterable(map(_texts_of, _pieces(folder, len(sources)))):
@@ -128,15 +125,14 @@ def _taught(key: str, corpus: PairCorpus, pairs: Pairs) -> Pairs:
     if empty := len(pairs) - int(kept.sum()):
         say(f"{key}: {empty:,} of {len(pairs):,} pairs are left out, since the teacher's translation is empty")
     if not kept.any():
-        raise RecipeError(f"{key}: {corpus.teacher} gives an empty text for each source; is it the right translator?")
+        raise RecipeError(f"{key}: {path} gives an empty text for each source; is it the right translator?")
     groups = pairs.groups and [*itertools.compress(pairs.groups, kept)]
     return Pairs(kept_sources, targets, groups, pairs.dropped, key=pairs.key and key_of(pairs.key, folder.name))
 
 
-def _translated(key: str, corpus: PairCorpus, sources: Sequence[str]) -> Path:
+def _translated(key: str, storage: Storage, path: Path, sources: Sequence[str]) -> Path:
     """The folder of all translations of some texts; what is missing there is translated."""
-    assert corpus.teacher is not None
-    teacher, storage = expanded(corpus.teacher), corpus.storage
+    teacher = expanded(path)
     header = {"form": _FORM, "piece": _PIECE, "sources": str(Digest(sources)), "texts": len(sources)}
     if not teacher.exists():
         for folder in _kept(storage):
@@ -144,7 +140,7 @@ def _translated(key: str, corpus: PairCorpus, sources: Sequence[str]) -> Path:
             if all(told.get(name) == value for name, value in header.items()) and not _missing_pieces(folder, sources):
                 say(f"{key}: {teacher} is not there; its translations are read from {folder}")
                 return folder
-        raise _missing(key, corpus)
+        raise _missing(key, path)
     header["teacher"] = _hash_of(teacher)
     folder = storage.folder(_KIND, key_of(header))
     write_whole(folder / _HEADER, json.dumps({**header, "path": str(teacher)}).encode())
@@ -196,11 +192,10 @@ def _hash_of(teacher: Path) -> str:
     return key_of(described)
 
 
-def _missing(key: str, corpus: PairCorpus) -> RecipeError:
-    assert corpus.teacher is not None
-    name = corpus.teacher.name
+def _missing(key: str, path: Path) -> RecipeError:
+    name = path.name
     command = f"`zoo train {name}` trains it" if name in recipe_names() else "train it first"
-    return RecipeError(f"{key}: {corpus.teacher} does not exist; {command}, or name another translator")
+    return RecipeError(f"{key}: {path} does not exist; {command}, or name another translator")
 
 
 def _threads() -> int:

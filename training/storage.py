@@ -464,13 +464,12 @@ class Storage:
         See `find` for `kind` and `key`. Without a cache it is removed at the end.
         """
         if self.cache is None or not self.keeps:
-            parent = Path(self._temporary.name)
+            folder = Path(self._temporary.name) / f"{kind}-{key[:16]}"
         else:
-            parent = self.cache
-            for other in parent.glob(f"{kind}-*"):
-                if other != self._place(kind, key):
+            folder = self._place(kind, key)
+            for other in self.cache.glob(f"{kind}-*"):
+                if other != folder:
                     shutil.rmtree(other, ignore_errors=True)
-        folder = parent / f"{kind}-{key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

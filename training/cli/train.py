@@ -200,7 +200,7 @@ def export(
             raise ValueError("--weights is for a SavedModel; --to-huggingface writes float32")
         if explore and to_huggingface is not None:
             raise ValueError("--explore is for a SavedModel; --to-huggingface writes no signatures")
-        if not run.is_dir() and to_huggingface is None:
+        if not run.is_dir():
             raise ValueError(f"{run} is a file; name its folder" if run.exists() else f"{run} does not exist")
         import_tensorflow()
         from zoo.checkpoints import is_checkpoint

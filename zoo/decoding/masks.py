@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_NUMBER = "[0-9]{1,9}"
+from zoo.decoding.prefix import NUMBER
 
 
 class WithMasks:
@@ -49,7 +49,7 @@ def read_hidden(hidden: tf.Tensor, length: int | tf.Tensor) -> tf.Tensor:
         length: S.
     """
     parts = tf.strings.split(hidden)
-    is_number = tf.strings.regex_full_match(parts.flat_values, _NUMBER)
+    is_number = tf.strings.regex_full_match(parts.flat_values, NUMBER)
     positions = tf.strings.to_number(tf.where(is_number, parts.flat_values, "0"), tf.int32)
     rows = tf.cast(parts.value_rowids(), tf.int32)
     named = tf.boolean_mask(tf.stack([rows, positions], axis=1), is_number & (positions < length))  # (P, 2)

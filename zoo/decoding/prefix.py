@@ -10,7 +10,7 @@ from zoo.decoding.logits import hidden_and_logits
 from zoo.text.tokenizer import END, PADDING
 
 NEXT = 20  # how many tokens `next_tokens` gives
-_NUMBER = "[0-9]{1,9}"
+NUMBER = "[0-9]{1,9}"  # an id or a position in a request
 
 
 class WithPrefix:
@@ -53,7 +53,7 @@ def read_prefix(prefix: tf.Tensor, size: int) -> tf.Tensor:
         size: how many ids the model has.
     """
     parts = tf.strings.split(prefix).to_tensor("")  # (B, P)
-    is_number = tf.strings.regex_full_match(parts, _NUMBER)
+    is_number = tf.strings.regex_full_match(parts, NUMBER)
     ids = tf.strings.to_number(tf.where(is_number, parts, "0"), tf.int32)
     fits = tf.cast((ids >= END) & (ids < size), tf.int32)
     before_end = tf.math.cumprod(tf.cast(ids != END, tf.int32), axis=1, exclusive=True)

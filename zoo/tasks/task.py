@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.atomic import replaced_folder
+from zoo.decoding import WithMasks, read_heads
+from zoo.models import Masks
 from zoo.text import PADDING, Tokenizer
 from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 
@@ -29,6 +31,11 @@ def as_arrays(
     return {name: tensor.numpy() for name, tensor in function(text=strings(texts), **more).items()}
 
 
+def string_columns(columns: Mapping[str, Sequence[str]], rows: Sequence[int]) -> dict[str, tf.Tensor]:
+    """Of each column, which has a text for each row, those of some rows, as a tensor `(B,)`."""
+    return {name: strings([texts[row] for row in rows]) for name, texts in columns.items()}
+
+
 def unpadded(tokens: np.ndarray) -> list[str]:
     """The tokens `(T,)` of a row without its padding, whose piece is the empty string."""
     return [token.decode() for token in tokens if token]
@@ -39,8 +46,8 @@ def zeroed(maps: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     return tf.where((ids != PADDING)[:, None, None, :, None], tf.cast(maps, tf.float32), 0.0)
 
 
-def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor) -> tf.Tensor:
-    """The texts `(B,)`, after a check that each setting has one value for each text.
+def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor | None) -> tf.Tensor:
+    """The texts `(B,)`, after a check that each setting that is not None has one value for each text.
 
     Without the check, a plain graph would broadcast one number to all texts, while a server that batches refuses such a
     request.
@@ -48,9 +55,30 @@ def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor) -> tf.Tensor
     checks = [
         tf.debugging.assert_equal(tf.size(setting), tf.size(text), f"`{name}` must be one for each text")
         for name, setting in settings.items()
+        if setting is not None
     ]
     with tf.control_dependencies(checks):
         return tf.identity(text)
+
+
+def mask_specs(model: Any) -> list[tf.TensorSpec]:
+    """The inputs that leave out tokens and heads, as many as the model has a use for: see `zoo.models.Masks`."""
+    sizes = getattr(model, "head_sizes", None)
+    names = [] if sizes is None else ["hidden", "heads"] if sizes else ["hidden"]
+    return [tf.TensorSpec([None], tf.string, name) for name in names]
+
+
+def masked(model: Any, shown: tf.Tensor | None, heads: tf.Tensor | None) -> Any:
+    """The model without some tokens and heads; the model itself if it has no masks.
+
+    Args:
+        model: a model of ids.
+        shown: boolean `(B, S)`, from `read_hidden`; None if the model has no masks.
+        heads: the names of heads to switch off, strings `(B,)`, see `read_heads`; None if it has no heads.
+    """
+    if shown is None:
+        return model
+    return WithMasks(model, Masks(shown, None if heads is None else read_heads(heads, model.head_sizes)))
 
 
 class SavedTask(tf.Module):

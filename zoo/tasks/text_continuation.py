@@ -21,7 +21,7 @@ from zoo.tasks.protocol import (
     in_batches,
     masks_as_strings,
 )
-from zoo.tasks.task import as_arrays, strings, unpadded
+from zoo.tasks.task import as_arrays, string_columns, unpadded
 
 
 class TextContinuation(Generates):
@@ -155,8 +155,9 @@ class TextContinuation(Generates):
 
         def candidates(rows):
             of_rows = tf.fill([len(rows)], tf.constant(columns["temperature"][0], tf.float32))
-            asked = {name: strings([each[row] for row in rows]) for name, each in written.items()}
-            found = as_arrays(self._next, [texts[row] for row in rows], temperature=of_rows, **asked)
+            found = as_arrays(
+                self._next, [texts[row] for row in rows], temperature=of_rows, **string_columns(written, rows)
+            )
             for tokens, probabilities in zip(found["tokens"], found["probabilities"], strict=True):
                 pairs = zip(tokens, probabilities.tolist(), strict=True)
                 yield [NextToken(token.decode(), probability) for token, probability in pairs]
@@ -191,8 +192,7 @@ class TextContinuation(Generates):
         self._check_room(texts)
 
         def scored(rows):
-            asked = {name: strings([each[row] for row in rows]) for name, each in written.items()}
-            found = as_arrays(self._score_tokens, [texts[row] for row in rows], **asked)
+            found = as_arrays(self._score_tokens, [texts[row] for row in rows], **string_columns(written, rows))
             for row, tokens, scores in zip(rows, found["tokens"], found["log_probabilities"], strict=True):
                 pieces = tuple(unpadded(tokens))
                 yield Tokens(pieces, tuple(scores[: len(pieces)].tolist()), texts[row])

@@ -13,11 +13,9 @@ import tensorflow as tf
 from zoo.decoding import (
     Sampling,
     StopStrings,
-    WithMasks,
     generate,
     logits_after,
     next_tokens,
-    read_heads,
     read_hidden,
     score_in_windows,
     score_tokens,
@@ -25,7 +23,6 @@ from zoo.decoding import (
 from zoo.decoding.loop import in_halves
 from zoo.decoding.sampling import counted_uniform, draw, last_window, random_streams
 from zoo.layers.functions import forward_only
-from zoo.models import Masks
 from zoo.tasks.protocol import (
     DEFAULTS,
     LONGEST_STOP,
@@ -36,7 +33,7 @@ from zoo.tasks.protocol import (
     check_texts,
     rows_of_batches,
 )
-from zoo.tasks.task import SavedTask, check_one_for_each_text, strings, zeroed
+from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, zeroed
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import END, PADDING, START, Tokenizer, previous
 from zoo.text.tokenizer import example_texts
@@ -48,7 +45,6 @@ _SIGNATURE = {
     "stop": tf.TensorSpec([None], tf.string, "stop"),
 }
 
-_HIDDEN, _HEADS = (tf.TensorSpec([None], tf.string, name) for name in ("hidden", "heads"))
 _HALF = 16  # texts; 32 in two halves took 0.6 of the time, and 12% more work (benchmarks/notes.md)
 # What is made of each row: its text, its log-probability, and the number of its tokens.
 _CONTINUED = (
@@ -275,8 +271,7 @@ class TextGenerator(TextContinuation, SavedTask):
     def _explore(self) -> dict[str, Any]:
         """The functions of `EXPLORE` by their names, with the inputs that the model has a use for."""
         if not self._exploring:
-            sizes = getattr(self.model, "head_sizes", None)
-            masks = [*([] if sizes is None else [_HIDDEN]), *([_HEADS] if sizes else [])]
+            masks = mask_specs(self.model)
             functions = self._after, self._scored_tokens, self._masked_maps
             for name, function in zip(self.EXPLORE, functions, strict=True):
                 specs = [_SIGNATURE[each] for each in ("text", *(["temperature"] if name == "next" else []))]
@@ -292,12 +287,6 @@ class TextGenerator(TextContinuation, SavedTask):
     def _score_tokens(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._explore()["score_tokens"](**tensors)
 
-    def _masked(self, shown: tf.Tensor | None, heads: tf.Tensor | None) -> Any:
-        """The model without tokens `(B, T)` and heads that strings `(B,)` name; the model itself without masks."""
-        if shown is None:
-            return self.model
-        return WithMasks(self.model, Masks(shown, None if heads is None else read_heads(heads, self.model.head_sizes)))
-
     def _shown(self, tokens: tf.Tensor, hidden: tf.Tensor | None) -> tf.Tensor | None:
         return None if hidden is None else read_hidden(hidden, tf.shape(tokens)[1])
 
@@ -305,7 +294,9 @@ class TextGenerator(TextContinuation, SavedTask):
         self, text: tf.Tensor, temperature: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
         """The likeliest tokens after each text: `tokens`, the `text` that each writes, `probabilities` `(B, K)`."""
-        history = self._prompts(_checked(text, temperature=temperature, hidden=hidden, heads=heads))  # (B, P)
+        history = self._prompts(
+            check_one_for_each_text(text, temperature=temperature, hidden=hidden, heads=heads)
+        )  # (B, P)
         # The window of `last_window`, with padding behind it: the last tokens, and which of them are shown.
         lengths = tf.math.count_nonzero(history, axis=1, dtype=tf.int32)  # (B,)
         kept = tf.where(lengths > self.context_length, self.context_length // 2, lengths)
@@ -315,7 +306,7 @@ class TextGenerator(TextContinuation, SavedTask):
         shown = self._shown(history, hidden)
         shown = None if shown is None else tf.gather(shown, places, batch_dims=1)
         with forward_only(self.context_length):
-            logits = logits_after(self._masked(shown, heads), read, kept)  # (B, V)
+            logits = logits_after(masked(self.model, shown, heads), read, kept)  # (B, V)
         ids, probabilities = next_tokens(logits, temperature)
         written = tf.strings.unicode_transcode(self.tokenizer.written(ids), "UTF-8", "UTF-8", errors="replace")
         return {"tokens": self.tokenizer.tokens(ids), "text": written, "probabilities": probabilities}
@@ -324,8 +315,8 @@ class TextGenerator(TextContinuation, SavedTask):
         self, text: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
         """`tokens` `(B, T)` as in `_attend`, and their `log_probabilities`; 0 for the first one and padding."""
-        tokens = self._ids(_checked(text, hidden=hidden, heads=heads))  # (B, T)
-        model = self._masked(self._shown(tokens, hidden), heads)
+        tokens = self._ids(check_one_for_each_text(text, hidden=hidden, heads=heads))  # (B, T)
+        model = masked(self.model, self._shown(tokens, hidden), heads)
         with forward_only(self.context_length):
             scores = score_tokens(model, tokens, tf.pad(tokens[:, 1:], [[0, 0], [0, 1]]))  # (B, T)
         return {"tokens": self.tokenizer.tokens(tokens), "log_probabilities": tf.pad(scores[:, :-1], [[0, 0], [1, 0]])}
@@ -345,7 +336,7 @@ class TextGenerator(TextContinuation, SavedTask):
         self, text: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
         """As `_attend_by_head`."""
-        tokens, maps = self._maps_of(_checked(text, hidden=hidden, heads=heads), hidden, heads)
+        tokens, maps = self._maps_of(check_one_for_each_text(text, hidden=hidden, heads=heads), hidden, heads)
         return {"tokens": self.tokenizer.tokens(tokens), "weights": maps}
 
     # A separate function, so that the two signatures of an export share one copy.
@@ -361,7 +352,7 @@ class TextGenerator(TextContinuation, SavedTask):
             raise ValueError("To show its attention, a language model needs `attention_maps`; this one has none.")
         tokens = self._ids(text)
         with forward_only(self.context_length):
-            maps = self._masked(self._shown(tokens, hidden), heads).attention_maps(tokens)
+            maps = masked(self.model, self._shown(tokens, hidden), heads).attention_maps(tokens)
         return tokens, zeroed(maps, tokens)
 
     def _ids(self, text: tf.Tensor) -> tf.Tensor:
@@ -394,10 +385,6 @@ class TextGenerator(TextContinuation, SavedTask):
             # function of `generate`, which more texts warm up.
             del requests["serving_default"]
         return requests
-
-
-def _checked(text: tf.Tensor, **settings: tf.Tensor | None) -> tf.Tensor:
-    return check_one_for_each_text(text, **{name: each for name, each in settings.items() if each is not None})
 
 
 def _filled(shape: Any, settings: dict[str, Any]) -> dict[str, tf.Tensor]:

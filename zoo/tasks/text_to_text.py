@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
 from zoo.tasks.protocol import NextToken, Score, Tokens, Translation, check_texts, in_batches, masks_as_strings
-from zoo.tasks.task import as_arrays, strings, unpadded
-from zoo.text.tokenizer import PADDING
+from zoo.tasks.task import as_arrays, string_columns, strings, unpadded
+from zoo.text.tokenizer import PADDING, SPECIAL_PIECES, START
 
-_START = "<s>"
+_START = SPECIAL_PIECES[START]
 _Function = Callable[..., dict[str, tf.Tensor]]
 
 
@@ -170,8 +170,7 @@ class TextToText(abc.ABC):
         written |= masks_as_strings(len(texts), self._inputs("complete"), hidden, heads)
 
         def completed(rows):
-            asked = {name: strings([each[row] for row in rows]) for name, each in written.items()}
-            found = as_arrays(self._complete, [texts[row] for row in rows], **asked)
+            found = as_arrays(self._complete, [texts[row] for row in rows], **string_columns(written, rows))
             for text, ids, tokens, scores in zip(
                 *(found[name] for name in ("text", "ids", "tokens", "log_probabilities")), strict=True
             ):
@@ -200,8 +199,7 @@ class TextToText(abc.ABC):
         written |= masks_as_strings(len(texts), self._inputs("next"), hidden, heads)
 
         def candidates(rows):
-            asked = {name: strings([each[row] for row in rows]) for name, each in written.items()}
-            found = as_arrays(self._next, [texts[row] for row in rows], **asked)
+            found = as_arrays(self._next, [texts[row] for row in rows], **string_columns(written, rows))
             for ids, tokens, probabilities in zip(found["ids"], found["tokens"], found["probabilities"], strict=True):
                 of_row = zip(tokens, probabilities.tolist(), ids.tolist(), strict=True)
                 yield [NextToken(token.decode(), probability, each) for token, probability, each in of_row]

@@ -9,13 +9,11 @@ import keras
 import tensorflow as tf
 
 from zoo.decoding import (
-    WithMasks,
     WithPrefix,
     beam_search,
     greedy,
     logits_after,
     next_tokens,
-    read_heads,
     read_hidden,
     read_prefix,
     score,
@@ -24,15 +22,14 @@ from zoo.decoding import (
 from zoo.decoding.loop import in_halves
 from zoo.decoding.search import check_beam, check_early_stopping, check_length_normalization
 from zoo.layers.functions import forward_only
-from zoo.models import Masks
 from zoo.tasks.protocol import TRANSLATION_SETTINGS
-from zoo.tasks.task import SavedTask, check_one_for_each_text, zeroed
+from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import END, Tokenizer, previous
 from zoo.text.tokenizer import example_texts, strip
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
-_PREFIX, _HIDDEN, _HEADS = (tf.TensorSpec([None], tf.string, name=name) for name in ("prefix", "hidden", "heads"))
+_PREFIX = tf.TensorSpec([None], tf.string, name="prefix")
 _HALF = 40  # hypotheses; two halves with fewer take longer together than one whole
 _LARGEST_PENALTY = 10.0  # more than is useful, and far from an overflow
 _ROW_SETTINGS = {
@@ -98,8 +95,7 @@ class Translator(TextToText, SavedTask):
     ):
         super().__init__(model)
         self._exploring: dict[str, Any] = {}
-        inputs = getattr(model, "inputs", None)  # a packed model has none
-        if inputs is not None and len(inputs) < 2:
+        if len(getattr(model, "inputs", None) or ()) == 1:  # a packed model has no `inputs`
             raise ValueError(
                 "`model` must read a source and a target, as `RNNSeq2Seq` and `Transformer` do; a `TextGenerator` has "
                 f"a language model. Received: a `{type(model).__name__}`, which reads one text"
@@ -180,8 +176,7 @@ class Translator(TextToText, SavedTask):
     def _explore(self) -> dict[str, Any]:
         """The functions of `EXPLORE` by their names, with the inputs that the model has a use for."""
         if not self._exploring:
-            sizes = getattr(self.model, "head_sizes", None)
-            specs = [_TEXT, _PREFIX, *([] if sizes is None else [_HIDDEN]), *([_HEADS] if sizes else [])]
+            specs = [_TEXT, _PREFIX, *mask_specs(self.model)]
             functions = self._after, self._completed, self._completed_attention
             for name, function in zip(self.EXPLORE, functions, strict=True):
                 self._exploring[name] = tf.function(function, input_signature=specs, autograph=False)
@@ -198,16 +193,14 @@ class Translator(TextToText, SavedTask):
 
     def _masked(self, source: tf.Tensor, hidden: tf.Tensor | None, heads: tf.Tensor | None) -> Any:
         """The model without the tokens and heads that strings `(B,)` name; the model itself if there are none."""
-        if hidden is None:
-            return self.model
-        off = None if heads is None else read_heads(heads, self.model.head_sizes)
-        return WithMasks(self.model, Masks(read_hidden(hidden, tf.shape(source)[1]), off))
+        shown = None if hidden is None else read_hidden(hidden, tf.shape(source)[1])  # (B, S)
+        return masked(self.model, shown, heads)
 
     def _after(
         self, text: tf.Tensor, prefix: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
         """The likeliest tokens after the prefix: `ids`, `tokens` and `probabilities` `(B, K)`."""
-        source = self._source_ids(_checked(text, prefix, hidden, heads))
+        source = self._source_ids(check_one_for_each_text(text, prefix=prefix, hidden=hidden, heads=heads))
         model = self._masked(source, hidden, heads)
         given = read_prefix(prefix, self.target_tokenizer.size)[:, : self.max_target_length - 1]  # (B, P)
         read = previous(tf.pad(given, [[0, 0], [0, 1]], constant_values=END))  # (B, P + 1)
@@ -271,7 +264,7 @@ class Translator(TextToText, SavedTask):
         n_best: int,
         return_weights: bool = False,
     ) -> tuple[tf.Tensor, Any]:
-        source = self._source_ids(_checked(text, prefix, hidden, heads))
+        source = self._source_ids(check_one_for_each_text(text, prefix=prefix, hidden=hidden, heads=heads))
         model = self._masked(source, hidden, heads)
         model = WithPrefix(model, read_prefix(prefix, self.target_tokenizer.size))
         options = self.beam_size, n_best, return_weights
@@ -440,11 +433,6 @@ class Translator(TextToText, SavedTask):
             "score": {"target": tf.constant(texts[::-1], tf.string, [len(texts)])},
         }
         return {name: {"text": text, **more.get(name, {})} for name in self.signatures() if name not in self.EXPLORE}
-
-
-def _checked(text: tf.Tensor, prefix: tf.Tensor, hidden: tf.Tensor | None, heads: tf.Tensor | None) -> tf.Tensor:
-    given = {"prefix": prefix, "hidden": hidden, "heads": heads}
-    return check_one_for_each_text(text, **{name: each for name, each in given.items() if each is not None})
 
 
 def _check_penalty(length_penalty: Any) -> None:

@@ -293,6 +293,36 @@ class TestMasks:
         weights = np.array(server.predict("writer", "masked_attention", **masks)["weights"][0])
         np.testing.assert_allclose(page.weights(), weights[-1].mean(0), atol=1e-6)
 
+    def test_a_text_goes_on_without_what_is_left_out(self, page, server):
+        left_out = dict(hidden="2 3 5", heads="1.1 1.2 1.3 2.1 2.2")
+        masks, settings = {name: [each] for name, each in left_out.items()}, dict(max_new_tokens=6, **left_out)
+
+        def continued(**more):
+            page.open("writer", "abc hab", **settings, **more)
+            page.run("document.querySelector('button.first').click()")
+            page.wait("return document.querySelector('button.first').disabled === false")
+            page.settle()
+            return page.run("return document.getElementById('text').value")
+
+        def next_of(text, temperature):
+            found = server.predict("writer", "next", text=[text], temperature=[temperature], **masks)
+            return list(zip(found["text"][0], found["probabilities"][0], strict=True))
+
+        expected = "abc hab"
+        for _ in range(6):
+            expected += next_of(expected, 0)[0][0]
+        assert continued(temperature=0) == expected
+        assert server.predict("writer", "generate", text=["abc hab"], **greedy(6))["text"][0] != expected[7:]
+        first = continued(temperature=1, top_p=0.9, seed=1)
+        assert continued(temperature=1, top_p=0.9, seed=1) == first != continued(temperature=1, top_p=0.9, seed=2)
+        text, places = "abc hab", set()
+        for letter in first[len(text) :]:
+            found = next_of(text, 1)
+            places.add(place := [each for each, _ in found].index(letter))
+            assert sum(share for _, share in found[:place]) < 0.9
+            text += letter
+        assert len(places) > 1  # it does not always write the likeliest
+
     @pytest.mark.parametrize("model", ["transformer", "writer"])
     def test_no_serious_fault_of_accessibility_with_masks_and_hostile_ones(self, page, serious_faults, model):
         heads = "source.1.2 1.1" if model == "transformer" else "1.2"
@@ -446,3 +476,10 @@ def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+def greedy(tokens):
+    """The inputs of `generate` for one row whose tokens are the likeliest."""
+    return dict(temperature=[0.0], top_p=[1.0], top_k=[0], repetition_penalty=[1.0], seed=[0], stop=[""]) | dict(
+        max_new_tokens=[tokens]
+    )

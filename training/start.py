@@ -52,7 +52,8 @@ def clone_pretrained(
         RecipeError: the model is of another class, or the table sets an argument that is not the model's.
     """
     if not isinstance(model, wanted):
-        raise RecipeError(f"model.start has a `{type(model).__name__}`, and {key} asks for a `{wanted.__name__}`")
+        chooses = "model.family" if key == "model" else f"{key}.kind"
+        raise RecipeError(f"model.start has a `{type(model).__name__}`, and {chooses} asks for a `{wanted.__name__}`")
     config = {name: value for name, value in model.get_config().items() if name != "layer_states"}
     changes: dict[str, Any] = {"dtype": dtype, "trainable": True}
     for name in sorted(table.model_fields_set - set(_NOT_ARGUMENTS)):

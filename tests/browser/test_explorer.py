@@ -1,9 +1,10 @@
-"""The page of `zoo serve` in a real browser: what it draws, what it sends, hostile texts, and a server that dies."""
+"""The explorer in a browser, with `zoo serve` and TensorFlow Serving: what it draws and sends, and servers that die."""
 
 import json
 import math
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -52,12 +53,7 @@ def models(tmp_path_factory):
 
 
 class Server:
-    """`zoo serve` of all models."""
-
-    def __init__(self, models):
-        command = [pathlib.Path(sys.executable).with_name("zoo"), "serve", *sorted(models.iterdir()), "--port", "0"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.address = self.process.stdout.readline().split()[2].removesuffix("/v1/models")
+    """A server of all models."""
 
     def predict(self, model, signature, **inputs):
         """The outputs for columns of inputs; masks and prefixes that are not given are empty."""
@@ -76,9 +72,63 @@ class Server:
         self.process.wait()
 
 
+class ZooServe(Server):
+    """`zoo serve`, which serves the page, too."""
+
+    unknown = ()  # paths of requests that it does not know
+
+    def __init__(self, models):
+        command = [pathlib.Path(sys.executable).with_name("zoo"), "serve", *sorted(models.iterdir()), "--port", "0"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.address = self.process.stdout.readline().split()[2].removesuffix("/v1/models")
+        self.page, self.given = self.address + "/", {}
+
+
+class TensorFlowServing(Server):
+    """Upstream's own server, which must allow other pages, and the page from a file."""
+
+    unknown = "/models.json", ":generateStream"
+
+    def __init__(self, models):
+        from servers import BINARY, in_time
+
+        from zoo.pictures.drawing import PAGE
+
+        configs = "".join(
+            f'config {{ name: "{each.name}" base_path: "{each}" model_platform: "tensorflow" }}\n'
+            for each in models.iterdir()
+        )
+        config, ports = models.with_suffix(".config"), [free_port(), free_port()]
+        config.write_text(f"model_config_list {{\n{configs}}}\n")
+        options = [f"--port={ports[0]}", f"--rest_api_port={ports[1]}", f"--model_config_file={config}"]
+        command = [BINARY, *options, "--rest_api_enable_cors_support"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.address = f"http://127.0.0.1:{ports[1]}"
+        self.page, self.given = PAGE.as_uri(), {"server": self.address}
+        for model in models.iterdir():
+            address = f"{self.address}/v1/models/{model.name}"
+            in_time(lambda address=address: urllib.request.urlopen(address).status == 200)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module", params=[ZooServe, TensorFlowServing], ids=["zoo serve", "tensorflow_model_server"])
+def server_of(request):
+    """A class of servers."""
+    from servers import BINARY
+
+    if request.param is TensorFlowServing and BINARY is None:
+        pytest.skip("tensorflow_model_server is not on the PATH, nor named by TF_SERVING_BIN")
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def server(models):
-    server = Server(models)
+def server(server_of, models):
+    server = server_of(models)
     yield server
     server.stop()
 
@@ -86,12 +136,16 @@ def server(models):
 class Page:
     """The page, once it has drawn."""
 
-    def __init__(self, driver, address):
-        self.driver, self.address = driver, address
+    def __init__(self, driver, server):
+        self.driver, self.server = driver, server
+
+    def go(self, **state):
+        """To the link that holds this state."""
+        self.driver.get("about:blank")
+        self.driver.get(f"{self.server.page}#{urllib.parse.urlencode({**self.server.given, **state})}")
 
     def open(self, model, text="", **more):
-        self.driver.get("about:blank")
-        self.driver.get(f"{self.address}#{urllib.parse.urlencode({'model': model, 'text': text, **more})}")
+        self.go(model=model, text=text, **more)
         self.wait("return document.querySelector('#views section')")
         self.settle()
         return self
@@ -140,10 +194,11 @@ class Page:
 def page(driver, server):
     driver.get_log("browser")
     driver.get_log("performance")
-    page = Page(driver, server.address + "/")
+    page = Page(driver, server)
     yield page
     severe = [each["message"] for each in driver.get_log("browser") if each["level"] == "SEVERE"]
-    assert [each for each in severe if "favicon" not in each] == []
+    expected = "favicon", *server.unknown
+    assert [each for each in severe if not any(path in each for path in expected)] == []
 
 
 class TestTranslator:
@@ -407,24 +462,23 @@ class TestSafety:
             for each in driver.get_log("performance")
             if (message := json.loads(each["message"])["message"])["method"] == "Network.requestWillBeSent"
         ]
-        others = [url for url in asked if not url.startswith((server.address, "data:", "blob:", "about:"))]
+        others = [url for url in asked if not url.startswith((server.page, server.address, "data:", "blob:", "about:"))]
         assert asked
         assert others == []
 
     def test_a_model_that_is_not_there(self, page):
-        page.driver.get("about:blank")
-        page.driver.get(f"{page.address}#model=nobody&text=a")
+        page.go(model="nobody", text="a")
         told = page.wait("return document.getElementById('message').textContent")
         assert "404" in told and "nobody" in told
         page.driver.get_log("browser")  # the browser itself notes the 404
 
-    def test_a_server_that_dies_gives_a_sentence_and_the_text_stays(self, driver, models):
-        mortal = Server(models)
-        page = Page(driver, mortal.address + "/")
+    def test_a_server_that_dies_gives_a_sentence_and_the_text_stays(self, driver, models, server_of):
+        mortal = server_of(models)
+        page = Page(driver, mortal)
         page.open("transformer", "cab 12")
         mortal.stop()
         page.type("cab 1234")
-        assert page.text("#views .message") == f"{mortal.address} does not answer."
+        assert page.text("#views .message").startswith(f"{mortal.address} does not answer.")
         assert page.run("return document.getElementById('text').value") == "cab 1234"
         driver.get_log("browser")
 
@@ -440,42 +494,6 @@ def test_no_serious_fault_of_accessibility_and_nothing_sticks_out(page, driver, 
     finally:
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert serious_faults() == []
-
-
-def test_from_a_file_it_shows_a_model_of_tensorflow_serving(driver, models):
-    """With upstream's own server, which must allow other pages."""
-    from servers import BINARY, in_time
-
-    if BINARY is None:
-        pytest.skip("tensorflow_model_server is not on the PATH, nor named by TF_SERVING_BIN")
-    from zoo.pictures.drawing import PAGE
-
-    ports = [free_port(), free_port()]
-    options = [f"--port={ports[0]}", f"--rest_api_port={ports[1]}", "--model_name=transformer"]
-    options += [f"--model_base_path={models / 'transformer'}", "--rest_api_enable_cors_support"]
-    with subprocess.Popen([BINARY, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            address = f"http://127.0.0.1:{ports[1]}"
-            in_time(lambda: urllib.request.urlopen(f"{address}/v1/models/transformer").status == 200)
-            page = Page(driver, PAGE.as_uri())
-            page.open("transformer", "cab 12", server=address)
-            page.wait("return document.querySelector('.alignment')")
-            body = {"signature_name": "complete_attention", "inputs": {"text": ["cab 12"], "prefix": [""]}}
-            with urllib.request.urlopen(
-                f"{address}/v1/models/transformer:predict", json.dumps(body).encode()
-            ) as answer:
-                weights = np.array(json.load(answer)["outputs"]["weights"][0])
-            np.testing.assert_allclose(page.weights(), weights[-1].mean(0), atol=1e-6)
-        finally:
-            process.kill()
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def greedy(tokens):

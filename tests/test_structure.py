@@ -51,7 +51,7 @@ TRAINING = [
     {"schema", "batch_inference"},
     {"batches", "scoring", "learn_tokenizer"},
     {"fitting", "cards", "start"},
-    {"preparing", "distillation"},
+    {"preparing", "distillation", "shortlisting"},
     {"translation", "language_modelling", "classification", "imported"},
     {"masked_language_modelling"},
     {"run"},

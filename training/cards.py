@@ -338,6 +338,8 @@ def serving_metrics(version: pathlib.Path, task: SavedTask, weights: str, explor
         metrics["stored_as"] = weights
     if explore:
         metrics["explore"] = True
+    if shortlist := getattr(task, "shortlist", None):
+        metrics["shortlist"] = shortlist.size
     if reason := unsupported(task.model):
         metrics["unpacked"] = reason
     return metrics
@@ -354,6 +356,11 @@ def serving_rows(metrics: dict[str, Any]) -> dict[str, str]:
         )
     if stored_as := metrics.get("stored_as"):
         rows["precision"] = f"weights rounded to {stored_as} in the files; a server computes in float32"
+    if size := metrics.get("shortlist"):
+        rows["shortlist"] = (
+            f"a translation consists of {size:,} of the target's tokens, chosen for each text; `score`, `next` and"
+            " `complete` consider all"
+        )
     if reason := metrics.get("unpacked"):
         rows["weights"] = f"as in training, not packed for a server: {reason}"
     return rows

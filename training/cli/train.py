@@ -21,6 +21,7 @@ from .shared import (
     kind_and_command,
     load,
     model_name,
+    read_lines,
     recipe_folder,
     user_errors,
 )
@@ -181,6 +182,18 @@ def export(
             " then takes twice as long to load.",
         ),
     ] = False,
+    shortlist: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of a translator: source texts, a text per line, such as those of the training. The export learns"
+            " from them which target tokens a source needs, and considers only these. A single text is answered sooner,"
+            " above all with a large vocabulary; some answers change.",
+        ),
+    ] = None,
+    shortlist_size: Annotated[
+        int, typer.Option(metavar="TOKENS", help="With --shortlist, how many target tokens are considered for a text.")
+    ] = 512,
     to_huggingface: Annotated[
         pathlib.Path | None,
         typer.Option(
@@ -200,6 +213,10 @@ def export(
             raise ValueError("--weights is for a SavedModel; --to-huggingface writes float32")
         if explore and to_huggingface is not None:
             raise ValueError("--explore is for a SavedModel; --to-huggingface writes no signatures")
+        if shortlist is not None and to_huggingface is not None:
+            raise ValueError("--shortlist is for a SavedModel; --to-huggingface writes none")
+        if shortlist is not None and not shortlist.is_file():
+            raise ValueError(f"{shortlist} is no file" if shortlist.exists() else f"{shortlist} does not exist")
         if not run.is_dir():
             raise ValueError(f"{run} is a file; name its folder" if run.exists() else f"{run} does not exist")
         import_tensorflow()
@@ -209,6 +226,7 @@ def export(
 
         from ..imported import export_imported
         from ..run import Run
+        from ..shortlisting import with_learnt_shortlist
 
         is_imported = is_checkpoint(run)
         if target_language is not None and not is_imported:
@@ -222,9 +240,13 @@ def export(
             task = load_checkpoint(run, target_language)
             if pairs:
                 task = _of_pairs(task, run)
+            if shortlist is not None:
+                task = with_learnt_shortlist(task, read_lines(None, shortlist), shortlist_size)
             typer.echo(export_imported(task, run, to or MODELS / model_name(run), weights, explore))
         else:
             finished = Run.load(run)
+            if shortlist is not None:
+                finished.task = with_learnt_shortlist(finished.task, read_lines(None, shortlist), shortlist_size)
             typer.echo(finished.export(to or MODELS / finished.name, weights, explore))
 
 

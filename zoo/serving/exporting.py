@@ -14,7 +14,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from zoo.atomic import remove_abandoned, temporary_folder
 from zoo.serving.half_weights import HalfWeights
 from zoo.serving.layout import LARGEST_VERSION, WARM_UP_FILE, versions
-from zoo.serving.packed import pack
+from zoo.serving.packed import pack, unsupported
 from zoo.tasks.task import SavedTask
 
 STORED_AS = ("float32", "float16")
@@ -131,7 +131,7 @@ def export(
     Raises:
         FileExistsError: `path` is a file.
         ValueError: `model` is no task, `path` holds the largest version number that a server knows, `weights` is
-            unknown, or a weight is too large for float16.
+            unknown, a weight is too large for float16, or a translator with a shortlist has no packed form.
     """
     if weights not in STORED_AS:
         raise ValueError(f"`weights` must be {' or '.join(map(repr, STORED_AS))}. Received: weights={weights!r}")
@@ -155,6 +155,11 @@ def export(
         folder = aside / _VERSION
         # A `Transformer` becomes a `PackedTransformer`, a `GPT` a `PackedGPT`; a recurrent model stays as it is.
         served = with_packed_model(model)
+        if getattr(model, "shortlist", None) and not hasattr(served.model, "output_of"):
+            raise ValueError(
+                "A shortlist makes a packed `zoo.models.Transformer` faster. This export would not be: "
+                f"{unsupported(model.model) or 'the model has no `output_of`'}"
+            )
         module = _bare_module(served, half=weights == "float16")
         signatures = {
             name: function for name, function in served.signatures().items() if explore or name not in served.EXPLORE
@@ -169,8 +174,7 @@ def export(
 
 def with_packed_model(model: SavedTask) -> SavedTask:
     """The same tokenizers and settings around the packed model: what an export holds, see `zoo.serving.packed`."""
-    settings = {name: getattr(model, name) for name in model.SETTINGS}
-    return type(model)(pack(model.model, model.packed_length), *model.tokenizers, **settings)
+    return model.around(pack(model.model, model.packed_length))
 
 
 def _bare_module(model: SavedTask, half: bool) -> tf.Module:
@@ -180,6 +184,7 @@ def _bare_module(model: SavedTask, half: bool) -> tf.Module:
     weights = weights if isinstance(model.model, tf.Module) else [weight.value for weight in weights]
     module.weights = HalfWeights(weights) if half else weights
     module.tokenizers = model.tokenizers
+    module.shortlist = getattr(model, "shortlist", None)  # of a translator
     return module
 
 

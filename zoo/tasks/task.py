@@ -126,6 +126,10 @@ class SavedTask(tf.Module):
         """The tokenizers, which an export must hold in addition to the model's weights."""
         return [getattr(self, name) for name in self.TOKENIZERS]
 
+    def around(self, model: Any) -> Self:
+        """The same tokenizers and settings around another model, such as a packed one."""
+        return type(self)(model, *self.tokenizers, **{name: getattr(self, name) for name in self.SETTINGS})
+
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes the model and its tokenizers as a folder, which `zoo.load` reads.
 

@@ -159,7 +159,7 @@ class TextToText(abc.ABC):
 
         Returns:
             The tokens of each translation with their probabilities, its end token included. Without a prefix it is what
-            `translate` gives.
+            `translate` gives, unless the translator has a shortlist, which is not used here.
 
         Raises:
             ValueError: `texts` is not a list of strings, `prefixes`, `hidden` or `heads` does not hold a list for each

@@ -9,7 +9,9 @@ import keras
 import tensorflow as tf
 
 from zoo.decoding import (
+    Shortlist,
     WithPrefix,
+    WithShortlist,
     beam_search,
     greedy,
     logits_after,
@@ -62,6 +64,9 @@ class Translator(TextToText, SavedTask):
             `zoo.decoding.beam_search`.
         length_normalization: which function of the length has `length_penalty` as its power, "wu" or "mean", see there.
         early_stopping: what ends a search early: True, False or "never", see there.
+        shortlist: which target tokens a translation of a text may consist of; None for all. With one, the scores of
+            translations are among these tokens. `score`, `next_tokens` and `complete` consider all tokens. `save` does
+            not write it.
 
     Raises:
         ValueError: a model that reads one text, a source length below 2, a target length or beam size below 1, a
@@ -92,6 +97,7 @@ class Translator(TextToText, SavedTask):
         length_penalty: float = 0.6,
         length_normalization: str = "wu",
         early_stopping: bool | str = True,
+        shortlist: Shortlist | None = None,
     ):
         super().__init__(model)
         self._exploring: dict[str, Any] = {}
@@ -126,6 +132,16 @@ class Translator(TextToText, SavedTask):
         self.length_penalty = float(length_penalty)
         self.length_normalization = length_normalization
         self.early_stopping = early_stopping
+        self.shortlist = shortlist
+
+    def around(self, model: Any) -> Translator:
+        """As `SavedTask.around`, with the shortlist."""
+        return self.with_shortlist(self.shortlist, model)
+
+    def with_shortlist(self, shortlist: Shortlist | None, model: Any = None) -> Translator:
+        """The same tokenizers and settings with another shortlist, and with another model if one is given."""
+        settings = {name: getattr(self, name) for name in self.SETTINGS} | {"shortlist": shortlist}
+        return type(self)(self.model if model is None else model, *self.tokenizers, **settings)
 
     @property
     def packed_length(self) -> int:
@@ -272,17 +288,25 @@ class Translator(TextToText, SavedTask):
 
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        source, ids, weights = self.aligned(text)
+        return {**self._tokens(source, ids), "weights": weights}
+
+    @tf.function(input_signature=[_TEXT], autograph=False)
+    def aligned(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Ids of texts `(B,)`, `(B, S)`, of their translations `(B, T)`, and what these attend to, `(B, T, S)`.
+
+        Raises:
+            ValueError: the model has no attention.
+        """
         self._check_attention()
         source = self._source_ids(text)
         if self.has_heads:
             ids, maps = self._maps(source)
-            weights = tf.reduce_mean(maps["weights"][:, -1], axis=1)  # (B, T, S)
-        else:
-            ids, _, weights = self._decode(
-                source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1, return_weights=True
-            )
-            ids, weights = ids[:, 0], weights[:, 0]
-        return {**self._tokens(source, ids), "weights": weights}
+            return source, ids, tf.reduce_mean(maps["weights"][:, -1], axis=1)
+        ids, _, weights = self._decode(
+            source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1, return_weights=True
+        )
+        return source, ids[:, 0], weights[:, 0]
 
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend_by_head(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -367,9 +391,10 @@ class Translator(TextToText, SavedTask):
     ) -> Any:
         """Ids `(B, N, T)` and log-probabilities `(B, N)`, by one loop; if asked for, the weights `(B, N, T, S)` too.
 
-        The model is the translator's own unless another is given.
+        The model is the translator's own, with its shortlist, unless another is given.
         """
-        model = self.model if model is None else model
+        if model is None:
+            model = self.model if self.shortlist is None else WithShortlist(self.model, self.shortlist(source))
         # An empty text consists of its end token. Its translation is empty.
         empty = tf.math.count_nonzero(source, axis=1) <= 1
         limits = tf.where(empty, 0, limits)
@@ -385,6 +410,7 @@ class Translator(TextToText, SavedTask):
                 )
                 nothing = tf.constant([[0.0] + [float("-inf")] * (n_best - 1)])
                 scores = tf.where((limits <= 0)[:, None], nothing, scores)
+        ids = model.ids_of(ids) if isinstance(model, WithShortlist) else ids
         return (ids, scores, weights) if return_weights else (ids, scores)
 
     @tf.function(autograph=False)

@@ -336,6 +336,8 @@ class TestMistakes:
             (["translate", "nowhere", "a"], "nowhere does not exist; `zoo list` shows the exported models"),
             (["export", "nowhere"], "nowhere does not exist"),
             (["export", __file__], f"{__file__} is a file; name its folder"),
+            (["export", ".", "--shortlist", "nowhere.txt"], "nowhere.txt does not exist"),
+            (["export", ".", "--shortlist", "x", "--to-huggingface", "y"], "--shortlist is for a SavedModel"),
             (["translate", ".", "a"], ". holds no saved model of the zoo, and no SavedModel."),
         ],
     )

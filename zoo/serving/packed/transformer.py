@@ -21,6 +21,7 @@ from zoo.serving.packed.products import (
     Unnormalized,
     as_array,
     normalized,
+    product,
     variable,
 )
 
@@ -124,8 +125,14 @@ class PackedTransformer(tf.Module):
         empty = tf.zeros([tf.shape(source)[0], 1, attention.groups, 0, attention.width])  # (B, 1, H, 0, d)
         return memory, tuple((empty, empty) for _ in self._layers)
 
-    def step(self, tokens: tf.Tensor, position: tf.Tensor, memory: Any, cache: Any) -> tuple[tf.Tensor, Any, tf.Tensor]:
-        """As `zoo.models.Transformer.step`."""
+    def output_of(self, ids: tf.Tensor) -> tf.Tensor:
+        """The weights of the last product for ids `(B, C)` only, which `step` takes: `(B, D + 1 or D + 2, C)`."""
+        return self._output.some(ids)
+
+    def step(
+        self, tokens: tf.Tensor, position: tf.Tensor, memory: Any, cache: Any, output: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, Any, tf.Tensor]:
+        """As `zoo.models.Transformer.step`; with an `output` from `output_of`, logits `(B, K, C)`."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
         rows, rotations = self._embedded(tf.reshape(tokens, [-1]), tf.reshape(position, [1]))
         new, weights, heads = [], None, self._head_masks(memory)
@@ -133,8 +140,11 @@ class PackedTransformer(tf.Module):
             source = prepared, memory["bias"]
             rows, each, weights = layer.decode_step(rows, hypotheses, rotations, each, None, *source, *masks)
             new.append(each)
-        logits = self._output.logits(normalized(rows) if self.norm_first else rows)  # (B K, V)
-        logits = tf.reshape(logits, [-1, hypotheses, self.target_vocabulary_size])
+        rows = self._output.scaled(normalized(rows) if self.norm_first else rows)  # (B K, D + 1 or D + 2)
+        if output is None:
+            logits = tf.reshape(self._output.of_scaled(rows), [-1, hypotheses, self.target_vocabulary_size])
+        else:
+            logits = product(tf.reshape(rows, [-1, hypotheses, rows.shape[1]]), output)  # (B, K, C)
         weights = tf.reduce_mean(weights, axis=2)[:, :, 0]  # (B, K, H, 1, S) -> (B, K, S)
         return logits, tuple(new), _where_allowed(weights, memory["mask"][:, None])
 

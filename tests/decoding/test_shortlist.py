@@ -1,0 +1,133 @@
+"""A shortlist: which tokens a source chooses, the search among them, and what is learnt from attention."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.decoding import Shortlist, WithShortlist, beam_search, greedy, learn_shortlist
+from zoo.text import WhitespaceTokenizer
+
+VOCABULARY = 40
+
+
+class Chain:
+    """A model whose logits depend on the token before and on the row's source: (B, V, V)."""
+
+    def __init__(self, seed):
+        self.logits = tf.constant(np.random.default_rng(seed).normal(size=(3, VOCABULARY, VOCABULARY)) * 2, tf.float32)
+
+    def begin(self, source):
+        return tf.gather(self.logits, source[:, 0] % 3), tf.zeros([len(source), 1, 1])
+
+    def step(self, tokens, position, memory, cache):
+        return tf.gather(memory, tokens, batch_dims=1), cache, tf.one_hot(tokens, VOCABULARY)
+
+
+class Without(Chain):
+    """The same without the tokens that are not in `ids` (B, C): their logits are minus infinity."""
+
+    def __init__(self, seed, ids):
+        super().__init__(seed)
+        self.allowed = tf.reduce_any(tf.range(VOCABULARY)[:, None] == ids[:, None], axis=2)  # (B, V)
+
+    def begin(self, source):
+        logits, cache = super().begin(source)
+        return tf.where(self.allowed[:, None], logits, float("-inf")), cache
+
+
+@pytest.mark.parametrize(
+    ("source", "size", "wanted"),
+    [
+        # The likeliest translations of all source tokens, then the next ones, then by frequency.
+        ([1, 2], 8, {9, 7, 5, 4}),
+        ([2, 1], 8, {9, 7, 5, 4}),
+        ([1, 0], 7, {9, 4, 11}),
+        ([1, 0], 6, {9, 4}),
+        ([1, 2], 6, {9, 7}),
+        ([0, 0], 7, {11, 10, 8}),  # padding has no translations
+        ([1, 1], 12, {4, 5, 6, 7, 8, 9, 10, 11}),
+    ],
+)
+def test_translations_come_before_what_is_only_frequent(source, size, wanted):
+    translations = [[0, 0, 0], [9, 4, 0], [7, 5, 2]]
+    counts = [90, 80, 70, 60, 1, 2, 3, 4, 6, 5, 7, 8]  # of special tokens, too
+    ids = Shortlist(translations, counts, size)(tf.constant([source, [0, 0]])).numpy()
+    assert ids.shape == (2, size)
+    assert ids[0, :4].tolist() == [0, 1, 2, 3]
+    assert set(ids[0, 4:].tolist()) == wanted
+    assert set(ids[1, 4:].tolist()) == set(np.argsort(-np.array(counts[4:]))[: size - 4] + 4)
+
+
+def test_a_search_among_some_tokens_is_a_search_that_may_not_take_the_others():
+    random = np.random.default_rng(7)
+    source = tf.constant([[0, 5], [1, 6], [2, 0], [1, 1]])
+    ids = Shortlist(random.integers(4, VOCABULARY, (7, 3)), random.permutation(VOCABULARY), 15)(source)
+    limits = tf.constant([9, 5, 7, 9])
+    listed = WithShortlist(Chain(3), ids)
+    for search in (greedy, lambda *arguments: beam_search(*arguments, 3, 0.7, n_best=2)):
+        found, wanted = search(listed, source, limits), search(Without(3, ids), source, limits)
+        places = found.ids if found.ids.shape.rank == 3 else found.ids[:, None]
+        expected = wanted.ids if wanted.ids.shape.rank == 3 else wanted.ids[:, None]
+        assert listed.ids_of(places).numpy().tolist() == expected.numpy().tolist()
+        np.testing.assert_allclose(found.log_probabilities, wanted.log_probabilities, atol=1e-5)
+        assert not np.array_equal(search(Chain(3), source, limits).ids, wanted.ids), "the shortlist changes nothing"
+
+
+@pytest.mark.parametrize("size", [4, 13, -1])
+def test_a_size_that_cannot_be_is_refused(size):
+    with pytest.raises(ValueError, match=rf"must be from 5 to 12, which is the whole vocabulary\. Received: {size}"):
+        Shortlist(np.zeros((3, 1)), np.arange(12), size)
+
+
+class Aligned:
+    """A translator whose attention is known: texts are written back word by word, in capitals, from the last on."""
+
+    def __init__(self, source, target):
+        self.tokenizers = source, target
+
+    def aligned(self, texts):
+        source = self.tokenizers[0].tokenize(texts, add_end=True)
+        upper = tf.strings.upper(texts)
+        written = tf.strings.reduce_join(tf.strings.split(upper).to_tensor()[:, ::-1], axis=1, separator=" ")
+        ids = self.tokenizers[1].tokenize(tf.strings.strip(written), add_end=True)
+        lengths = tf.math.count_nonzero(source, axis=1, dtype=tf.int32)  # (B,)
+        places = tf.maximum(lengths[:, None] - 2 - tf.range(tf.shape(ids)[1]), 0)
+        weights = 0.8 * tf.one_hot(places, tf.shape(source)[1]) + 0.2 / tf.cast(tf.shape(source)[1], tf.float32)
+        return source, ids, weights
+
+
+def test_translations_are_those_that_attended_most_to_a_token():
+    source, target = WhitespaceTokenizer(["a", "b", "c", "d"]), WhitespaceTokenizer(["D", "C", "B", "A", "X"])
+    found = learn_shortlist(Aligned(source, target), ["a b c", "c a", "", "b", "a c b c"] * 20, size=6, translations=2)
+    for word, other in (("a", "A"), ("b", "B"), ("c", "C")):
+        ids = found(source.tokenize([word], add_end=True)).numpy()[0]
+        assert target.tokenize([other]).numpy()[0, 0] in ids[4:], word
+    assert found.size == 6
+    # `d` was never read, so it has the most frequent words.
+    most = {target.tokenize([other]).numpy()[0, 0] for other in ("C", "A", "B")}
+    assert set(found(source.tokenize(["d"])).numpy()[0, 4:]) < most
+
+
+def test_with_one_vocabulary_a_token_may_be_copied():
+    tokenizer = WhitespaceTokenizer(["a", "A", "b", "B", "oslo"])
+    found = learn_shortlist(Aligned(tokenizer, tokenizer), ["a b a"] * 3, size=6, translations=2)
+    ids = found(tokenizer.tokenize(["oslo"], add_end=True)).numpy()[0, 4:]
+    assert tokenizer.tokenize(["oslo"]).numpy()[0, 0] in ids
+
+
+def test_many_pairs_are_counted_in_parts(monkeypatch):
+    source, target = WhitespaceTokenizer(["a", "b", "c"]), WhitespaceTokenizer(["C", "B", "A"])
+    texts = ["a b c", "c a", "b", "a c b c"] * 30
+    whole = learn_shortlist(Aligned(source, target), texts, 6)
+    monkeypatch.setattr("zoo.decoding.shortlist._MOST_PAIRS", 5)
+    parts = learn_shortlist(Aligned(source, target), texts, 6)
+    for one, other in zip(whole.variables, parts.variables, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_nothing_is_learnt_from_nothing():
+    tokenizer = WhitespaceTokenizer(["a"])
+    with pytest.raises(ValueError, match="There is none"):
+        learn_shortlist(SimpleNamespace(tokenizers=(tokenizer, tokenizer)), [], size=5)

@@ -30,7 +30,7 @@ test-long: .venv/ready-test
 	$(BIN)/python -m pytest -n 2 -m long
 
 test-peers: .venv/ready-peers
-	$(BIN)/python -m pytest -m peers
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers
 
 test-torch: .venv/ready-peers
 	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/layers/test_any_backend.py

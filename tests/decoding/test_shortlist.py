@@ -40,17 +40,19 @@ class Without(Chain):
 @pytest.mark.parametrize(
     ("source", "size", "wanted"),
     [
-        # The likeliest translations of all source tokens, then the next ones, then by frequency.
-        ([1, 2], 8, {9, 7, 5, 4}),
-        ([2, 1], 8, {9, 7, 5, 4}),
-        ([1, 0], 7, {9, 4, 11}),
-        ([1, 0], 6, {9, 4}),
-        ([1, 2], 6, {9, 7}),
+        # By frequency the tokens are 11, 10, 8, 9, 7, 6, 5, 4. Half of those that are chosen are the first of these.
+        # Then come the likeliest translation of each source token, the second ones, and more frequent tokens.
+        ([1, 2], 8, {11, 10, 9, 7}),
+        ([2, 1], 8, {11, 10, 9, 7}),
+        ([1, 2], 10, {11, 10, 8, 9, 7, 4}),
+        ([1, 0], 6, {11, 9}),
+        ([1, 0], 7, {11, 9, 4}),
+        ([1, 0], 9, {11, 10, 9, 4, 8}),
         ([0, 0], 7, {11, 10, 8}),  # padding has no translations
         ([1, 1], 12, {4, 5, 6, 7, 8, 9, 10, 11}),
     ],
 )
-def test_translations_come_before_what_is_only_frequent(source, size, wanted):
+def test_frequent_tokens_and_translations_are_chosen(source, size, wanted):
     translations = [[0, 0, 0], [9, 4, 0], [7, 5, 2]]
     counts = [90, 80, 70, 60, 1, 2, 3, 4, 6, 5, 7, 8]  # of special tokens, too
     ids = Shortlist(translations, counts, size)(tf.constant([source, [0, 0]])).numpy()

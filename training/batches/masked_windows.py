@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text import END, PADDING, START, Tokenizer
+from zoo.text.tokenizer import FIRST
 
 from .buckets import numbered_batches
 from .text_windows import Windows
@@ -94,7 +95,7 @@ class MaskedWindows:
         places = 1 + np.sort(random.random(content.shape).argsort(axis=1)[:, : self.hidden], axis=1)  # (B, M)
         labels = np.take_along_axis(ids, places, axis=1)
         choice = random.random(labels.shape)
-        others = random.integers(END + 1, self.tokenizer.size, labels.shape)
+        others = random.integers(FIRST, self.tokenizer.size, labels.shape)
         written = np.full_like(labels, self.tokenizer.mask_id)
         written = np.where(choice < _KEPT + _REPLACED, others, written)
         written = np.where(choice < _KEPT, labels, written)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import zoo
 from zoo.decoding import beam_search, greedy
-from zoo.text.tokenizer import END
+from zoo.text.tokenizer import FIRST
 
 
 class FamilyTests:
@@ -49,7 +49,7 @@ class FamilyTests:
     def tokenizers(self) -> list[Any]:
         """The tokenizers of an export, of the sizes that the model's vocabularies have: source and target, or one."""
         names = ("source_vocabulary_size", "target_vocabulary_size") if self._translates() else ("vocabulary_size",)
-        sizes = [getattr(self.model, name) - (END + 1) for name in names]  # the ids before are special
+        sizes = [getattr(self.model, name) - FIRST for name in names]  # the ids before are special
         return [zoo.text.CharacterTokenizer("".join(chr(ord("a") + i) for i in range(size))) for size in sizes]
 
     @property

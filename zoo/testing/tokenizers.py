@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text import END, PADDING, START, UNKNOWN, Tokenizer, compiled_encoder, encode_corpus
-from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
+from zoo.text.tokenizer import FIRST, tokenizer_from_config, tokenizer_to_config
 
 _REPLACEMENT = "\ufffd".encode()
 # A byte of no UTF-8, a lone continuation, cut off characters, an overlong slash, a surrogate, beyond U+10FFFF; NUL.
@@ -128,7 +128,7 @@ class TokenizerTests:
     def test_any_ids_are_detokenized_to_valid_utf8(self):
         """Ids in any order, and any integers, give valid UTF-8."""
         random, size = np.random.default_rng(0), self.tokenizer.size
-        some = random.integers(END + 1, size, (40, 6))
+        some = random.integers(FIRST, size, (40, 6))
         for text in self.tokenizer.detokenize(np.concatenate([some, random.integers(-(2**63), 2**63 - 1, some.shape)])):
             text.numpy().decode()
 
@@ -141,7 +141,7 @@ class TokenizerTests:
 
     def test_unknown_ids_and_ids_outside_are_replaced(self):
         """U+FFFD stands for ids that the vocabulary lacks, however wide they are."""
-        outside = [UNKNOWN, self.tokenizer.size, -1, 2**32 + END + 1, -(2**32) + END + 1]  # the last two wrap round
+        outside = [UNKNOWN, self.tokenizer.size, -1, 2**32 + FIRST, -(2**32) + FIRST]  # the last two wrap round
         for id_ in outside:
             assert self.tokenizer.detokenize(np.array([[id_]])).numpy().tolist() == [_REPLACEMENT], id_
         assert self.tokenizer.tokens(np.array([outside])).numpy()[0].tolist() == [b"<unk>", *[_REPLACEMENT] * 4]

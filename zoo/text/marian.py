@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.sentence_piece import SentencePieceTokenizer
-from zoo.text.tokenizer import END, UNKNOWN, strip
+from zoo.text.tokenizer import FIRST, UNKNOWN, strip
 
 # As in `transformers`: the text begins with `>>`, and the first `<<` ends the language.
 _LANGUAGE = r"\A(?s:>>.*?<<)"
@@ -34,10 +34,8 @@ class MarianTokenizer(SentencePieceTokenizer):
 
     def __init__(self, model: bytes | str, vocabulary: Iterable[str] | None = None, target_language: str | None = None):
         super().__init__(model, vocabulary)
-        pieces = [piece.decode() for piece in self._pieces[END + 1 : -1]]
-        languages = {
-            piece: id_ for id_, piece in enumerate(pieces, END + 1) if piece[:2] == ">>" and piece[-2:] == "<<"
-        }
+        pieces = [piece.decode() for piece in self._pieces[FIRST:-1]]
+        languages = {piece: id_ for id_, piece in enumerate(pieces, FIRST) if piece[:2] == ">>" and piece[-2:] == "<<"}
         self.languages = tuple(sorted(piece[2:-2] for piece in languages))
         self.target_language = target_language
         self._default = UNKNOWN

@@ -292,7 +292,7 @@ def tokenizer_from_config(config: dict[str, Any]) -> Tokenizer:
 def example_texts(tokenizer: Tokenizer) -> list[str]:
     """Some texts of a tokenizer's tokens, always the same ones, of different lengths: for warm-up and checks."""
     random = np.random.default_rng(0)
-    rows = [random.integers(END + 1, tokenizer.size, length) for length in (12, 5, 20, 1)]
+    rows = [random.integers(FIRST, tokenizer.size, length) for length in (12, 5, 20, 1)]
     return [tokenizer.detokenize(row[None]).numpy()[0].decode("utf-8") for row in rows]
 
 

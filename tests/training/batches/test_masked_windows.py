@@ -5,9 +5,9 @@ import pytest
 from zoo_training.batches.masked_windows import MaskedWindows
 
 from zoo.text import END, START, WordPieceTokenizer
+from zoo.text.tokenizer import FIRST
 
 TOKENIZER = WordPieceTokenizer.learn(["the quick brown fox jumps over the lazy dog"] * 3, 60)
-FIRST = END + 1
 
 
 def text(number):

@@ -339,7 +339,10 @@ def serving_metrics(version: pathlib.Path, task: SavedTask, weights: str, explor
     if explore:
         metrics["explore"] = True
     if shortlist := getattr(task, "shortlist", None):
-        metrics["shortlist"] = shortlist.size
+        metrics["shortlist"] = {"size": shortlist.size, "vocabulary": shortlist.ranks.shape[0]}
+        if shortlist.unchanged is not None:
+            same, held_out = shortlist.unchanged
+            metrics["shortlist"] |= {"same": same, "held_out": held_out}
     if reason := unsupported(task.model):
         metrics["unpacked"] = reason
     return metrics
@@ -356,11 +359,15 @@ def serving_rows(metrics: dict[str, Any]) -> dict[str, str]:
         )
     if stored_as := metrics.get("stored_as"):
         rows["precision"] = f"weights rounded to {stored_as} in the files; a server computes in float32"
-    if size := metrics.get("shortlist"):
+    if shortlist := metrics.get("shortlist"):
         rows["shortlist"] = (
-            f"a translation consists of {size:,} of the target's tokens, chosen for each text; `score`, `next` and"
-            " `complete` consider all"
+            f"a translation may use {shortlist['size']:,} of the {shortlist['vocabulary']:,} target tokens, chosen for"
+            " each text; scores on this card are without it"
         )
+        if "held_out" in shortlist:
+            rows["shortlist"] += (
+                f"; {shortlist['same']:,} of {shortlist['held_out']:,} held-out texts have the same translation with it"
+            )
     if reason := metrics.get("unpacked"):
         rows["weights"] = f"as in training, not packed for a server: {reason}"
     return rows

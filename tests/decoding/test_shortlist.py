@@ -1,7 +1,5 @@
 """A shortlist: which tokens a source chooses, the search among them, and what is learnt from attention."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -77,19 +75,42 @@ def test_a_search_among_some_tokens_is_a_search_that_may_not_take_the_others():
         assert not np.array_equal(search(Chain(3), source, limits).ids, wanted.ids), "the shortlist changes nothing"
 
 
+@pytest.mark.parametrize(
+    ("translations", "counts", "size", "message"),
+    [
+        (np.zeros(3, int), np.arange(12), 8, r"must be a matrix of target ids.* Received: shape \(3,\) of int64"),
+        (np.zeros((3, 2)), np.arange(12), 8, r"Received: shape \(3, 2\) of float64"),
+        ([[4], [12]], np.arange(12), 8, "must hold ids from 0 to 11"),
+        ([[4], [-1]], np.arange(12), 8, "must hold ids from 0 to 11"),
+        ([[4]], np.zeros((12, 1)), 8, "a number for each target token"),
+        ([[4]], np.arange(12), 6.5, "must be an integer. Received: 6.5"),
+        ([[4]], np.arange(12), "8", "must be an integer. Received: '8'"),
+    ],
+)
+def test_what_is_no_shortlist_is_refused(translations, counts, size, message):
+    with pytest.raises(ValueError, match=message):
+        Shortlist(translations, counts, size)
+
+
 @pytest.mark.parametrize("size", [4, 13, -1])
 def test_a_size_that_cannot_be_is_refused(size):
     with pytest.raises(ValueError, match=rf"must be from 5 to 12, which is the whole vocabulary\. Received: {size}"):
-        Shortlist(np.zeros((3, 1)), np.arange(12), size)
+        Shortlist(np.zeros((3, 1), int), np.arange(12), size)
 
 
 class Aligned:
     """A translator whose attention is known: texts are written back word by word, in capitals, from the last on."""
 
+    has_attention = True
+
     def __init__(self, source, target):
         self.tokenizers = source, target
 
-    def aligned(self, texts):
+    def with_shortlist(self, shortlist):
+        assert shortlist is None
+        return self
+
+    def align(self, texts):
         source = self.tokenizers[0].tokenize(texts, add_end=True)
         upper = tf.strings.upper(texts)
         written = tf.strings.reduce_join(tf.strings.split(upper).to_tensor()[:, ::-1], axis=1, separator=" ")
@@ -112,11 +133,30 @@ def test_translations_are_those_that_attended_most_to_a_token():
     assert set(found(source.tokenize(["d"])).numpy()[0, 4:]) < most
 
 
-def test_with_one_vocabulary_a_token_may_be_copied():
-    tokenizer = WhitespaceTokenizer(["a", "A", "b", "B", "oslo"])
-    found = learn_shortlist(Aligned(tokenizer, tokenizer), ["a b a"] * 3, size=6, translations=2)
-    ids = found(tokenizer.tokenize(["oslo"], add_end=True)).numpy()[0, 4:]
-    assert tokenizer.tokenize(["oslo"]).numpy()[0, 0] in ids
+def test_with_one_vocabulary_a_token_may_be_copied_from_a_long_text():
+    words = [f"w{number}" for number in range(200)]
+    tokenizer = WhitespaceTokenizer([*words, *map(str.upper, words), "oslo"])
+    random = np.random.default_rng(2)
+    texts = [" ".join(random.choice(words, 9)) for _ in range(900)]
+    found = learn_shortlist(Aligned(tokenizer, tokenizer), texts, size=80)
+    ids = tokenizer.tokenize([" ".join([*words[:19], "oslo"])], add_end=True)  # (1, 21)
+    assert (found.translations.numpy()[4:204] > 0).all(), "the rows are full"
+    assert set(ids.numpy()[0]) <= set(found(ids).numpy()[0])
+
+
+class Wide(Aligned):
+    """A model that is wider than its target tokenizer, and writes an id that this does not have."""
+
+    def align(self, texts):
+        source, ids, weights = super().align(texts)
+        return source, tf.where(ids == 4, self.tokenizers[1].size, ids), weights
+
+
+def test_ids_that_the_tokenizer_does_not_have_are_not_counted():
+    source, target = WhitespaceTokenizer(["a", "b", "c"]), WhitespaceTokenizer(["C", "B", "A"])
+    found = learn_shortlist(Wide(source, target), ["a b c", "c a"] * 9, 6)
+    assert found.ranks.shape == (7,)
+    assert set(found.translations.numpy().ravel()) == {0, 5, 6}
 
 
 def test_many_pairs_are_counted_in_parts(monkeypatch):
@@ -129,7 +169,26 @@ def test_many_pairs_are_counted_in_parts(monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-def test_nothing_is_learnt_from_nothing():
+@pytest.mark.parametrize(
+    ("texts", "arguments", "message"),
+    [
+        ([], {}, "There is none"),
+        (["", ""], {}, "There is none"),
+        ("a b", {}, "Received: one string"),
+        (["a", None], {}, "must be a list of strings"),
+        (["a"], {"translations": 0}, "must be at least 1. Received: translations=0"),
+        (["a"], {"size": 6}, "must be from 5 to 5"),
+    ],
+)
+def test_what_nothing_can_be_learnt_from_is_refused(texts, arguments, message):
     tokenizer = WhitespaceTokenizer(["a"])
-    with pytest.raises(ValueError, match="There is none"):
-        learn_shortlist(SimpleNamespace(tokenizers=(tokenizer, tokenizer)), [], size=5)
+    with pytest.raises(ValueError, match=message):
+        learn_shortlist(Aligned(tokenizer, tokenizer), texts, **{"size": 5, **arguments})
+
+
+def test_without_attention_nothing_is_learnt():
+    tokenizer = WhitespaceTokenizer(["a"])
+    translator = Aligned(tokenizer, tokenizer)
+    translator.has_attention = False
+    with pytest.raises(ValueError, match="learnt from attention; this model was built with attention=None"):
+        learn_shortlist(translator, ["a"], size=5)

@@ -187,13 +187,16 @@ def export(
         typer.Option(
             metavar="FILE",
             help="Of a translator: source texts, a text per line, such as those of the training. The export learns"
-            " from them which target tokens a source needs, and considers only these. A single text is answered sooner,"
-            " above all with a large vocabulary; some answers change.",
+            " from them which target tokens a source needs, and then considers only these. A single text is answered"
+            " sooner, above all with a large vocabulary; some answers change.",
         ),
     ] = None,
     shortlist_size: Annotated[
-        int, typer.Option(metavar="TOKENS", help="With --shortlist, how many target tokens are considered for a text.")
-    ] = 512,
+        int | None,
+        typer.Option(
+            metavar="TOKENS", help="With --shortlist, how many target tokens a translation may use; default 512."
+        ),
+    ] = None,
     to_huggingface: Annotated[
         pathlib.Path | None,
         typer.Option(
@@ -214,9 +217,12 @@ def export(
         if explore and to_huggingface is not None:
             raise ValueError("--explore is for a SavedModel; --to-huggingface writes no signatures")
         if shortlist is not None and to_huggingface is not None:
-            raise ValueError("--shortlist is for a SavedModel; --to-huggingface writes none")
-        if shortlist is not None and not shortlist.is_file():
-            raise ValueError(f"{shortlist} is no file" if shortlist.exists() else f"{shortlist} does not exist")
+            raise ValueError("--shortlist is for a SavedModel; a folder of Hugging Face has none")
+        if shortlist_size is not None and shortlist is None:
+            raise ValueError("--shortlist-size is for a --shortlist; there is none")
+        sources = [] if shortlist is None else list(read_lines(None, shortlist))
+        if shortlist is not None and not any(text.strip() for text in sources):
+            raise ValueError(f"{shortlist} has no texts")
         if not run.is_dir():
             raise ValueError(f"{run} is a file; name its folder" if run.exists() else f"{run} does not exist")
         import_tensorflow()
@@ -240,13 +246,13 @@ def export(
             task = load_checkpoint(run, target_language)
             if pairs:
                 task = _of_pairs(task, run)
-            if shortlist is not None:
-                task = with_learnt_shortlist(task, read_lines(None, shortlist), shortlist_size)
+            if sources:
+                task = with_learnt_shortlist(task, sources, shortlist_size or 512)
             typer.echo(export_imported(task, run, to or MODELS / model_name(run), weights, explore))
         else:
             finished = Run.load(run)
-            if shortlist is not None:
-                finished.task = with_learnt_shortlist(finished.task, read_lines(None, shortlist), shortlist_size)
+            if sources:
+                finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size or 512)
             typer.echo(finished.export(to or MODELS / finished.name, weights, explore))
 
 

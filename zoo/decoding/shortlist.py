@@ -1,13 +1,13 @@
 """A shortlist: for each source text the few hundred target tokens of which its translation may consist.
 
-The last product of a translator turns rows `(R, D)` into logits `(R, V)` at every step. For a single text that is to
-read a table `(D, V)` from memory: 119 MB for the 58,000 tokens of OPUS-MT. A text needs few of the V tokens, and its
-source says which:
+The last product of a translator turns rows `(R, D)` into logits `(R, V)` at every step. For a single text, the time of
+this product is that of reading the table `(D, V)`: 119 MB for the 58,000 tokens of OPUS-MT. A translation needs few of
+the V tokens, and its source says which:
 
     C(x) = special tokens, most frequent tokens, likely translations of the tokens of x;    |C(x)| = C
 
-So the table of a text, `(D, C)`, is gathered once, and each step reads only that. The loop of a search does not know of
-it: it works with places in C(x) in place of ids. Special tokens have the same place everywhere, which is their id.
+So the table of a text, `(D, C)`, is gathered once, and each step reads only that. The search does not know of it. Its
+tokens are places in C(x), not ids. Special tokens have the same place everywhere, which is their id.
 
 What it costs: the best translation may need a token outside C(x), and probabilities are those among C(x).
 
@@ -17,6 +17,7 @@ https://arxiv.org/abs/1610.00072, which compares ways to choose the tokens.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ import tensorflow as tf
 
 from zoo.text.tokenizer import FIRST, PADDING
 
-_TEXTS = 32  # translated at once
+_TEXTS, _SORTED = 32, 4096  # translated at once, and put in order of their length before
 _MOST_PAIRS = 2_000_000  # of a source token and a target token that are kept before equal ones are added up
 
 
@@ -37,23 +38,36 @@ class Shortlist(tf.Module):
     Args:
         translations: int `(V_source, N)`: target tokens that translate each source token, the likeliest first, with
             zeros behind them.
-        counts: `(V,)`, how frequent each target token is. Half of the C tokens are the most frequent ones, and more of
-            them fill what the source leaves free.
+        counts: `(V,)`, how frequent each target token is. Half of the C - 4 tokens that are not special are the most
+            frequent ones. Further ones fill what the source leaves free.
         size: C, how many tokens each text has, special ones included.
 
     Attributes:
         translations: int32 `(V_source, N)`, as given.
         ranks: int32 `(V,)`, higher for a more frequent token.
+        unchanged: how many of how many texts have the same translation with the shortlist as without, if that was
+            counted; None otherwise.
 
     Raises:
-        ValueError: `size` is out of range, see `check_size`.
+        ValueError: `translations` is no matrix of target ids, `counts` is no vector, or `size` is out of range, see
+            `check_size`.
     """
 
     def __init__(self, translations: Any, counts: Any, size: int):
         super().__init__()
         counts, translations = np.asarray(counts), np.asarray(translations)
+        if counts.ndim != 1:
+            raise ValueError(f"`counts` must have a number for each target token. Received: shape {counts.shape}")
         check_size(size, len(counts))
+        if translations.ndim != 2 or translations.dtype.kind not in "iu":
+            raise ValueError(
+                "`translations` must be a matrix of target ids, with a row for each source token. Received: shape "
+                f"{translations.shape} of {translations.dtype}"
+            )
+        if translations.size and not (translations.min() >= 0 and translations.max() < len(counts)):
+            raise ValueError(f"`translations` must hold ids from 0 to {len(counts) - 1}, as `counts` has them.")
         self.size = size
+        self.unchanged: tuple[int, int] | None = None
         tokens, number = len(counts), translations.shape[1]
         # The highest C - 4 of these are chosen: the ranks of half of the tokens, then translations, then other ranks.
         by_count = FIRST + np.argsort(counts[FIRST:], kind="stable")
@@ -86,6 +100,8 @@ def check_size(size: int, vocabulary_size: int) -> None:
     Raises:
         ValueError: there would be special tokens only, or more tokens than the vocabulary has.
     """
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise ValueError(f"The size of a shortlist must be an integer. Received: {size!r}")
     if not FIRST < size <= vocabulary_size:
         raise ValueError(
             f"The size of a shortlist must be from {FIRST + 1} to {vocabulary_size:,}, which is the whole vocabulary."
@@ -97,8 +113,8 @@ class WithShortlist:
     """A model whose vocabulary is, for each text, the C tokens of a shortlist. Tokens are places in it.
 
     Args:
-        model: anything with `begin` and `step`, as for `greedy`. If it has `output_of`, its step computes C logits;
-            otherwise it computes all V of them, and C are taken.
+        model: anything with `begin` and `step`, as for `greedy`. If it has `output_columns`, as a packed transformer,
+            its step computes C logits; otherwise it computes all V of them, and C are taken.
         ids: what `Shortlist` gives, `(B, C)`.
     """
 
@@ -108,7 +124,7 @@ class WithShortlist:
     def begin(self, source: Any) -> tuple[Any, Any]:
         """The model's memory with the tokens of each row and their weights `(B, D, C)`, and its cache."""
         memory, cache = self.model.begin(source)
-        output = (self.model.output_of(self.ids),) if hasattr(self.model, "output_of") else ()
+        output = (self.model.output_columns(self.ids),) if hasattr(self.model, "output_columns") else ()
         return (memory, self.ids, output), cache
 
     def step(self, tokens: tf.Tensor, position: tf.Tensor, memory: Any, cache: Any) -> tuple[tf.Tensor, Any, Any]:
@@ -131,61 +147,68 @@ def learn_shortlist(
     texts: Iterable[str],
     size: int = 512,
     translations: int = 32,
-    progress: Callable[[int], None] = lambda texts: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Shortlist:
     """Learns from a translator's own attention which target tokens translate a source token.
 
-    It translates the texts. Each token that it writes is counted for each source token, as often as it attends to it
-    (a sum of weights). Also, where both sides have the same vocabulary, each source token is its own last translation,
-    so that a name can be copied.
+    It translates the texts. For each source token, the attention weights of each target token are summed. The target
+    tokens with the largest sums are its translations. Where both sides have the same vocabulary, a source token comes
+    first among its own translations, so that a name can be copied.
 
     Args:
         translator: a `zoo.Translator` whose model has attention.
         texts: source texts, such as those that it was trained with.
         size: how many target tokens each text will have, see `Shortlist`.
-        translations: how many of each source token are kept.
+        translations: N, how many are kept of each source token.
         progress: called with the number of texts that have just been translated.
 
     Returns:
-        The shortlist, for `zoo.Translator(..., shortlist=...)`.
+        The shortlist, for `translator.with_shortlist(...)`.
 
     Raises:
-        ValueError: there are no texts, the model has no attention, or `size` is out of range.
+        ValueError: `texts` are no strings or there are none, the model has no attention, or a size is out of range.
     """
     source_size, target_size = (each.size for each in translator.tokenizers)
     check_size(size, target_size)
-    counted, done = _Counted(target_size), 0
+    if translations < 1:
+        raise ValueError(f"`translations` must be at least 1. Received: translations={translations}")
+    if isinstance(texts, str):
+        raise ValueError("`texts` must be a list of strings. Received: one string")
+    if not translator.has_attention:
+        raise ValueError("A shortlist is learnt from attention; this model was built with attention=None.")
+    translator = translator.with_shortlist(None)
+    counted = _Counted(target_size)
     for batch in _batches(texts):
-        source, ids, weights = (each.numpy() for each in translator.aligned(tf.constant(batch)))
-        counted.add(source, ids, weights)
-        done += len(batch)
+        counted.add(*(each.numpy() for each in translator.align(tf.constant(batch))))
         progress(len(batch))
-    if not done:
-        raise ValueError("A shortlist is learnt from source texts. There is none.")
+    if not counted.target_counts.any():
+        raise ValueError("A shortlist is learnt from source texts and their translations. There is none.")
     table = counted.likeliest(source_size, translations)  # (V_source, N)
     if _same_vocabulary(*translator.tokenizers):
-        table[:, -1] = np.arange(source_size)
-    return Shortlist(table, counted.of_targets, size)
+        table = np.concatenate([np.arange(source_size, dtype="int32")[:, None], table], axis=1)  # (V_source, N + 1)
+    return Shortlist(table, counted.target_counts, size)
 
 
 class _Counted:
     """How often target tokens were written (V,), and how much of them was attended to which source token."""
 
     def __init__(self, target_size: int):
-        self.of_targets = np.zeros(target_size, "int64")
+        self.target_counts = np.zeros(target_size, "int64")
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []  # of a source and a target token: key, sum of weights
         self._size = target_size
-        self._waiting = 0
+        self._kept = self._waiting = 0  # pairs: all different, and not yet added up
 
     def add(self, source: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> None:
         """Ids `(B, S)`, ids `(B, T)` and weights `(B, T, S)`."""
-        self.of_targets += np.bincount(ids.reshape(-1), minlength=self._size)
+        written = (ids >= FIRST) & (ids < self._size)  # a model may be wider than its tokenizer
+        self.target_counts += np.bincount(ids[written], minlength=self._size)
         keys = source[:, None, :].astype("int64") * self._size + ids[:, :, None]  # (B, T, S)
-        real = (source[:, None, :] >= FIRST) & (ids[:, :, None] >= FIRST)
+        real = (source[:, None, :] >= FIRST) & written[:, :, None]
         self._pairs.append((keys[real], weights[real]))
         self._waiting += len(self._pairs[-1][0])
-        if self._waiting > _MOST_PAIRS:
-            self._pairs, self._waiting = [self._sums()], 0
+        if self._waiting > max(_MOST_PAIRS, self._kept):
+            self._pairs = [self._sums()]
+            self._kept, self._waiting = len(self._pairs[0][0]), 0
 
     def likeliest(self, source_size: int, number: int) -> np.ndarray:
         """The target tokens `(V_source, N)` of each source token, by their sums of weights."""
@@ -206,14 +229,13 @@ class _Counted:
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for text in texts:
-        batch.append(text)
-        if len(batch) == _TEXTS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    """Texts of about the same length together. The attention of a batch takes the square of its longest text."""
+    texts = iter(texts)
+    while some := list(itertools.islice(texts, _SORTED)):
+        if any(not isinstance(text, str) for text in some):
+            raise ValueError("`texts` must be a list of strings.")
+        some.sort(key=len)
+        yield from (some[start : start + _TEXTS] for start in range(0, len(some), _TEXTS))
 
 
 def _same_vocabulary(source: Any, target: Any) -> bool:

@@ -53,7 +53,8 @@ def export(
 
     The signatures all take `text`, a `[None]` string tensor. Those of a `Translator` all decode with its beam size:
 
-    - `serving_default` gives `text` `[None]`, valid UTF-8, and `score` `[None]`, the log-probability of that text;
+    - `serving_default` gives `text` `[None]`, valid UTF-8, and `score` `[None]`, the log-probability of that text,
+      with a shortlist among its tokens;
     - `generate` also takes, `[None]` each, int32 `max_target_length`, the most tokens a translation may have, and
       float32 `length_penalty`, from 0 to 10; the translator's own values replace a larger length and a penalty out of
       range. The outputs are the same;
@@ -141,6 +142,8 @@ def export(
             "source_tokenizer, target_tokenizer) or zoo.TextGenerator(model, tokenizer). What is already exported is "
             f"copied as a folder. Received: model of type {type(model).__name__}"
         )
+    if getattr(model, "shortlist", None) is not None and (reason := unsupported(model.model)):
+        raise ValueError(f"A shortlist needs a packed `zoo.models.Transformer`: {reason}")
     path = pathlib.Path(path)
     if path.is_file():
         raise FileExistsError(f"{path} is a file; a model is exported into a folder.")
@@ -155,11 +158,6 @@ def export(
         folder = aside / _VERSION
         # A `Transformer` becomes a `PackedTransformer`, a `GPT` a `PackedGPT`; a recurrent model stays as it is.
         served = with_packed_model(model)
-        if getattr(model, "shortlist", None) and not hasattr(served.model, "output_of"):
-            raise ValueError(
-                "A shortlist makes a packed `zoo.models.Transformer` faster. This export would not be: "
-                f"{unsupported(model.model) or 'the model has no `output_of`'}"
-            )
         module = _bare_module(served, half=weights == "float16")
         signatures = {
             name: function for name, function in served.signatures().items() if explore or name not in served.EXPLORE
@@ -174,7 +172,7 @@ def export(
 
 def with_packed_model(model: SavedTask) -> SavedTask:
     """The same tokenizers and settings around the packed model: what an export holds, see `zoo.serving.packed`."""
-    return model.around(pack(model.model, model.packed_length))
+    return model.with_model(pack(model.model, model.packed_length))
 
 
 def _bare_module(model: SavedTask, half: bool) -> tf.Module:

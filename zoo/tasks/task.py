@@ -126,7 +126,7 @@ class SavedTask(tf.Module):
         """The tokenizers, which an export must hold in addition to the model's weights."""
         return [getattr(self, name) for name in self.TOKENIZERS]
 
-    def around(self, model: Any) -> Self:
+    def with_model(self, model: Any) -> Self:
         """The same tokenizers and settings around another model, such as a packed one."""
         return type(self)(model, *self.tokenizers, **{name: getattr(self, name) for name in self.SETTINGS})
 

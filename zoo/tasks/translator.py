@@ -64,14 +64,14 @@ class Translator(TextToText, SavedTask):
             `zoo.decoding.beam_search`.
         length_normalization: which function of the length has `length_penalty` as its power, "wu" or "mean", see there.
         early_stopping: what ends a search early: True, False or "never", see there.
-        shortlist: which target tokens a translation of a text may consist of; None for all. With one, the scores of
-            translations are among these tokens. `score`, `next_tokens` and `complete` consider all tokens. `save` does
+        shortlist: chooses the target tokens that a translation may use; None for all. A score is then the
+            log-probability among these tokens. `score`, `next_tokens` and `complete` consider all tokens. `save` does
             not write it.
 
     Raises:
         ValueError: a model that reads one text, a source length below 2, a target length or beam size below 1, a
             negative length penalty, an unknown normalisation or `early_stopping`, a tokenizer with more ids than the
-            model, or a Keras that does not run on TensorFlow.
+            model, a shortlist of other vocabularies, or a Keras that does not run on TensorFlow.
     """
 
     CONFIG_FILE = "translator.json"
@@ -132,16 +132,18 @@ class Translator(TextToText, SavedTask):
         self.length_penalty = float(length_penalty)
         self.length_normalization = length_normalization
         self.early_stopping = early_stopping
+        if shortlist is not None:
+            self._check_shortlist(shortlist)
         self.shortlist = shortlist
 
-    def around(self, model: Any) -> Translator:
-        """As `SavedTask.around`, with the shortlist."""
-        return self.with_shortlist(self.shortlist, model)
+    def with_model(self, model: Any) -> Translator:
+        """As `SavedTask.with_model`, with the shortlist."""
+        return super().with_model(model).with_shortlist(self.shortlist)
 
-    def with_shortlist(self, shortlist: Shortlist | None, model: Any = None) -> Translator:
-        """The same tokenizers and settings with another shortlist, and with another model if one is given."""
+    def with_shortlist(self, shortlist: Shortlist | None) -> Translator:
+        """The same model, tokenizers and settings with this shortlist; with None for none."""
         settings = {name: getattr(self, name) for name in self.SETTINGS} | {"shortlist": shortlist}
-        return type(self)(self.model if model is None else model, *self.tokenizers, **settings)
+        return type(self)(self.model, *self.tokenizers, **settings)
 
     @property
     def packed_length(self) -> int:
@@ -288,12 +290,15 @@ class Translator(TextToText, SavedTask):
 
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        source, ids, weights = self.aligned(text)
+        source, ids, weights = self.align(text)
         return {**self._tokens(source, ids), "weights": weights}
 
     @tf.function(input_signature=[_TEXT], autograph=False)
-    def aligned(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Ids of texts `(B,)`, `(B, S)`, of their translations `(B, T)`, and what these attend to, `(B, T, S)`.
+    def align(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Source ids `(B, S)`, ids of the translations `(B, T)`, and the attention of each of their tokens `(B, T, S)`.
+
+        Args:
+            text: strings `(B,)`.
 
         Raises:
             ValueError: the model has no attention.
@@ -319,6 +324,16 @@ class Translator(TextToText, SavedTask):
 
     def _forward_only(self) -> AbstractContextManager[None]:
         return forward_only(max(self.max_source_length, self.max_target_length))
+
+    def _check_shortlist(self, shortlist: Any) -> None:
+        if not isinstance(shortlist, Shortlist):
+            raise ValueError(f"`shortlist` must be a `zoo.decoding.Shortlist`. Received: {shortlist!r}")
+        sizes = [shortlist.translations.shape[0], shortlist.ranks.shape[0]]
+        if sizes != [tokenizer.size for tokenizer in self.tokenizers]:
+            raise ValueError(
+                f"`shortlist` is of {sizes[0]} source and {sizes[1]} target tokens; the tokenizers have "
+                f"{self.source_tokenizer.size} and {self.target_tokenizer.size}."
+            )
 
     def _check_attention(self) -> None:
         if not self.has_attention:

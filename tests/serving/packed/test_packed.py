@@ -75,7 +75,7 @@ def test_steps_without_rows_or_prompts(model, packed):
 
 def test_the_logits_of_some_ids_are_those_among_all(model, packed):
     if isinstance(model, GPT):
-        assert not hasattr(packed, "output_of")
+        assert not hasattr(packed, "output_columns")
         return
     ids = np.array([[3, 12, 5], [4, 4, 0], [7, 6, 5], [9, 3, 8]], "int32")
     memory, cache = packed.begin(tf.constant(SOURCE))
@@ -83,7 +83,7 @@ def test_the_logits_of_some_ids_are_those_among_all(model, packed):
     tokens = tf.constant(TARGET[:, :2])
     with forward_only(16):
         logits, _, weights = packed.step(tokens, tf.constant(0), memory, cache)
-        some, _, same = packed.step(tokens, tf.constant(0), memory, cache, packed.output_of(tf.constant(ids)))
+        some, _, same = packed.step(tokens, tf.constant(0), memory, cache, packed.output_columns(tf.constant(ids)))
     for row in range(4):
         np.testing.assert_allclose(some[row], logits.numpy()[row][:, ids[row]], atol=2e-5)
     np.testing.assert_array_equal(same, weights)

@@ -271,7 +271,7 @@ class PackedOutput(tf.Module):
         """Rows from `scaled` -> `(R, V)`."""
         return product(rows, self.kernel)
 
-    def some(self, ids: tf.Tensor) -> tf.Tensor:
+    def columns(self, ids: tf.Tensor) -> tf.Tensor:
         """The columns of the kernel for ids `(B, C)`: `(B, D + 1 or D + 2, C)`."""
         columns = tf.gather(tf.convert_to_tensor(self.kernel), ids, axis=1)  # (D + 1 or D + 2, B, C)
         return tf.transpose(columns, [1, 0, 2])

@@ -125,14 +125,14 @@ class PackedTransformer(tf.Module):
         empty = tf.zeros([tf.shape(source)[0], 1, attention.groups, 0, attention.width])  # (B, 1, H, 0, d)
         return memory, tuple((empty, empty) for _ in self._layers)
 
-    def output_of(self, ids: tf.Tensor) -> tf.Tensor:
+    def output_columns(self, ids: tf.Tensor) -> tf.Tensor:
         """The weights of the last product for ids `(B, C)` only, which `step` takes: `(B, D + 1 or D + 2, C)`."""
-        return self._output.some(ids)
+        return self._output.columns(ids)
 
     def step(
         self, tokens: tf.Tensor, position: tf.Tensor, memory: Any, cache: Any, output: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, Any, tf.Tensor]:
-        """As `zoo.models.Transformer.step`; with an `output` from `output_of`, logits `(B, K, C)`."""
+        """As `zoo.models.Transformer.step`; with an `output` from `output_columns`, logits `(B, K, C)`."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
         rows, rotations = self._embedded(tf.reshape(tokens, [-1]), tf.reshape(position, [1]))
         new, weights, heads = [], None, self._head_masks(memory)

@@ -117,7 +117,7 @@ def main() -> None:
     parser = options(__doc__, rounds=6)
     parser.add_argument("run", type=pathlib.Path, help="its folder")
     parser.add_argument("file", type=pathlib.Path, help="source texts, a text per line")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 512, 256], help="(default %(default)s)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[2048, 1024, 512], help="(default %(default)s)")
     parser.add_argument("--beams", type=int, nargs="+", default=[5, 1], help="(default %(default)s)")
     parser.add_argument("--texts", type=int, default=200, help="of the validation split, to time (default %(default)s)")
     arguments = parser.parse_args()

@@ -13,7 +13,7 @@ from zoo.tasks.translator import Translator
 
 from .progress import progress_bar, say
 
-_MOST = 50_000  # texts to learn from; translating them takes an hour and more with a model of OPUS-MT's size
+_MOST = 30_000  # texts to learn from
 _EVERY, _MOST_HELD_OUT = 20, 500
 
 
@@ -23,7 +23,7 @@ def with_learnt_shortlist(task: SavedTask, texts: Sequence[str], size: int) -> T
     Args:
         task: a translator.
         texts: source texts, such as those of its training. Empty and repeated ones are left out, and of more than
-            50,000 so many are used, at even distances. Each twentieth text, at most 500, is held out: these are
+            30,000 so many are used, at even distances. Each twentieth text, at most 500, is held out: these are
             translated with the shortlist and without.
         size: how many target tokens each text will have.
 

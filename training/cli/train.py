@@ -194,7 +194,7 @@ def export(
     shortlist_size: Annotated[
         int | None,
         typer.Option(
-            metavar="TOKENS", help="With --shortlist, how many target tokens a translation may use; default 512."
+            metavar="TOKENS", help="With --shortlist, how many target tokens a translation may use; default 2048."
         ),
     ] = None,
     to_huggingface: Annotated[
@@ -247,12 +247,12 @@ def export(
             if pairs:
                 task = _of_pairs(task, run)
             if sources:
-                task = with_learnt_shortlist(task, sources, shortlist_size or 512)
+                task = with_learnt_shortlist(task, sources, shortlist_size or 2048)
             typer.echo(export_imported(task, run, to or MODELS / model_name(run), weights, explore))
         else:
             finished = Run.load(run)
             if sources:
-                finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size or 512)
+                finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size or 2048)
             typer.echo(finished.export(to or MODELS / finished.name, weights, explore))
 
 

@@ -290,28 +290,17 @@ class Translator(TextToText, SavedTask):
 
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        source, ids, weights = self.align(text)
-        return {**self._tokens(source, ids), "weights": weights}
-
-    @tf.function(input_signature=[_TEXT], autograph=False)
-    def align(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Source ids `(B, S)`, ids of the translations `(B, T)`, and the attention of each of their tokens `(B, T, S)`.
-
-        Args:
-            text: strings `(B,)`.
-
-        Raises:
-            ValueError: the model has no attention.
-        """
         self._check_attention()
         source = self._source_ids(text)
         if self.has_heads:
             ids, maps = self._maps(source)
-            return source, ids, tf.reduce_mean(maps["weights"][:, -1], axis=1)
-        ids, _, weights = self._decode(
-            source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1, return_weights=True
-        )
-        return source, ids[:, 0], weights[:, 0]
+            weights = tf.reduce_mean(maps["weights"][:, -1], axis=1)  # (B, T, S)
+        else:
+            ids, _, weights = self._decode(
+                source, *self._own_limits_and_penalties(source), self.beam_size, n_best=1, return_weights=True
+            )
+            ids, weights = ids[:, 0], weights[:, 0]
+        return {**self._tokens(source, ids), "weights": weights}
 
     @tf.function(input_signature=[_TEXT], autograph=False)
     def _attend_by_head(self, text: tf.Tensor) -> dict[str, tf.Tensor]:

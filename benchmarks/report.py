@@ -26,6 +26,8 @@ SCRIPTS = (
     "onednn",
     "generation",
     "serving",
+    "distilled",
+    "shortlist",
     "opus_mt",
     "embedding",
     "tokenizing",

@@ -5,7 +5,8 @@
 
 If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `opus_mt.py`,
 `batch.py`, `input_pipeline.py`, `onednn.py`, `thought_vector.py` and the training of `imported_translator.py` take
-longer, so run these separately. So do the trainings of the models that `trained.py` lists. `language_identification.py`
+longer, so run these separately. So do the trainings of the models that `trained.py` lists; `distilled.py` and
+`shortlist.py` need two of them. `language_identification.py`
 needs the extra 'identifiers', and `pronunciation.py` the extra 'pronouncers'.
 """
 
@@ -22,6 +23,8 @@ import report
 
 LEFT_OUT = (
     "batch",
+    "distilled",
+    "shortlist",
     "input_pipeline",
     "onednn",
     "opus_mt",

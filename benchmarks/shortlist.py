@@ -1,13 +1,13 @@
 """What does a shortlist cost in BLEU, and how much sooner does a translator answer with it?
 
-A finished run, such as `multi30k-transformer`, is exported with shortlists of several sizes, learnt from FILE, which
-should have the sources of its training. BLEU is that of the validation split, in the style of published figures. Times
-are those of a single text, one request at a time, in a graph-mode session with one thread for each operation.
+Finished runs, such as `multi30k-transformer`, are exported with shortlists of several sizes, learnt from FILE, which
+should have the sources of their training. BLEU is that of the validation split, in the style of published figures.
+Times are those of a single text, one request at a time, in a graph-mode session with one thread for each operation.
 CTranslate2 has the same weights in float32, no shortlist, and one or two threads.
 
-The second table is of random weights of OPUS-MT's size (`opus_mt.py`), which write 32 tokens for every text.
+The last table is of random weights of OPUS-MT's size (`opus_mt.py`), which write 32 tokens for every text.
 
-    python benchmarks/shortlist.py runs/multi30k-transformer train.en        # needs the 'peers' extra
+    python benchmarks/shortlist.py train.en runs/multi30k-transformer runs/multi30k-fast     # needs the 'peers' extra
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tokenizing import help_sentences
 from zoo_training.start_tensorflow import import_tensorflow
 
 
-def of_a_run(arguments, folder: str, recording: Recording) -> None:
-    """The table of the run."""
+def of_a_run(arguments, run: pathlib.Path, folder: str, recording: Recording) -> None:
+    """The table of a run."""
     import ctranslate2_model
     from zoo_training.run import read_back, score
 
@@ -35,9 +35,9 @@ def of_a_run(arguments, folder: str, recording: Recording) -> None:
     from zoo.decoding import Shortlist, learn_shortlist
     from zoo.serving.exporting import with_packed_model
 
-    recipe = read_back(arguments.run)
+    recipe = read_back(run)
     texts = list(recipe.corpus.read("validation").sources[: arguments.texts])
-    translator = zoo.load(arguments.run)
+    translator = zoo.load(run)
     sources = arguments.file.read_text(encoding="utf-8").splitlines()
     learnt = learn_shortlist(with_packed_model(translator), sources, min(arguments.sizes))
     vocabulary = translator.target_tokenizer.size
@@ -49,10 +49,10 @@ def of_a_run(arguments, folder: str, recording: Recording) -> None:
             shortlist = size and Shortlist(learnt.translations, learnt.ranks, size)
             name = f"{size or vocabulary:,} tokens"
             listed = translator.with_shortlist(shortlist)
-            path = zoo.serving.export(listed, pathlib.Path(folder, f"{size}-{beams}"))
-            bleu[name] = score(zoo.load(path), recipe, "validation")["bleu_published_style"]
+            path = zoo.serving.export(listed, pathlib.Path(folder, run.name, f"{size}-{beams}"))
+            bleu[name] = score(zoo.load(path), recipe, "validation")["bleu_published_style"]["score"]
             them.append(Contestant(name, zoo_step, (str(path), texts, 1)))
-        theirs = str(pathlib.Path(folder, f"ctranslate2-{beams}"))
+        theirs = str(pathlib.Path(folder, run.name, f"ctranslate2-{beams}"))
         ctranslate2_model.write(translator.model, theirs)
         ids = translator.source_tokenizer.tokenize(texts, add_end=True).numpy()
         tokens = [[*map(str, row[(row != 0) & (row != 3)]), "</s>"] for row in ids]
@@ -79,7 +79,7 @@ def of_a_run(arguments, folder: str, recording: Recording) -> None:
                 ]
             )
     header = ["", "", "BLEU", "ms a text", "times as fast as without", "CTranslate2's time / its"]
-    recording.table(Table(f"{arguments.run.name}:", header, rows))
+    recording.table(Table(run.name, header, rows))
 
 
 def of_opus_mt_size(arguments, folder: str, recording: Recording) -> None:
@@ -109,14 +109,14 @@ def of_opus_mt_size(arguments, folder: str, recording: Recording) -> None:
             rows.append(
                 [f"{number} texts" if number > 1 else "1 text", found.name, f"{found.median * 1e3:.0f}", faster]
             )
-    recording.table(Table("OPUS-MT's size, 4 beams:", ["", "", "ms a request", "times as fast as without"], rows))
+    recording.table(Table("OPUS-MT's size, 4 beams", ["", "", "ms a request", "times as fast as without"], rows))
 
 
 def main() -> None:
     """Makes both tables."""
     parser = options(__doc__, rounds=6)
-    parser.add_argument("run", type=pathlib.Path, help="its folder")
     parser.add_argument("file", type=pathlib.Path, help="source texts, a text per line")
+    parser.add_argument("runs", type=pathlib.Path, nargs="+", help="their folders")
     parser.add_argument("--sizes", type=int, nargs="+", default=[2048, 1024, 512], help="(default %(default)s)")
     parser.add_argument("--beams", type=int, nargs="+", default=[5, 1], help="(default %(default)s)")
     parser.add_argument("--texts", type=int, default=200, help="of the validation split, to time (default %(default)s)")
@@ -124,7 +124,8 @@ def main() -> None:
     import_tensorflow()
     packages = "tensorflow", "keras", "ctranslate2"
     with Recording(__file__, arguments.record, *packages) as recording, tempfile.TemporaryDirectory() as folder:
-        of_a_run(arguments, folder, recording)
+        for run in arguments.runs:
+            of_a_run(arguments, run, folder, recording)
         of_opus_mt_size(arguments, folder, recording)
 
 

@@ -44,7 +44,7 @@ class Shortlist(tf.Module):
 
     Attributes:
         translations: int32 `(V_source, N)`, as given.
-        ranks: int32 `(V,)`, higher for a more frequent token.
+        ranks: int32 array `(V,)`, higher for a more frequent token.
         unchanged: how many of how many texts have the same translation with the shortlist as without, if that was
             counted; None otherwise.
 
@@ -68,14 +68,10 @@ class Shortlist(tf.Module):
             raise ValueError(f"`translations` must hold ids from 0 to {len(counts) - 1}, as `counts` has them.")
         self.size = size
         self.unchanged: tuple[int, int] | None = None
-        tokens, number = len(counts), translations.shape[1]
-        # The highest C - 4 of these are chosen: the ranks of half of the tokens, then translations, then other ranks.
         by_count = FIRST + np.argsort(counts[FIRST:], kind="stable")
-        ranks = np.zeros(tokens, "int32")
-        ranks[by_count] = np.arange(len(by_count))
-        ranks[by_count[len(by_count) - (size - FIRST) // 2 :]] += tokens + number
-        self._likely = tokens + np.arange(number, 0, -1, dtype="int32")  # (N,)
-        self.ranks = tf.Variable(ranks, trainable=False)  # (V,)
+        self.ranks = np.zeros(len(counts), "int32")
+        self.ranks[by_count] = np.arange(len(by_count))
+        self._frequent = by_count[::-1][: size - FIRST].astype("int32")  # (C - 4,)
         self.translations = tf.Variable(translations.astype("int32"), trainable=False)  # (V_source, N)
 
     def __call__(self, source: tf.Tensor) -> tf.Tensor:
@@ -83,15 +79,17 @@ class Shortlist(tf.Module):
 
         A row's tokens depend on that row alone.
         """
-        rows = tf.shape(source)[0]
-        found = tf.gather(self.translations, source)  # (B, S, N)
-        places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None, None], tf.shape(found)), found], axis=-1)
-        ranks = tf.tile(self.ranks[None], [rows, 1])  # (B, V)
-        likely = tf.broadcast_to(self._likely, tf.shape(found))  # (B, S, N)
-        ranks = tf.tensor_scatter_nd_max(ranks, places, likely)  # (B, V)
-        # Behind the special tokens, all of whose places are known.
-        chosen = FIRST + tf.math.top_k(ranks[:, FIRST:], self.size - FIRST).indices  # (B, C - 4)
-        return tf.concat([tf.tile(tf.range(FIRST)[None], [rows, 1]), chosen], axis=1)
+        rows, half = tf.shape(source)[0], (self.size - FIRST) // 2
+        likely = tf.gather(self.translations, source)  # (B, S, N)
+        likely = tf.reshape(tf.transpose(likely, [0, 2, 1]), [rows, -1])  # (B, N S): the likeliest of all tokens first
+        first = np.concatenate([np.arange(FIRST, dtype="int32"), self._frequent[:half]])
+        first, others = (tf.tile(each[None], [rows, 1]) for each in (first, self._frequent[half:]))
+        listed = tf.concat([first, likely, others], axis=1)  # (B, L), at least C different ones in each row
+        # `unique` keeps the order. With 58,000 tokens that takes a third of the time of a `top_k` of all.
+        tokens = len(self.ranks)
+        found = tf.unique(tf.reshape(listed + tokens * tf.range(rows)[:, None], [-1])).y  # of all rows
+        begins = tf.searchsorted(found // tokens, tf.range(rows))  # (B,)
+        return tf.gather(found, begins[:, None] + tf.range(self.size)) % tokens
 
 
 def check_size(size: int, vocabulary_size: int) -> None:

@@ -134,6 +134,8 @@ class Translator(TextToText, SavedTask):
         self.early_stopping = early_stopping
         if shortlist is not None:
             self._check_shortlist(shortlist)
+            if hasattr(model, "prepare_output_columns"):
+                model.prepare_output_columns()
         self.shortlist = shortlist
 
     def with_model(self, model: Any) -> Translator:

@@ -78,6 +78,8 @@ def test_the_logits_of_some_ids_are_those_among_all(model, packed):
         assert not hasattr(packed, "output_columns")
         return
     ids = np.array([[3, 12, 5], [4, 4, 0], [7, 6, 5], [9, 3, 8]], "int32")
+    packed = pack(model, 16)  # since it will have more weights than the fixture
+    packed.prepare_output_columns()
     memory, cache = packed.begin(tf.constant(SOURCE))
     cache = tf.nest.map_structure(lambda each: tf.repeat(each, 2, axis=1), cache)
     tokens = tf.constant(TARGET[:, :2])

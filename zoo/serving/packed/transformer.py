@@ -125,6 +125,10 @@ class PackedTransformer(tf.Module):
         empty = tf.zeros([tf.shape(source)[0], 1, attention.groups, 0, attention.width])  # (B, 1, H, 0, d)
         return memory, tuple((empty, empty) for _ in self._layers)
 
+    def prepare_output_columns(self) -> None:
+        """To be called before the first use of `output_columns`. The weights then have the output's table twice."""
+        self._output.prepare_columns()
+
     def output_columns(self, ids: tf.Tensor) -> tf.Tensor:
         """The weights of the last product for ids `(B, C)` only, which `step` takes: `(B, D + 1 or D + 2, C)`."""
         return self._output.columns(ids)

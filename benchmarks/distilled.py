@@ -37,6 +37,21 @@ def ctranslate2_step(folder: str, tokens: list[list[str]], settings: dict, opera
     return one_by_one(lambda row: translator.translate_batch([row], **settings), tokens)
 
 
+def ctranslate2_task(translator, folder: str, texts: list[str]) -> tuple[str, list[list[str]], dict]:
+    """Writes its weights into a folder: what `ctranslate2_step` takes, without the number of threads."""
+    import ctranslate2_model
+
+    ctranslate2_model.write(translator.model, folder)
+    ids = translator.source_tokenizer.tokenize(texts, add_end=True).numpy()
+    tokens = [[*map(str, row[(row != 0) & (row != 3)]), "</s>"] for row in ids]
+    settings = dict(
+        beam_size=translator.beam_size,
+        length_penalty=translator.length_penalty,
+        max_decoding_length=translator.max_target_length,
+    )
+    return folder, tokens, settings
+
+
 def one_by_one(call, inputs: list):
     """A step that makes a request for each of the next inputs."""
     endless = itertools.cycle(inputs)
@@ -67,7 +82,6 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=200, help="of the test split (default %(default)s)")
     arguments = parser.parse_args()
     import_tensorflow()
-    import ctranslate2_model
     from zoo_training.run import default_split, read_back
 
     import zoo
@@ -84,15 +98,7 @@ def main() -> None:
                 translator = zoo.load(getattr(arguments, name))
                 translator.beam_size = beams
                 path = str(zoo.serving.export(translator, scratch / "zoo"))
-                theirs = str(scratch / "ctranslate2")
-                ctranslate2_model.write(translator.model, theirs)
-                ids = translator.source_tokenizer.tokenize(texts, add_end=True).numpy()
-                tokens = [[*map(str, row[(row != 0) & (row != 3)]), "</s>"] for row in ids]
-                settings = dict(
-                    beam_size=beams,
-                    length_penalty=translator.length_penalty,
-                    max_decoding_length=translator.max_target_length,
-                )
+                theirs, tokens, settings = ctranslate2_task(translator, str(scratch / "ctranslate2"), texts)
                 same = sum(map(str.__eq__, translations(theirs, translator, tokens, settings), translator(texts)))
                 recording.note(f"{name}, beam of {beams}: CTranslate2 gives {same} of our {len(texts)} texts.")
                 them.append(Contestant(f"{name}, zoo", zoo_step, (path, texts, 1)))

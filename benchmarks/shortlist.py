@@ -7,7 +7,7 @@ CTranslate2 has the same weights in float32, no shortlist, and one or two thread
 
 The last table is of random weights of OPUS-MT's size (`opus_mt.py`), which write 32 tokens for every text.
 
-    python benchmarks/shortlist.py train.en runs/multi30k-transformer runs/multi30k-fast     # needs the 'peers' extra
+    python benchmarks/shortlist.py train.en runs/multi30k-transformer     # needs the 'peers' extra
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pathlib
 import tempfile
 
 import numpy as np
-from distilled import AT_A_TURN, ctranslate2_step, zoo_step
+from distilled import AT_A_TURN, ctranslate2_step, ctranslate2_task, zoo_step
 from harness import Contestant, race, threads
 from opus_mt import write_checkpoint
 from opus_mt import zoo_step as whole_batch_step
@@ -28,7 +28,6 @@ from zoo_training.start_tensorflow import import_tensorflow
 
 def of_a_run(arguments, run: pathlib.Path, folder: str, recording: Recording) -> None:
     """The table of a run."""
-    import ctranslate2_model
     from zoo_training.run import read_back, score
 
     import zoo
@@ -52,19 +51,9 @@ def of_a_run(arguments, run: pathlib.Path, folder: str, recording: Recording) ->
             path = zoo.serving.export(listed, pathlib.Path(folder, run.name, f"{size}-{beams}"))
             bleu[name] = score(zoo.load(path), recipe, "validation")["bleu_published_style"]["score"]
             them.append(Contestant(name, zoo_step, (str(path), texts, 1)))
-        theirs = str(pathlib.Path(folder, run.name, f"ctranslate2-{beams}"))
-        ctranslate2_model.write(translator.model, theirs)
-        ids = translator.source_tokenizer.tokenize(texts, add_end=True).numpy()
-        tokens = [[*map(str, row[(row != 0) & (row != 3)]), "</s>"] for row in ids]
-        settings = dict(
-            beam_size=beams,
-            length_penalty=translator.length_penalty,
-            max_decoding_length=translator.max_target_length,
-        )
+        theirs = ctranslate2_task(translator, str(pathlib.Path(folder, run.name, f"ctranslate2-{beams}")), texts)
         for number in (1, 2):
-            them.append(
-                Contestant(f"CTranslate2, {threads(number)}", ctranslate2_step, (theirs, tokens, settings, number))
-            )
+            them.append(Contestant(f"CTranslate2, {threads(number)}", ctranslate2_step, (*theirs, number)))
         timings = race(them, arguments.rounds, steps=3, warm_up=2)
         peer, whole = best(timings, "CTranslate2"), timings[0]
         for found in (*timings[: 1 + len(arguments.sizes)], peer):
@@ -113,7 +102,7 @@ def of_opus_mt_size(arguments, folder: str, recording: Recording) -> None:
 
 
 def main() -> None:
-    """Makes both tables."""
+    """Makes a table of each run, and the last one."""
     parser = options(__doc__, rounds=6)
     parser.add_argument("file", type=pathlib.Path, help="source texts, a text per line")
     parser.add_argument("runs", type=pathlib.Path, nargs="+", help="their folders")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zoo.decoding import learn_shortlist
-from zoo.decoding.shortlist import check_size
+from zoo.decoding.shortlist import SIZE, check_size
 from zoo.serving.exporting import with_packed_model
 from zoo.serving.packed import unsupported
 from zoo.tasks.task import SavedTask
@@ -17,7 +17,7 @@ _MOST = 30_000  # texts to learn from
 _EVERY, _MOST_HELD_OUT = 20, 500
 
 
-def with_learnt_shortlist(task: SavedTask, texts: Sequence[str], size: int) -> Translator:
+def with_learnt_shortlist(task: SavedTask, texts: Sequence[str], size: int | None = None) -> Translator:
     """A translator with a shortlist. A line on stderr says how many translations it changes.
 
     Args:
@@ -25,7 +25,7 @@ def with_learnt_shortlist(task: SavedTask, texts: Sequence[str], size: int) -> T
         texts: source texts, such as those of its training. Empty and repeated ones are left out, and of more than
             30,000 so many are used, at even distances. Each twentieth text, at most 500, is held out: these are
             translated with the shortlist and without.
-        size: how many target tokens each text will have.
+        size: how many target tokens each text will have; None for 2,048.
 
     Raises:
         ValueError: the task is no translator, its model cannot use a shortlist, there are no texts, or `size` is out
@@ -35,6 +35,7 @@ def with_learnt_shortlist(task: SavedTask, texts: Sequence[str], size: int) -> T
         raise ValueError(f"a shortlist is for a translator; this is a {type(task).__name__}")
     if reason := unsupported(task.model):
         raise ValueError(f"a shortlist makes only exports of a packed `Transformer` faster: {reason}")
+    size = SIZE if size is None else size
     check_size(size, task.target_tokenizer.size)
     texts = [*dict.fromkeys(text for text in texts if text.strip())]
     if len(texts) > _MOST:

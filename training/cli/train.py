@@ -247,12 +247,12 @@ def export(
             if pairs:
                 task = _of_pairs(task, run)
             if sources:
-                task = with_learnt_shortlist(task, sources, shortlist_size or 2048)
+                task = with_learnt_shortlist(task, sources, shortlist_size)
             typer.echo(export_imported(task, run, to or MODELS / model_name(run), weights, explore))
         else:
             finished = Run.load(run)
             if sources:
-                finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size or 2048)
+                finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size)
             typer.echo(finished.export(to or MODELS / finished.name, weights, explore))
 
 

@@ -26,6 +26,7 @@ import tensorflow as tf
 
 from zoo.text.tokenizer import FIRST, PADDING
 
+SIZE = 2048  # tokens of a text, unless another number is given
 _TEXTS, _SORTED = 64, 4096  # translated at once, and put in order of their length before
 _ROUNDS = 5  # of estimation: more do not choose better tokens
 
@@ -143,7 +144,7 @@ class WithShortlist:
 def learn_shortlist(
     translator: Any,
     texts: Iterable[str],
-    size: int = 2048,
+    size: int = SIZE,
     translations: int = 128,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Shortlist:

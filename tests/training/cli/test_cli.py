@@ -339,7 +339,7 @@ class TestMistakes:
             (["export", ".", "--shortlist", "nowhere.txt"], "nowhere.txt: No such file or directory"),
             (["export", ".", "--shortlist", "."], ".: Is a directory"),
             (["export", ".", "--shortlist", os.devnull], f"{os.devnull} has no texts"),
-            (["export", ".", "--shortlist-size", "64"], "--shortlist-size is for a --shortlist"),
+            (["export", ".", "--shortlist-size", "0"], "--shortlist-size is for a --shortlist"),
             (["export", ".", "--shortlist", "x", "--to-huggingface", "y"], "--shortlist is for a SavedModel"),
             (["translate", ".", "a"], ". holds no saved model of the zoo, and no SavedModel."),
         ],

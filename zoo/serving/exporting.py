@@ -172,7 +172,7 @@ def export(
 
 def with_packed_model(model: SavedTask) -> SavedTask:
     """The same tokenizers and settings around the packed model: what an export holds, see `zoo.serving.packed`."""
-    return model.with_model(pack(model.model, model.packed_length))
+    return model.with_model(pack(model.model, *model.packed_lengths))
 
 
 def _bare_module(model: SavedTask, half: bool) -> tf.Module:

@@ -51,9 +51,9 @@ class _EncoderTask(SavedTask):
         self._functions: dict[str, Any] = {}
 
     @property
-    def packed_length(self) -> int:
+    def packed_lengths(self) -> tuple[int, ...]:
         """The most tokens of a text."""
-        return self.max_length
+        return (self.max_length,)
 
     def encode(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Texts `(B,)` -> the encoder's inputs, `(B, T)` each: start, text, end; for pairs also second text, end."""

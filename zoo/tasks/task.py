@@ -105,8 +105,8 @@ class SavedTask(tf.Module):
         self.model = model
 
     @property
-    def packed_length(self) -> int:
-        """The most tokens that the model decodes or reads, see `zoo.serving.packed.pack`."""
+    def packed_lengths(self) -> tuple[int, ...]:
+        """The most tokens that the model decodes or reads: what `zoo.serving.packed.pack` takes."""
         raise NotImplementedError
 
     def signatures(self) -> dict[str, Any]:

@@ -124,9 +124,9 @@ class TextGenerator(TextContinuation, SavedTask):
         self.stride = self._checked_stride(context_length // 2 if stride is None else stride)
 
     @property
-    def packed_length(self) -> int:
+    def packed_lengths(self) -> tuple[int, ...]:
         """The most tokens that the model reads at once."""
-        return self.context_length
+        return (self.context_length,)
 
     def _checked_stride(self, stride: Any) -> int:
         if isinstance(stride, bool) or not isinstance(stride, int) or not 1 <= stride <= self.context_length:

@@ -148,9 +148,9 @@ class Translator(TextToText, SavedTask):
         return type(self)(self.model, *self.tokenizers, **settings)
 
     @property
-    def packed_length(self) -> int:
-        """The most tokens of a translation."""
-        return self.max_target_length
+    def packed_lengths(self) -> tuple[int, ...]:
+        """The most tokens of a translation, and of a source text."""
+        return self.max_target_length, self.max_source_length
 
     @property
     def has_attention(self) -> bool:

@@ -81,6 +81,18 @@ def test_of_rows_without_a_norm(layer):
     np.testing.assert_allclose(Unnormalized(norm).residual()(rows), carried(norm), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("bias", [None, np.arange(5)], ids=["no bias", "bias"])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("centered", [False, True])
+def test_embeddings_are_the_tables_rows_times_the_factor(layer, tied, centered, bias):
+    norm = Norm(layer)
+    centered = centered and norm.centered
+    output = products.PackedOutput(norm, None, bias, ROWS, norm.constant / 3) if tied else None
+    found = products.Embedding(ROWS, norm, centered, 3.0, output)(tf.constant([4, 0, 4, 1]))
+    expected = 3 * (ROWS - ROWS.mean(axis=1, keepdims=True) if centered else ROWS)[[4, 0, 4, 1]]
+    np.testing.assert_allclose(found, np.pad(expected, [[0, 0], [0, 1]], constant_values=norm.constant), rtol=1e-5)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_large_and_small_products_are_the_same(transposed, monkeypatch):
     rows, kernel = tf.constant(ROWS, tf.float32), tf.constant(KERNEL.T if transposed else KERNEL, tf.float32)

@@ -14,7 +14,7 @@ from zoo import layers
 from zoo.layers.functions import forward_only
 from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder, Transformer
 from zoo.serving.packed import pack, unsupported
-from zoo.serving.packed.layers import ACTIVATIONS, PackedDecoderLayer
+from zoo.serving.packed.layers import ACTIVATIONS, PackedLayer
 from zoo.serving.packed.products import Norm, Unnormalized
 
 # Without effect after training, tried together.
@@ -195,7 +195,7 @@ def test_every_argument_is_tried(kind):
 def of_packed(layer, inputs, memory):
     """A packed layer's outputs of `(B, T, D)`: all tokens at once, and the last as a step after the others."""
     norm = Norm(layer.self_attention_norm)
-    packed = PackedDecoderLayer(layer, None if layer.norm_first else Unnormalized(norm))
+    packed = PackedLayer(layer, None if layer.norm_first else Unnormalized(norm))
     batch, length, width = inputs.shape
     rows = norm.part(inputs) if layer.norm_first else np.pad(inputs, [(0, 0), (0, 0), (0, 1)])
     rows = tf.constant(rows + norm.constant * np.eye(width + 1)[-1], tf.float32)
@@ -272,6 +272,7 @@ def test_a_family(kind, option, randomize):
 
 
 OF_AN_ENCODER = dict(vocabulary_size=13, units=12, num_heads=3, num_layers=1, max_length=16, positions="rotary")
+OF_ALL_LAYERS = {"normalization", "norm_first", "epsilon"}
 NOT_OF_AN_ENCODER = {"num_key_value_heads", "sliding_window", "parallel_residual"}
 
 
@@ -329,15 +330,25 @@ def test_a_recurrent_encoder_stays_as_it_is():
     assert unsupported(model) == "RNNEncoder has no packed form"
 
 
-def test_an_encoder_layer_is_called_as_it_is(changed, randomize):
-    """With all its options at once, in blocks and not."""
-    kind = layers.TransformerEncoderLayer
+def test_an_encoder_layer_of_a_transformer(changed, randomize):
+    """With all options at once that it can have alone."""
+    kind, left = layers.TransformerEncoderLayer, NOT_OF_AN_ENCODER | OF_ALL_LAYERS
     changed(kind, {name: TRAINING[name] for name in arguments(kind) if name in TRAINING})
-    changed(kind, {name: values[-1] for name, values in OPTIONS[kind].items()})
+    changed(kind, {name: values[0] for name, values in OPTIONS[kind].items() if name not in left})
     model = randomize(Transformer(**FAMILIES[Transformer]))
-    assert model.get_layer("encoder_layer_1").sliding_window == 2
-    expected = step(model)
-    np.testing.assert_allclose(step(pack(model, 16)), expected, atol=1e-5 * np.abs(expected).max())
+    packed, expected = pack(model, 16), step(model)
+    assert packed is not model
+    np.testing.assert_allclose(step(packed), expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", sorted(NOT_OF_AN_ENCODER | OF_ALL_LAYERS))
+def test_a_transformer_with_an_unknown_encoder_layer_stays_as_it_is(name, changed):
+    kind = layers.TransformerEncoderLayer
+    changed(kind, {name: OPTIONS[kind][name][-1]})
+    changed(kind, {"norm_first": True} if name == "parallel_residual" else {})
+    model = Transformer(**FAMILIES[Transformer])
+    assert pack(model, 16) is model
+    assert ("norm_first" if name == "parallel_residual" else name) in unsupported(model)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)

@@ -4,13 +4,12 @@ A server runs a plain TensorFlow graph without XLA, where even a small operation
 a step of one row grows with the number of operations, so everything that can be computed once is part of the weights:
 
 - `products`: matrix products, and normalisations inside their weights;
-- `layers`: attention, the feed-forward network and the decoder layer;
+- `layers`: attention, the feed-forward network and the layer of both;
 - `gpt`, `transformer`, `encoder`: the models, with the methods that decoding, scoring and pictures of attention call;
 - `supported`: which layers and arguments these forms reproduce.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -23,7 +22,7 @@ from zoo.serving.packed.transformer import PackedTransformer
 
 __all__ = ["pack", "unsupported"]
 
-_PACKED: dict[type[keras.Model], Callable[[Any, int], tf.Module]] = {
+_PACKED: dict[type[keras.Model], Callable[..., tf.Module]] = {
     GPT: PackedGPT,
     Transformer: PackedTransformer,
     Classifier: PackedClassifier,
@@ -32,18 +31,18 @@ _PACKED: dict[type[keras.Model], Callable[[Any, int], tf.Module]] = {
 }
 
 
-def pack(model: keras.Model, max_length: int) -> keras.Model | tf.Module:
+def pack(model: keras.Model, *max_lengths: int) -> keras.Model | tf.Module:
     """The packed form of a model, or the model itself where `unsupported` gives a reason.
 
     Args:
         model: any model of ids.
-        max_length: the most tokens of a text; for a translator, of the target.
+        max_lengths: the most tokens of a text; for a translator, of the target, and then of the source if that differs.
 
     Returns:
         A model with the same methods for decoding, scoring and attention maps. It computes in float32 and gives the
         same numbers up to rounding.
 
     Raises:
-        ValueError: a translator has fewer learned positions than `max_length`.
+        ValueError: a translator has fewer learned positions than the target's length.
     """
-    return model if unsupported(model) else _PACKED[type(model)](model, max_length)
+    return model if unsupported(model) else _PACKED[type(model)](model, *max_lengths)

@@ -27,38 +27,14 @@ import keras
 import tensorflow as tf
 
 from zoo.layers import SequencePooling, TransformerEncoderLayer
-from zoo.layers.functions import AttentionMask
 from zoo.layers.functions.blockwise_attention import BLOCK
-from zoo.layers.functions.scaled_dot_product_attention import attention
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
+from zoo.serving.packed.groups import Group
 from zoo.serving.packed.layers import PackedFeedForward, PackedSelfAttention
-from zoo.serving.packed.products import FORBIDDEN, Unmoved, as_array, variable
+from zoo.serving.packed.products import Unmoved, as_array, variable
 from zoo.serving.packed.transformer import waves
 
 _GROUPS = 4  # more of them save scores, and cost operations
-
-
-class _Group:
-    """Texts that attend side by side.
-
-    Args:
-        slots: the row that stands at each place, `(B, T)`.
-        shown: boolean `(B, T)`, True at tokens; None if there is no padding.
-        heads: H.
-        offset: how many contexts `(d,)` stand before those of this group.
-    """
-
-    def __init__(self, slots: tf.Tensor, shown: tf.Tensor | None, heads: int, offset: tf.Tensor | int = 0):
-        self.shown, self.bias = shown, None
-        if shown is not None:
-            self.bias = tf.where(shown, 0.0, FORBIDDEN)[:, None, None]  # (B, 1, 1, T)
-        # A row holds the heads of queries, keys and values, 3 H vectors `(d,)`.
-        head = tf.reshape(tf.range(3 * heads), [3, 1, heads, 1])
-        self.vectors = slots[:, None] * (3 * heads) + head  # (3, B, H, T)
-        texts, length = tf.unstack(tf.shape(slots))
-        self.size = texts * heads * length
-        of_texts = tf.reshape(tf.range(texts) * heads * length, [-1, 1, 1]) + offset
-        self.contexts = of_texts + tf.range(length)[:, None] + tf.range(heads) * length  # (B, T, H)
 
 
 class _Layout:
@@ -71,14 +47,14 @@ class _Layout:
         contexts: where the groups hold the contexts of each row's heads, `(N, H)`.
     """
 
-    def __init__(self, texts: tf.Tensor, columns: tf.Tensor, groups: list[_Group], contexts: tf.Tensor):
+    def __init__(self, texts: tf.Tensor, columns: tf.Tensor, groups: list[Group], contexts: tf.Tensor):
         self.texts, self.columns, self.groups, self.contexts = texts, columns, groups, contexts
 
     @classmethod
     def whole(cls, ids: tf.Tensor, heads: int, shown: tf.Tensor | None = None) -> _Layout:
         """Every place of ids `(B, T)` is a row, in one group; `shown` as there."""
         texts, length = tf.unstack(tf.shape(ids))
-        group = _Group(tf.reshape(tf.range(texts * length), [texts, length]), shown, heads)
+        group = Group(tf.reshape(tf.range(texts * length), [texts, length]), shown, heads)
         contexts = tf.reshape(group.contexts, [-1, heads])  # (B T, H)
         return cls(tf.repeat(tf.range(texts), length), tf.tile(tf.range(length), [texts]), [group], contexts)
 
@@ -97,50 +73,10 @@ class _Layout:
             steps = tf.range(length)
             shown = steps < lengths[of_group][:, None]  # (B, T)
             slots = tf.where(shown, begins[of_group][:, None] + steps, 0)  # (B, T)
-            groups.append(_Group(slots, shown, heads, offset))
+            groups.append(Group(slots, shown, heads, offset))
             offset += groups[-1].size
         contexts = tf.concat([tf.boolean_mask(group.contexts, group.shown) for group in groups], 0)  # (N, H)
         return cls(tf.gather(order, places[:, 0]), tf.cast(places[:, 1], tf.int32), groups, contexts)
-
-
-class _SelfAttention(PackedSelfAttention):
-    """Multi-head self-attention of rows to the whole text; see `PackedSelfAttention`."""
-
-    def attend(
-        self,
-        rows: tf.Tensor,
-        layout: _Layout,
-        rotations: tf.Tensor | None,
-        in_blocks: bool,
-        maps: list[tf.Tensor] | None,
-    ) -> tf.Tensor:
-        """Rows `(N, D)` -> `(N, D)`.
-
-        Args:
-            rows: the rows.
-            layout: their layout.
-            rotations: `(N, 3 H, d / 2)`, see `PackedSelfAttention.rotations`; None without rotary positions.
-            in_blocks: whether the scores may be too many to be held at once.
-            maps: a list to which the weights `(B, H, T, T)` of each group are added; None for none.
-        """
-        heads = self._rotated(self._normalized(self.inputs(rows)), [-1], rotations)
-        heads = tf.reshape(heads, [-1, self.width])  # (N 3 H, d)
-        contexts = []
-        for group in layout.groups:
-            query, key, value = tf.unstack(tf.gather(heads, group.vectors), num=3)  # (B, H, T, d)
-            if in_blocks and maps is None:
-                # The kernel has scaled the query already; this function scales it again.
-                context = attention(query * self.width**0.5, key, value, AttentionMask(keys=group.shown))
-            else:
-                # oneDNN's kernels, which `product` and `softmax` avoid, take half the time at these sizes.
-                scores = tf.linalg.matmul(query, key, transpose_b=True)  # (B, H, T, T)
-                weights = tf.nn.softmax(scores if group.bias is None else scores + group.bias)
-                context = tf.linalg.matmul(weights, value)  # (B, H, T, d)
-                if maps is not None:
-                    maps.append(weights)
-            contexts.append(tf.reshape(context, [-1, self.width]))  # (B H T, d)
-        contexts = contexts[0] if len(contexts) == 1 else tf.concat(contexts, 0)
-        return self._project_out(tf.gather(contexts, layout.contexts))  # of (N, H, d)
 
 
 class _Norm(tf.Module):
@@ -169,17 +105,17 @@ class _EncoderLayer(tf.Module):
     def __init__(self, layer: TransformerEncoderLayer):
         super().__init__()
         self.norm_first = layer.norm_first
-        self.attention = _SelfAttention(layer.self_attention, Unmoved(), Unmoved())
+        self.attention = PackedSelfAttention(layer.self_attention, Unmoved(), Unmoved())
         self.attention_norm = _Norm(layer.self_attention_norm)
         self.feed_forward = PackedFeedForward(layer.feed_forward, Unmoved(), Unmoved())
         self.feed_forward_norm = _Norm(layer.feed_forward_norm)
 
     def __call__(self, rows: tf.Tensor, *attending: Any) -> tf.Tensor:
-        """Rows `(N, D)` -> `(N, D)`; the other arguments are those of `_SelfAttention.attend`."""
+        """Rows `(N, D)` -> `(N, D)`; the other arguments are those of `PackedSelfAttention.encode`."""
         if self.norm_first:
-            rows += self.attention.attend(self.attention_norm(rows), *attending)
+            rows += self.attention.encode(self.attention_norm(rows), *attending)
             return rows + self.feed_forward(self.feed_forward_norm(rows))
-        rows = self.attention_norm(rows + self.attention.attend(rows, *attending))
+        rows = self.attention_norm(rows + self.attention.encode(rows, *attending))
         return self.feed_forward_norm(rows + self.feed_forward(rows))
 
 
@@ -257,7 +193,7 @@ class PackedEncoder(tf.Module):
         rotations = self._layers[0].attention.rotations(layout.columns[:, None])  # (N, 1, 3 H, d / 2)
         rotations = None if rotations is None else rotations[:, 0]
         for layer in self._layers:
-            rows = layer(rows, layout, rotations, self._in_blocks, maps)
+            rows = layer(rows, layout.groups, layout.contexts, rotations, maps, self._in_blocks)
         return self._norm(rows) if self.norm_first else rows
 
 

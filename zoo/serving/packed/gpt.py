@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from zoo.models.gpt import GPT, align_right, visible_pairs
 from zoo.models.masks import NO_MASKS, Masks
-from zoo.serving.packed.layers import PackedDecoderLayer
+from zoo.serving.packed.layers import PackedLayer
 from zoo.serving.packed.products import (
     FORBIDDEN,
+    Embedding,
     Norm,
     PackedOutput,
-    Unnormalized,
     as_array,
     normalized,
     variable,
@@ -41,25 +41,18 @@ class PackedGPT(tf.Module):
         self.head_sizes = model.head_sizes
         self.vocabulary_size, self.context_length = model.vocabulary_size, min(max_length, model.context_length)
         norm = Norm(model.get_layer("norm"))
-        self._layers = [PackedDecoderLayer(model.get_layer(f"layer_{i + 1}")) for i in range(model.num_layers)]
-        table = np.asarray(
-            model.get_layer("embedding").embeddings, "float32"
-        )  # (V, D), in the output's variable if tied
-        self._embeddings = None
-        if not model.tied_embeddings:
-            # The constant feature of every row comes with its embedding, see `products`.
-            table = np.pad(table, [[0, 0], [0, 1]], constant_values=norm.constant)  # (V, D + 1)
-            self._embeddings = variable(table)
-        self._positions = None
-        if model.positions == "learned":
-            positions = as_array(model.get_layer("positions").embeddings)[:max_length]
-            self._positions = variable(np.pad(positions, [[0, 0], [0, 1]]))  # (max_length, D + 1)
-        # A separate product, not part of the embeddings, which may also be the output's weights.
-        self._centering = Unnormalized(norm).residual() if norm.centered else None
+        self._layers = [PackedLayer(model.get_layer(f"layer_{i + 1}")) for i in range(model.num_layers)]
+        table = np.asarray(model.get_layer("embedding").embeddings, "float32")  # (V, D)
         bias = model.output_weights()[1]
         kernel = None if model.tied_embeddings else as_array(model.get_layer("logits").kernel)
         bias = None if bias is None else as_array(bias)
         self._output = PackedOutput(norm, kernel, bias, table, norm.constant)
+        tied = self._output if model.tied_embeddings else None
+        self._embedding = Embedding(table, norm, norm.centered, output=tied)
+        self._positions = None
+        if model.positions == "learned":
+            positions = as_array(model.get_layer("positions").embeddings)[:max_length]
+            self._positions = variable(norm.part(positions))  # (max_length, D + 1)
 
     @property
     def weights(self) -> list[tf.Variable]:
@@ -147,12 +140,9 @@ class PackedGPT(tf.Module):
 
     def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Tokens `(R,)` at positions `(B, T)`, with R = B T -> rows `(R, D + 1)` and the rotations of their heads."""
-        table = self._embeddings
-        rows = self._output.embeddings(tokens) if table is None else tf.gather(table, tokens)  # (R, D + 1)
+        rows = self._embedding(tokens)  # (R, D + 1)
         if self._positions is not None:
             rows += tf.gather(self._positions, tf.reshape(positions, [-1]))
-        if self._centering is not None:
-            rows = self._centering(rows)
         return rows, self._layers[0].self_attention.rotations(positions)
 
 

@@ -244,19 +244,12 @@ class PackedOutput(tf.Module):
             # without oneDNN, a product with a transposed kernel takes three times as long as this one.
             rows = [np.transpose(embeddings), np.full([1, len(embeddings)], constant, "float32")]  # (D, V), (1, V)
             self.scale, self.shift = norm.outside()
-        self._features = sum(map(len, rows))  # D + 1
+        self.features = sum(map(len, rows))  # D + 1
         # Adding a bias to (R, V) logits takes a tenth of the product's time; one more row of weights is free.
         self._has_bias = bias is not None
         rows += [] if bias is None else [np.asarray(bias, "float32")[None]]
         self.kernel = variable(np.concatenate(rows))  # (D + 1 or D + 2, V)
         self.transposed: tf.Variable | None = None
-
-    def embeddings(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Ids `(R,)` -> embeddings `(R, D + 1)`, where the output shares them."""
-        # Not from the variable itself: after the first `ResourceGather`, TensorFlow copies a variable whenever it is
-        # read as a whole. For the 119 MB of OPUS-MT that was a quarter of a step.
-        columns = tf.gather(tf.convert_to_tensor(self.kernel), tokens, axis=1)  # (D + 1 or D + 2, R)
-        return tf.transpose(columns)[:, : self._features]  # (R, D + 1)
 
     def logits(self, rows: tf.Tensor) -> tf.Tensor:
         """Rows `(R, D + 1)` from `normalized` -> `(R, V)`."""
@@ -280,3 +273,41 @@ class PackedOutput(tf.Module):
     def columns(self, ids: tf.Tensor) -> tf.Tensor:
         """The columns of the kernel for ids `(B, C)`: `(B, D + 1 or D + 2, C)`."""
         return tf.transpose(tf.gather(tf.convert_to_tensor(self.transposed), ids), [0, 2, 1])
+
+
+class Embedding(tf.Module):
+    """Ids `(R,)` -> rows `(R, D + 1)`: embeddings and the constant, without their mean where a norm removes it.
+
+    Args:
+        table: `(V, D)`.
+        first: the first `Norm` behind the rows.
+        centered: whether to remove the mean.
+        scale: a factor of the embeddings.
+        output: what holds the table in its columns, and has `first.constant / scale` as its constant; None stores the
+            table here, with the factor and without the mean.
+    """
+
+    def __init__(
+        self, table: np.ndarray, first: Norm, centered: bool, scale: float = 1.0, output: PackedOutput | None = None
+    ):
+        super().__init__()
+        self._output, self._scale, self._table, self._matrix = output, scale, None, None
+        if output is None:
+            table = scale * as_array(table)
+            table -= table.mean(axis=1, keepdims=True) if centered else 0
+            self._table = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=first.constant))  # (V, D + 1)
+        elif centered:
+            matrix = np.pad(first.part(scale * np.eye(table.shape[1])), [[0, 1], [0, 0]])  # (D + 1, D + 1)
+            matrix[-1, -1] = scale
+            self._matrix = variable(np.pad(matrix, [[0, output.kernel.shape[0] - len(matrix)], [0, 0]]))
+
+    def __call__(self, ids: tf.Tensor) -> tf.Tensor:
+        """`(R,)` -> `(R, D + 1)`."""
+        if self._output is None:
+            return tf.gather(self._table, ids)
+        # Not from the variable itself: after the first `ResourceGather`, TensorFlow copies a variable whenever it is
+        # read as a whole. For the 119 MB of OPUS-MT that was a quarter of a step.
+        columns = tf.gather(tf.convert_to_tensor(self._output.kernel), ids, axis=1)  # (D + 1 or D + 2, R)
+        if self._matrix is not None:  # one product removes the mean, scales and transposes
+            return tf.raw_ops.BatchMatMulV3(x=columns, y=self._matrix, Tout=tf.float32, adj_x=True)
+        return self._scale * tf.transpose(columns)[:, : self._output.features]

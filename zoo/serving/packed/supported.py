@@ -74,6 +74,7 @@ _REPRODUCED = {
     keras.layers.LayerNormalization: "axis epsilon",  # the last axis, or their weights would not fit a row
     keras.layers.RMSNormalization: "axis epsilon",
 }
+_COMMON = ("normalization", "norm_first", "epsilon")  # arguments of a family that reach all its layers
 _HEADS = (Classifier, SentenceEmbedder, MaskedLanguageModel)
 
 
@@ -109,6 +110,11 @@ def unsupported(layer: keras.layers.Layer) -> str | None:
         attention = layer.self_attention
         if attention.sliding_window is not None or attention.num_key_value_heads not in (None, attention.num_heads):
             return "the packed encoder knows neither sliding_window nor num_key_value_heads"
+    if isinstance(layer, Transformer):
+        for part in _parts(layer):
+            for name in _COMMON if isinstance(part, TransformerEncoderLayer | TransformerDecoderLayer) else ():
+                if getattr(part, name) != getattr(layer, name):
+                    return f"{part.name} has another {name} than the packed Transformer has in all layers"
     return next(filter(None, map(unsupported, _parts(layer))), None)
 
 
@@ -129,6 +135,5 @@ def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
         pooling = getattr(layer, "pooling_layer", None)
         return [layer.encoder, *([pooling] if isinstance(pooling, SequencePooling) else ())]
     if isinstance(layer, keras.Model):
-        called = (keras.layers.InputLayer, *([TransformerEncoderLayer] if isinstance(layer, Transformer) else ()))
-        return [part for part in layer.layers if type(part) not in called]
+        return [part for part in layer.layers if not isinstance(part, keras.layers.InputLayer)]
     return [part for part in vars(layer).values() if isinstance(part, keras.layers.Layer)]

@@ -1,8 +1,7 @@
-"""`zoo.models.Transformer`, with its decoder packed."""
+"""`zoo.models.Transformer`, packed."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,36 +9,43 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.layers import SinusoidalPositionalEncoding
+from zoo.layers.functions.blockwise_attention import BLOCK
 from zoo.layers.functions.positions import frequencies
 from zoo.models.masks import NO_MASKS, Masks
 from zoo.models.transformer import Transformer
-from zoo.serving.packed.layers import PackedDecoderLayer
+from zoo.serving.packed.groups import Group
+from zoo.serving.packed.layers import PackedLayer
 from zoo.serving.packed.products import (
     FORBIDDEN,
+    Embedding,
     Norm,
     PackedOutput,
     Unnormalized,
     as_array,
+    matrix,
     normalized,
     product,
+    side_by_side,
     variable,
 )
 
 
 class PackedTransformer(tf.Module):
-    """The function of a `zoo.models.Transformer`, with its methods for decoding, scoring and attention maps.
+    """The function of a `zoo.models.Transformer` in float32, with its methods for decoding, scoring and attention maps.
 
-        h = encoder(x),    s = E y sqrt(D) + positions,    s = layer(s, h), M times,    logits = norm(s) W
+        h = E x sqrt(D) + positions,    h = layer(h), N times
+        s = E y sqrt(D) + positions,    s = layer(s, h), M times,    logits = norm(s) W
 
     Rows have D + 1 features: the last one is a constant, which `products` explains. The encoder runs once for each
-    request. It is the model's own, in its precision; the decoder computes in float32.
+    request. One product turns its result into the keys and values of all decoder layers.
 
     Axes: B batch, K hypotheses of a row, R rows (hypotheses in a step, tokens in a prefill), S source length,
     T target length, V vocabulary, D width, M decoder layers, N encoder layers, H heads, d width of a head.
 
     Args:
-        model: the model. Its weights must not change later.
+        model: the model. Later changes of its weights change nothing here.
         max_length: how many tokens a target may have.
+        max_source_length: how many tokens a source may have; None for as many.
 
     Raises:
         ValueError: there are fewer learned positions than `max_length`.
@@ -47,61 +53,46 @@ class PackedTransformer(tf.Module):
 
     has_attention = True
 
-    def __init__(self, model: Transformer, max_length: int):
+    def __init__(self, model: Transformer, max_length: int, max_source_length: int | None = None):
         super().__init__()
         self.source_vocabulary_size = model.source_vocabulary_size
         self.target_vocabulary_size = model.target_vocabulary_size
-        self.head_sizes = model.head_sizes
-        self._encoder, self.norm_first = _Encoder(model), model.norm_first
-        layers = [model.get_layer(f"decoder_layer_{i + 1}") for i in range(model.decoder_layers)]
-        first = Norm(layers[0].self_attention_norm)
-        before: Norm | Unnormalized = Unnormalized(first)
-        self._layers: list[PackedDecoderLayer] = []
-        for layer in layers:
-            self._layers.append(PackedDecoderLayer(layer, before))
-            before = self._layers[-1].last
-        last = Norm(model.get_layer("decoder_norm")) if self.norm_first else self._layers[-1].last
-        self._prepare = [layer.prepare for layer in layers]
+        self.head_sizes, self.norm_first = model.head_sizes, model.norm_first
+        encoder = [model.get_layer(f"encoder_layer_{i + 1}") for i in range(model.encoder_layers)]
+        decoder = [model.get_layer(f"decoder_layer_{i + 1}") for i in range(model.decoder_layers)]
+        self._encoder, encoded = _stack(encoder, model.get_layer("encoder_norm") if self.norm_first else None)
+        self._layers, last = _stack(decoder, model.get_layer("decoder_norm") if self.norm_first else None)
 
-        # The table already contains the factor sqrt(D), and its rows have no mean. If the output or the encoder shares
-        # the table, each step applies both instead, and the constant is divided by the factor.
-        table, constant = np.asarray(model.get_layer("target_embedding").embeddings, "float32"), first.constant
-        self._scale, self._centering = 1.0, None
+        # Keys and values of all decoder layers, and all heads of each, in one product: (R, D + 1) -> (R, 2 M H d).
+        memory = [layer.memory_attention for layer in decoder]
+        memory = [matrix(dense) for each in memory for dense in (each.key_dense, each.value_dense)]
+        self._memory_product = encoded.reading(*side_by_side(*memory))
+
+        # The constant is the same in encoder and decoder, whose norms have the same epsilon. So they can share a table.
+        first, first_of_encoder = (Norm(layers[0].self_attention_norm) for layers in (decoder, encoder))
         scale = model.units**0.5 if model.scale_embeddings else 1.0
-        if model.tied_embeddings == "none":
-            table = self._part(scale * table.astype("float64"), first)[:, :-1]
-        else:
-            self._scale = scale
-            constant /= self._scale
-            self._centering = Unnormalized(first).residual() if first.centered and self.norm_first else None
+        target = np.asarray(model.get_layer("target_embedding").embeddings, "float32")  # (V, D)
+        kernel = as_array(model.get_layer("logits").kernel) if model.tied_embeddings == "none" else None
         bias = model.output_weights()[1]
         bias = None if bias is None else as_array(bias)
-        kernel = as_array(model.get_layer("logits").kernel) if model.tied_embeddings == "none" else None
-        self._output = PackedOutput(last, kernel, bias, table, constant)
-        self._embeddings = None
-        if model.tied_embeddings == "none":
-            self._embeddings = variable(np.pad(table, [[0, 0], [0, 1]], constant_values=constant))  # (V, D + 1)
-        if model.tied_embeddings == "all":
-            self._encoder.lookup = self._output.embeddings
-        # Sinusoidal positions come from a table too: computed at each step they cost up to 2% of one row.
-        self._positions = None
-        if model.positions == "learned":
-            positions = as_array(model.get_layer("target_positions").embeddings)
-            if len(positions) < max_length:
-                raise ValueError(
-                    f"A target may have {max_length} tokens, more than the {len(positions)} learned positions that "
-                    "there are. Give the Translator a smaller `max_target_length`."
-                )
-            self._positions = variable(self._part(positions[:max_length], first))  # (max_length, D + 1)
-        elif model.positions == "sinusoidal":
-            positions = waves(max_length, model.units, model.get_layer("target_positions"))
-            self._positions = variable(self._part(positions, first))  # (max_length, D + 1)
+        self._output = PackedOutput(last, kernel, bias, target, first.constant / scale)
+        tied = None if model.tied_embeddings == "none" else self._output
+        centered = first.centered and self.norm_first
+        self._target = Embedding(target, first, centered, scale, tied)
+        self._source = self._target
+        if model.tied_embeddings != "all":
+            source = np.asarray(model.get_layer("source_embedding").embeddings, "float32")
+            self._source = Embedding(source, first_of_encoder, centered, scale)
 
-        memory = [layer.memory_attention for layer in layers]
-        memory = [weight for each in memory for part in (each.key_dense, each.value_dense) for weight in part.weights]
-        # An export stores only variables that are attributes of a `tf.Module`. The Keras layers that use these are not
-        # modules.
-        self._tracked = [*self._encoder.weights, *(weight.value for weight in memory)]
+        self._in_blocks = (max_source_length or max_length) > BLOCK
+        # Sinusoidal positions come from a table too: computed at each step they cost up to 2% of one row.
+        self._target_positions = _positions(model, "target", max_length, first)  # (max_length, D + 1) or None
+        self._source_positions = _positions(model, "source", max_source_length or max_length, first_of_encoder)
+        if self._target_positions is not None and (found := self._target_positions.shape[0]) < max_length:
+            raise ValueError(
+                f"A target may have {max_length} tokens, more than the {found} learned positions that there are. Give "
+                "the Translator a smaller `max_target_length`."
+            )
 
     @property
     def weights(self) -> list[tf.Variable]:
@@ -175,7 +166,8 @@ class PackedTransformer(tf.Module):
         _, _, maps = self._prefill(memory, target, return_weights=True)
         past, to_source = (tf.stack(each, axis=1) for each in zip(*maps, strict=True))  # (B, M, H, T, T or S)
         to_source = _where_allowed(to_source, memory["mask"][:, None, None, None])
-        return to_source, tf.stack(encoder_maps, axis=1), past  # the second (B, N, H, S, S)
+        in_source = _where_allowed(tf.stack(encoder_maps, axis=1), memory["mask"][:, None, None, None])
+        return to_source, in_source, past  # the second (B, N, H, S, S)
 
     def _prefill(
         self, memory: Any, target: tf.Tensor, return_weights: bool = False
@@ -205,70 +197,64 @@ class PackedTransformer(tf.Module):
     def _memory(
         self, source: tf.Tensor, masks: Masks = NO_MASKS, maps: list[tf.Tensor] | None = None
     ) -> dict[str, Any]:
-        encoded, mask = self._encoder.encode(source, masks, maps)
+        """See `begin`. The weights `(B, H, S, S)` of the encoder's layers are added to `maps`, if there is a list."""
+        shape = tf.unstack(tf.shape(source))
+        mask = masks.allowed(source != 0)
+        columns = tf.tile(tf.range(shape[1]), [shape[0]])  # (B S,)
+        rows = self._source(tf.reshape(source, [-1]))  # (B S, D + 1)
+        if self._source_positions is not None:
+            rows += tf.gather(self._source_positions, columns)
+        attention: Any = self._encoder[0].self_attention
+        rotations = attention.rotations(columns[:, None])  # (B S, 1, 3 H, d / 2)
+        rotations = None if rotations is None else rotations[:, 0]
+        group = Group(tf.reshape(tf.range(tf.size(source)), shape), mask, attention.heads)
+        places = tf.reshape(group.contexts, [-1, attention.heads])  # (B S, H)
+        for index, layer in enumerate(self._encoder):
+            head_mask = masks.of_layer("encoder", index)
+            rows = layer.encode(rows, [group], places, rotations, maps, self._in_blocks, head_mask)
+        rows = self._memory_product(normalized(rows) if self.norm_first else rows)  # (B S, 2 M H d)
+        # A gather that moves heads to the front, as in `groups`.
+        to_source: Any = self._layers[0].cross_attention
+        number = 2 * len(self._layers) * to_source.heads  # 2 M H
+        vectors = tf.reshape(tf.range(tf.size(source)) * number, [shape[0], 1, 1, shape[1]])
+        vectors += tf.reshape(tf.range(number), [1, 1, number, 1])  # (B, 1, 2 M H, S)
         # If a source is all padding, the bias forbids all keys alike and the softmax is uniform. Zero values then give
         # a zero context, as the model's own attention does.
-        shown = tf.cast(mask, tf.float32)[:, None, :, None]  # (B, 1, S, 1)
-        prepared = []
-        for prepare in self._prepare:
-            keys, values = (tf.cast(each, tf.float32) for each in prepare(encoded))  # (B, H, S, d)
-            prepared.append((keys[:, None], (values * shown)[:, None]))  # (B, 1, H, S, d)
+        rows *= tf.cast(tf.reshape(mask, [-1, 1]), tf.float32)
+        vectors = tf.gather(tf.reshape(rows, [-1, to_source.width]), vectors)  # (B, 1, 2 M H, S, d)
+        parts = tf.split(vectors, 2 * len(self._layers), axis=2)  # (B, 1, H, S, d) each
         bias = tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None]  # (B, 1, 1, 1, S)
         heads = {} if masks.heads is None else {"heads": dict(masks.heads)}
-        return {"mask": mask, "bias": bias, "layers": tuple(prepared), **heads}
+        layers = tuple(zip(parts[::2], parts[1::2], strict=True))
+        return {"mask": mask, "bias": bias, "layers": layers, **heads}
 
     def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Tokens `(R,)` at positions `(R,)` or `(1,)` -> rows `(R, D + 1)`, and rotations `(., 1, 3 H, d / 2)`."""
-        table = self._embeddings
-        rows = self._output.embeddings(tokens) if table is None else tf.gather(table, tokens)  # (R, D + 1)
-        rows = rows if self._scale == 1 else rows * self._scale
-        rows = rows if self._centering is None else self._centering(rows)
-        if self._positions is not None:
-            rows += tf.gather(self._positions, positions)
+        """Target tokens `(R,)` at `(R,)` or `(1,)` -> rows `(R, D + 1)`, and rotations `(., 1, 3 H, d / 2)`."""
+        rows = self._target(tokens)
+        if self._target_positions is not None:
+            rows += tf.gather(self._target_positions, positions)
         return rows, self._layers[0].self_attention.rotations(positions[:, None])
 
-    def _part(self, values: np.ndarray, first: Norm) -> np.ndarray:
-        """A summand of the first row: `(..., D)` -> `(..., D + 1)`, without its mean if norms come first."""
-        return first.part(values) if self.norm_first else np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, 1)])
+
+def _stack(layers: list[Any], norm: Any) -> tuple[list[PackedLayer], Norm]:
+    """The layers, packed, and the `Norm` that their result has passed: `norm`, or without it that of the last layer."""
+    before: Norm | Unnormalized = Unnormalized(Norm(layers[0].self_attention_norm))
+    packed = []
+    for layer in layers:
+        packed.append(PackedLayer(layer, before))
+        before = packed[-1].last
+    return packed, packed[-1].last if norm is None else Norm(norm)
 
 
-class _Encoder:
-    """The model's own encoder, with embeddings that may be those of the decoder.
-
-    Attributes:
-        lookup: a function from ids `(R,)` to embeddings `(R, D)` or wider.
-    """
-
-    def __init__(self, model: Transformer):
-        self.weights: list[tf.Variable] = []  # of its layers, and the embeddings
-        self.lookup: Any = None  # set later, if the decoder holds the embeddings
-        if model.tied_embeddings != "all":
-            table = model.get_layer("source_embedding").embeddings.value
-            self.weights.append(table)
-            self.lookup = functools.partial(tf.gather, table)
-        self.units, self.scale = model.units, model.units**0.5 if model.scale_embeddings else 1.0
-        self.positions = model.get_layer("source_positions") if model.positions in ("sinusoidal", "learned") else None
-        self.layers = [model.get_layer(f"encoder_layer_{i + 1}") for i in range(model.encoder_layers)]
-        self.norm = model.get_layer("encoder_norm") if model.norm_first else None
-        layers = [each for each in (self.positions, *self.layers, self.norm) if each is not None]
-        self.weights += [weight.value for layer in layers for weight in layer.weights]
-
-    def encode(
-        self, source: tf.Tensor, masks: Masks = NO_MASKS, maps: list[tf.Tensor] | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """As the model does it: ids `(B, S)` -> `(B, S, D)` and the mask `(B, S)`."""
-        mask = masks.allowed(source != 0)
-        hidden = self.lookup(tf.reshape(source, [-1]))[:, : self.units] * self.scale  # (B S, D)
-        hidden = tf.reshape(hidden, [*tf.unstack(tf.shape(source)), self.units])  # (B, S, D)
-        hidden = hidden if self.positions is None else self.positions(hidden)
-        for index, layer in enumerate(self.layers):
-            options = dict(mask=mask, head_mask=masks.of_layer("encoder", index))
-            if maps is None:
-                hidden = layer(hidden, **options)
-            else:
-                hidden, weights = layer(hidden, return_attention_scores=True, **options)
-                maps.append(weights)
-        return hidden if self.norm is None else self.norm(hidden), mask
+def _positions(model: Transformer, side: str, length: int, first: Norm) -> tf.Variable | None:
+    """The table `(length, D + 1)` of "source" or "target", shorter if fewer are learned; None without a table."""
+    if model.positions not in ("learned", "sinusoidal"):
+        return None
+    layer: Any = model.get_layer(f"{side}_positions")
+    learned = model.positions == "learned"
+    table = as_array(layer.embeddings)[:length] if learned else waves(length, model.units, layer)
+    # A mean is removed here only where norms come first.
+    return variable(first.part(table) if model.norm_first else np.pad(table, [[0, 0], [0, 1]]))
 
 
 def waves(length: int, width: int, layer: SinusoidalPositionalEncoding) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Texts of about the same length, whose tokens attend to each other.
 
 An encoder computes on rows, one for each token of all texts. Only the scores of its attention need texts side by side,
-and heads in front. Gathers move them there and back: with oneDNN, TensorFlow takes 20 us or more for any transpose, and
-six layers of width 128 took 3.5 ms for a text of 16 tokens; with gathers, and the operations of `products` in the place
-of oneDNN's, they take 0.9 ms.
+and heads in front. Gathers move them there and back. A transpose would be oneDNN's, which takes tens of microseconds to
+start, and so would the product and the softmax of a few scores. Six layers of width 128 took 4.6 ms for a text of 16
+tokens with these, and take 1.4 ms without (benchmarks/notes.md, serving.py).
 
 Axes: B texts, T length, N rows, H heads, d width of a head.
 """

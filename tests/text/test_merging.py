@@ -30,7 +30,12 @@ class Pieces:
     def module(self):
         triples = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.ranks]
         symbols, merging = Bytes(IDS.tolist()), Merging(triples, len(self.ids))
-        return lambda words, *dropout: merging(symbols(words), *dropout)
+
+        def merged(words, *dropout):
+            pieces, rows = merging(*symbols(words), *dropout)
+            return tf.RaggedTensor.from_value_rowids(pieces, rows, tf.size(words, tf.int64))
+
+        return merged
 
     def by_definition(self, word):
         """One pair at a time: that of the lowest rank, of these the first."""

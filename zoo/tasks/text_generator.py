@@ -36,7 +36,7 @@ from zoo.tasks.protocol import (
 from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, zeroed
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import END, PADDING, START, Tokenizer, previous
-from zoo.text.tokenizer import example_texts
+from zoo.text.tokenizer import example_texts, valid_utf8
 
 _EXAMPLE = {**DEFAULTS, "seed": 0, "max_new_tokens": 16, "temperature": 0.8, "top_p": 0.9}
 _SIGNATURE = {
@@ -183,7 +183,7 @@ class TextGenerator(TextContinuation, SavedTask):
         kept = tf.where(state["kept"] < 0, tf.strings.length(written), state["kept"])
         written = tf.strings.substr(written, tf.zeros_like(kept), kept)
         return (
-            tf.strings.unicode_transcode(written, "UTF-8", "UTF-8", errors="replace"),
+            valid_utf8(written),
             found.log_probabilities,
             tf.math.count_nonzero(found.ids, axis=1, dtype=tf.int32),
         )
@@ -308,7 +308,7 @@ class TextGenerator(TextContinuation, SavedTask):
         with forward_only(self.context_length):
             logits = logits_after(masked(self.model, shown, heads), read, kept)  # (B, V)
         ids, probabilities = next_tokens(logits, temperature)
-        written = tf.strings.unicode_transcode(self.tokenizer.written(ids), "UTF-8", "UTF-8", errors="replace")
+        written = valid_utf8(self.tokenizer.written(ids))
         return {"tokens": self.tokenizer.tokens(ids), "text": written, "probabilities": probabilities}
 
     def _scored_tokens(

@@ -23,7 +23,7 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.tokenizer import FIRST
+from zoo.text.tokenizer import FIRST, valid_utf8
 from zoo.text.words import GPT_2, check_patterns, split_into_words
 
 _BYTES = 256
@@ -256,10 +256,9 @@ class BytePairTokenizer(PairTokenizer):
             texts = tf.strings.regex_replace(texts, r"\A([^ ])", r" \1")
         return split_into_words(texts, self._patterns, self._individual_digits)
 
-    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        contents = tf.gather(tf.constant(self._contents, tf.string), ids.values)
-        texts = tf.strings.unsorted_segment_join(contents, ids.value_rowids(), ids.nrows())
-        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    def _join(self, ids: tf.Tensor) -> tf.Tensor:
+        contents = tf.gather(tf.constant(self._contents, tf.string), ids)  # (B, T)
+        return valid_utf8(tf.strings.reduce_join(contents, axis=1))
 
 
 def _content(piece: str) -> bytes:

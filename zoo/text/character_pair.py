@@ -20,7 +20,7 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.tokenizer import FIRST, REPLACEMENT
+from zoo.text.tokenizer import FIRST, REPLACEMENT, is_utf8, without_padding
 from zoo.text.words import SEPARATOR, separated
 
 SPACE = "▁"
@@ -162,7 +162,8 @@ class CharacterPairTokenizer(PairTokenizer):
             texts = tf.strings.regex_replace(texts, self._cut_before, between)
         return separated(texts)
 
-    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+    def _join(self, ids: tf.Tensor) -> tf.Tensor:
+        ids = without_padding(ids)
         values, rows = ids.values, ids.value_rowids()  # (N,), (N,)
         contents = tf.gather(tf.constant(self._contents, tf.string), values)
         if self._is_byte.any():
@@ -189,5 +190,4 @@ def _checked_bytes(contents: tf.Tensor, is_byte: tf.Tensor, rows: tf.Tensor) -> 
     starts = tf.concat([[True], ~together], axis=0)[: tf.size(rows)]  # (N,)
     runs = tf.cumsum(tf.cast(starts, tf.int32)) - 1  # (N,)
     joined = tf.strings.unsorted_segment_join(contents, runs, tf.math.count_nonzero(starts, dtype=tf.int32))  # (runs,)
-    broken = tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace") != joined
-    return tf.where(tf.gather(broken, runs), REPLACEMENT, contents)
+    return tf.where(tf.gather(is_utf8(joined), runs), contents, REPLACEMENT)

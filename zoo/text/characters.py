@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.text.canonical import lowercase_of
 from zoo.text.normalization import Composition, Lowercase
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, without_padding
 
 
 class CharacterTokenizer(Tokenizer):
@@ -121,7 +121,8 @@ class CharacterTokenizer(Tokenizer):
             code_points = self._composition(code_points)
         return code_points.with_values(self._ids.lookup(code_points.values))
 
-    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+    def _join(self, ids: tf.Tensor) -> tf.Tensor:
+        ids = without_padding(ids)
         code_points = ids.with_values(tf.gather(tf.constant(self._code_points), ids.values))
         return tf.strings.unicode_encode(code_points, "UTF-8", errors="replace")
 

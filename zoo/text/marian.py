@@ -68,6 +68,6 @@ class MarianTokenizer(SentencePieceTokenizer):
         ids = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(first, has_first), lengths, validate=False)
         return tf.concat([ids, super()._split(rest)], axis=1)  # (B, ragged)
 
-    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+    def _join(self, ids: tf.Tensor) -> tf.Tensor:
         # As in `transformers`: a translation that is cut off at the limit may end with a lone space.
         return strip(super()._join(ids))

@@ -9,7 +9,7 @@ import tokenizers
 
 from zoo.text.added_tokens import AddedToken
 from zoo.text.byte_pair_graph import WordPieces
-from zoo.text.tokenizer import checked_texts
+from zoo.text.tokenizer import checked_texts, splits_of
 from zoo.text.word_tokenizer import WordTokenizer
 
 
@@ -54,7 +54,7 @@ class PairTokenizer(WordTokenizer):
             raise ValueError(f"`dropout` must be from 0 to 1. Received: dropout={dropout}")
         texts = checked_texts(texts)
         ids, rows = self._words.sample(*self._words_of(texts), dropout, tf.cast(seed, tf.int64))
-        ids = tf.RaggedTensor.from_value_rowids(ids, rows, tf.size(texts, tf.int64), validate=False)
+        ids = tf.RaggedTensor.from_row_splits(ids, splits_of(rows, tf.size(texts, tf.int64)), validate=False)
         return self._padded(ids, texts.shape[0], add_start, add_end, max_length)
 
 

@@ -27,7 +27,7 @@ from zoo.text.sentence_piece_file import (
     read_model,
 )
 from zoo.text.sentence_piece_graph import Cutter, Normalizer, Pairs, Viterbi, packed, repaired, unpacked
-from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer
+from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, without_padding
 
 _UNKNOWN_PENALTY = np.float32(10)
 _WITHOUT_ID = (UNKNOWN_PIECE, CONTROL)
@@ -338,7 +338,8 @@ class SentencePieceTokenizer(Tokenizer):
             ids, rows = tf.boolean_mask(ids, first | ~unknown), tf.boolean_mask(rows, first | ~unknown)
         return ids, tf.RaggedTensor.from_value_rowids(ids, rows, pieces.nrows(), validate=False).row_lengths()
 
-    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+    def _join(self, ids: tf.Tensor) -> tf.Tensor:
+        ids = without_padding(ids)
         contents = tf.gather(tf.constant(self._contents, tf.string), ids.values)  # (P,)
         rows = ids.value_rowids()
         if self._strips:

@@ -38,6 +38,7 @@ import tensorflow as tf
 
 from zoo.text.byte_pair_graph import Merging
 from zoo.text.sentence_piece_file import SPACE, Normalization
+from zoo.text.tokenizer import is_utf8
 from zoo.text.words import SEPARATOR, in_ranges, separated
 
 _BITS = 21  # enough for U+10FFFF
@@ -438,9 +439,7 @@ class Pairs(tf.Module):
         symbols = tf.where(numbers < 0, self._unknown + 1 + characters, numbers)  # (N,)
         if self._protected is not None:
             symbols, rows = self._with_protected(decoded, symbols)
-        symbols = tf.RaggedTensor.from_value_rowids(symbols, rows, decoded.nrows(), validate=False)
-        symbols = self._merging(symbols)  # (W, ragged)
-        rows, symbols = symbols.value_rowids(), symbols.values  # (P,), (P,)
+        symbols, rows = self._merging(symbols, rows)  # (P,), (P,)
         if self._parts.size:
             symbols, rows = self._fallen_apart(symbols, rows)
         known = symbols <= self._unknown
@@ -561,10 +560,9 @@ def longest(numbers: tf.Tensor) -> tf.Tensor:
 def repaired(texts: tf.Tensor) -> tf.Tensor:
     """Texts `(B,)` with U+FFFD for each byte that is not UTF-8.
 
-    `unicode_transcode` writes one for all bytes of a character that breaks off.
+    `valid_utf8` writes one for all bytes of a character that breaks off.
     """
-    whole = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace") == texts
-    return tf.cond(tf.reduce_all(whole), lambda: texts, lambda: _repaired(texts))
+    return tf.cond(tf.reduce_all(is_utf8(texts)), lambda: texts, lambda: _repaired(texts))
 
 
 def _repaired(texts: tf.Tensor) -> tf.Tensor:

@@ -18,6 +18,7 @@ FIRST = len(SPECIAL_PIECES)  # the first id of the vocabulary
 REPLACEMENT = "\ufffd"
 SPACE = r"[\t-\r\x1c-\x20\x{85}\p{Z}]"  # the characters for which `str.isspace` is true
 _AROUND = rf"\A{SPACE}+|{SPACE}+\z"
+_UTF_8 = r"[\x{0}-\x{d7ff}\x{e000}-\x{10ffff}]*"  # all but surrogates, which have no UTF-8
 
 
 def previous(ids: tf.Tensor) -> tf.Tensor:
@@ -28,6 +29,23 @@ def previous(ids: tf.Tensor) -> tf.Tensor:
 def strip(texts: tf.Tensor) -> tf.Tensor:
     """Texts `(B,)` without the white space around them, as `str.strip`; `tf.strings.strip` knows only ASCII's."""
     return tf.strings.regex_replace(texts, _AROUND, "")
+
+
+def is_utf8(texts: tf.Tensor) -> tf.Tensor:
+    """Whether each string is valid UTF-8, of the same shape."""
+    return tf.strings.regex_full_match(texts, _UTF_8)
+
+
+def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
+    """Strings of any bytes, with U+FFFD for bytes that are no UTF-8, as `bytes.decode("utf-8", "replace")` reads them.
+
+    `unicode_transcode` takes a hundred times as long as the regular expression, which is enough for valid texts.
+    """
+    return tf.cond(
+        tf.reduce_all(is_utf8(texts)),
+        lambda: texts,
+        lambda: tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"),
+    )
 
 
 # The classes that `tokenizer_from_config` knows: all that were defined.
@@ -206,12 +224,10 @@ class Tokenizer(tf.Module):
         """
         ids = _checked_ids(ids)
         before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0  # (B, T)
-        kept = before_end & (ids != PADDING) & (ids != START)  # (B, T)
-        known = (ids >= len(SPECIAL_PIECES)) & (ids < self.size)
+        inside = (ids >= 0) & (ids < self.size)  # (B, T)
         # Narrowed after the test: a wide id would otherwise wrap round into the vocabulary.
-        values = tf.boolean_mask(tf.cast(tf.where(known, ids, UNKNOWN), tf.int32), kept)
-        lengths = tf.math.count_nonzero(kept, axis=1)  # (B,)
-        texts = self._join(tf.RaggedTensor.from_row_lengths(values, lengths, validate=False))
+        written = tf.cast(tf.where(inside, ids, UNKNOWN), tf.int32)
+        texts = self._join(tf.where(before_end & (written != START), written, PADDING))
         return tf.ensure_shape(texts, [ids.shape[0]])
 
     def tokens(self, ids: Any) -> tf.Tensor:
@@ -266,9 +282,31 @@ class Tokenizer(tf.Module):
         """Turns strings `(B,)` into ids of the vocabulary or unknown, int32 ragged `(B, None)`."""
         raise NotImplementedError
 
-    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Turns ids of the vocabulary or unknown, int32 ragged `(B, None)`, into strings `(B,)`."""
+    def _join(self, ids: tf.Tensor) -> tf.Tensor:
+        """Turns ids of the vocabulary or unknown, int32 `(B, T)`, into strings `(B,)`; padding writes nothing."""
         raise NotImplementedError
+
+
+def rows_of(ends: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """The row of each of `count` values, int64 `(count,)`, if row i ends before value `ends[i]`.
+
+    It is one operation; `tf.repeat(tf.range(rows), lengths)` has about 25.
+    """
+    places = tf.range(tf.cast(count, ends.dtype))
+    return tf.raw_ops.UpperBound(sorted_inputs=ends[tf.newaxis], values=places[tf.newaxis], out_type=tf.int64)[0]
+
+
+def splits_of(rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Where each of `count` rows begins, and the end, int64 `(count + 1,)`, from the ascending row of each value."""
+    every = tf.range(tf.cast(count, tf.int64) + 1)
+    return tf.raw_ops.LowerBound(sorted_inputs=rows[tf.newaxis], values=every[tf.newaxis], out_type=tf.int64)[0]
+
+
+def without_padding(ids: tf.Tensor) -> tf.RaggedTensor:
+    """The ids of rows `(B, T)` without padding, ragged `(B, None)`."""
+    kept = ids != PADDING  # (B, T)
+    lengths = tf.math.count_nonzero(kept, axis=1)  # (B,)
+    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids, kept), lengths, validate=False)
 
 
 def tokenizer_to_config(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.normalization import Composition
-from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer
+from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, without_padding
 
 
 class WhitespaceTokenizer(Tokenizer):
@@ -115,7 +115,8 @@ class WhitespaceTokenizer(Tokenizer):
         words = tf.strings.split(tf.strings.regex_replace(texts, f"{SPACE}+", " "))  # (B, ragged)
         return words.with_values(tf.cast(self._ids.lookup(words.values), tf.int32))
 
-    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+    def _join(self, ids: tf.Tensor) -> tf.Tensor:
+        ids = without_padding(ids)
         words = ids.with_values(tf.gather(tf.constant(self._texts), ids.values))
         return tf.strings.reduce_join(words, axis=-1, separator=" ")
 

@@ -16,7 +16,7 @@ import tokenizers
 from zoo.text.added_tokens import AddedToken, AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
 from zoo.text.pair_tokenizer import check_pieces, checked_added_tokens, visible
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, without_padding
 from zoo.text.word_piece_graph import BertNormalizer, LongestMatch, cut_into_words
 from zoo.text.word_tokenizer import WordTokenizer
 
@@ -231,7 +231,8 @@ class WordPieceTokenizer(WordTokenizer):
     def _cut(self, texts: tf.Tensor, rows: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         return cut_into_words(texts)
 
-    def _join(self, ids: tf.RaggedTensor) -> tf.Tensor:
+    def _join(self, ids: tf.Tensor) -> tf.Tensor:
+        ids = without_padding(ids)
         inside = tf.gather(tf.constant(self._inside, tf.string), ids.values)  # (P,)
         first = tf.gather(tf.constant(self._first, tf.string), ids.values)  # (P,)
         rows = ids.value_rowids()

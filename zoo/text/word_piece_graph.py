@@ -123,8 +123,8 @@ class LongestMatch(tf.Module):
         keys = {(_BEGIN, *map(ord, piece)): id_ for piece, id_ in pieces.items()}
         self._trie = Trie(keys | {tuple(map(ord, piece)): id_ for piece, id_ in continuing.items()})
 
-    def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """The ids of valid UTF-8 `(W,)`, of which there is at least one, int32 `(W, ragged)`."""
+    def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The ids of valid UTF-8 `(W,)`, W at least 1, int32 `(P,)`, and the word of each, int64 `(P,)`."""
         # A word without characters has no piece, and is unknown.
         words = tf.where(tf.strings.length(words, "UTF8_CHAR") > self._longest_word, "", words)
         characters = tf.strings.unicode_decode(words, "UTF-8")  # (W, ragged)
@@ -140,7 +140,7 @@ class LongestMatch(tf.Module):
         known = tf.gather(tf.boolean_mask(visited, is_end), rows)  # (N,): whether the end of the word was reached
         kept = tf.where(known, visited & ~is_end, framed.values == _BEGIN)
         ids = tf.boolean_mask(tf.where(known, ids, UNKNOWN), kept)
-        return tf.RaggedTensor.from_value_rowids(ids, tf.boolean_mask(rows, kept), framed.nrows(), validate=False)
+        return ids, tf.boolean_mask(rows, kept)
 
 
 def _class_of(characters: Iterable[str]) -> str:

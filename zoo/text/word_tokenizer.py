@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from zoo.text.added_tokens import AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
-from zoo.text.tokenizer import FIRST, Tokenizer, checked_texts
+from zoo.text.tokenizer import FIRST, Tokenizer, checked_texts, splits_of, valid_utf8
 
 
 class WordTokenizer(Tokenizer):
@@ -89,7 +89,7 @@ class WordTokenizer(Tokenizer):
         self, texts: tf.Tensor, special_tokens: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """The arguments of `_words`: all words, the text of each, and the ids of added tokens among them."""
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")  # (B,)
+        texts = valid_utf8(texts)  # (B,)
         if not self._added.may_be_in_texts(special_tokens):
             return *self._cut(self._normalized(texts), None), None
         spans, rows, ids = self._added(texts, special_tokens)  # (P,), (P,), (P,)
@@ -98,4 +98,4 @@ class WordTokenizer(Tokenizer):
 
     def _split(self, texts: tf.Tensor, special_tokens: bool = False) -> tf.RaggedTensor:
         ids, rows = self._words(*self._words_of(texts, special_tokens))
-        return tf.RaggedTensor.from_value_rowids(ids, rows, tf.size(texts, tf.int64), validate=False)
+        return tf.RaggedTensor.from_row_splits(ids, splits_of(rows, tf.size(texts, tf.int64)), validate=False)

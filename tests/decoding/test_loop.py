@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.decoding import beam_search, greedy
-from zoo.decoding.loop import in_halves, run_phases
+from zoo.decoding.loop import in_halves, loops_for_a_server, run_phases
 from zoo.models import RNNSeq2Seq, Transformer
 
 END, A, VOCABULARY = 3, 4, 7
@@ -114,6 +114,63 @@ def test_static_sizes_stay_known():
 
     memory = tf.random.normal([8, 5, 2])
     np.testing.assert_array_equal(call(tf.constant([9, 1, 1, 1, 1, 1, 1, 2]), memory), memory[:, 0])
+
+
+# Loops for a server.
+
+
+def run_with_a_branch(lengths):
+    """As `run`, with a branch in each step."""
+
+    def branching(position, fixed, open_rows, moving, found):
+        same = tf.cond(position % 2 == 0, lambda: fixed["number"] + 0, lambda: fixed["number"] * 1)
+        return step(position, fixed | {"number": same}, open_rows, moving, found)
+
+    fixed = {"number": 1 + tf.range(tf.size(lengths)), "length": lengths}
+    moving, found = tf.zeros([tf.size(lengths), 0, 1], tf.int32), (tf.zeros_like(lengths),)
+    return run_phases(branching, (tf.int32, tf.int32, tf.int32), fixed, lengths > 0, moving, found)
+
+
+def loops(function):
+    """Of each loop: whether it is turned into nodes, and which executors run its functions."""
+    library = function.graph.as_graph_def().library.function
+    nodes = [node for each in library for node in each.node_def if node.op.endswith("While")]
+    return [
+        (
+            node.attr["_lower_using_switch_merge"].b,
+            {node.attr[name].func.attr["_executor"].s for name in ("cond", "body")},
+        )
+        for node in [*function.graph.as_graph_def().node, *nodes]
+        if node.op.endswith("While")
+    ]
+
+
+@pytest.mark.parametrize(("call", "executor"), [(run, b"SINGLE_THREADED_EXECUTOR"), (run_with_a_branch, b"")])
+def test_a_servers_loop_stays_whole(call, executor):
+    with loops_for_a_server():
+        function = tf.function(call, input_signature=[INTS], autograph=False).get_concrete_function()
+    # The loop over phases, and in it the one over steps.
+    assert loops(function) == [(True, {b""}), (False, {executor})]
+    for lengths in ([4, 1, 2, 3], [1, 1, 1, 5, 1, 1, 1, 1], [0, 0], []):
+        check(function, lengths)
+    # One thread is enough: no step waits for another thread.
+    graph = tf.Graph()
+    with graph.as_default():
+        outputs = tf.graph_util.import_graph_def(
+            function.graph.as_graph_def(), return_elements=[each.name for each in function.graph.outputs]
+        )
+        (lengths,) = (each for each in graph.get_operations() if each.type == "Placeholder")
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=1, intra_op_parallelism_threads=1)
+    with tf.compat.v1.Session(graph=graph, config=config) as session:
+        options = tf.compat.v1.RunOptions(timeout_in_ms=60_000)
+        found, *written = session.run(outputs, {lengths.outputs[0]: [4, 1, 2, 3]}, options=options)
+    check(lambda _: ((found,), written), [4, 1, 2, 3])
+
+
+def test_other_loops_are_as_tensorflow_makes_them():
+    with loops_for_a_server():
+        check(run, [5, 0, 3])  # outside of a graph there are no loops to change
+    assert loops(run_in_graph.get_concrete_function()) == [(True, {b""})] * 2
 
 
 # The two searches.

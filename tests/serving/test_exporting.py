@@ -8,6 +8,7 @@ import time
 
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from zoo.atomic import temporary_folder
 from zoo.serving import export, newest_version, versions
@@ -57,6 +58,13 @@ def test_weights_of_the_model_alone_are_exported(exported, translator):
     listed = tf.train.list_variables(str(exported / "1" / "variables" / "variables"))
     sizes = sorted(tuple(shape) for name, shape in listed if "OBJECT_GRAPH" not in name)
     assert sizes == sorted(tuple(weight.shape) for weight in translator.model.weights)
+
+
+def test_decoding_runs_its_steps_as_functions(exported):
+    saved = saved_model_pb2.SavedModel.FromString((exported / "1" / "saved_model.pb").read_bytes())
+    nodes = [node for function in saved.meta_graphs[0].graph_def.library.function for node in function.node_def]
+    whole = [each for each in nodes if each.op.endswith("While") and not each.attr["_lower_using_switch_merge"].b]
+    assert whole and {each.attr["body"].func.attr["_executor"].s for each in whole} == {b"SINGLE_THREADED_EXECUTOR"}
 
 
 def test_a_version_can_be_read_by_another_user(exported):

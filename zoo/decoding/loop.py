@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
 
 Nest = Any  # of tensors whose first axis has the rows
+
+_FOR_A_SERVER: ContextVar[bool] = ContextVar("for_a_server", default=False)
+
+
+@contextmanager
+def loops_for_a_server() -> Iterator[None]:
+    """Loops that are traced inside run each step as a function call, which is faster on a CPU.
+
+    TensorFlow by default turns a loop into nodes that its executor schedules one by one: for each loop variable three
+    more nodes a step, and operations of one step wander between threads. A step that is a function is run in one place,
+    and if there are no branches in it, by the executor of one thread, which has no queue at all. One text is written in
+    0.6 to 0.95 of the time (benchmarks/notes.md, serving.py).
+
+    It is for exports: on a GPU, a function's operations would all have to be there.
+    """
+    token = _FOR_A_SERVER.set(True)
+    try:
+        yield
+    finally:
+        _FOR_A_SERVER.reset(token)
 
 
 def run_phases(
@@ -58,6 +81,8 @@ def run_phases(
             (*start, _arrays(dtypes)),
             shape_invariants=(*tf.nest.map_structure(_loose_shape, start), _any_shape(dtypes)),
         )
+        if _FOR_A_SERVER.get() and not tf.executing_eagerly():
+            _as_function_calls(position.op)
 
         # The place of each row of the batch in this phase. Rows that are not in it have place 0, which holds zeros.
         places = tf.tensor_scatter_nd_update(nowhere, rows[:, None], 1 + tf.range(size))  # (B,)
@@ -87,6 +112,25 @@ def run_phases(
         ),
     )
     return found, tuple(array.concat() for array in written)  # (T, B, ...)
+
+
+def _as_function_calls(output: tf.Operation) -> None:
+    """Keeps the loop of an output as one operation, instead of the nodes that it would be turned into."""
+    loop = output if output.type.endswith("While") else output.inputs[0].op
+    # There is no public argument for these attributes. `_executor` is read where the function is instantiated.
+    loop._set_attr("_lower_using_switch_merge", attr_value_pb2.AttrValue(b=False))
+    functions = {name: loop.get_attr(name) for name in ("cond", "body")}
+    if any(_calls_functions(loop.graph, function.name) for function in functions.values()):
+        return  # with one thread, an operation that waits for a function would wait for ever
+    for name, function in functions.items():
+        function.attr["_executor"].s = b"SINGLE_THREADED_EXECUTOR"
+        loop._set_attr(name, attr_value_pb2.AttrValue(func=function))
+
+
+def _calls_functions(graph: tf.Graph, name: str) -> bool:
+    """Whether a function of the graph has an operation that calls functions, such as a branch."""
+    definition = graph._get_function(name).cached_definition
+    return any(attr.HasField("func") or attr.list.func for node in definition.node_def for attr in node.attr.values())
 
 
 def _arrays(dtypes: Sequence[tf.DType]) -> tuple[tf.TensorArray, ...]:

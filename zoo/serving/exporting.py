@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from zoo.atomic import remove_abandoned, temporary_folder
+from zoo.decoding.loop import loops_for_a_server
 from zoo.serving.half_weights import HalfWeights
 from zoo.serving.layout import LARGEST_VERSION, WARM_UP_FILE, versions
 from zoo.serving.packed import pack, unsupported
@@ -159,10 +160,13 @@ def export(
         # A `Transformer` becomes a `PackedTransformer`, a `GPT` a `PackedGPT`; a recurrent model stays as it is.
         served = with_packed_model(model)
         module = _bare_module(served, half=weights == "float16")
-        signatures = {
-            name: function for name, function in served.signatures().items() if explore or name not in served.EXPLORE
-        }
-        tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
+        with loops_for_a_server():
+            signatures = {
+                name: function
+                for name, function in served.signatures().items()
+                if explore or name not in served.EXPLORE
+            }
+            tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
         write_warm_up(folder, served, texts)
         (folder / _BATCHING_FILE).write_text(_BATCHING, encoding="utf-8")
         for name, text in (files(folder) if callable(files) else files or {}).items():

@@ -13,6 +13,7 @@ import json
 import pathlib
 import re
 import reprlib
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -234,7 +235,11 @@ def write_tensors(path: pathlib.Path, tensors: Mapping[str, np.ndarray]) -> None
     import safetensors.numpy
 
     # Without the format, `transformers` before version 5 does not read the file.
-    safetensors.numpy.save_file(dict(tensors), path / _SAFETENSORS, metadata={"format": "pt"})
+    file = path / _SAFETENSORS
+    file.touch()
+    mode = stat.S_IMODE(file.stat().st_mode)
+    safetensors.numpy.save_file(dict(tensors), file, metadata={"format": "pt"})
+    file.chmod(mode)  # the library gives access to the owner only; a new file has what the user's umask allows
 
 
 def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArray]:

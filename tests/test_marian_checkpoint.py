@@ -53,6 +53,13 @@ def folder(tmp_path, model):
     return tmp_path
 
 
+@pytest.mark.parametrize("name", ["config.json", "pytorch_model.bin", "model.safetensors"])
+def test_a_pointer_of_git_lfs(folder, name):
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 298763\n")
+    with pytest.raises(ValueError, match=f"{name} is a pointer of git-lfs, not the file itself; run `git lfs pull`"):
+        zoo.load(folder)
+
+
 def test_the_vocabulary_is_read_before_the_weights(folder):
     with pytest.raises(ValueError, match=r"pytorch_model\.bin cannot be read: cannot mmap an empty file"):
         zoo.load(folder)

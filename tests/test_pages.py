@@ -43,6 +43,15 @@ def test_python_runs(name, number, monkeypatch, tmp_path):
 
 
 @pytest.mark.long
+def test_the_keras_script_goes_from_texts_to_answers(tmp_path):
+    """Each block in a process of its own, in the same folder; the last one without the zoo."""
+    for block in blocks("docs/keras_script.md", "python"):
+        done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, check=True, capture_output=True, text=True)
+        assert "UserWarning" not in done.stderr
+    assert "zoo" not in block and done.stdout == "[b'21 November 2026' b'3 February 1999']\n"
+
+
+@pytest.mark.long
 def test_the_site_has_every_page_and_figure_and_loads_nothing_from_elsewhere(tmp_path):
     pytest.importorskip("mkdocs", reason="needs the extra 'docs'")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]

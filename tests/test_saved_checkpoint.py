@@ -298,6 +298,8 @@ def test_bytes_and_tensors_by_hand(tmp_path, randomize):
     generator = make_generator("as GPT-2")
     model = randomize(generator.model)
     folder = save_checkpoint(generator, tmp_path / "model")
+    (tmp_path / "usual").touch()  # as the umask says
+    assert {file.stat().st_mode for file in folder.iterdir()} == {(tmp_path / "usual").stat().st_mode}
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     ours = {weight.path: weight.numpy() for weight in model.weights}
     joined = tensors["transformer.h.1.attn.c_attn.weight"]

@@ -13,9 +13,10 @@ FILES = sorted(file for folder in ("zoo", "training") for file in (ROOT / folder
 BELOW = {
     "zoo.layers": set(),
     "zoo.models": {"zoo.layers"},
-    "zoo.text": {"zoo.extras"},
+    "zoo.text": {"zoo.extras", "zoo.git_lfs"},
     "zoo.atomic": set(),
     "zoo.extras": set(),
+    "zoo.git_lfs": set(),
     "zoo.tasks.protocol": set(),
     "zoo.pictures": {"zoo.atomic", "zoo.extras"},
     "zoo.tasks": {
@@ -29,7 +30,7 @@ BELOW = {
         "zoo.text",
     },
     "zoo.decoding": {"zoo.text"},
-    "zoo.checkpoints": {"zoo.atomic", "zoo.layers", "zoo.models", "zoo.tasks", "zoo.text"},
+    "zoo.checkpoints": {"zoo.atomic", "zoo.git_lfs", "zoo.layers", "zoo.models", "zoo.tasks", "zoo.text"},
     "zoo.serving.packed": {"zoo.layers", "zoo.models"},
     "zoo.serving.layout": set(),
     "zoo.serving.checking": {"zoo.serving.layout"},

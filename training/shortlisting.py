@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zoo.decoding import learn_shortlist
-from zoo.decoding.shortlist import SIZE, check_size
+from zoo.decoding.shortlist import size_or_default
 from zoo.serving.exporting import with_packed_model
 from zoo.serving.packed import unsupported
 from zoo.tasks.task import SavedTask
@@ -28,15 +28,14 @@ def with_learnt_shortlist(task: SavedTask, texts: Sequence[str], size: int | Non
         size: how many target tokens each text will have; None for 2,048.
 
     Raises:
-        ValueError: the task is no translator, its model cannot use a shortlist, there are no texts, or `size` is out
-            of range.
+        ValueError: the task is no translator, its model cannot use a shortlist, there are no texts, `size` is out of
+            range, or there is none and the target vocabulary has no more than 2,048 tokens.
     """
     if not isinstance(task, Translator):
         raise ValueError(f"a shortlist is for a translator; this is a {type(task).__name__}")
     if reason := unsupported(task.model):
         raise ValueError(f"a shortlist makes only exports of a packed `Transformer` faster: {reason}")
-    size = SIZE if size is None else size
-    check_size(size, task.target_tokenizer.size)
+    size = size_or_default(size, task.target_tokenizer.size)
     texts = [*dict.fromkeys(text for text in texts if text.strip())]
     if len(texts) > _MOST:
         say(f"The shortlist is learnt from {_MOST:,} of {len(texts):,} texts.")

@@ -65,7 +65,9 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
     if path.suffix == ".keras" and path.is_file():
         raise ValueError(
             f"{path} is a Keras file: a model without its tokenizers. keras.models.load_model reads it after "
-            "`import zoo`; the task around it, such as zoo.TextGenerator(model, tokenizer), has `save`."
+            "`import zoo`. Wrap it: zoo.Translator(model, source_tokenizer, target_tokenizer), "
+            "zoo.TextGenerator(model, tokenizer), or the task of its encoder; what their `save` writes can be loaded "
+            "here."
         )
     what = "holds no saved model of the zoo, and no SavedModel" if path.exists() else "does not exist"
     raise FileNotFoundError(f"{path} {what}.")

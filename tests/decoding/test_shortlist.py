@@ -96,7 +96,7 @@ def test_what_is_no_shortlist_is_refused(translations, counts, size, message):
 
 @pytest.mark.parametrize("size", [4, 13, -1])
 def test_a_size_that_cannot_be_is_refused(size):
-    with pytest.raises(ValueError, match=rf"must be from 5 to 12, which is the whole vocabulary\. Received: {size}"):
+    with pytest.raises(ValueError, match=rf"must be from 5 to 12, the number of all target tokens\. Received: {size}"):
         Shortlist(np.zeros((3, 1), int), np.arange(12), size)
 
 
@@ -177,6 +177,7 @@ def test_probabilities_are_those_of_model_1():
         (["a", None], {}, "must be a list of strings"),
         (["a"], {"translations": 0}, "must be at least 1. Received: translations=0"),
         (["a"], {"size": 6}, "must be from 5 to 5"),
+        (["a"], {"size": None}, r"has 2,048 target tokens .* this model has only 5 in all"),
     ],
 )
 def test_what_nothing_can_be_learnt_from_is_refused(texts, arguments, message):

@@ -427,11 +427,11 @@ class TestTokens:
             assert found.log_probabilities[:1] == (0.0,)[: len(ids)]
 
     def test_masks_of_each_row(self, generator):
-        """In a batch as alone; garbage is ignored; of a text that is longer than the context, positions still count."""
+        """In a batch as alone; of a text that is longer than the context, positions still count."""
         texts = ["abc. de", "gh gh", LONG, "abc. de", LONG]
         length = len(ids_of(generator, LONG)) + generator.add_start
         hidden = [[2, 3], [], [length - 2], [], [0, 1]]
-        heads = [[], ["9.9", "x", "1"], [], ["1.2", "2.1"], []]
+        heads = [[], [], [], ["1.2", "2.1"], []]
         found = generator.next_tokens(texts, hidden=hidden, heads=heads)
         for row, text in enumerate(texts):
             (alone,), (plain,) = (
@@ -452,7 +452,7 @@ class TestTokens:
 
     def test_attention_without_some_tokens_and_heads(self, generator):
         function = generator.signatures()["masked_attention"]
-        columns = dict(text=["abc. de"] * 2, hidden=["2", ""], heads=["", "2.1"])
+        columns = dict(text=["abc. de"] * 2, hidden=["2", ""], heads=["", "2.1 9.9 x 1"])  # what is none is ignored
         found = function(**{name: tf.constant(values) for name, values in columns.items()})
         plain = generator.signatures()["attention_by_head"](text=tf.constant(["abc. de"]))
         np.testing.assert_array_equal(found["tokens"][:1], plain["tokens"])
@@ -466,3 +466,8 @@ class TestTokens:
             of_characters.next_tokens(["a"], temperature=-1)
         with pytest.raises(ValueError, match="Shorten the text"):
             of_characters.score_tokens([LONG])
+        for name in ("9.9", "1.0", "x", "1"):
+            with pytest.raises(ValueError, match=rf"number: 1\.1 to 2\.3\. Received: '{name}' in the list"):
+                of_characters.next_tokens(["a"], heads=[[name]])
+            with pytest.raises(ValueError, match="`heads` must name heads of this model"):
+                of_characters.score_tokens(["a"], heads=[[name]])

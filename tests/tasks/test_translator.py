@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import re
 
 import keras
 import numpy as np
@@ -507,10 +508,16 @@ class TestPrefixes:
             ({"hidden": [[1], [2]]}, "`hidden` must be as many as `texts`, 1. Received: 2"),
             ({"hidden": [["1"]]}, "`hidden` must hold lists of positions. Received: '1' in the one at position 0"),
             ({"hidden": ["1 2"]}, "`hidden` must hold lists of positions. Received: '1 2' in the one at position 0"),
+            ({"hidden": [1]}, "`hidden` must hold lists of positions. Received: 1 in the one at position 0"),
+            ({"hidden": 1}, "`hidden` must hold lists of positions, one for each text. Received: 1"),
             ({"heads": [[1]]}, "`heads` must hold lists of names of heads. Received: 1"),
+            ({"heads": [["bogus"]]}, r"HEADS\. Received: 'bogus' in the list at position 0"),
+            ({"heads": [["source.2.2", "source.2.9"]]}, r"HEADS\. Received: 'source.2.9' in the list at position 0"),
         ],
     )
     def test_what_are_no_masks(self, transformer, masks, message):
+        heads = [f"{kind}.1.1 to {kind}.{layers}.2" for kind, (layers, _) in transformer.model.head_sizes.items()]
+        message = message.replace("HEADS", re.escape(", ".join(heads)))
         for call in (transformer.complete, transformer.next_tokens):
             with pytest.raises(ValueError, match=message):
                 call(["cab"], **masks)
@@ -537,6 +544,7 @@ class TestPrefixes:
         [
             ([[4], [5]], "`prefixes` must be as many as `texts`, 1. Received: 2"),
             ([["4"]], "must hold lists of ids. Received: '4' in the one at position 0"),
+            ([5], "`prefixes` must hold lists of ids. Received: 5 in the one at position 0"),
             ([[True]], "Received: True"),
         ],
     )

@@ -466,6 +466,7 @@ CHARSMAP = sentencepiece_model_pb2.ModelProto.FromString(learnt("unigram")).norm
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a", "is a pointer of git-lfs, not the file"),
         (learnt("unigram")[:-100], "is not a SentencePiece model: it is damaged or another format"),
         (b"\x0a\xff\xff\xff\xff\x07", "is not a SentencePiece model: it is damaged or another format"),  # 2 GB follow
         (np.random.default_rng(0).bytes(1000), "is not a SentencePiece model"),

@@ -40,7 +40,8 @@ ModelPath = Annotated[
     pathlib.Path,
     typer.Argument(
         metavar="MODEL",
-        help="The folder of an exported model, of one of its versions, or of a run, such as runs/dates.",
+        help="The folder of an exported model, of one of its versions, of a run, such as runs/dates, of a model that"
+        " `save` wrote, or of a checkpoint of Hugging Face.",
     ),
 ]
 Texts = Annotated[
@@ -146,10 +147,16 @@ def kind_and_command(model) -> tuple[str, str]:
 
 
 def recipe_folder(model: pathlib.Path) -> pathlib.Path:
-    """The folder of a model's recipe: its newest version, the run, or the run's folder above the saved model."""
+    """The folder of a model's recipe: its newest version, the run, or the run's folder above the saved model.
+
+    Of a model without a recipe it is the model's own.
+    """
     from zoo.serving import newest_version
 
-    return newest_version(model) or (model if (model / RECIPE_FILE).is_file() else model.resolve().parent)
+    if (version := newest_version(model)) is not None:
+        return version
+    above = model.resolve().parent
+    return above if not (model / RECIPE_FILE).is_file() and (above / RECIPE_FILE).is_file() else model
 
 
 def model_name(model: pathlib.Path) -> str:

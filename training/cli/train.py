@@ -149,7 +149,8 @@ def export(
     run: Annotated[
         pathlib.Path,
         typer.Argument(
-            help="A run's folder, such as runs/dates, or a checkpoint's of Hugging Face, such as opus-mt-en-de."
+            metavar="RUN",
+            help="A run's folder, such as runs/dates, or a checkpoint's of Hugging Face, such as opus-mt-en-de.",
         ),
     ],
     to: Annotated[pathlib.Path | None, typer.Option(help="The model's folder; default saved_models/NAME.")] = None,
@@ -229,12 +230,17 @@ def export(
         from zoo.checkpoints import is_checkpoint
         from zoo.checkpoints.loading import load_checkpoint
         from zoo.checkpoints.saving import save_checkpoint
+        from zoo.serving import newest_version
 
         from ..imported import export_imported
         from ..run import Run
         from ..shortlisting import with_learnt_shortlist
 
         is_imported = is_checkpoint(run)
+        if not is_imported and newest_version(run) is not None:
+            raise ValueError(
+                f"{run} is an export already: copy its folder, or export what it was made from, such as runs/NAME"
+            )
         if target_language is not None and not is_imported:
             raise ValueError(f"--target-language is for checkpoints of Hugging Face; {run} is none.")
         if pairs and (not is_imported or to_huggingface is not None):

@@ -13,6 +13,7 @@ import json
 import pathlib
 import re
 import reprlib
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from zoo.checkpoints import CONFIG_FILE
 from zoo.checkpoints.pytorch_file import StoredArray, read_pytorch
+from zoo.git_lfs import check_no_pointer
 
 # In the order in which they are looked for.
 _SAFETENSORS, _PYTORCH = "model.safetensors", "pytorch_model.bin"
@@ -107,8 +109,10 @@ def read_json(file: pathlib.Path) -> Any:
     size = file.stat().st_size
     if size > _LARGEST_JSON:
         raise ValueError(f"{file} cannot be read: it has {size:,} bytes, and more than {_LARGEST_JSON:,} are refused")
+    content = file.read_bytes()
+    check_no_pointer(file, content)
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(content.decode("utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
     except RecursionError:
@@ -234,7 +238,11 @@ def write_tensors(path: pathlib.Path, tensors: Mapping[str, np.ndarray]) -> None
     import safetensors.numpy
 
     # Without the format, `transformers` before version 5 does not read the file.
-    safetensors.numpy.save_file(dict(tensors), path / _SAFETENSORS, metadata={"format": "pt"})
+    file = path / _SAFETENSORS
+    file.touch()
+    mode = stat.S_IMODE(file.stat().st_mode)
+    safetensors.numpy.save_file(dict(tensors), file, metadata={"format": "pt"})
+    file.chmod(mode)  # the library gives access to the owner only; a new file has what the user's umask allows
 
 
 def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArray]:
@@ -268,6 +276,8 @@ def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArra
     for file in files:
         if not file.is_file():
             raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {file.name}.")
+        with file.open("rb") as opened:
+            check_no_pointer(file, opened.read(100))
         tensors |= _safetensors(file) if file.suffix == ".safetensors" else read_pytorch(file)
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 

@@ -103,9 +103,26 @@ def check_size(size: int, vocabulary_size: int) -> None:
         raise ValueError(f"The size of a shortlist must be an integer. Received: {size!r}")
     if not FIRST < size <= vocabulary_size:
         raise ValueError(
-            f"The size of a shortlist must be from {FIRST + 1} to {vocabulary_size:,}, which is the whole vocabulary."
+            f"The size of a shortlist must be from {FIRST + 1} to {vocabulary_size:,}, the number of all target tokens."
             f" Received: {size:,}"
         )
+
+
+def size_or_default(size: int | None, vocabulary_size: int) -> int:
+    """The size of a shortlist, where None stands for `SIZE`.
+
+    Raises:
+        ValueError: the size is out of range, or there is none and the vocabulary is not larger than `SIZE`.
+    """
+    if size is None and vocabulary_size <= SIZE:
+        raise ValueError(
+            f"A shortlist has {SIZE:,} target tokens for each text unless another size is given, and this model has"
+            f" only {vocabulary_size:,} in all. A shortlist is of little use for so small a vocabulary; `size`"
+            " (--shortlist-size) chooses fewer tokens."
+        )
+    size = SIZE if size is None else size
+    check_size(size, vocabulary_size)
+    return size
 
 
 class WithShortlist:
@@ -144,7 +161,7 @@ class WithShortlist:
 def learn_shortlist(
     translator: Any,
     texts: Iterable[str],
-    size: int = SIZE,
+    size: int | None = None,
     translations: int = 128,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Shortlist:
@@ -159,7 +176,7 @@ def learn_shortlist(
         translator: a `zoo.Translator`.
         texts: source texts, such as those that it was trained with. The pairs of tokens of all texts are in memory:
             some 25 bytes for each, 0.4 GB for 30,000 texts of 25 tokens.
-        size: how many target tokens each text will have, see `Shortlist`.
+        size: how many target tokens each text will have, see `Shortlist`; None for 2,048.
         translations: N, how many are kept of each source token.
         progress: called with the number of texts that have just been translated.
 
@@ -167,12 +184,13 @@ def learn_shortlist(
         The shortlist, for `translator.with_shortlist(...)`.
 
     Raises:
-        ValueError: `texts` are no strings or there are none, or a size is out of range.
+        ValueError: `texts` are no strings or there are none, a size is out of range, or there is no `size` and the
+            target vocabulary has no more than 2,048 tokens.
 
     Reference: Brown et al. 1993, https://aclanthology.org/J93-2003, section 4.1
     """
     source_tokenizer, target_tokenizer = translator.tokenizers
-    check_size(size, target_tokenizer.size)
+    size = size_or_default(size, target_tokenizer.size)
     if translations < 1:
         raise ValueError(f"`translations` must be at least 1. Received: translations={translations}")
     if isinstance(texts, str):

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import numbers
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -97,6 +97,7 @@ def masks_as_strings(
     inputs: set[str],
     hidden: Sequence[Sequence[int]] | None = None,
     heads: Sequence[Sequence[str]] | None = None,
+    head_sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> dict[str, list[str]]:
     """Tokens to hide and heads to switch off as the signatures take them: "2 3", "encoder.1.3".
 
@@ -105,12 +106,15 @@ def masks_as_strings(
         inputs: the names of what the signature takes.
         hidden: positions for each text; None for none.
         heads: names for each text; None for none.
+        head_sizes: see `zoo.models.Masks`; None if they are not known, as those of an export. Then a head that the
+            model lacks is ignored, as by the signatures.
 
     Returns:
         A string for each text, for those of the two that the signature takes.
 
     Raises:
-        ValueError: not one list for each text, something else in it, or it is not empty and the signature takes none.
+        ValueError: not one list for each text, something else in it, or it is not empty and the signature takes none;
+            or the model has no such head.
     """
     written = {}
     arguments: list[tuple[str, Any, type, str]] = [
@@ -118,14 +122,9 @@ def masks_as_strings(
         ("heads", heads, str, "lists of names of heads"),
     ]
     for name, rows, kind, what in arguments:
-        rows = [[]] * number if rows is None else [each if isinstance(each, str) else list(each) for each in rows]
-        if len(rows) != number:
-            raise ValueError(f"`{name}` must be as many as `texts`, {number}. Received: {len(rows)}")
-        for row, given in enumerate(rows):
-            wrong = [each for each in given if isinstance(each, bool) or not isinstance(each, kind)]
-            if wrong or isinstance(given, str):
-                found = given if isinstance(given, str) else wrong[0]
-                raise ValueError(f"`{name}` must hold {what}. Received: {found!r} in the one at position {row}")
+        rows = lists_for_texts(name, rows, number, kind, what)
+        if name == "heads" and name in inputs and head_sizes is not None:
+            _check_heads(rows, head_sizes)
         if name in inputs:
             written[name] = [" ".join(map(str, given)) for given in rows]
         elif any(rows):
@@ -133,6 +132,59 @@ def masks_as_strings(
                 f"This model takes no `{name}`. A model with masks does, and an export of it with explore=True."
             )
     return written
+
+
+def lists_for_texts(name: str, rows: Any, number: int, kind: type, what: str) -> list[list[Any]]:
+    """The argument `name` as a list for each of `number` texts; empty lists if it is None.
+
+    Args:
+        name: the argument's name, for errors.
+        rows: the argument.
+        number: how many texts there are.
+        kind: the type of what each list holds.
+        what: what the argument holds, for errors: "lists of positions".
+
+    Raises:
+        ValueError: it does not hold such a list for each text.
+    """
+    if rows is None:
+        return [[] for _ in range(number)]
+    if isinstance(rows, str) or not isinstance(rows, Iterable):
+        raise ValueError(f"`{name}` must hold {what}, one for each text. Received: {rows!r}")
+    lists: list[list[Any]] = []
+    for row, given in enumerate(rows):
+        is_list = isinstance(given, Iterable) and not isinstance(given, str)
+        entries = list(given) if is_list else [given]
+        wrong = [each for each in entries if isinstance(each, bool) or not isinstance(each, kind)]
+        if wrong or not is_list:
+            raise ValueError(
+                f"`{name}` must hold {what}. Received: {(wrong or entries)[0]!r} in the one at position {row}"
+            )
+        lists.append(entries)
+    if len(lists) != number:
+        raise ValueError(f"`{name}` must be as many as `texts`, {number}. Received: {len(lists)}")
+    return lists
+
+
+def _check_heads(rows: list[list[str]], sizes: Mapping[str, tuple[int, int]]) -> None:
+    """Checks that a model of these sizes has all heads that the rows name."""
+    known = {
+        f"{kind}.{layer}.{head}".lstrip(".")
+        for kind, (layers, number) in sizes.items()
+        for layer in range(1, layers + 1)
+        for head in range(1, number + 1)
+    }
+    for row, names in enumerate(rows):
+        for name in names:
+            if name not in known:
+                ranges = [
+                    " to ".join(f"{kind}.{place}".lstrip(".") for place in ("1.1", f"{layers}.{number}"))
+                    for kind, (layers, number) in sizes.items()
+                ]
+                raise ValueError(
+                    f"`heads` must name heads of this model, by layer and number: {', '.join(ranges)}. "
+                    f"Received: {name!r} in the list at position {row}"
+                )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,10 @@ class TextContinuation(Generates):
     @abc.abstractmethod
     def _inputs(self, name: str) -> set[str]:
         """The names of what `_next` or `_score_tokens` takes: `text`, maybe `hidden` and `heads`, all `(B,)`."""
+
+    def _head_sizes(self) -> Mapping[str, tuple[int, int]] | None:
+        """The model's `head_sizes`, see `zoo.models.Masks`; None if they are not known, as those of an export."""
+        return None
 
     @abc.abstractmethod
     def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -147,10 +151,11 @@ class TextContinuation(Generates):
 
         Raises:
             ValueError: `texts` is not a list of strings, `temperature` is out of its range, `hidden` or `heads` does
-                not hold a list for each text, or the model takes no `hidden` or no `heads`.
+                not hold a list for each text, the model takes no `hidden` or no `heads`, or has no such head. An
+                exported model ignores a head that it lacks.
         """
         texts = check_texts(texts)
-        written = masks_as_strings(len(texts), self._inputs("next"), hidden, heads)
+        written = masks_as_strings(len(texts), self._inputs("next"), hidden, heads, self._head_sizes())
         columns, _ = check_settings(1, temperature=temperature)
 
         def candidates(rows):
@@ -188,7 +193,7 @@ class TextContinuation(Generates):
                 report its context, and scores as much of a text as fits. Of masks, see `next_tokens`.
         """
         texts = check_texts(texts)
-        written = masks_as_strings(len(texts), self._inputs("score_tokens"), hidden, heads)
+        written = masks_as_strings(len(texts), self._inputs("score_tokens"), hidden, heads, self._head_sizes())
         self._check_room(texts)
 
         def scored(rows):

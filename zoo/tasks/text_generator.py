@@ -281,6 +281,9 @@ class TextGenerator(TextContinuation, SavedTask):
     def _inputs(self, name: str) -> set[str]:
         return {spec.name for spec in self._explore()[name].input_signature}
 
+    def _head_sizes(self) -> Any:
+        return getattr(self.model, "head_sizes", None)
+
     def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._explore()["next"](**tensors)
 

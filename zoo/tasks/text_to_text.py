@@ -5,12 +5,21 @@ from __future__ import annotations
 import abc
 import dataclasses
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.protocol import NextToken, Score, Tokens, Translation, check_texts, in_batches, masks_as_strings
+from zoo.tasks.protocol import (
+    NextToken,
+    Score,
+    Tokens,
+    Translation,
+    check_texts,
+    in_batches,
+    lists_for_texts,
+    masks_as_strings,
+)
 from zoo.tasks.task import as_arrays, string_columns, strings, unpadded
 from zoo.text.tokenizer import PADDING, SPECIAL_PIECES, START
 
@@ -36,6 +45,10 @@ class TextToText(abc.ABC):
     @abc.abstractmethod
     def _inputs(self, name: str) -> set[str]:
         """The names of what `_next` or `_complete` takes: `text`, `prefix`, maybe `hidden` and `heads`, all `(B,)`."""
+
+    def _head_sizes(self) -> Mapping[str, tuple[int, int]] | None:
+        """The model's `head_sizes`, see `zoo.models.Masks`; None if they are not known, as those of an export."""
+        return None
 
     @abc.abstractmethod
     def _next(self, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -163,11 +176,12 @@ class TextToText(abc.ABC):
 
         Raises:
             ValueError: `texts` is not a list of strings, `prefixes`, `hidden` or `heads` does not hold a list for each
-                text, or the model takes no `hidden` or no `heads`.
+                text, the model takes no `hidden` or no `heads`, or has no such head. An exported model ignores a head
+                that it lacks.
         """
         texts = check_texts(texts)
         written = {"prefix": _written(prefixes, len(texts))}
-        written |= masks_as_strings(len(texts), self._inputs("complete"), hidden, heads)
+        written |= masks_as_strings(len(texts), self._inputs("complete"), hidden, heads, self._head_sizes())
 
         def completed(rows):
             found = as_arrays(self._complete, [texts[row] for row in rows], **string_columns(written, rows))
@@ -196,7 +210,7 @@ class TextToText(abc.ABC):
         """
         texts = check_texts(texts)
         written = {"prefix": _written(prefixes, len(texts))}
-        written |= masks_as_strings(len(texts), self._inputs("next"), hidden, heads)
+        written |= masks_as_strings(len(texts), self._inputs("next"), hidden, heads, self._head_sizes())
 
         def candidates(rows):
             found = as_arrays(self._next, [texts[row] for row in rows], **string_columns(written, rows))
@@ -272,11 +286,5 @@ class TextToText(abc.ABC):
 
 def _written(prefixes: Iterable[Sequence[int]] | None, number: int) -> list[str]:
     """Lists of ids as the signatures take them: "17 4"."""
-    rows: list[list[int]] = [[]] * number if prefixes is None else [list(each) for each in prefixes]
-    if len(rows) != number:
-        raise ValueError(f"`prefixes` must be as many as `texts`, {number}. Received: {len(rows)}")
-    for row, ids in enumerate(rows):
-        for each in ids:
-            if isinstance(each, bool) or not isinstance(each, numbers.Integral):
-                raise ValueError(f"`prefixes` must hold lists of ids. Received: {each!r} in the one at position {row}")
+    rows = lists_for_texts("prefixes", prefixes, number, numbers.Integral, "lists of ids")
     return [" ".join(map(str, ids)) for ids in rows]

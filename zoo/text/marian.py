@@ -41,7 +41,12 @@ class MarianTokenizer(SentencePieceTokenizer):
         self._default = UNKNOWN
         if target_language is not None:
             if target_language not in self.languages:
-                known = ", ".join(self.languages) or "none"
+                if not self.languages:
+                    raise ValueError(
+                        "The vocabulary names no target languages, so the translator has one. Leave out "
+                        f"`target_language`. Received: {target_language!r}"
+                    )
+                known = ", ".join(self.languages)
                 raise ValueError(f"`target_language` must be one of {known}. Received: {target_language!r}")
             self._default = languages[f">>{target_language}<<"]
         # A table must not be empty, so it also has a key that no text contains.

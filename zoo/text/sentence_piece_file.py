@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
+from zoo.git_lfs import check_no_pointer
+
 NORMAL, UNKNOWN_PIECE, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # the types of pieces
 SPACE = "▁"  # U+2581, which stands for a space in pieces
 _MOST_STEPS = 1_000_000  # in reading a map of characters; the library's own take up to 75,000
@@ -173,6 +175,7 @@ def read_model(content: bytes, name: str = "the model") -> SentencePieceFile:
         ValueError: they are no such file, or one that the library itself does not load, or of a kind that has no
             pieces of words.
     """
+    check_no_pointer(name, content)
     model = _message_class()()
     try:
         model.ParseFromString(content)

@@ -197,6 +197,10 @@ class TestEvaluate:
 
 
 class TestExport:
+    def test_of_an_export_is_refused(self, trained):
+        for folder in (trained / MODEL, trained / MODEL / "1"):
+            assert refuses("export", folder).startswith(f"{folder} is an export already: copy its folder")
+
     @pytest.mark.long
     def test_a_run_once_more_here_or_elsewhere(self, trained, tmp_path, monkeypatch):
         again = tmp_path / "again" / "1"
@@ -388,7 +392,7 @@ class TestMistakes:
         assert refuses("evaluate", MODEL, "--set", "corpus.tain=x").endswith("test_pairs, seed")
         zoo.load("runs/backwards/translator").save(tmp_path / "mine")
         told = refuses("evaluate", tmp_path / "mine")
-        assert told == f"{tmp_path} holds no recipe.json, so what it was trained on is not known"
+        assert told == f"{tmp_path}/mine holds no recipe.json, so what it was trained on is not known"
         monkeypatch.chdir(tmp_path)
         told = refuses("evaluate", trained / MODEL)
         assert told.startswith("words.tsv: there is no such file in the working directory")

@@ -1,0 +1,21 @@
+"""Pointers of git-lfs: small texts that stand in the place of large files until `git lfs pull` fetches these."""
+
+from __future__ import annotations
+
+import pathlib
+
+_BEGINNING = b"version https://git-lfs"
+
+
+def check_no_pointer(name: str | pathlib.Path, content: bytes) -> None:
+    """Checks that a file is not a pointer.
+
+    Args:
+        name: what to call the file in the error.
+        content: its bytes, or the first hundred of them.
+
+    Raises:
+        ValueError: it is a pointer.
+    """
+    if content.startswith(_BEGINNING):
+        raise ValueError(f"{name} is a pointer of git-lfs, not the file itself; run `git lfs pull` in its repository.")

@@ -61,6 +61,7 @@ class Layout:
         writes: the format of the output.
         columns: the names of the columns; of JSON lines none, of text one.
         inputs: for each input of the signature the column that it comes from.
+        needed: the inputs that each row must have, since they have no other value.
         outputs: for each output that is written the name of its new column.
         takes: the type of each input.
         gives: of each output the type, and the number of axes behind the rows.
@@ -70,6 +71,7 @@ class Layout:
     writes: str
     columns: tuple[str, ...]
     inputs: dict[str, str]
+    needed: tuple[str, ...]
     outputs: dict[str, str]
     takes: dict[str, str]
     gives: dict[str, tuple[str, int]]
@@ -154,12 +156,12 @@ def _records(chunk: Chunk, layout: Layout) -> Iterator[tuple[int, Record | None,
     """The number of each line, its row or None for a blank line, and its bytes."""
     if layout.reads == "parquet":
         for line, row in enumerate(_parquet_rows(chunk)):
-            yield line, Record(line, row, {name: row[column] for name, column in layout.inputs.items()}), 1 << 10
+            yield line, Record(line, row, _inputs_of(row, layout)), 1 << 10
         return
     for line, content in enumerate(lines_between(chunk.file, chunk.begin, chunk.end)):
         text = content.rstrip(b"\r\n").decode("utf-8", "replace")
         blank = layout.reads == "jsonl" and not text.strip()
-        yield line, None if blank else Record(line, text, row_of_line(text, layout)), len(content)
+        yield line, None if blank else Record(line, text, _row_of_line(text, layout)), len(content)
 
 
 def lines_between(path: str, begin: int, end: int) -> Iterator[bytes]:
@@ -172,29 +174,45 @@ def lines_between(path: str, begin: int, end: int) -> Iterator[bytes]:
             position += len(line)
 
 
-def row_of_line(text: str, layout: Layout) -> dict[str, Any] | Failure:
+def _row_of_line(text: str, layout: Layout) -> dict[str, Any] | Failure:
     """The inputs that a line holds, or what is wrong with it."""
     if layout.reads == "txt":
         return {name: text for name in layout.inputs}
+    found = columns_of_line(text, layout)
+    return found if isinstance(found, Failure) else _inputs_of(found, layout)
+
+
+def columns_of_line(text: str, layout: Layout) -> dict[str, Any] | Failure:
+    """What a line of TSV or JSON holds, by its columns or keys, or what is wrong with it."""
     if layout.reads == "tsv":
         cells = text.split("\t")
         if len(cells) != len(layout.columns):
             return Failure(f"{len(cells)} cells, separated by tabs, instead of {len(layout.columns)}")
-        found: Mapping[str, Any] = dict(zip(layout.columns, cells, strict=True))
-    else:
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            return Failure(f"no JSON: {error}")
-        if not isinstance(found, dict):
-            return Failure("no JSON object")
-        if taken := [name for name in layout.outputs.values() if name in found]:
-            return Failure(f"it has {', '.join(map(repr, taken))} already")
+        return dict(zip(layout.columns, cells, strict=True))
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Failure(f"no JSON: {error}")
+    if not isinstance(found, dict):
+        return Failure("no JSON object")
+    if taken := [name for name in layout.outputs.values() if name in found]:
+        return Failure(f"it has {', '.join(map(repr, taken))} already")
+    return found
+
+
+def _inputs_of(found: Mapping[str, Any], layout: Layout) -> dict[str, Any] | Failure:
+    """The inputs among the columns of a row, or which one it lacks. Here, where the row's own names are known."""
     # An empty cell means the default where a number is wanted.
-    return {
+    row = {
         name: None if layout.takes[name] != "string" and found.get(column) == "" else found.get(column)
         for name, column in layout.inputs.items()
     }
+    for name in layout.needed:
+        if row[name] is None:
+            column = layout.inputs[name]
+            others = [repr(key) for key, value in found.items() if value is not None and key != column]
+            return Failure(f"a row must have {column!r}; it has {', '.join(others) or 'nothing'}")
+    return row
 
 
 def _parquet_rows(chunk: Chunk) -> Iterator[dict[str, Any]]:

@@ -22,10 +22,10 @@ from .batch_files import (
     WRITES,
     Chunk,
     Layout,
+    columns_of_line,
     compression,
     lines_between,
     open_file,
-    row_of_line,
     whole,
 )
 
@@ -86,7 +86,7 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """Reads what `to_json` gives."""
         found = json.loads(text)
-        layout = {**found["layout"], "columns": tuple(found["layout"]["columns"])}
+        layout = {**found["layout"], **{name: tuple(found["layout"][name]) for name in ("columns", "needed")}}
         layout["gives"] = {name: tuple(each) for name, each in layout["gives"].items()}
         chunks = [Chunk(**each) for each in found["chunks"]]
         return cls(**{**found, "layout": Layout(**layout), "chunks": chunks})
@@ -150,6 +150,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
         writes=writes,
         columns=names,
         inputs=_inputs(takes, names, asked.columns, asked.settings, reads),
+        needed=tuple(name for name in takes if {**DEFAULTS, **asked.settings}.get(name) is None),
         outputs={name: asked.prefix + (f"output_{name}" if name in takes else name) for name in wanted},
         takes={name: spec.dtype for name, spec in takes.items()},
         gives={name: (gives[name].dtype, len(gives[name].shape or (None,)) - 1) for name in wanted},
@@ -160,7 +161,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     if not chunks:
         raise ValueError(f"{asked.pattern} has no rows")
     if reads == "jsonl":
-        _check_first_row(chunks[0], layout, {**DEFAULTS, **asked.settings})
+        _check_first_row(chunks[0], layout)
     settings = dict(asked.settings)
     return Plan(folder, changed, asked.signature, settings, asked.batch_size, layout, asked.header, chunks)
 
@@ -240,8 +241,10 @@ def _formats(files: Sequence[Any], out: str, file_format: str | None) -> tuple[s
         )
     [reads], writes = kinds, _format(out)
     if writes not in WRITES[reads]:
-        names = " or ".join(f".{each}" for each in WRITES[reads])
-        raise ValueError(f"of {reads} comes {names}; the output's name must end so. Received: {out}")
+        *names, last = (f".{each}" for each in WRITES[reads])
+        raise ValueError(
+            f"from a .{reads} input come {', '.join(names)} or {last}; the output's name must end so. Received: {out}"
+        )
     return reads, writes
 
 
@@ -357,18 +360,18 @@ def _raw_lines(path: str) -> Iterator[bytes]:
             yield line
 
 
-def _check_first_row(chunk: Chunk, layout: Layout, settings: Mapping[str, Any]) -> None:
+def _check_first_row(chunk: Chunk, layout: Layout) -> None:
     """Finds a column that is missing before the work begins."""
     text = next((line for line in lines_between(chunk.file, 0, 1 << 20) if line.strip()), b"").decode(
         "utf-8", "replace"
     )
-    row = row_of_line(text, layout)
+    row = columns_of_line(text, layout)
     if isinstance(row, Failure):
         return  # perhaps only this row
-    if missing := [name for name, value in row.items() if value is None and name not in settings]:
+    if missing := [name for name in layout.needed if row.get(layout.inputs[name]) is None]:
         raise ValueError(
             f"the first row has no {layout.inputs[missing[0]]!r}; choose by --column {missing[0]}=KEY. "
-            f"It has {', '.join(json.loads(text))}"
+            f"It has {', '.join(row)}"
         )
 
 

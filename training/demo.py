@@ -3,7 +3,8 @@
     python training/demo.py                     all phases, each with its time
     python training/demo.py saved_models/dates  only the answers of the newest version in a folder
 
-The answers are computed with TensorFlow alone, without the zoo, as any program could do it.
+The answers are computed with TensorFlow alone, without the zoo, as any program could do it. The new model is exported
+to `runs/demo_models`; `saved_models/dates` stays as it was released.
 """
 
 import os
@@ -14,6 +15,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve()
 RELEASED, TEXTS = "saved_models/dates/1", "training/demo.txt"
+# Not `saved_models`: commands take the newest version, and this one has not the signatures of `--explore`.
+MODELS = "runs/demo_models"
 ZOO = str(pathlib.Path(sys.executable).with_name("zoo"))
 ANSWERS = [sys.executable, str(HERE)]
 SHADES = " ░▒▓█"
@@ -29,9 +32,9 @@ PHASES = (
     (
         "Training the same model anew, from dates that are made up here; then its export",
         "2 to 4 minutes; Ctrl-C stops it, and the same command goes on",
-        [ZOO, "train", "dates"],
+        [ZOO, "train", "dates", "--models", MODELS],
     ),
-    ("The new model in a new process, with TensorFlow alone", "10 s", [*ANSWERS, "saved_models/dates"]),
+    ("The new model in a new process, with TensorFlow alone", "10 s", [*ANSWERS, f"{MODELS}/dates"]),
 )
 
 

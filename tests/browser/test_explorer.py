@@ -80,7 +80,7 @@ class ZooServe(Server):
     def __init__(self, models):
         command = [pathlib.Path(sys.executable).with_name("zoo"), "serve", *sorted(models.iterdir()), "--port", "0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.address = self.process.stdout.readline().split()[2].removesuffix("/v1/models")
+        self.address = self.process.stdout.readline().split()[2]
         self.page, self.given = self.address + "/", {}
 
 

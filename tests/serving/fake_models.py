@@ -104,6 +104,19 @@ TRANSLATOR = {
         },
     ),
     "score": ({**TEXT, "target": (tf.string, [None])}, NUMBERS, lambda text, target: score(target)),
+    "complete": (
+        {name: (tf.string, [None]) for name in ("text", "prefix", "hidden", "heads")}
+        | {"temperature": (tf.float32, [None])},
+        {"given": (tf.string, [None])},
+        lambda temperature, **inputs: {
+            "given": strings(
+                [
+                    b"|".join([*row, b"%.1f" % number])
+                    for *row, number in zip(*(inputs[name] for name in sorted(inputs)), temperature, strict=True)
+                ]
+            )
+        },
+    ),
     "doubled": (
         {"x": (tf.int32, [None, 2])},
         {"y": (tf.float32, [None, 2])},

@@ -131,7 +131,7 @@ def zoo_serve(version):
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         try:
-            client = RestClient(version.parent.name, process.stdout.readline().split("/")[2])
+            client = RestClient(version.parent.name, process.stdout.readline().split()[2].removeprefix("http://"))
             log.seek(0)
             client.warmed = int(re.search(r"after (\d+) warm-up requests", log.read())[1])
             client.process = process.pid

@@ -720,6 +720,16 @@ class TestRun:
         ((rule, _, what),) = self.found(version, predict_log(word=None))
         assert (rule, what[:35]) == ("not-run", "One request twice has different ans")
 
+    def test_signatures_that_are_never_asked_are_one_finding(self, version):
+        module = tf.Module()
+        names = "a", "b", "serving_default"
+        module.serve = [tf.function(lambda x, k=k: {"y": k * x}, input_signature=[FLOATS]) for k in range(len(names))]
+        shutil.rmtree(version)
+        tf.saved_model.save(module, str(version), signatures=dict(zip(names, module.serve, strict=True)))
+        assert self.found(version, predict_log(word=None)) == [
+            ("not-run", "signature `a`; signature `b`", "No request was sent to it")
+        ]
+
 
 def flips(content, number, seed=0):
     """`number` copies of the content, each with one byte changed."""

@@ -122,7 +122,7 @@ class TestPredict:
     @pytest.mark.parametrize(
         ("signature", "inputs", "message"),
         [
-            ("nothing", {"text": ["a"]}, r"'upper' has no signature 'nothing'; it has binary, broken, doubled, gen"),
+            ("nothing", {"text": ["a"]}, r"'upper' has no signature 'nothing'; it has binary, broken, complete"),
             ("doubled", {"y": [[1, 2]]}, r"The signature 'doubled' takes x\. Received: y$"),
             ("doubled", {}, r"takes x\. Received: none$"),
             ("doubled", {"x": [[1, 2.5]]}, r"`x` must hold int32\. Received: x=\[\[1, 2\.5\]\]"),

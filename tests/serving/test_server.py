@@ -484,7 +484,7 @@ class Process:
             text=True,
         )
         self.line = self.process.stdout.readline()
-        self.address = self.line.split("http://")[1].split("/")[0]
+        self.address = self.line.split("http://")[1].split()[0]
 
     def post(self, body, model="tiny"):
         with contextlib.closing(http.client.HTTPConnection(self.address, timeout=120)) as connection:
@@ -516,10 +516,11 @@ class TestProcess:
     def test_it_says_where_it_is_follows_new_versions_and_stops(self, process, saved, tmp_path):
         shutil.copytree(saved / "2", tmp_path / "tiny" / "2")
         served = process(tmp_path / "tiny", f"three={saved / 'three'}", "--poll", "0.1")
-        assert served.line == (
-            f"zoo serve: http://{served.address}/v1/models serves tiny 2, three 1; open http://{served.address} to see "
-            "its attention; this is for laptops, demos and tests, in production use TensorFlow Serving\n"
-        )
+        assert served.line == f"zoo serve: http://{served.address} serves tiny 2, three 1\n"
+        assert [served.process.stdout.readline() for _ in range(2)] == [
+            "zoo serve: open it in a browser to see the attention\n",
+            "zoo serve: this is for laptops, demos and tests; in production use TensorFlow Serving\n",
+        ]
         host, port = served.address.split(":")
         assert host == "127.0.0.1"
         assert served.post({"instances": [1.0, 2.0, 5.0]}, "three") == (200, {"predictions": [3.5, 4.0, 5.5]})
@@ -543,6 +544,23 @@ class TestProcess:
         assert "zoo serve: tiny: version 2 is unloaded" in log
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((host, int(port)))
+
+    def test_a_label_whose_version_is_not_there_is_said_and_works_when_it_is(self, process, saved, tmp_path):
+        shutil.copytree(saved / "2", tmp_path / "tiny" / "2")
+        labels = "--label", "tiny:old=2", "--label", "tiny:new=5"
+        served = process(tmp_path / "tiny", *labels, "--poll", "0.1")
+        assert served.post({"inputs": [[1, 1, 1]]}, "tiny/labels/new")[0] == 404
+        shutil.copytree(saved / "5", tmp_path / "aside")
+        (tmp_path / "aside").rename(tmp_path / "tiny" / "5")
+        end = time.monotonic() + 120
+        while served.post({"inputs": [[1, 1, 1]]}, "tiny/labels/new")[0] == 404 and time.monotonic() < end:
+            time.sleep(0.1)
+        assert served.post({"inputs": [[1, 1, 1]]}, "tiny/labels/new")[0] == 200
+        warnings = [line for line in served.stop()[2].splitlines() if "label" in line]
+        assert warnings == [
+            "zoo serve: tiny: the label new means version 5, which is not loaded; requests for it fail until it is. "
+            "Loaded: 2"
+        ]
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_a_signal_lets_running_requests_finish(self, process, saved, number):

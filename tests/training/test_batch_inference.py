@@ -136,6 +136,17 @@ class TestFormats:
         [letter] = (place / "out.failed.jsonl").read_text().splitlines()
         assert json.loads(letter)["reason"] == "a row must have 'text'; it has nothing"
 
+    @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+    def test_a_row_without_its_column_is_told_which_ones_it_has(self, upper, place, kind):
+        rows = [{"said": "a", "id": 1, "note": None}, {"said": None, "id": 2, "note": None}]
+        if kind == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), f"in.{kind}")
+        else:
+            (place / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        infer_files(Request(upper, f"in.{kind}", "out.jsonl", columns={"text": "said"}))
+        (letter,) = json_lines("out.failed.jsonl")
+        assert letter["reason"] == "a row must have 'said'; it has 'id'"
+
     def test_columns_settings_and_further_axes(self, upper, place):
         (place / "in.jsonl").write_text('{"both": ["a", "b"], "n": "x"}\n{"both": ["c", "d"]}\n')
         asked = Request(upper, "in.jsonl", "out.jsonl", "pairs", {"pair": "both"}, {"times": "2"})
@@ -219,7 +230,7 @@ class TestMistakes:
             ({"pattern": "empty.tsv"}, "empty.tsv has no rows$"),
             ({"pattern": "blank.jsonl", "out": "out.jsonl"}, "blank.jsonl has no rows$"),
             ({"pattern": "damaged.parquet", "out": "out.parquet"}, "damaged.parquet is no Parquet file"),
-            ({"out": "out.parquet"}, r"of tsv comes .tsv or .txt or .jsonl; .* Received: out.parquet$"),
+            ({"out": "out.parquet"}, r"^from a .tsv input come .tsv, .txt or .jsonl; .* Received: out.parquet$"),
             ({"out": "there.tsv"}, "there.tsv exists; choose another OUTPUT, or replace it by --overwrite$"),
             ({"out": "folder.tsv"}, "folder.tsv is a folder; OUTPUT must be a file$"),
             ({"columns": {"text": "txt"}}, "the input has no column 'txt'; it has id, text$"),

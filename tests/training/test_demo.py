@@ -27,3 +27,12 @@ def test_each_phase_is_a_program_or_command_with_files_that_exist():
         else:
             assert pathlib.Path(first).is_file()
         assert all((ROOT / word).exists() for word in rest if word.startswith(("saved_models", "training")))
+
+
+def test_the_new_model_takes_no_place_among_the_released_ones():
+    (training,) = (command for _, _, command in demo.PHASES if "train" in command)
+    assert training[-2:] == ["--models", demo.MODELS]
+    *_, (_, _, answers) = demo.PHASES
+    assert answers[-1] == f"{demo.MODELS}/dates"
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert f"/{demo.MODELS.partition('/')[0]}/" in ignored

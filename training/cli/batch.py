@@ -80,7 +80,8 @@ def batch(
         with progress_bar("rows", None) as advance:
             found = infer_files(asked, beam_flags or (), workers or _cores(), overwrite, advance, say)
         rows, seconds = found.done + found.failed, time.monotonic() - begin
-        told = f"{rows:,} rows in {seconds:.0f} s, {found.counters.get('batches', 0):,} batches"
+        batches = found.counters.get("batches", 0)
+        told = f"{_counted(rows, 'row')} in {seconds:.0f} s, {_counted(batches, 'batch')}"
         say(f"{told}; {found.failed:,} failed, see {found.dead_letters}" if found.failed else f"{told}; none failed")
     typer.echo(out)
 
@@ -93,6 +94,10 @@ def _without_warnings() -> Iterator[None]:
         yield
     finally:
         logging.getLogger().setLevel(level)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('ch') else 's'}"
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str]:

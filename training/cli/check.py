@@ -69,9 +69,12 @@ def _as_text(report) -> str:
         return f"{shown(report.path).strip('`')}: nothing found in {_seen(report.folders)}"
     width = min(shutil.get_terminal_size().columns, 120)
     paragraphs = []
-    for checked in report.folders:
+    for number, checked in enumerate(report.folders):
+        # A bare SavedModel is checked twice: as the folder that a server is given, and as the one version in it.
+        is_layout = number == 0 and checked.folder in [each.folder for each in report.folders[1:]]
         within = f" in {_seen([checked])}" if checked.seen else ""
-        paragraphs.append(f"{shown(checked.folder).strip('`')}: {_numbers(checked.findings)}{within}")
+        name = shown(checked.folder).strip("`") + (" as a model's folder" if is_layout else "")
+        paragraphs.append(f"{name}: {_numbers(checked.findings)}{within}")
         paragraphs += [_paragraph(finding, width) for finding in checked.findings]
     return "\n\n".join(paragraphs)
 

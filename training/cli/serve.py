@@ -75,10 +75,9 @@ def serve(
 
 def _announce(url: str, loaded: dict[str, list[int]]) -> None:
     shown = ", ".join(f"{name} {'+'.join(map(str, numbers))}" for name, numbers in loaded.items())
-    typer.echo(
-        f"zoo serve: {url}/v1/models serves {shown}; open {url} to see its attention; this is for laptops, demos and "
-        "tests, in production use TensorFlow Serving"
-    )
+    typer.echo(f"zoo serve: {url} serves {shown}")
+    typer.echo("zoo serve: open it in a browser to see the attention")
+    typer.echo("zoo serve: this is for laptops, demos and tests; in production use TensorFlow Serving")
 
 
 def _paths(given: list[str]) -> dict[str, pathlib.Path]:

@@ -83,6 +83,8 @@ def serve_client(
                     raise ValueError("--stream is for the texts of a language model, without --json")
                 _stream(client, lines, given)
                 return
+            if kind is _called:
+                given = _filled_in(getattr(signatures.get(signature), "inputs", {}), given, settings or [])
             at_once = lines_at_once(texts, file, batch_size)
             at_once = min(at_once, batch_size) if kind is _generated else at_once  # prints each batch as it comes
             done = 0
@@ -187,6 +189,25 @@ def _called(client, name, texts, batch_size, settings) -> Rows:
         for row, text in enumerate(batch):
             found = {key: column[row] for key, column in columns.items()}
             yield _shown(text, found), {"input": text, **found}
+
+
+def _filled_in(inputs: dict, given: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """The settings of any signature: as they were written for inputs of strings, and those that were not given.
+
+    Args:
+        inputs: of the signature, with their types.
+        given: the settings as `_parsed` gives them.
+        settings: the same as they were written.
+    """
+    from zoo.tasks.protocol import DEFAULTS
+
+    strings = {name for name, spec in inputs.items() if spec.dtype == "string"}
+    written = {name: value for name, _, value in (each.partition("=") for each in settings)}
+    found = {name: written[name] if name in strings and name != "stop" else value for name, value in given.items()}
+    # What the signatures of `zoo export --explore` take: an empty string leaves nothing out.
+    empty = {name: "" for name in ("prefix", "hidden", "heads") if name in strings}
+    drawn = {"temperature": DEFAULTS["temperature"]} if "temperature" in inputs else {}
+    return {**empty, **drawn, **found}
 
 
 def _shown(text: str, found: dict) -> str | None:

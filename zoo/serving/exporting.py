@@ -193,8 +193,8 @@ def _bare_module(model: SavedTask, half: bool) -> tf.Module:
 def write_warm_up(folder: pathlib.Path, model: SavedTask, texts: Iterable[str] | None = None) -> None:
     """Writes the requests that a server warms up with into a version's folder.
 
-    There are some for each signature, in several batch sizes. A server that has answered them has set up everything
-    that a first request would otherwise wait for.
+    There are some for each signature but those of `explore`, in several batch sizes. A server that has answered them
+    has set up everything that a first request to these signatures would otherwise wait for.
 
     Args:
         folder: the version's folder.

@@ -48,6 +48,10 @@ class TestMistakes:
                 "none holds no SavedModel: neither saved_model.pb nor a version such as 1/",
             ),
             ([DATES, "in.txt", "out.txt", "--set", "x"], "--set takes NAME=VALUE. Received: 'x'"),
+            (
+                [DATES, "in.txt", "out.csv"],
+                "from a .txt input come .txt, .tsv or .jsonl; the output's name must end so. Received: out.csv",
+            ),
             ([DATES, "in.txt", "out.txt", "--", "--x=1"], "Apache Beam has no option --x=1"),
             (
                 [DATES, "in.txt", "in.txt"],
@@ -93,7 +97,11 @@ class TestProcesses:
         options = ("--signature", "generate", "--set", "max_new_tokens=8", "--set", "temperature=0.5", "--workers", "1")
         finished = zoo_command("batch", str(MODELS / "gpt-pydoc"), "in.jsonl", "out.jsonl", *options, cwd=tmp_path)
         assert finished.returncode == 0, finished.stderr
-        assert finished.stderr.endswith("; 1 failed, see out.failed.jsonl\n")
+        assert finished.stderr.startswith("3 rows in ")
+        assert finished.stderr.endswith(", 1 batch; 1 failed, see out.failed.jsonl\n")
+        assert (
+            json.loads((tmp_path / "out.failed.jsonl").read_text())["reason"] == "a row must have 'text'; it has 'txt'"
+        )
         generate = zoo.load(MODELS / "gpt-pydoc").generate
         wanted = [
             generate(["The yield"], 8, 0.5, seed=1)[0].text,

@@ -65,6 +65,16 @@ def test_findings_by_version(broken):
     assert max(map(len, set(result.stdout.splitlines()) - set(heads))) <= 80
 
 
+def test_a_bare_saved_model_has_two_names(model):
+    """The folder, in which a server finds no version, and the SavedModel itself."""
+    result = run("check", shutil.copytree(model / "1", model.parent / "bare"))
+    heads = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
+    assert [head.partition(" in ")[0] for head in heads] == [
+        f"{model.parent}/bare as a model's folder: 1 fatal",
+        f"{model.parent}/bare: nothing found",
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [

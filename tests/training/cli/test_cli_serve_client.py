@@ -151,6 +151,19 @@ class TestOtherSignatures:
         (line,) = succeeds("serve-client", *server, "teller", "--signature", "serving_default", "ab").splitlines()
         assert json.loads(line) == {"input": "ab", "text": "ab", "log_probability": -1.0, "tokens": 2}
 
+    def test_settings_that_are_not_given_leave_nothing_out(self, server):
+        def given(*settings):
+            options = [part for setting in settings for part in ("--set", setting)]
+            printed = succeeds("serve-client", *server, "upper", "--signature", "complete", *options, "ab", "c")
+            return [json.loads(line)["given"] for line in printed.splitlines()]
+
+        # heads, hidden, prefix, text, temperature
+        assert given() == ["|||ab|1.0", "|||c|1.0"]
+        # What stands for ids is a string, also where it looks like a number.
+        assert given("prefix=17", "hidden=2 3", "temperature=0.5") == ["|2 3|17|ab|0.5", "|2 3|17|c|0.5"]
+        told = refuses("serve-client", *server, "upper", "--signature", "complete", "--set", "x=1", "ab")
+        assert told.startswith("The signature 'complete' takes ")
+
 
 class TestStatus:
     def test_versions_and_signatures(self, server):

@@ -64,12 +64,13 @@ def _run_requests(session, signatures: Signatures, logs) -> tuple[list[Finding],
             findings.append(rules.REQUEST_FAILED.at(f"record {number}, signature {shown(name)}", _said(error)))
         else:
             rows.setdefault(name, []).extend(_rows_of(inputs))
+    unasked = []
     for name, signature in signatures.items():
         if rows.get(name):
             findings += _check_batch(session, name, signature, rows[name])
         elif not any(shown(name) in finding.where for finding in findings):
-            findings.append(rules.NOT_RUN.at(f"signature {shown(name)}", "No request was sent to it"))
-    return findings, requests
+            unasked.append((f"signature {shown(name)}", "No request was sent to it"))
+    return findings + rules.NOT_RUN.gather(unasked), requests
 
 
 def _check_batch(session, name: str, signature: meta_graph_pb2.SignatureDef, rows: list[Rows]) -> list[Finding]:

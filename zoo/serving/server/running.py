@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
 import signal
 import socket
@@ -13,6 +14,8 @@ import uvicorn
 from zoo.serving.server.app import Metrics, build_app
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +55,8 @@ def serve(
 ) -> None:
     """Serves models until the process gets SIGINT or SIGTERM; then it finishes the requests that it has.
 
+    A label may name a version that is not there yet. The log says so, and the label works as soon as it is loaded.
+
     Args:
         paths: a folder for each name.
         labels: for a name, versions by their labels.
@@ -60,7 +65,7 @@ def serve(
 
     Raises:
         OSError: the port cannot be opened.
-        ValueError: a model has no version that can be loaded, or there is no such model or version for a label.
+        ValueError: a model has no version that can be loaded, or there is no such model for a label.
     """
     for name, versions in labels.items():
         if name not in paths:
@@ -73,6 +78,7 @@ def serve(
             if not loaded:
                 states = models.status(name)["model_version_status"]
                 raise ValueError(f"{name}: version {states[0]['version']}: {states[0]['status']['error_message']}")
+        _warn_of_labels(labels, models.loaded())
         metrics = Metrics()
         batcher = Batcher(settings.threads, settings.max_batch_rows, settings.batch_wait, metrics.on_batch)
         app = build_app(models, batcher, metrics, settings.max_body, settings.timeout, settings.cors)
@@ -97,6 +103,18 @@ def serve(
         finally:
             models.stop()
             batcher.close()
+
+
+def _warn_of_labels(labels: dict[str, dict[str, int]], loaded: dict[str, list[int]]) -> None:
+    """Says which labels have no version: a number may be mistyped, which only failing requests would show."""
+    for name, versions in labels.items():
+        for label, number in versions.items():
+            if number not in loaded[name]:
+                there = ", ".join(map(str, loaded[name]))
+                _LOG.warning(
+                    f"{name}: the label {label} means version {number}, which is not loaded; requests for it fail "
+                    f"until it is. Loaded: {there}"
+                )
 
 
 class _Server(uvicorn.Server):

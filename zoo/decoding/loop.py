@@ -22,7 +22,7 @@ def loops_for_a_server() -> Iterator[None]:
     TensorFlow by default turns a loop into nodes that its executor schedules one by one: for each loop variable three
     more nodes a step, and operations of one step wander between threads. A step that is a function is run in one place,
     and if there are no branches in it, by the executor of one thread, which has no queue at all. One text is written in
-    0.6 to 0.95 of the time (benchmarks/notes.md, serving.py).
+    0.65 to 0.95 of the time (benchmarks/notes.md, serving.py).
 
     It is for exports: on a GPU, a function's operations would all have to be there.
     """

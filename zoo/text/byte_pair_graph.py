@@ -277,8 +277,8 @@ class Merging(tf.Module):
             # A word that had no pair in this round is done, even if dropout would give it one in the next.
             return symbols, rows, tf.where(done, self._none, ranks) if dropout else ranks, number + 1
 
-        # An end behind each word: then no pair reaches into the next word. `scatter_nd` leaves 0 in its place, so symbols
-        # are scattered as their distance from the end's id.
+        # An end behind each word: then no pair reaches into the next word. `scatter_nd` leaves 0 in its place, so
+        # symbols are scattered as their distance from the end's id.
         places = tf.range(tf.size(rows, tf.int64)) + rows  # (N,)
         size = tf.size(rows, tf.int64) + tf.reduce_sum(rows[-1:]) + 1
         wide = tf.cast(symbols, tf.int64) - self._end

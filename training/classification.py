@@ -91,7 +91,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
     train_digest = recipe.corpus.storage.fact("digest", train.key, lambda: _digest(train))
     return Prepared(
         model=model,
-        objective=(ClassesPrediction if several else ClassPrediction)(model, config.label_smoothing),
+        objective=(ClassesPrediction if several else ClassPrediction)(model, config.label_smoothing, config.r_drop),
         steps=training.steps,
         tokens=training.tokens,
         training_from=training.training,

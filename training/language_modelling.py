@@ -63,7 +63,7 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         windows = Windows(train, length, recipe.training.batch_size, recipe.seed, starts)
     return Prepared(
         model=model,
-        objective=TokenPrediction(model, recipe.training.label_smoothing),
+        objective=TokenPrediction(model, recipe.training.label_smoothing, recipe.training.r_drop),
         steps=windows.steps,
         tokens=windows.tokens,
         training_from=windows.training,

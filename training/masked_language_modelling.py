@@ -56,7 +56,7 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
         once = _scoring_windows(validation, task, config.masked, "validation").once()
     return Prepared(
         model=model,
-        objective=MaskedTokenPrediction(model, config.label_smoothing),
+        objective=MaskedTokenPrediction(model, config.label_smoothing, config.r_drop),
         steps=windows.steps,
         tokens=windows.tokens,
         training_from=windows.training,

@@ -80,7 +80,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
 
     return Prepared(
         model=model,
-        objective=TokenPrediction(model, recipe.training.label_smoothing),
+        objective=TokenPrediction(model, recipe.training.label_smoothing, recipe.training.r_drop),
         steps=batches.steps,
         tokens=batches.tokens,
         training_from=batches.training,

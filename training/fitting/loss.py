@@ -3,6 +3,20 @@
 A vocabulary is large: for N tokens and V words the logits are N V numbers, and a loss that takes them as an input reads
 and writes them several times. In most translators this takes most of the memory and much of the time. So here the
 loss computes the model's last product itself, and no array ever holds all logits (`projected_cross_entropy`).
+
+With `r_drop`, a model reads each batch twice in a training step, each time with other dropout, and the loss also
+counts how far the two predictions are apart (R-Drop, Liang et al. 2021). A model with dropout is trained as many
+models that share weights, and predicts with all of them at once; R-Drop makes them agree. With p and q the two
+predictions of one token, C the cross-entropy, and a the weight `r_drop`:
+
+    loss = (C(p) + C(q)) / 2 + a/4 (KL(p||q) + KL(q||p))
+
+That is half of the paper's equation 4, so that the learning rate keeps its meaning. Both divergences together need no
+logarithm. With y and z the logits of p and q, what normalises them cancels out:
+
+    KL(p||q) + KL(q||p) = sum_v (p_v - q_v) (y_v - z_v)
+
+Reference: https://arxiv.org/abs/2106.14448
 """
 
 from __future__ import annotations
@@ -30,12 +44,15 @@ class TokenPrediction(keras.Model):
     Args:
         model: a model with `without_logits` and `output_weights`.
         label_smoothing: the share of probability, from 0 to less than 1, that is spread over the whole vocabulary.
+        r_drop: the weight of the divergence between two passes with different dropout; 0 for one pass. `loss` counts
+            it in training only.
     """
 
-    def __init__(self, model: keras.Model, label_smoothing: float = 0.0):
+    def __init__(self, model: keras.Model, label_smoothing: float = 0.0, r_drop: float = 0.0):
         super().__init__(name=f"{model.name}_prediction", dtype=model.dtype_policy)
         self.model = model
         self.label_smoothing = label_smoothing
+        self.r_drop = r_drop
         self._body = self._body_of(model)
         self._loss_metric = keras.metrics.Mean(name="loss")
         self._accuracy_metric = keras.metrics.Mean(name="token_accuracy")
@@ -45,13 +62,16 @@ class TokenPrediction(keras.Model):
         return model.without_logits()
 
     def call(self, inputs, training=None):
-        """The vectors that the logits would be computed from, `(B, T, D)`."""
+        """The vectors that the logits would be computed from, `(B, T, D)`; in training with `r_drop`, `(2B, T, D)`."""
+        return self._vectors(_twice(inputs) if training and self.r_drop else inputs, training)
+
+    def _vectors(self, inputs, training):
         return self._body(inputs, training=training)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The mean loss of a token; `y_pred`, as Keras calls it, is what `call` gives, no predictions yet."""
-        smoothing = self.label_smoothing if training else 0.0
-        tokens = projected_cross_entropy(y_pred, *self.model.output_weights(), y, sample_weight, smoothing)
+        options = (self.label_smoothing, self.r_drop) if training else ()
+        tokens = projected_cross_entropy(y_pred, *self.model.output_weights(), y, sample_weight, *options)
         weight = keras.ops.maximum(tokens.weight, 1e-7)  # a batch of padding only has the loss 0
         self._loss_metric.update_state(tokens.loss / weight, sample_weight=tokens.weight)
         self._accuracy_metric.update_state(tokens.correct / weight, sample_weight=tokens.weight)
@@ -78,8 +98,8 @@ class MaskedTokenPrediction(TokenPrediction):
     def _body_of(self, model):
         return model.encoder
 
-    def call(self, inputs, training=None):
-        """The vectors that the logits of the hidden tokens are computed from, `(B, M, D)`."""
+    def _vectors(self, inputs, training):
+        # Only those that the logits of the hidden tokens are computed from, (B, M, D).
         inputs = dict(inputs)
         places = inputs.pop("places")  # (B, M)
         hidden = tf.gather(self._body(inputs, training=training), places, batch_dims=1)  # (B, M, D)
@@ -97,19 +117,22 @@ class ClassPrediction(keras.Model):
     Args:
         model: a model from ids to logits `(B, C)`.
         label_smoothing: the share of probability, from 0 to less than 1, that is spread over all classes.
+        r_drop: the weight of the divergence between two passes with different dropout; 0 for one pass. `loss` counts
+            it in training only.
     """
 
-    def __init__(self, model: keras.Model, label_smoothing: float = 0.0):
+    def __init__(self, model: keras.Model, label_smoothing: float = 0.0, r_drop: float = 0.0):
         super().__init__(name=f"{model.name}_prediction", dtype=model.dtype_policy)
         self.model = model
         self.label_smoothing = label_smoothing
+        self.r_drop = r_drop
         self._loss_metric = keras.metrics.Mean(name="loss")
         self._accuracy_metric = keras.metrics.Mean(name="accuracy")
         self.built = True
 
     def call(self, inputs, training=None):
-        """The logits `(B, C)`."""
-        return self.model(inputs, training=training)
+        """The logits: `(B, C)`, or `(2B, C)` in training with `r_drop`."""
+        return self.model(_twice(inputs) if training and self.r_drop else inputs, training=training)
 
     def losses_and_correct(self, labels, logits, smoothing):
         """The loss of each text, and whether its class has the highest logit: float32 and bool `(B,)`."""
@@ -118,9 +141,20 @@ class ClassPrediction(keras.Model):
         losses = -(1 - smoothing) * of_labels - smoothing * tf.reduce_mean(log_probabilities, axis=1)  # (B,)
         return losses, tf.argmax(logits, axis=1, output_type=labels.dtype) == labels
 
+    def probabilities(self, logits):
+        """What the divergence of two passes is computed from: `(B, C)`."""
+        return tf.nn.softmax(logits)
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The mean loss of a text; `y_pred` are the logits."""
+        y_pred = tf.cast(y_pred, tf.float32)
+        if training and self.r_drop:
+            y, sample_weight = _twice((y, sample_weight / 2))  # (2B,)
         losses, correct = self.losses_and_correct(y, y_pred, self.label_smoothing if training else 0.0)
+        if training and self.r_drop:
+            differences = y_pred - _passes_exchanged(y_pred)  # (2B, C)
+            # The sum over both passes of a text is the divergence in both directions.
+            losses += self.r_drop / 2 * tf.reduce_sum(self.probabilities(y_pred) * differences, axis=1)  # (2B,)
         loss = tf.math.divide_no_nan(tf.reduce_sum(losses * sample_weight), tf.reduce_sum(sample_weight))
         self._loss_metric.update_state(losses, sample_weight=sample_weight)
         self._accuracy_metric.update_state(tf.cast(correct, tf.float32), sample_weight=sample_weight)
@@ -150,6 +184,20 @@ class ClassesPrediction(ClassPrediction):
         losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)  # (B, C)
         return tf.reduce_mean(losses, axis=1), tf.reduce_all((logits > 0) == (labels > 0), axis=1)
 
+    def probabilities(self, logits):
+        """Likewise; the formula holds for a yes and a no, whose logits are z and 0: `(B, C)`."""
+        return tf.sigmoid(logits) / logits.shape[-1]
+
+
+def _twice(inputs):
+    """A nest of tensors with each of their rows twice: first all rows, then all rows again."""
+    return tf.nest.map_structure(lambda each: tf.concat([each, each], axis=0), inputs)
+
+
+def _passes_exchanged(tensor):
+    """The rows of the second pass, then those of the first."""
+    return tf.concat(tf.split(tensor, 2)[::-1], axis=0)
+
 
 class TokenLoss(NamedTuple):
     """Weighted sums over all tokens, scalars in float32.
@@ -165,35 +213,42 @@ class TokenLoss(NamedTuple):
     weight: tf.Tensor
 
 
-def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights, label_smoothing=0.0) -> TokenLoss:
+def projected_cross_entropy(
+    hidden, output_weights, bias, labels, sample_weights, label_smoothing=0.0, r_drop=0.0
+) -> TokenLoss:
     """The cross-entropy between labels and the softmax of logits, which are computed here piece by piece.
 
         z = h W^T + b
         loss = sum_i w_i (log sum_v exp z_iv - (1 - e) z_i,label(i) - e mean_v z_iv)
 
     This is the cross-entropy with labels smoothed by e (Szegedy et al. 2016): 1 - e on the label, and e spread evenly
-    over all V words. The logits are computed in the dtype of `hidden`, everything after in float32.
+    over all V words. The logits are computed in the dtype of `hidden`, everything after in float32. With `r_drop`,
+    `hidden` comes from two passes, and the loss is the one at the top of this file.
 
     It can be differentiated once, by `hidden`, `output_weights` and `bias`. All three gradients are computed together
     with the loss; if they are not used, the graph drops them.
 
-    Axes: B batch, T target length, D width, V vocabulary; in the code N = B T tokens, and n tokens of a piece.
+    Axes: B batch, T target length, D width, V vocabulary; in the code N = B T tokens, or with `r_drop` 2 B T, and n
+    tokens of a piece.
 
     Args:
-        hidden: `(B, T, D)`, the vectors that the logits are computed from, h.
+        hidden: the vectors that the logits are computed from, h: `(B, T, D)`, or with `r_drop` `(2B, T, D)`, first
+            all rows of one pass, then all rows of the other.
         output_weights: `(V, D)`, W.
         bias: `(V,)`, or None.
         labels: int `(B, T)`, from 0 to V - 1.
         sample_weights: `(B, T)`, w; 0 at padding.
         label_smoothing: e, from 0 to less than 1.
+        r_drop: the weight of the divergence between the two passes, a; 0 if there is one pass.
 
     Returns:
         `TokenLoss`.
 
-    Reference: https://arxiv.org/abs/1512.00567
+    References: https://arxiv.org/abs/1512.00567, https://arxiv.org/abs/2106.14448
     """
     width, vocabulary = output_weights.shape[1], output_weights.shape[0]
-    pieces = PIECES if vocabulary > SMALL_VOCABULARY else 1
+    passes = 2 if r_drop else 1
+    pieces = passes * PIECES if vocabulary > SMALL_VOCABULARY else 1
     bias = tf.zeros([vocabulary]) if bias is None else tf.cast(bias, tf.float32)
 
     # The gradient is written by hand, because autodiff would keep the logits of all pieces until the backward pass.
@@ -202,8 +257,8 @@ def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights
     @tf.custom_gradient
     def summed(vectors, weights, bias):
         narrow = tf.cast(weights, vectors.dtype)
-        pieces_of = (_pieces(tensor, pieces) for tensor in (vectors, labels, sample_weights))
-        sums = [_piece(*piece, narrow, bias, label_smoothing) for piece in zip(*pieces_of, strict=True)]
+        pieces_of = (_pieces(tensor, pieces, passes) for tensor in (vectors, labels, sample_weights))
+        sums = [_piece(*piece, narrow, bias, label_smoothing, r_drop) for piece in zip(*pieces_of, strict=True)]
         vectors_grad, *sums = zip(*sums, strict=True)
         loss, correct, weights_grad, bias_grad = map(tf.add_n, sums)
         vectors_grad = tf.concat(vectors_grad, axis=0)[: tf.shape(vectors)[0]]  # (N, D)
@@ -224,18 +279,23 @@ def projected_cross_entropy(hidden, output_weights, bias, labels, sample_weights
 
     labels = tf.reshape(tf.cast(labels, tf.int32), [-1])  # (N,)
     sample_weights = tf.reshape(tf.cast(sample_weights, tf.float32), [-1])  # (N,)
-    loss, correct = summed(tf.reshape(hidden, [-1, width]), output_weights, bias)
+    vectors = tf.reshape(hidden, [-1, width])  # (N, D)
+    if r_drop:
+        # Both passes of a token become neighbours, so that they are in one piece. Each has half of its weight.
+        vectors = tf.reshape(tf.stack(tf.split(vectors, 2), axis=1), [-1, width])  # (N, D)
+        labels, sample_weights = tf.repeat(labels, 2), tf.repeat(sample_weights / 2, 2)  # (N,)
+    loss, correct = summed(vectors, output_weights, bias)
     return TokenLoss(loss, correct, tf.reduce_sum(sample_weights))
 
 
-def _pieces(tensor, number):
-    """Divides the first axis into pieces of one size, the last filled up with zeros."""
-    size = -(-tf.shape(tensor)[0] // number)
+def _pieces(tensor, number, together):
+    """Divides the first axis into pieces of one size, a multiple of `together`, the last filled up with zeros."""
+    size = together * -(-tf.shape(tensor)[0] // (number * together))
     padding = [[0, number * size - tf.shape(tensor)[0]]] + [[0, 0]] * (tensor.shape.rank - 1)
     return tf.unstack(tf.reshape(tf.pad(tensor, padding), [number, size, *tensor.shape[1:]]))
 
 
-def _piece(vectors, labels, sample_weights, output_weights, bias, smoothing):
+def _piece(vectors, labels, sample_weights, output_weights, bias, smoothing, r_drop):
     """Of some tokens: (gradient of vectors, loss, correct, gradients of weights and bias without the labels' share)."""
     logits = tf.cast(tf.matmul(vectors, output_weights, transpose_b=True), tf.float32) + bias  # (n, V)
     highest = tf.reduce_max(logits, axis=1)  # (n,)
@@ -250,8 +310,19 @@ def _piece(vectors, labels, sample_weights, output_weights, bias, smoothing):
         loss -= smoothing * (tf.linalg.matvec(tf.cast(vectors, tf.float32), mean) + tf.reduce_mean(bias))
         label_weights += smoothing * mean
     correct = tf.cast(label_logits >= highest, tf.float32)
-    # The softmax is powers * scale. The scale goes to the narrow side of both products: D numbers instead of V.
-    scale = sample_weights / total  # (n,)
+    if r_drop:
+        # Of a pass with prediction p and logits y, beside q and z, the loss has the share a/2 sum_v p_v (y_v - z_v).
+        # The gradient of both shares by y is a/2 (p_v (y_v - z_v - sum_u p_u (y_u - z_u)) + p_v - q_v).
+        own = powers / total[:, None]  # (n, V)
+        difference = logits - _neighbours_exchanged(logits)  # (n, V)
+        divergence = tf.reduce_sum(own * difference, axis=1)  # (n,)
+        loss += r_drop / 2 * divergence
+        powers = own * (1 + r_drop / 2 * (1 + difference - divergence[:, None]))  # (n, V)
+        powers -= r_drop / 2 * _neighbours_exchanged(own)
+        scale = sample_weights  # (n,)
+    else:
+        # The softmax is powers * scale. The scale goes to the narrow side of both products: D numbers instead of V.
+        scale = sample_weights / total  # (n,)
     powers = tf.cast(powers, vectors.dtype)
     vectors_grad = tf.cast(tf.matmul(powers, output_weights), tf.float32) * scale[:, None]  # (n, D)
     vectors_grad -= sample_weights[:, None] * label_weights
@@ -259,3 +330,9 @@ def _piece(vectors, labels, sample_weights, output_weights, bias, smoothing):
     bias_grad = tf.linalg.matvec(powers, tf.cast(scale, vectors.dtype), transpose_a=True)  # (V,)
     sums = tf.reduce_sum(loss * sample_weights), tf.reduce_sum(correct * sample_weights)
     return vectors_grad, *sums, tf.cast(weights_grad, tf.float32), tf.cast(bias_grad, tf.float32)
+
+
+def _neighbours_exchanged(tensor):
+    """Each two rows in the other order: `(n, V)`."""
+    pairs = tf.reshape(tensor, [-1, 2, tensor.shape[1]])  # (n / 2, 2, V)
+    return tf.reshape(tf.reverse(pairs, [1]), tf.shape(tensor))  # (n, V)

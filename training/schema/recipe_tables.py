@@ -180,6 +180,12 @@ class TrainingConfig(Table):
     weight_decay: NonNegativeFloat = Field(0.0, description="as in AdamW; not for biases and normalisations")
     clip_norm: PositiveFloat | None = Field(1.0, description="largest norm of all gradients together")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="probability spread over all labels in training")
+    r_drop: NonNegativeFloat = Field(
+        0.0,
+        description="R-Drop (Liang et al. 2021): each batch is read twice, with other dropout, and this is the weight "
+        "of the divergence between both predictions. The paper takes 5 for translation, and 0.5 to 1 for "
+        "classification. A step takes about twice as long",
+    )
     average_decay: float | None = Field(
         None,
         gt=0,

@@ -190,6 +190,62 @@ class TestGraphs:
         check((hidden, output, bias, labels, counted), 0.1, lambda h, o, b, lab, c, s: compiled(h, lab, c))
 
 
+def r_drop_by_definition(hidden, output, bias, labels, counted, smoothing, weight):
+    """(loss, right, gradients): equation 4 of Liang et al. 2021, halved, with in float64."""
+    sources = [tf.cast(each, tf.float64) for each in (hidden, output, bias)]
+    wanted = (1 - smoothing) * tf.one_hot(labels, len(output), dtype=tf.float64) + smoothing / len(output)
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        logits = tf.einsum("btd,vd->btv", *sources[:2]) + sources[2]
+        p, q = (tf.nn.log_softmax(each) for each in tf.split(logits, 2))  # logarithms
+        entropies = -tf.reduce_sum(wanted * (p + q), axis=-1)
+        divergences = (tf.reduce_sum(tf.exp(one) * (one - other), axis=-1) for one, other in ((p, q), (q, p)))
+        loss = entropies + weight * sum(divergences) / 2
+        loss = tf.reduce_sum(counted * loss) / 2
+    right = [counted[np.argmax(each, -1) == labels].sum() for each in (p, q)]
+    return loss, sum(right) / 2, *tape.gradient(loss, sources)
+
+
+class TestRDrop:
+    @pytest.mark.parametrize(
+        ("shape", "vocabulary", "smoothing", "jit_compile"),
+        [
+            ((3, 4), 11, 0.1, False),
+            ((3, 7), LARGE, 0.1, False),
+            ((1, 1), LARGE, 0.0, False),
+            ((2, 5), LARGE, 0.1, True),
+        ],
+    )
+    def test_against_its_definition(self, shape, vocabulary, smoothing, jit_compile):
+        """One padded token; the number of pieces does not divide that of tokens."""
+        _, output, bias, labels, counted = case(shape, vocabulary=vocabulary, scale=0.5)
+        if counted.size > 1:
+            counted[-1, -1] = 0
+        hidden = case((2 * shape[0], shape[1]), seed=1, scale=0.5)[0]  # two passes
+        sources = [tf.constant(each) for each in (hidden, output, bias)]
+
+        @tf.function(jit_compile=jit_compile)
+        def step(*sources):
+            with tf.GradientTape() as tape:
+                tape.watch(sources)
+                tokens = projected_cross_entropy(*sources, labels, counted, smoothing, r_drop=3.0)
+            return tokens.loss, tokens.correct, *tape.gradient(tokens.loss, sources), tokens.weight
+
+        *found, weight = step(*sources)
+        assert float(weight) == pytest.approx(counted.sum(), rel=1e-6)
+        by_definition = r_drop_by_definition(hidden, output, bias, labels, counted, smoothing, 3.0)
+        for ours, wanted in zip(found, by_definition, strict=True):
+            wanted = np.asarray(wanted)
+            np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5 * max(1, np.abs(wanted).max()))
+
+    def test_two_equal_passes_have_the_loss_of_one(self):
+        hidden, *others = case(vocabulary=LARGE)
+        one = projected_cross_entropy(hidden, *others, 0.1)
+        two = projected_cross_entropy(np.concatenate([hidden, hidden]), *others, 0.1, r_drop=5.0)
+        for each, wanted in zip(two, one, strict=True):
+            assert float(each) == pytest.approx(float(wanted), rel=1e-5)
+
+
 def hlo(function, *arguments):
     """The program that XLA made of a function."""
     compiled = tf.function(function, jit_compile=True)

@@ -1,12 +1,11 @@
 """How fast is multi-head attention, against Keras' layer and PyTorch's?
 
-Self-attention in float32 without dropout, for inputs `(batch, tokens, width)` and a number of heads. It times the
-forward pass, and a training step (forward, and the gradients of the inputs and of all weights). Ours and Keras' run as
-a TensorFlow graph and compiled by XLA. PyTorch's is `nn.MultiheadAttention` as its users call it, with
-`need_weights=False`.
+Self-attention in float32 without dropout, for inputs `(batch, tokens, width)` and a number of heads, without a mask and
+behind a causal one. It times the forward pass, and a training step (forward, and the gradients of the inputs and of all
+weights). Ours and Keras' run as a TensorFlow graph and compiled by XLA. PyTorch's is `nn.MultiheadAttention` as its
+users call it, with `need_weights=False`.
 
     python benchmarks/attention.py               # needs the 'peers' extra
-    python benchmarks/attention.py --causal      # the same with a causal mask
 """
 
 from __future__ import annotations
@@ -68,35 +67,46 @@ def torch_step(size: tuple, training: bool, causal: bool):
 
 def main() -> None:
     """Runs the races, a table of two rows each."""
-    parser = options(__doc__, rounds=5)
-    parser.add_argument("--causal", action="store_true", help="behind a causal mask")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, rounds=5).parse_args()
+    columns = ["batch, tokens, width, heads", "", "", "ours, ms", "Keras / ours", "range", "PyTorch / ours"]
     with Recording(__file__, arguments.record, "tensorflow", "keras", "torch") as recording:
-        rows, of_keras = [], []
-        for size in SIZES:
-            for training in (False, True):
-                contestants = [
-                    Contestant(f"{module} {jit}", keras_step, (module, size, training, arguments.causal, jit))
-                    for jit in (False, True)
-                    for module in ("zoo.layers", "keras.layers")
-                ]
-                contestants.append(Contestant("torch", torch_step, (size, training, arguments.causal)))
-                *timings, torch = race(contestants, arguments.rounds)
-                for mode, ours, keras in zip(("graph", "XLA"), timings[::2], timings[1::2], strict=True):
-                    of_keras.append(ratio(keras, ours))
-                    what = ", ".join(map(str, size)), "training step" if training else "forward", mode
-                    times = (
+        for causal in (False, True):
+            rows, of_keras = compare(causal, arguments.rounds)
+            what = "a causal mask" if causal else "no mask"
+            recording.table(Table(f"With {what}", columns, rows))
+            mean = statistics.geometric_mean(of_keras)
+            recording.note(f"Keras / ours in the geometric mean, with {what}: {mean:.2f}x.")
+            name = f"`MultiHeadAttention`{', causal' if causal else ''}, forward pass and training step"
+            recording.headline(name, "Keras' layer", *of_keras)
+
+
+def compare(causal: bool, rounds: int) -> tuple[list[list[str]], list[float]]:
+    """The rows of the table, and the ratios to Keras' layer."""
+    rows, of_keras = [], []
+    for size in SIZES:
+        for training in (False, True):
+            contestants = [
+                Contestant(f"{module} {jit}", keras_step, (module, size, training, causal, jit))
+                for jit in (False, True)
+                for module in ("zoo.layers", "keras.layers")
+            ]
+            contestants.append(Contestant("torch", torch_step, (size, training, causal)))
+            *timings, torch = race(contestants, rounds)
+            for mode, ours, keras in zip(("graph", "XLA"), timings[::2], timings[1::2], strict=True):
+                of_keras.append(ratio(keras, ours))
+                rows.append(
+                    [
+                        ", ".join(map(str, size)),
+                        "training step" if training else "forward",
+                        mode,
                         f"{ours.median * 1e3:.1f}",
                         f"{of_keras[-1]:.2f}x",
                         spread(keras, ours),
                         f"{ratio(torch, ours):.2f}x",
-                    )
-                    rows.append([*what, *times])
-                    print(*rows[-1], sep=" | ", flush=True)
-        columns = ["batch, tokens, width, heads", "", "", "ours, ms", "Keras / ours", "range", "PyTorch / ours"]
-        recording.table(Table("", columns, rows))
-        recording.note(f"Keras / ours in the geometric mean: {statistics.geometric_mean(of_keras):.2f}x.")
-        recording.headline("`MultiHeadAttention`, forward pass and training step", "Keras' layer", *of_keras)
+                    ]
+                )
+                print(*rows[-1], sep=" | ", flush=True)
+    return rows, of_keras
 
 
 if __name__ == "__main__":

@@ -230,3 +230,14 @@ def test_agrees_with_numpy_for_any_mask_and_keeps_float64(numpy_softmax, dtype, 
         weights = masked_softmax(scores, allowed)
         assert weights.dtype == dtype
         np.testing.assert_allclose(weights, numpy_softmax(scores, True if allowed is None else mask), rtol=tolerance)
+
+
+@pytest.mark.parametrize("queries", [None, QUERIES], ids=["all queries", "masked queries"])
+def test_a_strip_is_a_part_of_the_mask(case, queries, numpy_allowed):
+    """Of queries 1 to 3 and keys 0 to 3; the offset keeps the queries at their positions."""
+    parts, _ = case
+    strip = AttentionMask(**parts, queries=queries).strip(1, 4)
+    dense = strip.dense(3, 4)
+    found = np.broadcast_to(dense, (2, 3, 3, 4)) & (True if queries is None else strip.queries[:, None, :, None])
+    expected = numpy_allowed(SHAPE, **parts, **({} if queries is None else {"queries": queries}))
+    np.testing.assert_array_equal(found, expected[:, :, 1:4, :4])

@@ -250,6 +250,114 @@ def test_all_ways_agree(problem):
         assert_close(differentiated(x, mask=mask, blockwise=True), expected, 1e-9)
 
 
+# Strips of queries, which XLA computes behind a causal mask.
+
+N = 30  # tokens; the strips have 7, 8, 7 and 8 of them
+
+
+@pytest.fixture
+def strips(monkeypatch):
+    """The queries and keys of each whole matrix that is computed; strips from eight tokens on."""
+    monkeypatch.setattr(MODULE, "SHORTEST", 8)
+    sizes, whole = [], MODULE._whole
+
+    def counting(query, key, *others):
+        sizes.append((query.shape[2], key.shape[2]))
+        return whole(query, key, *others)
+
+    monkeypatch.setattr(MODULE, "_whole", counting)
+    return sizes
+
+
+def compiled(x, **arguments):
+    return tf.function(lambda *x: differentiated(x, **arguments), jit_compile=True)(*x)
+
+
+STRIPPED = {
+    "causal": {},
+    "and a window": dict(window=5),
+    "and pairs": dict(pairs=bools(B, H, N, N)),
+    "and pairs for all queries": dict(pairs=bools(B, 1, 1, N)),
+    "and pairs for all keys": dict(pairs=bools(1, H, N, 1), queries=bools(B, N)),
+    "and everything": {**everything(N, N), "offset": 0},
+}
+
+
+@pytest.mark.parametrize("name", STRIPPED)
+@pytest.mark.parametrize("hand_gradient", [True, False], ids=["by hand", "derived"])
+def test_strips_are_attention_with_its_gradients(arrays, strips, name, hand_gradient, numpy_allowed, numpy_attention):
+    x, parts = inputs_of(arrays, N, N), {"causal": True, **STRIPPED[name]}
+    results = compiled(x, mask=AttentionMask(**parts), hand_gradient=hand_gradient)
+    allowed = numpy_allowed((B, H, N, N), **parts)
+    assert_close(results, numpy_attention(*x[:3], allowed, x[3]))
+    assert_zeros(results, allowed)
+    assert strips == [(7, 7), (8, 15), (7, 22), (8, 30)]
+
+
+def test_each_strip_drops_weights_of_its_own(arrays, strips, numpy_allowed, numpy_attention):
+    """XLA may draw other numbers than a graph. With one-hot values the context shows which."""
+    query, key, _, _ = inputs_of(arrays, N, N)
+    value = np.tile(np.eye(N, dtype="float32")[None, :, None], (B, 1, K, 1))
+    grad_output = arrays(grad_output=(B, N, H, N)).grad_output
+    results = compiled(
+        [query, key, value, grad_output], dtype="float32", mask=AttentionMask(causal=True), dropout_mask=dropout_of()
+    )
+    allowed = numpy_allowed((B, H, N, N), causal=True)
+    weights = numpy_attention(query, key, value, allowed).weights
+    seen = np.swapaxes(results[0], 1, 2) / np.where(allowed, weights, 1)
+    kept = seen > 0.5
+    np.testing.assert_allclose(seen, np.where(kept, 1 / 0.7, 0), rtol=1e-4)
+    np.testing.assert_allclose(kept.sum() / np.broadcast_to(allowed, kept.shape).sum(), 0.7, atol=0.03)
+    assert_close(results, numpy_attention(query, key, value, allowed, grad_output, dropout_mask=kept / 0.7), 2**-18)
+    first, second = kept[:, :, 7:14, :7], kept[:, :, 15:22, :7]  # of two strips, the same place in each
+    assert 0.3 < (first != second).mean() < 0.55  # 2 * 0.7 * 0.3, if they are independent
+    assert len(strips) == 4
+
+
+@pytest.mark.parametrize(
+    ("lengths", "parts"),
+    [
+        ((N, N), {}),
+        ((N, N), dict(causal=True, offset=3)),
+        ((N, N), dict(causal=True, offset=tf.constant(0))),
+        ((N, N + 1), dict(causal=True)),
+        ((7, 7), dict(causal=True)),
+    ],
+    ids=["not causal", "an offset", "an unknown offset", "other keys", "few tokens"],
+)
+def test_no_strips_where_they_would_be_wrong_or_slow(arrays, strips, lengths, parts):
+    compiled(inputs_of(arrays, *lengths), mask=AttentionMask(**parts))
+    assert strips == [lengths]
+
+
+def test_no_strips_in_a_graph_nor_for_an_unknown_length(arrays, strips):
+    x, mask = inputs_of(arrays, N, N), AttentionMask(causal=True)
+    differentiated(x, mask=mask)
+    tf.function(lambda *x: differentiated(x, mask=mask))(*x)
+    specs = [tf.TensorSpec((B, None, *each.shape[2:]), "float64") for each in x[:3]]
+    attend = tf.function(lambda *x: scaled_dot_product_attention(*x, mask, blockwise=False), specs, jit_compile=True)
+    attend(*x[:3])
+    assert strips == [(N, N), (N, N), (None, None)]
+
+
+@pytest.mark.parametrize("around", ["a function", "a loop"])
+def test_strips_in_what_xla_compiles_with_what_is_around_it(arrays, strips, around):
+    """As in `fit`, whose step calls functions."""
+    query, key, value, _ = inputs_of(arrays, N, N)
+
+    def attend(query):
+        return scaled_dot_product_attention(query, key, value, AttentionMask(causal=True))
+
+    @tf.function(jit_compile=True)
+    def outer(query):
+        if around == "a function":
+            return tf.function(attend)(query)
+        return tf.while_loop(lambda i, _: i < 1, lambda i, _: (i + 1, attend(query)), (0, tf.zeros((B, N, H, E))))[1]
+
+    np.testing.assert_allclose(outer(query), attend(query), rtol=0, atol=1e-5)
+    assert strips == [(7, 7), (8, 15), (7, 22), (8, 30), (N, N)]
+
+
 # Weights.
 
 

@@ -71,6 +71,19 @@ class AttentionMask:
             key_mask = _part(key_mask, 1, first_key, keys)
         return self._allowed(pairs, key_mask, first_query + ops.arange(queries), first_key + ops.arange(keys))
 
+    def strip(self, first_query: int, end: int) -> Self:
+        """The mask of the queries from `first_query` up to `end`, and of the keys before `end`."""
+        pairs, keys, queries = self.pairs, self.keys, self.queries
+        if pairs is not None:
+            pairs = _part(_part(pairs, 2, first_query, end - first_query), 3, 0, end)
+        return dataclasses.replace(
+            self,
+            pairs=pairs,
+            queries=None if queries is None else queries[:, first_query:end],
+            keys=None if keys is None else keys[:, :end],
+            offset=self.offset + first_query,
+        )
+
     def _allowed(
         self, pairs: Tensor | None, keys: Tensor | None, query_numbers: Tensor, key_numbers: Tensor
     ) -> Tensor | None:

@@ -43,3 +43,20 @@ def sizes_of(tensor: Tensor, axes: slice = slice(None)) -> tuple:
     if sizes.count(None) > 1 or 0 in sizes:
         return tuple(ops.shape(tensor)[axes])
     return tuple(-1 if size is None else size for size in sizes)
+
+
+def compiled_by_xla(tensor: Tensor) -> bool:
+    """Whether XLA will compile what is traced now, as far as a tensor tells: on TensorFlow's backend only.
+
+    TensorFlow has no public name for this. A graph that `tf.function(jit_compile=True)` traces has a context that says
+    it, and the graphs of functions and loops inside have that graph around them.
+    """
+    graph = getattr(tensor, "graph", None)
+    while hasattr(graph, "_get_control_flow_context"):
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return False

@@ -99,3 +99,44 @@ def test_hidden_tokens_by_the_logits_of_all_places(unused):
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
     for one, other in zip(ours, tape.gradient(expected, model.trainable_variables), strict=True):
         np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-6)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one class", "several classes"])
+def test_r_drop_adds_the_divergences_of_two_passes(several):
+    """By hand: equation 4 of Liang et al. 2021, halved; of several classes the mean over yes and no of each."""
+    random = np.random.default_rng(0)
+    first, second = logits = random.normal(size=(2, 5, 3))
+    weights = np.array([1.0, 0.0, 2.5, 1.0, 0.5])
+    if several:
+        labels = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 0]])
+        p, q = (np.stack([1 / (1 + np.exp(-each)), 1 / (1 + np.exp(each))], axis=-1) for each in logits)  # (B, C, 2)
+        of_labels = np.stack([labels, 1 - labels], axis=-1) / 3
+        divergences = ((p - q) * np.log(p / q)).sum((1, 2)) / 3  # in both directions
+        losses = -(of_labels * (np.log(p) + np.log(q))).sum((1, 2))
+    else:
+        labels = np.array([0, 2, 1, 2, 0])
+        p, q = (np.exp(each) / np.exp(each).sum(1, keepdims=True) for each in logits)
+        divergences = ((p - q) * np.log(p / q)).sum(1)
+        losses = -np.log(p * q)[np.arange(5), labels]
+    expected = ((losses + 4.0 * divergences / 2) / 2 * weights).sum() / weights.sum()
+    model = Classifier(encoder(), 3, multi_label=several)
+    objective = (ClassesPrediction if several else ClassPrediction)(model, r_drop=4.0)
+    batch = tf.constant(labels, tf.int32), tf.constant(np.concatenate([first, second]), tf.float32)
+    loss = objective.compute_loss(None, *batch, tf.constant(weights, tf.float32), training=True)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [ClassPrediction, MaskedTokenPrediction])
+def test_with_r_drop_each_text_is_read_twice_in_training_alone(kind):
+    inputs = {"ids": ids(3, 7)}
+    body = Encoder(13, units=8, num_heads=2, num_layers=1, max_length=9, dropout=0.5)
+    if kind is ClassPrediction:
+        objective = kind(Classifier(body, 4), r_drop=1.0)
+    else:
+        objective = kind(MaskedLanguageModel(body), r_drop=1.0)
+        inputs["places"] = np.array([[1, 3], [0, 1], [2, 5]], "int32")
+    inputs = {name: tf.constant(each) for name, each in inputs.items()}
+    alone = objective(inputs, training=False)
+    first, second = tf.split(objective(inputs, training=True), 2)
+    assert first.shape == second.shape == alone.shape
+    assert np.abs(first - second).max() > 0.01  # other dropout

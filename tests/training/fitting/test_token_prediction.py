@@ -68,8 +68,8 @@ def twins(family, **options):
     return one, other
 
 
-def compiled(model, smoothing=0.0, **config):
-    prediction = TokenPrediction(model, smoothing)
+def compiled(model, smoothing=0.0, r_drop=0.0, **config):
+    prediction = TokenPrediction(model, smoothing, r_drop)
     config = TrainingConfig(**{"learning_rate": 1e-2, "jit_compile": False, **config})
     prediction.compile(make_optimizer(config, 10), jit_compile=config.jit_compile)
     return prediction
@@ -120,6 +120,42 @@ class TestTheSameTraining:
             optimizer.apply(tape.gradient(value, variables), variables)
         for one, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+class TestRDrop:
+    @pytest.mark.parametrize(("size", "jit_compile"), [(SIZE, True), (LARGE, False)])
+    def test_without_dropout_the_training_is_the_same(self, size, jit_compile):
+        """Both passes then agree, and their divergence and its gradient are 0."""
+        one, two = twins(transformer, size=size)
+        data = dataset(batches([(4, 5)] * 3, size))
+        histories = [
+            compiled(model, 0.1, r_drop, epsilon=1e-3, jit_compile=jit_compile).fit(data, verbose=0, shuffle=False)
+            for model, r_drop in ((one, 0.0), (two, 5.0))
+        ]
+        assert histories[1].history["loss"] == pytest.approx(histories[0].history["loss"], rel=1e-5)
+        for first, second in zip(one.get_weights(), two.get_weights(), strict=True):
+            np.testing.assert_allclose(first, second, rtol=0, atol=1e-5)
+
+    @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+    def test_it_brings_predictions_with_dropout_together(self, family):
+        def divergence(model):
+            inputs = next(iter(batches([(8, 6)])))[0]
+            p, q = (tf.nn.softmax(model(inputs, training=True)).numpy() for _ in "pq")
+            return ((p - q) * np.log(p / q)).sum(-1).mean()
+
+        found = []
+        for r_drop in (0.0, 5.0):
+            keras.utils.set_random_seed(0)
+            model = family(dropout=0.3)
+            prediction = compiled(model, 0.0, r_drop, schedule="constant")
+            prediction.fit(dataset(list(batches([(8, 6)])) * 60), verbose=0, shuffle=False)
+            found.append(divergence(model))
+        assert found[1] < found[0] / 2
+
+    def test_validation_reads_each_batch_once(self):
+        model, data = rnn(dropout=0.5), list(batches(UNEQUAL))
+        scores = [compiled(model, 0.1, r_drop).evaluate(dataset(data), verbose=0) for r_drop in (0.0, 5.0)]
+        assert scores[0] == scores[1]
 
 
 class TestWithoutLogits:

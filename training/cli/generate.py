@@ -30,7 +30,11 @@ def generate(
     model: ModelPath,
     prompts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PROMPT]...", help="Texts to continue; without one, the model begins a text."),
+        typer.Argument(
+            metavar="[PROMPT]...",
+            help="Texts to continue; without one, the model begins a text. Before one that begins with a dash, write "
+            "`--`.",
+        ),
     ] = None,
     file: Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")] = None,
     tokens: Annotated[int, typer.Option("--tokens", "-n", min=0, help="The most tokens to add.")] = 256,

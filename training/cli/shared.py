@@ -45,7 +45,11 @@ ModelPath = Annotated[
     ),
 ]
 Texts = Annotated[
-    list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts. Without texts, stdin is read, a text per line.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[TEXT]...",
+        help="Texts. Without texts, stdin is read, a text per line. Before a text that begins with a dash, write `--`.",
+    ),
 ]
 TextFile = Annotated[
     pathlib.Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read this file instead, a text per line.")

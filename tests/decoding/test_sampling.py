@@ -220,6 +220,8 @@ class TestLoop:
         class SumOver:
             """Ends a row whose ids add up to ten or more, that last one kept."""
 
+            is_needed = tf.constant(True)
+
             def start(self):
                 return {"sum": tf.zeros(3, tf.int32), "text": tf.fill([3], "")}
 
@@ -233,6 +235,20 @@ class TestLoop:
         assert found.ids.numpy().tolist() == [[5, 6, 0], [4, 4, 4], [4, END, 0]]
         assert state["sum"].numpy().tolist() == [11, 12, 7]
         assert state["text"].numpy().tolist() == [b"56", b"444", b"43"]
+
+    def test_a_watch_that_is_not_needed_is_not_asked(self):
+        class Nothing:
+            is_needed = tf.constant(False)
+
+            def start(self):
+                return {"state": tf.constant([7])}
+
+            def step(self, tokens, open_rows, state):
+                raise AssertionError
+
+        found, state = sample(Table(), certain([5, 6, END]), [4], [4], settings(1, temperature=0.0), watch=Nothing())
+        assert found.ids.numpy().tolist() == [[5, 6, END]]
+        assert state["state"].numpy().tolist() == [7]
 
 
 @pytest.fixture(scope="module")
@@ -378,6 +394,8 @@ class TestGenerate:
     def test_a_watch_goes_on_through_the_windows(self, short):
         class Nine:
             """Ends a row with its ninth token."""
+
+            is_needed = tf.constant(True)
 
             def start(self):
                 return tf.zeros([4], tf.int32)

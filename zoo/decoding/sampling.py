@@ -211,10 +211,11 @@ def sample(
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0 stays empty.
         sampling: a `Sampling`.
         before: ids `(B, P)` of the earlier text, for the repetition penalty; None for none.
-        watch: an object that can end a row before its end token. It has `start() -> state`, a nest of tensors with the
-            rows as their first axis, and `step(tokens, open_rows, state) -> (ends, state)`, with tokens, `open_rows`
-            and `ends` `(R,)` for the rows that are left. It must not change the state of a row that is not open. None
-            ends no row early.
+        watch: an object that can end a row before its end token; None ends no row early. It has `is_needed`, a boolean
+            scalar tensor, False if it will end no row; `start() -> state`, a nest of tensors with the rows as their
+            first axis; and `step(tokens, open_rows, state) -> (ends, state)`, with tokens, `open_rows` and `ends`
+            `(R,)` for the rows that are left. It must not change the state of a row that is not open. Where it is not
+            needed, `step` may never be called.
 
     Returns:
         `Hypotheses` without weights; the log-probabilities are the model's own, whatever the settings. With a `watch`,
@@ -243,32 +244,41 @@ def _sampled(
 ) -> Any:
     """Ids and log-probabilities `(B, T)`, and the last state of the watch, which begins as `found`."""
     memory, cache = model.begin(source)
-    # (B, P, 1): a loop fixes the last axis if its size is known, and P grows.
-    history = before[..., None]
-    # Decided once and not at each step: with a small model, drawing takes nearly as long as a step.
-    plain = ~tf.reduce_any(_is_drawn(sampling) | (sampling.repetition_penalty != 1))
 
-    def step(position, fixed, open_rows, moving, found):
-        (memory, limits, sampling, streams), (tokens, cache, history) = fixed, moving
-        logits, cache, _ = model.step(tokens[:, None], position, memory, cache)
-        logits = logits[:, 0]  # (B, V)
-        token = tf.cond(
-            plain,
-            lambda: _likeliest(logits),
-            lambda: draw(logits, counted_uniform(streams, position), sampling, history[..., 0]),
-        )
-        token = tf.where(open_rows, token, PADDING)  # (B,)
-        log_probability = tf.gather(logits, token, batch_dims=1) - log_normalizer(logits)
-        written = token, tf.where(open_rows, log_probability, 0.0)
-        goes_on = open_rows & (token != END) & (position + 1 < limits)
-        if watch is not None:
-            ends, found = watch.step(token, open_rows, found)
-            goes_on &= ~ends
-        history = tf.concat([history, tf.reshape(token, [-1, 1, 1])], axis=1)
-        return goes_on, (token, cache, history), found, written
+    def decoded(simple: bool) -> Any:
+        def step(position, fixed, open_rows, moving, found):
+            (memory, limits, *drawing), (tokens, cache, *history) = fixed, moving
+            logits, cache, _ = model.step(tokens[:, None], position, memory, cache)  # (B, 1, V)
+            if simple:
+                best = top_k(logits, 1, first=END, as_log_probabilities=True)
+                token, log_probability = best.places[:, 0], best.values[:, 0]  # (B,) each
+            else:
+                logits = logits[:, 0]  # (B, V)
+                sampling, streams = drawing
+                token = draw(logits, counted_uniform(streams, position), sampling, history[0][..., 0])
+                log_probability = tf.gather(logits, token, batch_dims=1) - log_normalizer(logits)
+            token = tf.where(open_rows, token, PADDING)  # (B,)
+            written = token, tf.where(open_rows, log_probability, 0.0)
+            goes_on = open_rows & (token != END) & (position + 1 < limits)
+            if watch is not None and not simple:
+                ends, found = watch.step(token, open_rows, found)
+                goes_on &= ~ends
+            history = [tf.concat([each, tf.reshape(token, [-1, 1, 1])], axis=1) for each in history]
+            return goes_on, (token, cache, *history), found, written
 
-    moving, fixed = (tf.cast(first, tf.int32), cache, history), (memory, limits, sampling, streams)
-    found, (ids, log_probabilities) = run_phases(step, (tf.int32, tf.float32), fixed, limits > 0, moving, found)
+        # The history is (B, P, 1): a loop fixes the last axis if its size is known, and P grows.
+        drawing, history = ((), ()) if simple else ((sampling, streams), (before[..., None],))
+        moving, fixed = (tf.cast(first, tf.int32), cache, *history), (memory, limits, *drawing)
+        state = () if simple else found
+        state, written = run_phases(step, (tf.int32, tf.float32), fixed, limits > 0, moving, state)
+        return found if simple else state, written
+
+    # Two loops, chosen once. With a small model, drawing takes nearly as long as a step, and a step without any branch
+    # is run faster (`loops_for_a_server`).
+    simple = ~tf.reduce_any(_is_drawn(sampling) | (sampling.repetition_penalty != 1))
+    if watch is not None:
+        simple &= ~watch.is_needed
+    found, (ids, log_probabilities) = tf.cond(simple, lambda: decoded(True), lambda: decoded(False))
     return tf.transpose(ids), tf.transpose(log_probabilities), found
 
 
@@ -314,11 +324,6 @@ def _checked(sampling: Sampling) -> Sampling:
     penalty = sampling.repetition_penalty
     fits = (penalty >= least) & (penalty <= most)  # false of NaN
     return sampling._replace(repetition_penalty=tf.where(fits, penalty, 1.0))
-
-
-def _likeliest(logits: tf.Tensor) -> tf.Tensor:
-    """The likeliest id that may be written, int32 `(B,)`, from logits `(B, V)`."""
-    return top_k(logits[:, None], 1, first=END).places[:, 0]
 
 
 def _is_drawn(sampling: Sampling) -> tf.Tensor:
@@ -426,6 +431,8 @@ class StopStrings:
 
     Axes: B batch, N strings of a row, R rows that are left, W bytes looked at, L bytes of the longest string.
 
+    `is_needed`, a boolean scalar tensor, says whether there is a string at all.
+
     The state's `kept` `(B,)`, int32, is how many bytes of a row's text come before the first of its strings; -1 if none
     was written.
 
@@ -438,7 +445,7 @@ class StopStrings:
     def __init__(self, tokenizer: Tokenizer, strings: tf.Tensor, max_length: int):
         self._tokenizer, self._max_length = tokenizer, max_length
         self._strings = tf.strings.substr(tf.convert_to_tensor(strings), 0, max_length)
-        self._any = tf.reduce_any(self._strings != "")
+        self.is_needed = tf.reduce_any(self._strings != "")
         # Only the new token and the end of the text before it are compared: a string may have begun there.
         self._window = max_length - 1 + tokenizer.longest_written
 
@@ -457,7 +464,7 @@ class StopStrings:
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Compares the bytes of the new tokens `(R,)` with the strings; returns the rows that end and the new state."""
         return tf.cond(
-            self._any,
+            self.is_needed,
             lambda: self._watched(tokens, open_rows, state),
             lambda: (tf.zeros_like(open_rows), state),
         )

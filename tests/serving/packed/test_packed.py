@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 
 from zoo import TextGenerator
+from zoo.decoding.loop import loops_for_a_server
+from zoo.decoding.sampling import generate
 from zoo.layers.functions import forward_only
 from zoo.models import GPT, Transformer
 from zoo.serving import exporting
@@ -71,6 +73,24 @@ def test_steps_without_rows_or_prompts(model, packed):
         assert stepped(packed, SOURCE[:0]).shape == (3, 0, 1, 13 if isinstance(model, GPT) else 13 + 5)
         if isinstance(model, GPT):
             np.testing.assert_allclose(stepped(packed, SOURCE[:, :0]), stepped(model, SOURCE[:, :0]), atol=2e-5)
+
+
+def test_the_likeliest_tokens_of_a_language_model_have_a_loop_without_branches():
+    """Only such a loop can be run by one thread; the other one draws."""
+    model = pack(make(GPT), 16)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.float32)])
+    def call(prompts, temperature):
+        return generate(model, prompts, 5, temperature).ids
+
+    with loops_for_a_server():
+        graph = call.get_concrete_function().graph.as_graph_def()
+    nodes = [node for function in graph.library.function for node in function.node_def]
+    whole = [each for each in nodes if each.op.endswith("While") and not each.attr["_lower_using_switch_merge"].b]
+    executors = [each.attr["body"].func.attr["_executor"].s for each in whole]
+    assert sorted(executors) == [b"", b"SINGLE_THREADED_EXECUTOR"]
+    ids = call([[4, 5, 6]], 0.0)
+    np.testing.assert_array_equal(ids, generate(model, [[4, 5, 6]], 5, 0.0).ids)
 
 
 def test_the_logits_of_some_ids_are_those_among_all(model, packed):

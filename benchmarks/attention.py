@@ -66,7 +66,7 @@ def torch_step(size: tuple, training: bool, causal: bool):
 
 
 def main() -> None:
-    """Runs the races, a table of two rows each."""
+    """Runs the races: a table without a mask and one with it."""
     arguments = options(__doc__, rounds=5).parse_args()
     columns = ["batch, tokens, width, heads", "", "", "ours, ms", "Keras / ours", "range", "PyTorch / ours"]
     with Recording(__file__, arguments.record, "tensorflow", "keras", "torch") as recording:

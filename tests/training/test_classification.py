@@ -274,6 +274,17 @@ def test_texts_and_windows_that_do_not_fit_a_masked_language_model(folder, valid
         masked_language_modelling.prepare(recipe)
 
 
+def test_r_drop_reaches_the_objectives(recipe_of, folder):
+    prepared = classification.prepare(recipe_of(**{"training.r_drop": 0.5}))
+    assert prepared.objective.r_drop == 0.5
+    (folder / "gaps.toml").write_text(
+        '[corpus]\nkind = "text"\ntrain = "text.txt"\nvalidation = "text.txt"\n[tokenizer]\nsize = 200\n'
+        '[model]\nfamily = "masked_language_model"\n' + SMALL.replace("buckets = 1", "window = 12")
+    )
+    recipe = read_recipe(str(folder / "gaps.toml"), ["training.r_drop=0.5"])
+    assert masked_language_modelling.prepare(recipe).objective.r_drop == 0.5
+
+
 def test_other_models_are_not_scored_as_classifiers(recipe_of):
     with pytest.raises(ValueError, match="only a classifier can be scored on texts with classes"):
         classification.score(object(), recipe_of().corpus, "train")

@@ -178,6 +178,11 @@ class TestScore:
         assert (scores["unknown"], scores["total"]) == (3, 6)
 
 
+def test_r_drop_reaches_the_objective(workplace):
+    prepared = language_modelling.prepare(recipe(workplace, "training.r_drop=0.5"))
+    assert prepared.objective.r_drop == 0.5
+
+
 class TestFaults:
     def test_a_text_too_short_for_a_batch(self, workplace, tmp_path):
         short = recipe(workplace, "training.batch_size=999")

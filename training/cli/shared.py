@@ -48,7 +48,8 @@ Texts = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TEXT]...",
-        help="Texts. Without texts, stdin is read, a text per line. Before a text that begins with a dash, write `--`.",
+        help="Texts. Without texts, stdin is read, a text per line. Before texts that begin with a dash, and behind "
+        "all options, write `--`.",
     ),
 ]
 TextFile = Annotated[

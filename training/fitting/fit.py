@@ -99,8 +99,18 @@ def fit(
     workers.agree("texts or vocabularies", json.dumps(dict(prepared.digests), sort_keys=True))
     with contextlib.ExitStack() as stack:
         with blamed_on("training"):
+            if recipe.training.r_drop and not _has_dropout(prepared.model):
+                raise ValueError(
+                    "r_drop compares two passes with different dropout, and the model has no dropout; set it in "
+                    f"[model], or leave r_drop out. Received: r_drop={recipe.training.r_drop}"
+                )
             stack.enter_context(frozen(prepared.model, recipe.training.frozen_layers))
         return _fitted(recipe, prepared, folder, callbacks, workers)
+
+
+def _has_dropout(model: keras.Model) -> bool:
+    rates = (getattr(layer, name, 0) for layer in model._flatten_layers() for name in ("rate", "dropout"))
+    return any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 
 def _fitted(

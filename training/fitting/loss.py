@@ -5,9 +5,9 @@ and writes them several times. In most translators this takes most of the memory
 loss computes the model's last product itself, and no array ever holds all logits (`projected_cross_entropy`).
 
 With `r_drop`, a model reads each batch twice in a training step, each time with other dropout, and the loss also
-counts how far the two predictions are apart (R-Drop, Liang et al. 2021). A model with dropout is trained as many
-models that share weights, and predicts with all of them at once; R-Drop makes them agree. With p and q the two
-predictions of one token, C the cross-entropy, and a the weight `r_drop`:
+counts how far the two predictions are apart (R-Drop, Liang et al. 2021). Dropout trains many models that share
+their weights, and a prediction uses all of them together. R-Drop makes them agree. With p and q the two predictions of
+one token, C the cross-entropy, and a the weight `r_drop`:
 
     loss = (C(p) + C(q)) / 2 + a/4 (KL(p||q) + KL(q||p))
 
@@ -33,10 +33,10 @@ SMALL_VOCABULARY = 1000  # up to this size the logits of all tokens are computed
 class TokenPrediction(keras.Model):
     """Fits a model of ids by the cross-entropy of its next tokens, the mean over all tokens with a weight.
 
-    It wraps a model of `zoo.models` for `fit` and `evaluate`, and shares its weights. The result is the same as that of
-    the model compiled with `SparseCategoricalCrossentropy`, with label smoothing in addition. Batches are (inputs,
-    labels, weights). Labels are smoothed in training only: `evaluate` gives the negative log-likelihood of a token,
-    without smoothing.
+    It wraps a model of `zoo.models` for `fit` and `evaluate`, and shares its weights. Without `r_drop`, the result is
+    the same as that of the model compiled with `SparseCategoricalCrossentropy`, with label smoothing in addition.
+    Batches are (inputs, labels, weights). Labels are smoothed in training only: `evaluate` gives the negative
+    log-likelihood of a token, without smoothing.
 
     Metrics, both over tokens, not over batches: `loss`, and `token_accuracy`, the share of tokens whose label has the
     highest logit.
@@ -141,23 +141,23 @@ class ClassPrediction(keras.Model):
         losses = -(1 - smoothing) * of_labels - smoothing * tf.reduce_mean(log_probabilities, axis=1)  # (B,)
         return losses, tf.argmax(logits, axis=1, output_type=labels.dtype) == labels
 
-    def probabilities(self, logits):
-        """What the divergence of two passes is computed from: `(B, C)`."""
-        return tf.nn.softmax(logits)
+    def divergences(self, first, second):
+        """KL(p||q) + KL(q||p) of each text, from the logits `(B, C)` of two passes: float32 `(B,)`."""
+        return tf.reduce_sum((tf.nn.softmax(first) - tf.nn.softmax(second)) * (first - second), axis=1)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The mean loss of a text; `y_pred` are the logits."""
-        y_pred = tf.cast(y_pred, tf.float32)
-        if training and self.r_drop:
-            y, sample_weight = _twice((y, sample_weight / 2))  # (2B,)
-        losses, correct = self.losses_and_correct(y, y_pred, self.label_smoothing if training else 0.0)
-        if training and self.r_drop:
-            differences = y_pred - _passes_exchanged(y_pred)  # (2B, C)
-            # The sum over both passes of a text is the divergence in both directions.
-            losses += self.r_drop / 2 * tf.reduce_sum(self.probabilities(y_pred) * differences, axis=1)  # (2B,)
+        twice = training and self.r_drop
+        losses, correct = self.losses_and_correct(
+            _twice(y) if twice else y, y_pred, self.label_smoothing if training else 0.0
+        )
+        correct = tf.cast(correct, tf.float32)
+        if twice:
+            losses, correct = (tf.add_n(tf.split(each, 2)) / 2 for each in (losses, correct))  # (B,)
+            losses += self.r_drop / 4 * self.divergences(*tf.split(y_pred, 2))
         loss = tf.math.divide_no_nan(tf.reduce_sum(losses * sample_weight), tf.reduce_sum(sample_weight))
         self._loss_metric.update_state(losses, sample_weight=sample_weight)
-        self._accuracy_metric.update_state(tf.cast(correct, tf.float32), sample_weight=sample_weight)
+        self._accuracy_metric.update_state(correct, sample_weight=sample_weight)
         return loss
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -184,19 +184,14 @@ class ClassesPrediction(ClassPrediction):
         losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)  # (B, C)
         return tf.reduce_mean(losses, axis=1), tf.reduce_all((logits > 0) == (labels > 0), axis=1)
 
-    def probabilities(self, logits):
-        """Likewise; the formula holds for a yes and a no, whose logits are z and 0: `(B, C)`."""
-        return tf.sigmoid(logits) / logits.shape[-1]
+    def divergences(self, first, second):
+        """The mean over the classes of both divergences: float32 `(B,)`. The logits of a yes and a no are z and 0."""
+        return tf.reduce_mean((tf.sigmoid(first) - tf.sigmoid(second)) * (first - second), axis=1)
 
 
 def _twice(inputs):
     """A nest of tensors with each of their rows twice: first all rows, then all rows again."""
     return tf.nest.map_structure(lambda each: tf.concat([each, each], axis=0), inputs)
-
-
-def _passes_exchanged(tensor):
-    """The rows of the second pass, then those of the first."""
-    return tf.concat(tf.split(tensor, 2)[::-1], axis=0)
 
 
 class TokenLoss(NamedTuple):
@@ -277,8 +272,8 @@ def projected_cross_entropy(
 
         return (loss, correct), gradient
 
-    labels = tf.reshape(tf.cast(labels, tf.int32), [-1])  # (N,)
-    sample_weights = tf.reshape(tf.cast(sample_weights, tf.float32), [-1])  # (N,)
+    labels = tf.reshape(tf.cast(labels, tf.int32), [-1])  # (B T,)
+    sample_weights = tf.reshape(tf.cast(sample_weights, tf.float32), [-1])  # (B T,)
     vectors = tf.reshape(hidden, [-1, width])  # (N, D)
     if r_drop:
         # Both passes of a token become neighbours, so that they are in one piece. Each has half of its weight.
@@ -296,7 +291,10 @@ def _pieces(tensor, number, together):
 
 
 def _piece(vectors, labels, sample_weights, output_weights, bias, smoothing, r_drop):
-    """Of some tokens: (gradient of vectors, loss, correct, gradients of weights and bias without the labels' share)."""
+    """Of some tokens: (gradient of vectors, loss, correct, gradients of weights and bias without the labels' share).
+
+    With `r_drop`, rows 2i and 2i + 1 are the two passes of one token.
+    """
     logits = tf.cast(tf.matmul(vectors, output_weights, transpose_b=True), tf.float32) + bias  # (n, V)
     highest = tf.reduce_max(logits, axis=1)  # (n,)
     powers = tf.exp(logits - highest[:, None])  # (n, V)
@@ -310,6 +308,8 @@ def _piece(vectors, labels, sample_weights, output_weights, bias, smoothing, r_d
         loss -= smoothing * (tf.linalg.matvec(tf.cast(vectors, tf.float32), mean) + tf.reduce_mean(bias))
         label_weights += smoothing * mean
     correct = tf.cast(label_logits >= highest, tf.float32)
+    # The gradient of the logits, without the labels' share, is of_logits * scale. The scale goes to the narrow side of
+    # both products: D numbers instead of V.
     if r_drop:
         # Of a pass with prediction p and logits y, beside q and z, the loss has the share a/2 sum_v p_v (y_v - z_v).
         # The gradient of both shares by y is a/2 (p_v (y_v - z_v - sum_u p_u (y_u - z_u)) + p_v - q_v).
@@ -317,17 +317,17 @@ def _piece(vectors, labels, sample_weights, output_weights, bias, smoothing, r_d
         difference = logits - _neighbours_exchanged(logits)  # (n, V)
         divergence = tf.reduce_sum(own * difference, axis=1)  # (n,)
         loss += r_drop / 2 * divergence
-        powers = own * (1 + r_drop / 2 * (1 + difference - divergence[:, None]))  # (n, V)
-        powers -= r_drop / 2 * _neighbours_exchanged(own)
+        of_logits = own * (1 + r_drop / 2 * (1 + difference - divergence[:, None]))  # (n, V)
+        of_logits -= r_drop / 2 * _neighbours_exchanged(own)
         scale = sample_weights  # (n,)
     else:
-        # The softmax is powers * scale. The scale goes to the narrow side of both products: D numbers instead of V.
-        scale = sample_weights / total  # (n,)
-    powers = tf.cast(powers, vectors.dtype)
-    vectors_grad = tf.cast(tf.matmul(powers, output_weights), tf.float32) * scale[:, None]  # (n, D)
+        of_logits, scale = powers, sample_weights / total  # (n, V), (n,)
+    of_logits = tf.cast(of_logits, vectors.dtype)
+    vectors_grad = tf.cast(tf.matmul(of_logits, output_weights), tf.float32) * scale[:, None]  # (n, D)
     vectors_grad -= sample_weights[:, None] * label_weights
-    weights_grad = tf.matmul(powers, vectors * tf.cast(scale, vectors.dtype)[:, None], transpose_a=True)  # (V, D)
-    bias_grad = tf.linalg.matvec(powers, tf.cast(scale, vectors.dtype), transpose_a=True)  # (V,)
+    narrow_scale = tf.cast(scale, vectors.dtype)
+    weights_grad = tf.matmul(of_logits, vectors * narrow_scale[:, None], transpose_a=True)  # (V, D)
+    bias_grad = tf.linalg.matvec(of_logits, narrow_scale, transpose_a=True)  # (V,)
     sums = tf.reduce_sum(loss * sample_weights), tf.reduce_sum(correct * sample_weights)
     return vectors_grad, *sums, tf.cast(weights_grad, tf.float32), tf.cast(bias_grad, tf.float32)
 

@@ -182,9 +182,10 @@ class TrainingConfig(Table):
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="probability spread over all labels in training")
     r_drop: NonNegativeFloat = Field(
         0.0,
-        description="R-Drop (Liang et al. 2021): each batch is read twice, with other dropout, and this is the weight "
-        "of the divergence between both predictions. The paper takes 5 for translation, and 0.5 to 1 for "
-        "classification. A step takes about twice as long",
+        description="R-Drop (Liang et al. 2021): each batch is read twice, each time with another draw of dropout, and "
+        "the loss of training also counts how far the two predictions are apart, times this weight. The paper takes 5 "
+        "for translation, and less for classification. It needs dropout in the model. A step takes up to twice the "
+        "time and memory",
     )
     average_decay: float | None = Field(
         None,

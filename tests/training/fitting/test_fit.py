@@ -168,6 +168,14 @@ class TestFit:
         with pytest.raises(RecipeError, match=fault):
             prepare(tiny(override), (TRAIN, CHECK))
 
+    def test_r_drop_reaches_the_objective_and_needs_dropout(self, tmp_path):
+        recipe = tiny("training.r_drop=2.0", "model.dropout=0.0")
+        assert prepare(recipe, (TRAIN, CHECK)).objective.r_drop == 2.0
+        with pytest.raises(RecipeError, match=r"^training: r_drop compares two passes .* Received: r_drop=2\.0$"):
+            fit(recipe, TRAIN, CHECK, tmp_path)
+        recipe = tiny("training.r_drop=2.0", "model.dropout=0.1", "training.epochs=1")
+        assert len(fit(recipe, TRAIN, CHECK, tmp_path).history) == 1
+
 
 class TestTrouble:
     def test_pairs_left_out_are_counted(self, capfd):

@@ -72,17 +72,19 @@ class AttentionMask:
         return self._allowed(pairs, key_mask, first_query + ops.arange(queries), first_key + ops.arange(keys))
 
     def strip(self, first_query: int, end: int) -> Self:
-        """The mask of the queries from `first_query` up to `end`, and of the keys before `end`."""
+        """The mask of some queries, and of the keys up to the last of them.
+
+        Args:
+            first_query: number of the first query.
+            end: number of the last query, plus 1.
+        """
         pairs, keys, queries = self.pairs, self.keys, self.queries
+        number = end - first_query
         if pairs is not None:
-            pairs = _part(_part(pairs, 2, first_query, end - first_query), 3, 0, end)
-        return dataclasses.replace(
-            self,
-            pairs=pairs,
-            queries=None if queries is None else queries[:, first_query:end],
-            keys=None if keys is None else keys[:, :end],
-            offset=self.offset + first_query,
-        )
+            pairs = _part(_part(pairs, 2, first_query, number), 3, 0, end)
+        queries = None if queries is None else _part(queries, 1, first_query, number)
+        keys = None if keys is None else _part(keys, 1, 0, end)
+        return dataclasses.replace(self, pairs=pairs, queries=queries, keys=keys, offset=self.offset + first_query)
 
     def _allowed(
         self, pairs: Tensor | None, keys: Tensor | None, query_numbers: Tensor, key_numbers: Tensor

@@ -11,6 +11,7 @@ value. Heads come before positions, `(B, H, T, d)`, except in the public `scaled
 import contextlib
 import contextvars
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,8 +26,8 @@ from zoo.layers.functions.tensors import Tensor, at_least_float32, compiled_by_x
 
 # More scores than this, over the batch and all heads, are computed in blocks: 2**26 of them are 256 MiB.
 LARGE = 2**26
-# Behind a causal mask, XLA computes so many strips of queries, of texts of at least so many tokens. Two or eight strips
-# are slower, and so are shorter texts.
+# Behind a causal mask, XLA computes the scores in STRIPS strips of queries, from SHORTEST tokens on. On a CPU four are
+# the best or nearly so, and eight are slower (`benchmarks/notes.md`, attention.py). A GPU was not tried.
 STRIPS, SHORTEST = 4, 128
 
 
@@ -152,7 +153,8 @@ def _in_strips(
     """
     length, contexts = query.shape[2], []
     ends = [length * (i + 1) // STRIPS for i in range(STRIPS)]
-    for number, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
+    for number, (begin, end) in enumerate(itertools.pairwise([0, *ends])):
+        # Each strip draws other numbers, by the number of its block.
         dropped = None if dropout_mask is None else functools.partial(dropout_mask, block=number)
         of_strip = query[:, :, begin:end], key[:, :, :end], value[:, :, :end], mask.strip(begin, end), dropped
         contexts.append(_whole(*of_strip, hand_gradient))  # (B, H, T / n, e)
@@ -160,15 +162,15 @@ def _in_strips(
 
 
 def _has_strips(query: Tensor, key: Tensor, mask: AttentionMask) -> bool:
-    """Whether strips are faster.
+    """Whether strips are faster: under XLA, where the length is known when the graph is made.
 
-    Under XLA they are: 1.1 to 1.3 times as fast in a forward pass, 1.0 to 1.4 times in a training step. In a graph,
-    putting the gradients of the strips together costs more than the scores that are left out (`benchmarks/notes.md`,
-    attention.py).
+    A forward pass is 1.1 to 1.3 times as fast, a training step 1.0 to 1.4 times. In a graph, putting the gradients of
+    the strips together costs more than the scores that are left out (`benchmarks/notes.md`, attention.py).
     """
     length = query.shape[2]
-    is_self_attention = length is not None and length == key.shape[2] and isinstance(mask.offset, int)
-    return is_self_attention and mask.causal and mask.offset == 0 and length >= SHORTEST and compiled_by_xla(query)
+    if length is None or length < SHORTEST or length != key.shape[2]:
+        return False
+    return mask.causal and isinstance(mask.offset, int) and mask.offset == 0 and compiled_by_xla(query)
 
 
 def _either(

@@ -1,4 +1,4 @@
-"""Precision, shapes and the order of axes: small things that several layers need."""
+"""Precision, shapes, the order of axes, and who compiles a graph: small things that several layers need."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def sizes_of(tensor: Tensor, axes: slice = slice(None)) -> tuple:
 
 
 def compiled_by_xla(tensor: Tensor) -> bool:
-    """Whether XLA will compile what is traced now, as far as a tensor tells: on TensorFlow's backend only.
+    """Whether XLA will compile the graph of a tensor; False on other backends, and where TensorFlow does not say it.
 
     TensorFlow has no public name for this. A graph that `tf.function(jit_compile=True)` traces has a context that says
     it, and the graphs of functions and loops inside have that graph around them.

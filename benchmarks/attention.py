@@ -70,14 +70,15 @@ def main() -> None:
     arguments = options(__doc__, rounds=5).parse_args()
     columns = ["batch, tokens, width, heads", "", "", "ours, ms", "Keras / ours", "range", "PyTorch / ours"]
     with Recording(__file__, arguments.record, "tensorflow", "keras", "torch") as recording:
+        every = []
         for causal in (False, True):
             rows, of_keras = compare(causal, arguments.rounds)
             what = "a causal mask" if causal else "no mask"
             recording.table(Table(f"With {what}", columns, rows))
             mean = statistics.geometric_mean(of_keras)
             recording.note(f"Keras / ours in the geometric mean, with {what}: {mean:.2f}x.")
-            name = f"`MultiHeadAttention`{', causal' if causal else ''}, forward pass and training step"
-            recording.headline(name, "Keras' layer", *of_keras)
+            every += of_keras
+        recording.headline("`MultiHeadAttention`, forward pass and training step", "Keras' layer", *every)
 
 
 def compare(causal: bool, rounds: int) -> tuple[list[list[str]], list[float]]:

@@ -1,7 +1,9 @@
 """`zoo.distribution`: several processes on loopback train as one, and end together."""
 
+import concurrent.futures
 import json
 import pathlib
+import time
 
 import keras
 import loopback
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.distribution import ClusterError, Workers, multi_worker, read_cluster
+from zoo.distribution import Cluster, ClusterError, Workers, _meet, multi_worker, read_cluster
 
 PROGRAM = pathlib.Path(__file__).with_name("workers_program.py")
 
@@ -43,6 +45,11 @@ class TestTheCluster:
             (cluster("worker", 0, worker=["a:1", "b"]), 'a list of "host:port"'),
             (cluster("worker", 0, worker="a:1"), 'a list of "host:port"'),
             (cluster("worker", 0, worker=["a:1", "a:1"]), "an address twice"),
+            (cluster("worker", 0, worker=["a:1", "b:65536"]), 'a list of "host:port"'),
+            (cluster("worker", 0, worker=["a:1", "b:0"]), 'a list of "host:port"'),
+            (cluster("worker", 0, worker=["a:1"], chief=["b:2", "c:3"]), "only one chief"),
+            (cluster("worker", None, worker=["a:1", "b:2"]), '"task" has no "index"'),
+            (cluster(None, 0, worker=["a:1", "b:2"]), '"task" has no "type"'),
         ],
     )
     def test_a_mistake_is_one_sentence(self, text, message):
@@ -60,6 +67,60 @@ class TestTheCluster:
                 multi_worker(),
             ):
                 pass
+
+
+def met(lists, wait=20.0):
+    """What `_meet` raises in each of several workers, None where it raises nothing; of each its list and its number."""
+
+    def meet(hosts, index):
+        try:
+            _meet(Cluster(tuple(("worker", number, host) for number, host in enumerate(hosts)), index), wait)
+        except ClusterError as error:
+            return str(error)
+
+    with concurrent.futures.ThreadPoolExecutor(len(lists)) as pool:
+        return list(pool.map(meet, *zip(*lists, strict=True)))
+
+
+class TestTheMeeting:
+    def test_all_meet_whoever_comes_first(self):
+        for number in (2, 3, 5):
+            hosts = loopback.addresses(number)
+            assert met([(hosts, index) for index in range(number)]) == [None] * number
+
+    def test_who_does_not_come_is_named(self):
+        hosts = loopback.addresses(3)
+        for index, said in enumerate(met([(hosts, 0), (hosts, 1)], 2)):
+            assert said == f"worker {index} ({hosts[index]}): worker 2 ({hosts[2]}) did not come within 2 seconds"
+
+    @pytest.mark.parametrize("longer", [False, True], ids=["another order", "one more"])
+    def test_lists_that_differ(self, longer):
+        """As where each machine lists itself first."""
+        one, other, third = loopback.addresses(3)
+        lists = [([one, other], 0), ([one, other, third], 1) if longer else ([other, one], 0)]
+        for said in met(lists, 5):
+            assert "another worker has another list of workers in its TF_CONFIG" in said
+
+    def test_another_program_at_the_address(self):
+        hosts = loopback.addresses(2)
+        with loopback.socket.create_server(("127.0.0.1", int(hosts[1].rpartition(":")[2]))):
+            (said,) = met([(hosts, 0)], 2)
+        assert said.endswith(f"worker 1 ({hosts[1]}) does not answer as a worker; is its port in use?")
+
+    def test_other_programs_that_connect_change_nothing(self):
+        hosts = loopback.addresses(2)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            first = pool.submit(met, [(hosts, 0)])
+            host, _, port = hosts[0].rpartition(":")
+            for words in (b"", b"GET / HTTP/1.1\r\n\r\n", b"attention-zoo x y\n"):
+                while True:
+                    try:
+                        with loopback.socket.create_connection((host, int(port))) as stranger:
+                            stranger.sendall(words)
+                        break
+                    except ConnectionRefusedError:
+                        time.sleep(0.05)
+            assert met([(hosts, 1)]) == first.result() == [None]
 
 
 class TestOneWorker:

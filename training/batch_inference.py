@@ -245,13 +245,15 @@ def drive(folder: str, flags: Sequence[str]) -> dict[str, int]:
 
 
 def main() -> None:
-    """The driver: `python -c "..." FOLDER FLAGS...`. The last line of its output is JSON."""
+    """The driver: `python -c "..." PARENT FOLDER FLAGS...`. The last line of its output is JSON."""
+    parent, folder, *flags = sys.argv[1:]
+    threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     # Beam only prints that a worker ended, and waits for ever.
     threading.excepthook = lambda given: (
         os._exit(_WORKER_ENDED) if "Worker subprocess" in str(given.exc_value) else None
     )
     try:
-        found: dict[str, Any] = {"counters": drive(sys.argv[1], sys.argv[2:])}
+        found: dict[str, Any] = {"counters": drive(folder, flags)}
     except Exception as error:
         found = {"error": _cause(error)}
     print(json.dumps(found), flush=True)
@@ -259,7 +261,7 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Ends this process and its workers when the command is killed."""
+    """Ends this process and its workers when the command, its parent, is killed."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os.killpg(0, signal.SIGKILL)
@@ -319,7 +321,7 @@ def _drive_once(scratch: str, flags: Sequence[str], advance: Callable[[int], Non
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
     with open(_local_log(scratch), "ab") as log, tempfile.TemporaryFile() as printed:
         driver = subprocess.Popen(
-            [sys.executable, "-c", program, absolute(scratch), *flags],
+            [sys.executable, "-c", program, str(os.getpid()), absolute(scratch), *flags],
             stdout=printed,
             stderr=log,
             env=environment,

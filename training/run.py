@@ -166,6 +166,7 @@ def train(
         RecipeError: the recipe does not fit the corpus.
     """
     if not is_chief():
+        say("this worker shows no progress: the chief does")
         be_silent()
         with multi_worker(wait) as workers:
             workers.agree("recipe", recipe.model_dump_json())

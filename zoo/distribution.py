@@ -19,6 +19,8 @@ import faulthandler
 import hashlib
 import json
 import os
+import select
+import signal
 import socket
 import sys
 import threading
@@ -31,13 +33,16 @@ import numpy as np
 import tensorflow as tf
 
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong with this worker; start all again
+FEW_ROWS = "a batch has fewer rows than there are workers"  # begins the message of an InvalidArgumentError
 _GROUP = 1907  # a key of our own, since TensorFlow numbers its groups from 1
 _POLL_SECONDS = 2.0  # between two looks at the other workers
 _CONNECT_SECONDS = 5.0  # how long a worker may take to accept a connection
 _MEET_SECONDS = 0.2  # between two looks, until all are there
+_LINE_SECONDS = 2.0  # how long a worker that has connected may take for its line
 _STRIKES = 3  # a worker is lost after so many refused connections in a row
 _GOODBYE_SECONDS = 10.0  # the wait for the others at the end
 _JOBS = ("chief", "worker")  # in the order of their numbers
+_BROKEN = ("Connection reset", "UNAVAILABLE", "Socket closed", "failed to connect", "Collective ops is aborted")
 _OF_LOST_WORKERS = (  # what a collective operation raises after a peer's death
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -98,11 +103,16 @@ def read_cluster(text: str | None) -> Cluster | None:
         addresses = jobs.get(job, [])
         if not isinstance(addresses, list) or not all(_is_address(address) for address in addresses):
             raise ClusterError(f'TF_CONFIG: {job} must be a list of "host:port". Received: {addresses!r}')
+        if job == "chief" and len(addresses) > 1:
+            raise ClusterError(f"TF_CONFIG: there can be only one chief. Received: {addresses!r}")
         tasks += [(job, number, address) for number, address in enumerate(addresses)]
     addresses = [address for _, _, address in tasks]
     if len(set(addresses)) < len(addresses):
         raise ClusterError(f"TF_CONFIG names an address twice. Received: {', '.join(addresses)}")
-    kind, place = task.get("type"), task.get("index")
+    for key in ("type", "index"):
+        if task.get(key) is None:
+            raise ClusterError(f'TF_CONFIG: "task" has no "{key}". Received: {text}')
+    kind, place = task["type"], task["index"]
     for index, (job, number, _) in enumerate(tasks):
         if job == kind and str(number) == str(place):  # some schedulers write the index as a string
             return Cluster(tuple(tasks), index) if len(tasks) > 1 else None
@@ -117,7 +127,8 @@ def is_chief() -> bool:
 
 
 def _is_address(value: Any) -> bool:
-    return isinstance(value, str) and value.rpartition(":")[2].isdigit() and bool(value.rpartition(":")[0])
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    return bool(host) and port.isdigit() and 0 < int(port) < 2**16
 
 
 @contextlib.contextmanager
@@ -137,7 +148,8 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
         The workers; one worker without `TF_CONFIG`.
 
     Raises:
-        ClusterError: `TF_CONFIG` is wrong, the port of this worker is in use, or a worker did not come.
+        ClusterError: `TF_CONFIG` is wrong or differs between the workers, the port of this worker is in use, or a
+            worker did not come.
     """
     cluster = read_cluster(os.environ.get("TF_CONFIG"))
     if cluster is None:
@@ -146,6 +158,7 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
     _meet(cluster, wait)
     watch = _Watch(cluster)
     watch.start()
+    terminate = signal.getsignal(signal.SIGTERM)
     try:
         # A worker may be lost in the moment before all have joined. Only a thread of C could end this one then.
         faulthandler.dump_traceback_later(wait, exit=True)
@@ -154,12 +167,17 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
         finally:
             faulthandler.cancel_dump_traceback_later()
         workers.agree("versions of TensorFlow and Keras", f"{tf.__version__} {keras.__version__}")
+        # TensorFlow's server catches SIGTERM and goes on; `kill`, `docker stop` and schedulers mean an end.
+        if terminate is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, terminate)
         yield workers
         workers.barrier()
-    except _OF_LOST_WORKERS:
+    except _OF_LOST_WORKERS as error:
         # A collective fails at once where a peer's connection is closed. The watch then names the lost worker, and ends
-        # the process; the error is another one if all workers are still there.
+        # the process. If all workers answer, one may have been started again; otherwise it is another error.
         time.sleep(_STRIKES * (_POLL_SECONDS + _CONNECT_SECONDS) + 1)
+        if any(each in str(error) for each in _BROKEN):
+            watch.end("a worker was lost, or started again by itself; start all workers again")
         raise
     finally:
         watch.stopped.set()
@@ -179,14 +197,22 @@ def _quietly(function: Callable[[], Any]) -> Callable[[], None]:
 
 
 def _meet(cluster: Cluster, wait: float) -> None:
-    """Waits until all workers are there.
+    """Waits until all workers are there, and checks that all have the same list of workers.
 
-    TensorFlow's start waits for them up to an hour, and holds Python's lock all the time, so no thread could end it.
-    Until then each worker listens at its port itself; a worker that leaves opens it again as TensorFlow's server.
+    TensorFlow's start waits for them up to an hour, and holds Python's lock all the time, so no thread could end it. So
+    before it each worker listens at its port itself, and connects to all others. Both ends of a connection send a line:
+    a hash of the list of workers, and their own number. A worker leaves when it has read the line of all others at
+    their addresses, and all others have connected to it.
+
+    Raises:
+        ClusterError: see `multi_worker`.
     """
     port = int(cluster.tasks[cluster.index][2].rpartition(":")[2])
     deadline = time.monotonic() + wait
-    with socket.socket() as listener:
+    others = {index for index in range(len(cluster.tasks)) if index != cluster.index}
+    refusing, read, came = set(others), set[int](), set[int]()
+    asked: dict[int, socket.socket] = {}  # connections whose other end has not sent its line yet
+    with socket.socket() as listener, contextlib.ExitStack() as stack:
         # TensorFlow's server would share a port with any other program that allows it; this does not.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -198,24 +224,81 @@ def _meet(cluster: Cluster, wait: float) -> None:
                 f"port {port} {what}: TF_CONFIG gives it to {cluster.name(cluster.index)}, which is this process"
             ) from None
         listener.setblocking(False)
-        missing = [index for index in range(len(cluster.tasks)) if index != cluster.index]
-        while missing:
-            missing = [index for index in missing if not _answers(cluster, index)]
+        while not (read == came == others):
+            if time.monotonic() > deadline:
+                raise ClusterError(_who_is_missing(cluster, wait, others, refusing, read))
+            for index in others - read - asked.keys():
+                with contextlib.suppress(OSError):
+                    asked[index] = stack.enter_context(_connected(cluster, index))
+                    refusing.discard(index)
+                    asked[index].sendall(_line(cluster))
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    listener.accept()[0].close()
-            if missing and time.monotonic() > deadline:
-                names = ", ".join(map(cluster.name, missing))
-                raise ClusterError(f"{cluster.name(cluster.index)}: {names} did not come within {wait:g} seconds")
-            if missing:
-                time.sleep(_MEET_SECONDS)
+                    with listener.accept()[0] as connection, contextlib.suppress(OSError):
+                        connection.sendall(_line(cluster))
+                        came.update(_worker_of(cluster, connection))
+            for index in [index for index, each in asked.items() if select.select([each], [], [], 0)[0]]:
+                with asked.pop(index) as connection, contextlib.suppress(OSError):
+                    found = _worker_of(cluster, connection)
+                    if found - {index}:
+                        raise ClusterError(
+                            f"{cluster.name(cluster.index)}: at the address of {cluster.name(index)} is "
+                            f'{cluster.name(*found)}; is "index" the same on two machines?'
+                        )
+                    read.update(found)
+            time.sleep(_MEET_SECONDS)
+
+
+def _line(cluster: Cluster) -> bytes:
+    """What a worker says to others: a word that only workers know, a hash of the list of workers, its number."""
+    listed = hashlib.sha256(repr(cluster.tasks).encode()).hexdigest()[:16]
+    return f"attention-zoo {listed} {cluster.index}\n".encode()
+
+
+def _worker_of(cluster: Cluster, connection: socket.socket) -> set[int]:
+    """The number of the worker at the other end; empty if another program is there.
+
+    Raises:
+        ClusterError: it has another list of workers.
+        OSError: the connection broke, or the line did not come in time.
+    """
+    connection.settimeout(_LINE_SECONDS)
+    with connection.makefile("rb") as stream:
+        found = stream.readline(100).decode(errors="replace").split()
+    word, listed, _ = _line(cluster).decode().split()
+    if len(found) != 3 or found[0] != word or not found[2].isdigit():
+        return set()
+    if found[1] != listed:
+        raise ClusterError(
+            f"{cluster.name(cluster.index)}: another worker has another list of workers in its TF_CONFIG. Received "
+            f"here: {', '.join(address for _, _, address in cluster.tasks)}"
+        )
+    return {int(found[2])}
+
+
+def _who_is_missing(cluster: Cluster, wait: float, others: set[int], refusing: set[int], read: set[int]) -> str:
+    """One sentence, from the workers that refused connections and those whose line was read."""
+
+    def reason(index: int) -> str:
+        if index in refusing:
+            return f"did not come within {wait:g} seconds"
+        return "cannot connect to this one" if index in read else "does not answer as a worker; is its port in use?"
+
+    # Workers that only wait for a missing one have no part in it.
+    wrong = (refusing or others - read) or others
+    reasons = (f"{cluster.name(index)} {reason(index)}" for index in sorted(wrong))
+    return f"{cluster.name(cluster.index)}: {'; '.join(reasons)}"
+
+
+def _connected(cluster: Cluster, index: int) -> socket.socket:
+    host, _, port = cluster.tasks[index][2].rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS)
 
 
 def _answers(cluster: Cluster, index: int) -> bool:
     """Whether a worker's port accepts connections."""
-    host, _, port = cluster.tasks[index][2].rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+        _connected(cluster, index).close()
     except OSError:
         return False
     return True
@@ -246,9 +329,10 @@ class _Watch(threading.Thread):
                 else:
                     strikes[index] += 1
                 if index in seen and strikes[index] >= _STRIKES:
-                    self._end(f"{self.cluster.name(index)} is lost; start all workers again")
+                    self.end(f"{self.cluster.name(index)} is lost; start all workers again")
 
-    def _end(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
+        """Prints the reason and ends the process, unless the watch was stopped."""
         if not self.stopped.is_set():
             sys.stdout.flush()
             print(f"{self.cluster.name(self.cluster.index)}: {reason}", file=sys.stderr, flush=True)
@@ -382,7 +466,7 @@ class Workers:
 
         def rows(*batch: Any) -> Any:
             number = tf.shape(tf.nest.flatten(batch)[0])[0]
-            message = f"a batch has fewer rows than there are workers ({self.count}); use drop_remainder=True"
+            message = f"{FEW_ROWS} ({self.count}); use drop_remainder=True"
             with tf.control_dependencies([tf.debugging.assert_greater_equal(number, self.count, message)]):
                 parts = tf.nest.map_structure(lambda array: array[self.index :: self.count], batch)
             return parts if len(parts) > 1 else parts[0]

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+
+_END_SECONDS = 10.0  # how long a worker may take to end
+_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 
 def gpus() -> list[str]:
@@ -41,26 +46,61 @@ def environments(number: int) -> Iterator[dict[str, str]]:
         yield added
 
 
+def check_alone() -> None:
+    """Refuses a `TF_CONFIG`: it names workers of other machines, and each worker of this one gets another.
+
+    Raises:
+        ValueError: there is one.
+    """
+    if os.environ.get("TF_CONFIG", "").strip():
+        raise ValueError(
+            "--devices is for one machine, and TF_CONFIG is set. For several machines, give each device a worker of "
+            "its own in TF_CONFIG, and leave --devices out"
+        )
+
+
 def start(command: Sequence[str], number: int) -> int:
-    """Runs a command once for each worker, and waits for all.
+    """Runs a command once for each worker, and waits for all. If this process is ended, the workers end too.
 
     Returns:
         The exit code: 0 if all ended well, otherwise that of the first that did not.
     """
     if number == 1:
         return subprocess.call(command)
-    workers = [subprocess.Popen(command, env={**os.environ, **added}) for added in environments(number)]
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(each, _exit) for each in signals]
+    workers = [
+        subprocess.Popen(command, env={**os.environ, **added}, preexec_fn=_end_with_parent)
+        for added in environments(number)
+    ]
     try:
         codes = [worker.wait() for worker in workers]
     except BaseException:  # Ctrl-C reaches the workers too, since a terminal sends it to all
         for worker in workers:
             worker.terminate()
         for worker in workers:
-            worker.wait()
+            try:
+                worker.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
         raise
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
     # A worker that was killed by a signal has a negative code; that is the cause, and 75 of the others the consequence.
     failed = sorted(code for code in codes if code)
     return 0 if not failed else 128 - failed[0] if failed[0] < 0 else failed[0]
+
+
+def _exit(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _end_with_parent() -> None:
+    """In a new worker: asks Linux for a SIGKILL if the parent is killed, which can then end nobody itself."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_WITH_PARENT, signal.SIGKILL)
 
 
 def main() -> None:
@@ -72,6 +112,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.devices != "all" and not (options.devices.isdigit() and int(options.devices)):
         parser.error(f"--devices must be `all` or a number from 1. Received: {options.devices}")
+    try:
+        check_alone()
+    except ValueError as error:
+        parser.error(str(error))
     number = max(1, len(gpus())) if options.devices == "all" else int(options.devices)
     sys.exit(start([sys.executable, options.script, *options.arguments], number))
 

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import pathlib
 import random
+import signal
 import time
 
 import loopback
@@ -111,6 +113,41 @@ def test_killed_workers_start_again_and_end_with_the_same_weights(texts, tmp_pat
         np.testing.assert_array_equal(array, found[name], err_msg=name)
 
 
+@pytest.mark.long
+def test_a_worker_that_is_told_to_end_ends(texts, tmp_path):
+    """By SIGTERM, as `docker stop` and schedulers send it; TensorFlow's server would go on."""
+    workers = loopback.start_all(command(tmp_path, texts(rows=600), "training.epochs=500"), 2)
+    wait_for(tmp_path / "run" / "checkpoint.npz")
+    workers[1].terminate()
+    assert loopback.ended(workers[1], 10)[0] == -signal.SIGTERM
+    code, _, lines = loopback.ended(workers[0], 60)
+    assert code == 75, lines
+    assert lines[-1].endswith("is lost; start all workers again")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_devices_end_with_the_command_that_started_them(texts, tmp_path, number):
+    more = command(tmp_path, texts(rows=600), "training.epochs=500", options=("--devices", "2"))
+    process = loopback.start(more)
+    wait_for(tmp_path / "run" / "checkpoint.npz")
+    children = (pathlib.Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children").read_text().split()
+    assert len(children) == 2
+    process.send_signal(number)
+    assert loopback.ended(process, 30)[0] == (128 + number if number == signal.SIGTERM else -number)
+    begin = time.monotonic()
+    while any(pathlib.Path("/proc", each).exists() for each in children):
+        assert time.monotonic() - begin < 10
+        time.sleep(0.05)
+
+
+def wait_for(path, seconds=100):
+    begin = time.monotonic()
+    while not path.is_file():
+        assert time.monotonic() - begin < seconds
+        time.sleep(0.05)
+
+
 def refused(workers, message, seconds=60, code=2):
     for each in workers:
         ended, out, lines = loopback.ended(each, seconds)
@@ -132,6 +169,15 @@ class TestMistakes:
         with loopback.socket.create_server(("127.0.0.1", int(hosts[1].rpartition(":")[2]))):
             refused([loopback.start(start, loopback.config(hosts, 1))], "is in use")
         refused([loopback.start(start, "{"), loopback.start(start, loopback.config(hosts, 2))], "zoo: TF_CONFIG")
+
+    def test_devices_beside_a_tf_config(self, texts, tmp_path):
+        start = command(tmp_path, texts(), options=("--devices", "2"))
+        refused([loopback.start(start, loopback.config(loopback.addresses(2), 0))], "--devices is for one machine")
+
+    def test_batches_with_fewer_rows_than_workers(self, texts, tmp_path):
+        start = command(tmp_path, texts(), "training.batch_size=1", "training.buckets=1")
+        workers = loopback.start_all(start, 2)
+        refused(workers, "training: a batch has fewer rows than there are workers (2); raise batch_size")
 
     def test_different_recipes(self, texts, tmp_path):
         hosts, corpus = loopback.addresses(2), texts()

@@ -41,7 +41,9 @@ def train(
             help="Train on several GPUs of this machine, or on a CPU in so many processes.",
         ),
     ] = None,
-    wait: Annotated[float, typer.Option(help="Seconds that the workers of TF_CONFIG may take to start.")] = 60.0,
+    wait: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that the workers of TF_CONFIG may take to start.")
+    ] = 60.0,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Remove at the end what a large corpus writes, and use no former cache.")
     ] = False,
@@ -295,9 +297,10 @@ _ZOO = "from zoo_training.cli import main; main()"  # the script `zoo` may be el
 
 def _train_on_devices(devices: str) -> None:
     """Starts this command once for each device, with a `TF_CONFIG` of this machine, and ends as they end."""
-    from zoo.local_workers import gpus, start
+    from zoo.local_workers import check_alone, gpus, start
 
     with user_errors():
+        check_alone()
         number = max(1, len(gpus())) if devices == "all" else int(devices) if devices.isdigit() else 0
         if number < 1:
             raise ValueError(f"--devices must be `all` or a number from 1. Received: {devices}")

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from zoo.distribution import Workers
+from zoo.distribution import FEW_ROWS, Workers
 from zoo.tasks.task import SavedTask
 
 from ..progress import say
@@ -105,7 +105,15 @@ def fit(
                     f"[model], or leave r_drop out. Received: r_drop={recipe.training.r_drop}"
                 )
             stack.enter_context(frozen(prepared.model, recipe.training.frozen_layers))
-        return _fitted(recipe, prepared, folder, callbacks, workers)
+        try:
+            return _fitted(recipe, prepared, folder, callbacks, workers)
+        except tf.errors.InvalidArgumentError as error:
+            if FEW_ROWS not in str(error):
+                raise
+            raise RecipeError(
+                f"training: {FEW_ROWS} ({workers.count}); raise batch_size or batch_tokens, or use fewer workers. The "
+                "last batch of training or of validation may be the short one: then change the number of texts by one"
+            ) from None
 
 
 def _has_dropout(model: keras.Model) -> bool:

@@ -125,22 +125,26 @@ class TestProcesses:
         assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == wanted
 
     def test_a_killed_command_leaves_no_process_and_goes_on(self, tmp_path):
-        (tmp_path / "in.txt").write_bytes(b"\n".join(dates(8000)) + b"\n")
+        """Chunks are missing after the kill: nothing went on to the end."""
+        (tmp_path / "in.txt").write_bytes(b"\n".join(dates(40_000)) + b"\n")
         command = [COMMAND, "batch", DATES, "in.txt", "out.txt", "--workers", "2"]
         with subprocess.Popen(command, cwd=tmp_path) as process:
             _wait_for(lambda: list(tmp_path.glob("out.txt.parts/*-last")), process)
             workers = _workers_below(process.pid)
             process.kill()
-        _wait_for(lambda: not any(map(_lives, workers)))
+        _wait_for(lambda: not any(map(_lives, workers)), seconds=10)
+        done = len(list(tmp_path.glob("out.txt.parts/*-last")))
+        time.sleep(2)
+        assert len(list(tmp_path.glob("out.txt.parts/*-last"))) == done < 40
         assert not (tmp_path / "out.txt").exists()
         finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert finished.returncode == 0, finished.stderr
         assert finished.stderr.startswith("going on: ")
-        assert len((tmp_path / "out.txt").read_text(encoding="utf-8").splitlines()) == 8000
+        assert len((tmp_path / "out.txt").read_text(encoding="utf-8").splitlines()) == 40_000
 
 
-def _wait_for(condition, process=None):
-    end = time.monotonic() + 120
+def _wait_for(condition, process=None, seconds=120):
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end and (process is None or process.poll() is None)
         time.sleep(0.05)

@@ -155,7 +155,7 @@ def _in_strips(
     ends = [length * (i + 1) // STRIPS for i in range(STRIPS)]
     for number, (begin, end) in enumerate(itertools.pairwise([0, *ends])):
         # Each strip draws other numbers, by the number of its block.
-        dropped = None if dropout_mask is None else functools.partial(dropout_mask, block=number)
+        dropped: Any = None if dropout_mask is None else functools.partial(dropout_mask, block=number)
         of_strip = query[:, :, begin:end], key[:, :, :end], value[:, :, :end], mask.strip(begin, end), dropped
         contexts.append(_whole(*of_strip, hand_gradient))  # (B, H, T / n, e)
     return ops.concatenate(contexts, axis=2)  # (B, H, T, e)

@@ -51,7 +51,7 @@ def compiled_by_xla(tensor: Tensor) -> bool:
     TensorFlow has no public name for this. A graph that `tf.function(jit_compile=True)` traces has a context that says
     it, and the graphs of functions and loops inside have that graph around them.
     """
-    graph = getattr(tensor, "graph", None)
+    graph: Any = getattr(tensor, "graph", None)
     while hasattr(graph, "_get_control_flow_context"):
         context = graph._get_control_flow_context()
         while context is not None:

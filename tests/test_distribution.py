@@ -1,8 +1,10 @@
 """`zoo.distribution`: several processes on loopback train as one, and end together."""
 
 import concurrent.futures
+import contextlib
 import json
 import pathlib
+import threading
 import time
 
 import keras
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.distribution import Cluster, ClusterError, Workers, _meet, multi_worker, read_cluster
+from zoo.distribution import Cluster, ClusterError, Workers, _Meeting, multi_worker, read_cluster
 
 PROGRAM = pathlib.Path(__file__).with_name("workers_program.py")
 
@@ -70,11 +72,11 @@ class TestTheCluster:
 
 
 def met(lists, wait=20.0):
-    """What `_meet` raises in each of several workers, None where it raises nothing; of each its list and its number."""
+    """What the meeting raises in each of several workers, None where it raises nothing; of each its list and number."""
 
     def meet(hosts, index):
         try:
-            _meet(Cluster(tuple(("worker", number, host) for number, host in enumerate(hosts)), index), wait)
+            _Meeting(Cluster(tuple(("worker", number, host) for number, host in enumerate(hosts)), index)).wait(wait)
         except ClusterError as error:
             return str(error)
 
@@ -82,16 +84,40 @@ def met(lists, wait=20.0):
         return list(pool.map(meet, *zip(*lists, strict=True)))
 
 
+def stranger(host, words):
+    """A connection of another program, which says this."""
+    name, _, port = host.rpartition(":")
+    while True:
+        try:
+            connection = loopback.socket.create_connection((name, int(port)))
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+            continue
+        connection.sendall(words)
+        return connection
+
+
 class TestTheMeeting:
-    def test_all_meet_whoever_comes_first(self):
-        for number in (2, 3, 5):
-            hosts = loopback.addresses(number)
-            assert met([(hosts, index) for index in range(number)]) == [None] * number
+    @pytest.mark.parametrize("number", [2, 3, 8])
+    def test_all_meet_whoever_comes_first(self, number):
+        hosts = loopback.addresses(number)
+        assert met([(hosts, index) for index in range(number)]) == [None] * number
+
+    def test_ipv6(self):
+        if not loopback.socket.has_dualstack_ipv6():
+            pytest.skip("this machine has no IPv6")
+        hosts = [host.replace("127.0.0.1", "[::1]") for host in loopback.addresses(2)]
+        assert met([(hosts, 0), (hosts, 1)]) == [None, None]
 
     def test_who_does_not_come_is_named(self):
         hosts = loopback.addresses(3)
         for index, said in enumerate(met([(hosts, 0), (hosts, 1)], 2)):
             assert said == f"worker {index} ({hosts[index]}): worker 2 ({hosts[2]}) did not come within 2 seconds"
+
+    def test_a_host_whose_name_is_none_does_not_come(self):
+        hosts = [*loopback.addresses(1), "a..b:2222"]
+        (said,) = met([(hosts, 0)], 1)
+        assert said.endswith("worker 1 (a..b:2222) did not come within 1 seconds")
 
     @pytest.mark.parametrize("longer", [False, True], ids=["another order", "one more"])
     def test_lists_that_differ(self, longer):
@@ -104,23 +130,59 @@ class TestTheMeeting:
     def test_another_program_at_the_address(self):
         hosts = loopback.addresses(2)
         with loopback.socket.create_server(("127.0.0.1", int(hosts[1].rpartition(":")[2]))):
-            (said,) = met([(hosts, 0)], 2)
-        assert said.endswith(f"worker 1 ({hosts[1]}) does not answer as a worker; is its port in use?")
+            (said,) = met([(hosts, 0)], 1)
+        assert f"worker 1 ({hosts[1]}) does not answer as a worker that starts" in said
+
+    def test_one_number_twice(self):
+        """Of a machine whose own number is wrong, the address answers with that number."""
+        hosts = loopback.addresses(2)
+        cluster = Cluster(tuple(("worker", number, host) for number, host in enumerate(hosts)), 0)
+        line = _Meeting(cluster)._line()
+        with loopback.socket.create_server(("127.0.0.1", int(hosts[1].rpartition(":")[2]))) as other:
+
+            def answer():
+                with other.accept()[0] as connection:
+                    connection.recv(100)
+                    connection.sendall(line)
+
+            threading.Thread(target=answer, daemon=True).start()
+            (said,) = met([(hosts, 0)], 5)
+        expected = f'at the address of worker 1 ({hosts[1]}) is worker 0 ({hosts[0]}); is "index" the same'
+        assert expected in said
+
+    def test_a_worker_that_cannot_connect_is_named(self):
+        """It answers, but never comes; the other one does."""
+        hosts = loopback.addresses(3)
+        cluster = Cluster(tuple(("worker", number, host) for number, host in enumerate(hosts)), 2)
+        line = _Meeting(cluster)._line()
+        with loopback.socket.create_server(("127.0.0.1", int(hosts[2].rpartition(":")[2]))) as other:
+
+            def answer():
+                for _ in range(2):
+                    with other.accept()[0] as connection:
+                        connection.recv(100)
+                        connection.sendall(line)
+                        connection.recv(100)
+
+            threading.Thread(target=answer, daemon=True).start()
+            said = met([(hosts, 0), (hosts, 1)], 2)
+        assert [each.partition(": ")[2] for each in said] == [f"worker 2 ({hosts[2]}) cannot connect to this one"] * 2
 
     def test_other_programs_that_connect_change_nothing(self):
+        """Whatever they say, and though they stay connected."""
         hosts = loopback.addresses(2)
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
             first = pool.submit(met, [(hosts, 0)])
-            host, _, port = hosts[0].rpartition(":")
-            for words in (b"", b"GET / HTTP/1.1\r\n\r\n", b"attention-zoo x y\n"):
-                while True:
-                    try:
-                        with loopback.socket.create_connection((host, int(port))) as stranger:
-                            stranger.sendall(words)
-                        break
-                    except ConnectionRefusedError:
-                        time.sleep(0.05)
+            for words in (b"", b"", b"", b"GET / HTTP/1.1\r\n\r\n", b"attention-zoo x y\n", b"\xff\n"):
+                stack.enter_context(stranger(hosts[0], words))
+            begin = time.monotonic()
             assert met([(hosts, 1)]) == first.result() == [None]
+            assert time.monotonic() - begin < 4
+
+    def test_no_time_at_all(self, monkeypatch):
+        monkeypatch.setenv("TF_CONFIG", loopback.config(loopback.addresses(2), 0))
+        with pytest.raises(ClusterError, match=r"more than 0 seconds\. Received: wait=0$"), multi_worker(wait=0):
+            pass
 
 
 class TestOneWorker:

@@ -264,6 +264,8 @@ def _end_with(parent: int) -> None:
     """Ends this process and its workers when the command, its parent, is killed."""
     while os.getppid() == parent:
         time.sleep(0.5)
+    if os.getpgrp() != os.getpid():  # the group is not this process' own
+        os._exit(1)
     os.killpg(0, signal.SIGKILL)
 
 

@@ -19,7 +19,6 @@ import faulthandler
 import hashlib
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -38,11 +37,10 @@ _GROUP = 1907  # a key of our own, since TensorFlow numbers its groups from 1
 _POLL_SECONDS = 2.0  # between two looks at the other workers
 _CONNECT_SECONDS = 5.0  # how long a worker may take to accept a connection
 _MEET_SECONDS = 0.2  # between two looks, until all are there
-_LINE_SECONDS = 2.0  # how long a worker that has connected may take for its line
+_CONFIRMED, _LONGEST_LINE = b"confirmed\n", 100  # of what workers say when they meet
 _STRIKES = 3  # a worker is lost after so many refused connections in a row
 _GOODBYE_SECONDS = 10.0  # the wait for the others at the end
 _JOBS = ("chief", "worker")  # in the order of their numbers
-_BROKEN = ("Connection reset", "UNAVAILABLE", "Socket closed", "failed to connect", "Collective ops is aborted")
 _OF_LOST_WORKERS = (  # what a collective operation raises after a peer's death
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -155,7 +153,9 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
     if cluster is None:
         yield Workers()
         return
-    _meet(cluster, wait)
+    if not wait > 0:
+        raise ClusterError(f"the wait for other workers must be more than 0 seconds. Received: wait={wait:g}")
+    _Meeting(cluster).wait(wait)
     watch = _Watch(cluster)
     watch.start()
     terminate = signal.getsignal(signal.SIGTERM)
@@ -176,8 +176,9 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
         # A collective fails at once where a peer's connection is closed. The watch then names the lost worker, and ends
         # the process. If all workers answer, one may have been started again; otherwise it is another error.
         time.sleep(_STRIKES * (_POLL_SECONDS + _CONNECT_SECONDS) + 1)
-        if any(each in str(error) for each in _BROKEN):
-            watch.end("a worker was lost, or started again by itself; start all workers again")
+        if "Collective" in str(error):
+            said = str(error).strip().splitlines()[0]
+            watch.end(f"a worker was lost, or started again by itself; start all workers again. TensorFlow: {said}")
         raise
     finally:
         watch.stopped.set()
@@ -196,98 +197,144 @@ def _quietly(function: Callable[[], Any]) -> Callable[[], None]:
     return call
 
 
-def _meet(cluster: Cluster, wait: float) -> None:
+class _Meeting:
     """Waits until all workers are there, and checks that all have the same list of workers.
 
     TensorFlow's start waits for them up to an hour, and holds Python's lock all the time, so no thread could end it. So
-    before it each worker listens at its port itself, and connects to all others. Both ends of a connection send a line:
-    a hash of the list of workers, and their own number. A worker leaves when it has read the line of all others at
-    their addresses, and all others have connected to it.
+    before it each worker listens at its port itself, and connects to all others. Who connects says its line, gets the
+    other one's, and confirms it. A line is a hash of the list of workers, and the worker's number. A worker leaves when
+    it has the confirmed line of all others at their addresses, and all others have the confirmed line of it. Each
+    connection has a thread, so that nobody who is slow or silent holds up the others.
 
-    Raises:
-        ClusterError: see `multi_worker`.
+    Attributes:
+        refusing: the workers that no connection has reached yet.
+        read: those whose line was read at their address.
+        came: those that have connected.
+        error: the first mistake, None if there is none.
     """
-    port = int(cluster.tasks[cluster.index][2].rpartition(":")[2])
-    deadline = time.monotonic() + wait
-    others = {index for index in range(len(cluster.tasks)) if index != cluster.index}
-    refusing, read, came = set(others), set[int](), set[int]()
-    asked: dict[int, socket.socket] = {}  # connections whose other end has not sent its line yet
-    with socket.socket() as listener, contextlib.ExitStack() as stack:
-        # TensorFlow's server would share a port with any other program that allows it; this does not.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+    def __init__(self, cluster: Cluster):
+        self.cluster = cluster
+        self.others = {index for index in range(len(cluster.tasks)) if index != cluster.index}
+        self.refusing, self.read, self.came = set(self.others), set[int](), set[int]()
+        self.error: ClusterError | None = None
+        self._ended = threading.Event()
+
+    def wait(self, seconds: float) -> None:
+        """Meets the others.
+
+        Raises:
+            ClusterError: see `multi_worker`.
+        """
+        port = int(self.cluster.tasks[self.cluster.index][2].rpartition(":")[2])
+        deadline = time.monotonic() + seconds
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
         try:
-            listener.bind(("", port))
-            listener.listen(1024)
+            # TensorFlow's server would share a port with any other program that allows it; this does not.
+            listener = socket.create_server(("", port), family=family, backlog=1024, dualstack_ipv6=both)
         except OSError as error:
             what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
             raise ClusterError(
-                f"port {port} {what}: TF_CONFIG gives it to {cluster.name(cluster.index)}, which is this process"
+                f"port {port} {what}: TF_CONFIG gives it to {self._name()}, which is this process"
             ) from None
-        listener.setblocking(False)
-        while not (read == came == others):
-            if time.monotonic() > deadline:
-                raise ClusterError(_who_is_missing(cluster, wait, others, refusing, read))
-            for index in others - read - asked.keys():
+        listener.settimeout(_MEET_SECONDS)
+        listening = threading.Thread(target=self._listen, args=(listener,), daemon=True)
+        listening.start()
+        for index in self.others:
+            threading.Thread(target=self._ask, args=(index,), daemon=True).start()
+        try:
+            while self.error is None and not (self.others <= self.read and self.others <= self.came):
+                if time.monotonic() > deadline:
+                    self.error = ClusterError(self._who_is_missing(seconds))
+                time.sleep(_MEET_SECONDS / 4)
+        finally:
+            self._ended.set()
+            listening.join()
+        if self.error is not None:
+            raise self.error
+
+    def _listen(self, listener: socket.socket) -> None:
+        with listener:
+            while not self._ended.is_set():
                 with contextlib.suppress(OSError):
-                    asked[index] = stack.enter_context(_connected(cluster, index))
-                    refusing.discard(index)
-                    asked[index].sendall(_line(cluster))
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    with listener.accept()[0] as connection, contextlib.suppress(OSError):
-                        connection.sendall(_line(cluster))
-                        came.update(_worker_of(cluster, connection))
-            for index in [index for index, each in asked.items() if select.select([each], [], [], 0)[0]]:
-                with asked.pop(index) as connection, contextlib.suppress(OSError):
-                    found = _worker_of(cluster, connection)
-                    if found - {index}:
+                    threading.Thread(target=self._greet, args=(listener.accept()[0],), daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        """Somebody has connected."""
+        with self._talking(connection) as stream:
+            found = self._worker_of(stream.readline(_LONGEST_LINE))
+            connection.sendall(self._line())
+            if found is not None and stream.readline(_LONGEST_LINE) == _CONFIRMED:
+                self.came.add(found)
+
+    def _ask(self, index: int) -> None:
+        """Connects to a worker until its line has come."""
+        while not self._ended.is_set() and index not in self.read:
+            with contextlib.suppress(OSError, UnicodeError):  # a host's name may be no name
+                connection = _connected(self.cluster, index)
+                if connection.getsockname() == connection.getpeername():  # where nobody listens, at a port of its own
+                    connection.close()
+                    continue
+                self.refusing.discard(index)
+                with self._talking(connection) as stream:
+                    connection.sendall(self._line())
+                    found = self._worker_of(stream.readline(_LONGEST_LINE))
+                    if found not in (index, None):
                         raise ClusterError(
-                            f"{cluster.name(cluster.index)}: at the address of {cluster.name(index)} is "
-                            f'{cluster.name(*found)}; is "index" the same on two machines?'
+                            f"{self._name()}: at the address of {self._name(index)} is {self._name(found)}; is "
+                            '"index" the same on two machines?'
                         )
-                    read.update(found)
-            time.sleep(_MEET_SECONDS)
+                    if found is not None:
+                        connection.sendall(_CONFIRMED)
+                        self.read.add(index)
+            self._ended.wait(_MEET_SECONDS)
 
+    @contextlib.contextmanager
+    def _talking(self, connection: socket.socket) -> Iterator[Any]:
+        """The connection's stream. Keeps a mistake for `wait`; a connection that breaks is none."""
+        try:
+            connection.settimeout(_CONNECT_SECONDS)
+            with connection, connection.makefile("rb") as stream:
+                yield stream
+        except ClusterError as error:
+            self.error = self.error or error
+        except OSError:
+            pass
 
-def _line(cluster: Cluster) -> bytes:
-    """What a worker says to others: a word that only workers know, a hash of the list of workers, its number."""
-    listed = hashlib.sha256(repr(cluster.tasks).encode()).hexdigest()[:16]
-    return f"attention-zoo {listed} {cluster.index}\n".encode()
+    def _line(self) -> bytes:
+        listed = hashlib.sha256(repr(self.cluster.tasks).encode()).hexdigest()[:16]
+        return f"attention-zoo {listed} {self.cluster.index}\n".encode()
 
+    def _worker_of(self, line: bytes) -> int | None:
+        """The number of the worker that says a line; None if another program does."""
+        found = line.decode(errors="replace").split()
+        word, listed, _ = self._line().decode().split()
+        if len(found) != 3 or found[0] != word or not found[2].isdigit():
+            return None
+        if found[1] != listed:
+            here = ", ".join(address for _, _, address in self.cluster.tasks)
+            raise ClusterError(
+                f"{self._name()}: another worker has another list of workers in its TF_CONFIG. Received here: {here}"
+            )
+        return int(found[2])
 
-def _worker_of(cluster: Cluster, connection: socket.socket) -> set[int]:
-    """The number of the worker at the other end; empty if another program is there.
+    def _name(self, index: int | None = None) -> str:
+        return self.cluster.name(self.cluster.index if index is None else index)
 
-    Raises:
-        ClusterError: it has another list of workers.
-        OSError: the connection broke, or the line did not come in time.
-    """
-    connection.settimeout(_LINE_SECONDS)
-    with connection.makefile("rb") as stream:
-        found = stream.readline(100).decode(errors="replace").split()
-    word, listed, _ = _line(cluster).decode().split()
-    if len(found) != 3 or found[0] != word or not found[2].isdigit():
-        return set()
-    if found[1] != listed:
-        raise ClusterError(
-            f"{cluster.name(cluster.index)}: another worker has another list of workers in its TF_CONFIG. Received "
-            f"here: {', '.join(address for _, _, address in cluster.tasks)}"
-        )
-    return {int(found[2])}
+    def _who_is_missing(self, seconds: float) -> str:
+        """One sentence."""
 
+        def reason(index: int) -> str:
+            if index in self.refusing:
+                return f"did not come within {seconds:g} seconds"
+            if index in self.read:
+                return "cannot connect to this one"
+            return "does not answer as a worker that starts: another program has its port, or it trains already"
 
-def _who_is_missing(cluster: Cluster, wait: float, others: set[int], refusing: set[int], read: set[int]) -> str:
-    """One sentence, from the workers that refused connections and those whose line was read."""
-
-    def reason(index: int) -> str:
-        if index in refusing:
-            return f"did not come within {wait:g} seconds"
-        return "cannot connect to this one" if index in read else "does not answer as a worker; is its port in use?"
-
-    # Workers that only wait for a missing one have no part in it.
-    wrong = (refusing or others - read) or others
-    reasons = (f"{cluster.name(index)} {reason(index)}" for index in sorted(wrong))
-    return f"{cluster.name(cluster.index)}: {'; '.join(reasons)}"
+        # Workers that only wait for a missing one have no part in it.
+        wrong = self.refusing or self.others - self.read or self.others - self.came
+        return f"{self._name()}: {'; '.join(f'{self._name(index)} {reason(index)}' for index in sorted(wrong))}"
 
 
 def _connected(cluster: Cluster, index: int) -> socket.socket:
@@ -334,8 +381,9 @@ class _Watch(threading.Thread):
     def end(self, reason: str) -> None:
         """Prints the reason and ends the process, unless the watch was stopped."""
         if not self.stopped.is_set():
-            sys.stdout.flush()
-            print(f"{self.cluster.name(self.cluster.index)}: {reason}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError, ValueError):  # whoever reads the output may be gone
+                sys.stdout.flush()
+                print(f"{self.cluster.name(self.cluster.index)}: {reason}", file=sys.stderr, flush=True)
             os._exit(EXIT_CODE)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -16,10 +17,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
 _END_SECONDS = 10.0  # how long a worker may take to end
 _WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+_LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def gpus() -> list[str]:
@@ -47,15 +50,20 @@ def environments(number: int) -> Iterator[dict[str, str]]:
 
 
 def check_alone() -> None:
-    """Refuses a `TF_CONFIG`: it names workers of other machines, and each worker of this one gets another.
+    """Refuses a `TF_CONFIG` of several workers: each worker of this machine gets another one.
 
     Raises:
         ValueError: there is one.
     """
-    if os.environ.get("TF_CONFIG", "").strip():
+    text = os.environ.get("TF_CONFIG", "")
+    try:
+        several = sum(map(len, json.loads(text or "{}").get("cluster", {}).values())) > 1
+    except (ValueError, TypeError, AttributeError):
+        several = True
+    if several:
         raise ValueError(
             "--devices is for one machine, and TF_CONFIG is set. For several machines, give each device a worker of "
-            "its own in TF_CONFIG, and leave --devices out"
+            f"its own in TF_CONFIG, and leave --devices out. Received: TF_CONFIG={text}"
         )
 
 
@@ -65,25 +73,28 @@ def start(command: Sequence[str], number: int) -> int:
     Returns:
         The exit code: 0 if all ended well, otherwise that of the first that did not.
     """
-    if number == 1:
-        return subprocess.call(command)
-    signals = (signal.SIGTERM, signal.SIGHUP)
+    # A signal that is ignored stays so, as after `nohup`.
+    signals = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
     before = [signal.signal(each, _exit) for each in signals]
-    workers = [
-        subprocess.Popen(command, env={**os.environ, **added}, preexec_fn=_end_with_parent)
-        for added in environments(number)
-    ]
+    workers: list[subprocess.Popen] = []
     try:
+        for added in environments(number) if number > 1 else [{}]:
+            bound = functools.partial(_end_with_parent, os.getpid())
+            workers.append(subprocess.Popen(command, env={**os.environ, **added}, preexec_fn=bound))
         codes = [worker.wait() for worker in workers]
-    except BaseException:  # Ctrl-C reaches the workers too, since a terminal sends it to all
+    except BaseException as error:
+        if not isinstance(error, KeyboardInterrupt):  # a terminal sends Ctrl-C to all, and they end by themselves
+            for worker in workers:
+                worker.terminate()
+        for end in (subprocess.Popen.terminate, subprocess.Popen.kill):
+            deadline = time.monotonic() + _END_SECONDS
+            for worker in workers:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    worker.wait(max(0.0, deadline - time.monotonic()))
+            for worker in workers:
+                end(worker)  # nothing happens to one that has ended
         for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            try:
-                worker.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
+            worker.wait()
         raise
     finally:
         for each, handler in zip(signals, before, strict=True):
@@ -97,10 +108,12 @@ def _exit(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _end_with_parent() -> None:
-    """In a new worker: asks Linux for a SIGKILL if the parent is killed, which can then end nobody itself."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_WITH_PARENT, signal.SIGKILL)
+def _end_with_parent(parent: int) -> None:
+    """In a new worker. A killed parent cannot end its workers, so Linux does."""
+    if _LIBRARY is not None:
+        _LIBRARY.prctl(_WITH_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:  # killed already
+            os._exit(1)
 
 
 def main() -> None:

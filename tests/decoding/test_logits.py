@@ -40,6 +40,16 @@ def test_finds_what_a_sort_finds(size, rows, k, first, adds, seed):
 
 
 @pytest.mark.parametrize("size", [100, 1000, 1009])
+def test_the_likeliest_of_one_row_is_that_of_its_logits(size):
+    """Two logits that differ by one rounding are equal as log-probabilities, whose numbers are larger."""
+    logits = np.full((1, 1, size), 1.0, "float32")
+    logits[..., size - 7] = np.nextafter(np.float32(1.0), np.float32(2.0))
+    values, _, places = top_k(tf.constant(logits), 1, 3, tf.constant([[-30.0]]), as_log_probabilities=True)
+    assert places.numpy().tolist() == [[size - 7]]
+    np.testing.assert_allclose(values, [[-30.0 - np.log(size)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [100, 1000, 1009])
 @pytest.mark.parametrize("added", [None, [[0.5, -1.0], [3.0, 2.0]]])
 def test_log_probabilities_are_found(size, added):
     """Also beside an ignored value that is larger than all others."""

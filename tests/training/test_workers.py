@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import pathlib
 import random
 import signal
@@ -131,21 +132,72 @@ def test_devices_end_with_the_command_that_started_them(texts, tmp_path, number)
     more = command(tmp_path, texts(rows=600), "training.epochs=500", options=("--devices", "2"))
     process = loopback.start(more)
     wait_for(tmp_path / "run" / "checkpoint.npz")
-    children = (pathlib.Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children").read_text().split()
+    children = below(process)
     assert len(children) == 2
     process.send_signal(number)
     assert loopback.ended(process, 30)[0] == (128 + number if number == signal.SIGTERM else -number)
-    begin = time.monotonic()
-    while any(pathlib.Path("/proc", each).exists() for each in children):
-        assert time.monotonic() - begin < 10
-        time.sleep(0.05)
+    gone(children)
 
 
-def wait_for(path, seconds=100):
+@pytest.mark.parametrize(("number", "ended"), [(1, 143), (2, 143), (2, 130)], ids=["one", "two", "Ctrl-C"])
+def test_local_workers_end_with_the_command(tmp_path, number, ended):
+    """One device too; a worker that ignores SIGTERM is killed."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN) if sys.argv[1] == '2' else None\n"
+        "pathlib.Path(sys.argv[2], str(time.time_ns())).touch()\ntime.sleep(100)\n"
+    )
+    (tmp_path / "begun").mkdir()
+    short = "import zoo.local_workers as local; local._END_SECONDS = 1; local.main()"
+    process = loopback.start(["-c", short, "--devices", number, script, number, tmp_path / "begun"])
+    wait_until(lambda: len(list((tmp_path / "begun").iterdir())) == number)
+    children = below(process)
+    process.send_signal(signal.SIGTERM if ended == 143 else signal.SIGINT)
+    code, _, _ = loopback.ended(process, 20)
+    assert code in (ended, -signal.SIGINT if ended == 130 else ended)
+    gone(children)
+
+
+def test_a_hang_up_is_ignored_as_nohup_wants_it(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import pathlib, time\nfor _ in range(30):\n time.sleep(0.1)\npathlib.Path({str(tmp_path)!r}, 'end').touch()"
+    )
+    ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); from zoo.local_workers import main; main()"
+    process = loopback.start(["-c", ignoring, "--devices", 2, script])
+    wait_until(lambda: len(below(process)) == 2)
+    for each in (process.pid, *map(int, below(process))):
+        os.kill(each, signal.SIGHUP)
+    assert loopback.ended(process, 20)[0] == 0
+    assert (tmp_path / "end").exists()
+
+
+def below(process):
+    return pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+
+def gone(processes):
+    """Waits until they have ended."""
+
+    def lives(process):
+        try:
+            return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    wait_until(lambda: not any(map(lives, processes)), 10)
+
+
+def wait_until(condition, seconds=100):
     begin = time.monotonic()
-    while not path.is_file():
+    while not condition():
         assert time.monotonic() - begin < seconds
         time.sleep(0.05)
+
+
+def wait_for(path):
+    wait_until(path.is_file)
 
 
 def refused(workers, message, seconds=60, code=2):

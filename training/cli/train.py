@@ -42,7 +42,7 @@ def train(
         ),
     ] = None,
     wait: Annotated[
-        float, typer.Option(min=0.0, help="Seconds that the workers of TF_CONFIG may take to start.")
+        float, typer.Option(min=1.0, help="Seconds that the workers of TF_CONFIG may take to start.")
     ] = 60.0,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Remove at the end what a large corpus writes, and use no former cache.")

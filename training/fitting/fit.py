@@ -111,8 +111,7 @@ def fit(
             if FEW_ROWS not in str(error):
                 raise
             raise RecipeError(
-                f"training: {FEW_ROWS} ({workers.count}); raise batch_size or batch_tokens, or use fewer workers. The "
-                "last batch of training or of validation may be the short one: then change the number of texts by one"
+                f"training: {FEW_ROWS} ({workers.count}); raise batch_size or batch_tokens, or use fewer workers"
             ) from None
 
 

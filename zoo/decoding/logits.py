@@ -54,9 +54,9 @@ def top_k(
         if as_log_probabilities:
             added = -log_normalizer(values) if added is None else added - log_normalizer(values)
         values = values[:, :, first:] if first else values
-        values = values if added is None else values + added[:, :, None]
+        values = values if added is None or number == 1 else values + added[:, :, None]
         found, places = tf.math.top_k(tf.reshape(values, [-1, number * left]), k)  # (B, k)
-        return Largest(found, places // left, places % left + first)
+        return Largest(_added_late(found, added, number), places // left, places % left + first)
     chunk = _chunk(size)
     chunks = -(-size // chunk)
     if size % chunk:
@@ -66,20 +66,26 @@ def top_k(
     if as_log_probabilities:
         normalizer = _log_normalizer_of_chunks(tf.reshape(values, [-1, number, chunks, chunk]), maxima)  # (B, N)
         added = -normalizer if added is None else added - normalizer
-    maxima = maxima if added is None else maxima + added[:, :, None]
+    to_all = None if number == 1 else added
+    maxima = maxima if to_all is None else maxima + to_all[:, :, None]
     # Chunks with places before `first` may displace others, so the same number of additional chunks is searched.
     few = min(k - (-first // chunk) * number, number * chunks)
     _, best = tf.math.top_k(tf.reshape(maxima, [-1, number * chunks]), few)  # (B, few)
     rows, best_of_row = (tf.zeros_like(best), best) if number == 1 else (best // chunks, best % chunks)
     inside = tf.gather(values, best, batch_dims=1)  # (B, few, chunk)
-    inside = inside if added is None else inside + tf.gather(added, rows, batch_dims=1)[:, :, None]
+    inside = inside if to_all is None else inside + tf.gather(to_all, rows, batch_dims=1)[:, :, None]
     places = (best_of_row * chunk)[:, :, None] + tf.range(chunk)  # (B, few, chunk)
     inside = tf.where(places < first, float("-inf"), inside) if first else inside
     inside, places = (tf.reshape(each, [-1, few * chunk]) for each in (inside, places))
     found, inside = tf.math.top_k(inside, k)  # (B, k)
     places = tf.gather(places, inside, batch_dims=1)
     rows = tf.zeros_like(places) if number == 1 else tf.gather(rows, inside // chunk, batch_dims=1)
-    return Largest(found, rows, places)
+    return Largest(_added_late(found, added, number), rows, places)
+
+
+def _added_late(found: tf.Tensor, added: tf.Tensor | None, number: int) -> tf.Tensor:
+    """Of one row, what is added to all values `(B, 1)` is added to those found `(B, k)`, so rounding makes no ties."""
+    return found if added is None or number > 1 else found + added
 
 
 def _chunk(size: int) -> int | tf.Tensor:

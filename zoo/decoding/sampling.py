@@ -211,8 +211,8 @@ def sample(
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0 stays empty.
         sampling: a `Sampling`.
         before: ids `(B, P)` of the earlier text, for the repetition penalty; None for none.
-        watch: an object that can end a row before its end token; None ends no row early. It has `is_needed`, a boolean
-            scalar tensor, False if it will end no row; `start() -> state`, a nest of tensors with the rows as their
+        watch: an object that can end a row before its end token; None ends no row early. It may have `is_needed`, a
+            boolean scalar, False if it will end no row; `start() -> state`, a nest of tensors with the rows as their
             first axis; and `step(tokens, open_rows, state) -> (ends, state)`, with tokens, `open_rows` and `ends`
             `(R,)` for the rows that are left. It must not change the state of a row that is not open. Where it is not
             needed, `step` may never be called.
@@ -277,7 +277,7 @@ def _sampled(
     # is run faster (`loops_for_a_server`).
     simple = ~tf.reduce_any(_is_drawn(sampling) | (sampling.repetition_penalty != 1))
     if watch is not None:
-        simple &= ~watch.is_needed
+        simple &= ~tf.cast(getattr(watch, "is_needed", True), tf.bool)
     found, (ids, log_probabilities) = tf.cond(simple, lambda: decoded(True), lambda: decoded(False))
     return tf.transpose(ids), tf.transpose(log_probabilities), found
 

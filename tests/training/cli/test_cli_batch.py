@@ -151,7 +151,10 @@ def _wait_for(condition, process=None, seconds=120):
 
 
 def _lives(process):
-    return pathlib.Path(f"/proc/{process}").exists()
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _workers_below(process):

@@ -15,6 +15,7 @@ BELOW = {
     "zoo.models": {"zoo.layers"},
     "zoo.text": {"zoo.extras", "zoo.git_lfs"},
     "zoo.atomic": set(),
+    "zoo.cluster": set(),
     "zoo.extras": set(),
     "zoo.git_lfs": set(),
     "zoo.tasks.protocol": set(),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -27,7 +28,8 @@ import keras
 import tensorflow as tf
 
 from zoo.atomic import write_whole
-from zoo.distribution import Workers, is_chief, multi_worker
+from zoo.cluster import read_cluster
+from zoo.distribution import Workers, multi_worker
 from zoo.extras import needs
 from zoo.loading import load
 from zoo.serving import export
@@ -165,8 +167,9 @@ def train(
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
         RecipeError: the recipe does not fit the corpus.
     """
-    if not is_chief():
-        say("this worker shows no progress: the chief does")
+    cluster = read_cluster(os.environ.get("TF_CONFIG"))
+    if cluster is not None and cluster.index > 0:
+        say(f"{cluster.name(cluster.index)}: the chief, {cluster.name(0)}, shows the progress")
         be_silent()
         with multi_worker(wait) as workers:
             workers.agree("recipe", recipe.model_dump_json())

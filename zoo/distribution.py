@@ -13,14 +13,10 @@ docs/distributed.md says what happens in failures, what it costs, and why it is 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import errno
 import faulthandler
 import hashlib
-import json
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -31,16 +27,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from zoo.cluster import CONNECT_SECONDS, Cluster, ClusterError, Meeting, answers, read_cluster
+
+__all__ = ["Cluster", "ClusterError", "Workers", "multi_worker", "read_cluster"]
+
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong with this worker; start all again
 FEW_ROWS = "a batch has fewer rows than there are workers"  # begins the message of an InvalidArgumentError
 _GROUP = 1907  # a key of our own, since TensorFlow numbers its groups from 1
 _POLL_SECONDS = 2.0  # between two looks at the other workers
-_CONNECT_SECONDS = 5.0  # how long a worker may take to accept a connection
-_MEET_SECONDS = 0.2  # between two looks, until all are there
-_CONFIRMED, _LONGEST_LINE = b"confirmed\n", 100  # of what workers say when they meet
 _STRIKES = 3  # a worker is lost after so many refused connections in a row
 _GOODBYE_SECONDS = 10.0  # the wait for the others at the end
-_JOBS = ("chief", "worker")  # in the order of their numbers
 _OF_LOST_WORKERS = (  # what a collective operation raises after a peer's death
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -50,83 +46,6 @@ _OF_LOST_WORKERS = (  # what a collective operation raises after a peer's death
     tf.errors.InternalError,
     tf.errors.UnknownError,
 )
-
-
-class ClusterError(ValueError):
-    """Workers that cannot train together: a wrong `TF_CONFIG`, a port in use, or different models or data."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Cluster:
-    """What `TF_CONFIG` says.
-
-    Attributes:
-        tasks: (job, number within the job, address) of each worker; the first is the chief.
-        index: the place of this worker among them.
-    """
-
-    tasks: tuple[tuple[str, int, str], ...]
-    index: int
-
-    def name(self, index: int) -> str:
-        """A worker in messages."""
-        job, number, address = self.tasks[index]
-        return f"{job} {number} ({address})"
-
-
-def read_cluster(text: str | None) -> Cluster | None:
-    """Reads the value of `TF_CONFIG`; None where it is not set, or names one worker only.
-
-    Raises:
-        ClusterError: it cannot be read, or describes no cluster of workers.
-    """
-    if not text or not text.strip():
-        return None
-    try:
-        config = json.loads(text)
-    except ValueError as error:
-        raise ClusterError(f"TF_CONFIG is not valid JSON ({error}). Received: {text}") from None
-    jobs = config.get("cluster") if isinstance(config, dict) else None
-    task = config.get("task") if isinstance(config, dict) else None
-    if not isinstance(jobs, dict) or not isinstance(task, dict):
-        raise ClusterError(
-            'TF_CONFIG must be like {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
-            f". Received: {text}"
-        )
-    others = sorted(set(jobs) - set(_JOBS))
-    if others:
-        raise ClusterError(f"TF_CONFIG may only have the jobs chief and worker. Received: {', '.join(others)}")
-    tasks = []
-    for job in _JOBS:
-        addresses = jobs.get(job, [])
-        if not isinstance(addresses, list) or not all(_is_address(address) for address in addresses):
-            raise ClusterError(f'TF_CONFIG: {job} must be a list of "host:port". Received: {addresses!r}')
-        if job == "chief" and len(addresses) > 1:
-            raise ClusterError(f"TF_CONFIG: there can be only one chief. Received: {addresses!r}")
-        tasks += [(job, number, address) for number, address in enumerate(addresses)]
-    addresses = [address for _, _, address in tasks]
-    if len(set(addresses)) < len(addresses):
-        raise ClusterError(f"TF_CONFIG names an address twice. Received: {', '.join(addresses)}")
-    for key in ("type", "index"):
-        if task.get(key) is None:
-            raise ClusterError(f'TF_CONFIG: "task" has no "{key}". Received: {text}')
-    kind, place = task["type"], task["index"]
-    for index, (job, number, _) in enumerate(tasks):
-        if job == kind and str(number) == str(place):  # some schedulers write the index as a string
-            return Cluster(tuple(tasks), index) if len(tasks) > 1 else None
-    sizes = " and ".join(f"{len(jobs[job])} of type {job}" for job in _JOBS if job in jobs) or "none"
-    raise ClusterError(f"TF_CONFIG has no task {kind} {place}: its workers are {sizes}. Received: {text}")
-
-
-def is_chief() -> bool:
-    """Whether `TF_CONFIG` makes this process the first of its workers, or the only one."""
-    cluster = read_cluster(os.environ.get("TF_CONFIG"))
-    return cluster is None or cluster.index == 0
-
-
-def _is_address(value: Any) -> bool:
-    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    return bool(host) and port.isdigit() and 0 < int(port) < 2**16
 
 
 @contextlib.contextmanager
@@ -155,7 +74,7 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
         return
     if not wait > 0:
         raise ClusterError(f"the wait for other workers must be more than 0 seconds. Received: wait={wait:g}")
-    _Meeting(cluster).wait(wait)
+    Meeting(cluster).wait(wait)
     watch = _Watch(cluster)
     watch.start()
     terminate = signal.getsignal(signal.SIGTERM)
@@ -175,7 +94,7 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
     except _OF_LOST_WORKERS as error:
         # A collective fails at once where a peer's connection is closed. The watch then names the lost worker, and ends
         # the process. If all workers answer, one may have been started again; otherwise it is another error.
-        time.sleep(_STRIKES * (_POLL_SECONDS + _CONNECT_SECONDS) + 1)
+        time.sleep(_STRIKES * (_POLL_SECONDS + CONNECT_SECONDS) + 1)
         if "Collective" in str(error):
             said = str(error).strip().splitlines()[0]
             watch.end(f"a worker was lost, or started again by itself; start all workers again. TensorFlow: {said}")
@@ -197,160 +116,6 @@ def _quietly(function: Callable[[], Any]) -> Callable[[], None]:
     return call
 
 
-class _Meeting:
-    """Waits until all workers are there, and checks that all have the same list of workers.
-
-    TensorFlow's start waits for them up to an hour, and holds Python's lock all the time, so no thread could end it. So
-    before it each worker listens at its port itself, and connects to all others. Who connects says its line, gets the
-    other one's, and confirms it. A line is a hash of the list of workers, and the worker's number. A worker leaves when
-    it has the confirmed line of all others at their addresses, and all others have the confirmed line of it. Each
-    connection has a thread, so that nobody who is slow or silent holds up the others.
-
-    Attributes:
-        refusing: the workers that no connection has reached yet.
-        read: those whose line was read at their address.
-        came: those that have connected.
-        error: the first mistake, None if there is none.
-    """
-
-    def __init__(self, cluster: Cluster):
-        self.cluster = cluster
-        self.others = {index for index in range(len(cluster.tasks)) if index != cluster.index}
-        self.refusing, self.read, self.came = set(self.others), set[int](), set[int]()
-        self.error: ClusterError | None = None
-        self._ended = threading.Event()
-
-    def wait(self, seconds: float) -> None:
-        """Meets the others.
-
-        Raises:
-            ClusterError: see `multi_worker`.
-        """
-        port = int(self.cluster.tasks[self.cluster.index][2].rpartition(":")[2])
-        deadline = time.monotonic() + seconds
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        try:
-            # TensorFlow's server would share a port with any other program that allows it; this does not.
-            listener = socket.create_server(("", port), family=family, backlog=1024, dualstack_ipv6=both)
-        except OSError as error:
-            what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-            raise ClusterError(
-                f"port {port} {what}: TF_CONFIG gives it to {self._name()}, which is this process"
-            ) from None
-        listener.settimeout(_MEET_SECONDS)
-        listening = threading.Thread(target=self._listen, args=(listener,), daemon=True)
-        listening.start()
-        for index in self.others:
-            threading.Thread(target=self._ask, args=(index,), daemon=True).start()
-        try:
-            while self.error is None and not (self.others <= self.read and self.others <= self.came):
-                if time.monotonic() > deadline:
-                    self.error = ClusterError(self._who_is_missing(seconds))
-                time.sleep(_MEET_SECONDS / 4)
-        finally:
-            self._ended.set()
-            listening.join()
-        if self.error is not None:
-            raise self.error
-
-    def _listen(self, listener: socket.socket) -> None:
-        with listener:
-            while not self._ended.is_set():
-                with contextlib.suppress(OSError):
-                    threading.Thread(target=self._greet, args=(listener.accept()[0],), daemon=True).start()
-
-    def _greet(self, connection: socket.socket) -> None:
-        """Somebody has connected."""
-        with self._talking(connection) as stream:
-            found = self._worker_of(stream.readline(_LONGEST_LINE))
-            connection.sendall(self._line())
-            if found is not None and stream.readline(_LONGEST_LINE) == _CONFIRMED:
-                self.came.add(found)
-
-    def _ask(self, index: int) -> None:
-        """Connects to a worker until its line has come."""
-        while not self._ended.is_set() and index not in self.read:
-            with contextlib.suppress(OSError, UnicodeError):  # a host's name may be no name
-                connection = _connected(self.cluster, index)
-                if connection.getsockname() == connection.getpeername():  # where nobody listens, at a port of its own
-                    connection.close()
-                    continue
-                self.refusing.discard(index)
-                with self._talking(connection) as stream:
-                    connection.sendall(self._line())
-                    found = self._worker_of(stream.readline(_LONGEST_LINE))
-                    if found not in (index, None):
-                        raise ClusterError(
-                            f"{self._name()}: at the address of {self._name(index)} is {self._name(found)}; is "
-                            '"index" the same on two machines?'
-                        )
-                    if found is not None:
-                        connection.sendall(_CONFIRMED)
-                        self.read.add(index)
-            self._ended.wait(_MEET_SECONDS)
-
-    @contextlib.contextmanager
-    def _talking(self, connection: socket.socket) -> Iterator[Any]:
-        """The connection's stream. Keeps a mistake for `wait`; a connection that breaks is none."""
-        try:
-            connection.settimeout(_CONNECT_SECONDS)
-            with connection, connection.makefile("rb") as stream:
-                yield stream
-        except ClusterError as error:
-            self.error = self.error or error
-        except OSError:
-            pass
-
-    def _line(self) -> bytes:
-        listed = hashlib.sha256(repr(self.cluster.tasks).encode()).hexdigest()[:16]
-        return f"attention-zoo {listed} {self.cluster.index}\n".encode()
-
-    def _worker_of(self, line: bytes) -> int | None:
-        """The number of the worker that says a line; None if another program does."""
-        found = line.decode(errors="replace").split()
-        word, listed, _ = self._line().decode().split()
-        if len(found) != 3 or found[0] != word or not found[2].isdigit():
-            return None
-        if found[1] != listed:
-            here = ", ".join(address for _, _, address in self.cluster.tasks)
-            raise ClusterError(
-                f"{self._name()}: another worker has another list of workers in its TF_CONFIG. Received here: {here}"
-            )
-        return int(found[2])
-
-    def _name(self, index: int | None = None) -> str:
-        return self.cluster.name(self.cluster.index if index is None else index)
-
-    def _who_is_missing(self, seconds: float) -> str:
-        """One sentence."""
-
-        def reason(index: int) -> str:
-            if index in self.refusing:
-                return f"did not come within {seconds:g} seconds"
-            if index in self.read:
-                return "cannot connect to this one"
-            return "does not answer as a worker that starts: another program has its port, or it trains already"
-
-        # Workers that only wait for a missing one have no part in it.
-        wrong = self.refusing or self.others - self.read or self.others - self.came
-        return f"{self._name()}: {'; '.join(f'{self._name(index)} {reason(index)}' for index in sorted(wrong))}"
-
-
-def _connected(cluster: Cluster, index: int) -> socket.socket:
-    host, _, port = cluster.tasks[index][2].rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS)
-
-
-def _answers(cluster: Cluster, index: int) -> bool:
-    """Whether a worker's port accepts connections."""
-    try:
-        _connected(cluster, index).close()
-    except OSError:
-        return False
-    return True
-
-
 class _Watch(threading.Thread):
     """Ends this process when another worker is lost, because a collective operation then may wait for ever.
 
@@ -370,7 +135,7 @@ class _Watch(threading.Thread):
         seen: set[int] = set()
         while not self.stopped.wait(_POLL_SECONDS):
             for index in others:
-                if _answers(self.cluster, index):
+                if answers(self.cluster, index):
                     seen.add(index)
                     strikes[index] = 0
                 else:

@@ -20,6 +20,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from zoo.cluster import read_cluster
+
 _END_SECONDS = 10.0  # how long a worker may take to end
 _WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 _LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -55,12 +57,8 @@ def check_alone() -> None:
     Raises:
         ValueError: there is one.
     """
-    text = os.environ.get("TF_CONFIG", "")
-    try:
-        several = sum(map(len, json.loads(text or "{}").get("cluster", {}).values())) > 1
-    except (ValueError, TypeError, AttributeError):
-        several = True
-    if several:
+    text = os.environ.get("TF_CONFIG")
+    if read_cluster(text) is not None:
         raise ValueError(
             "--devices is for one machine, and TF_CONFIG is set. For several machines, give each device a worker of "
             f"its own in TF_CONFIG, and leave --devices out. Received: TF_CONFIG={text}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
 import shlex
 import sys
@@ -57,6 +58,9 @@ def train(
     if devices is not None:
         _train_on_devices(devices)
     with user_errors():
+        from zoo.cluster import read_cluster
+
+        read_cluster(os.environ.get("TF_CONFIG"))  # a mistake is said before TensorFlow starts
         from ..distillation import check_teachers
         from ..run_files import CACHE_FOLDER
         from ..schema.recipe import RecipeError, name_of, read_recipe

@@ -168,9 +168,9 @@ class Meeting:
         while not self._ended.is_set() and index not in self.read:
             with contextlib.suppress(OSError, UnicodeError):  # a host's name may be no name
                 connection = _connected(self.cluster, index)
-                if connection.getsockname() == connection.getpeername():  # where nobody listens, at a port of its own
+                if connection.getsockname() == connection.getpeername():
                     connection.close()
-                    continue
+                    raise OSError("nobody listens, and Linux has connected this socket with itself")
                 self.refusing.discard(index)
                 with self._talking(connection) as stream:
                     connection.sendall(self._line())

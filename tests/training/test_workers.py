@@ -149,7 +149,9 @@ def test_local_workers_end_with_the_command(tmp_path, number, ended):
         "pathlib.Path(sys.argv[2], str(time.time_ns())).touch()\ntime.sleep(100)\n"
     )
     (tmp_path / "begun").mkdir()
-    short = "import zoo.local_workers as local; local._END_SECONDS = 1; local.main()"
+    # Of what a shell starts in the background, SIGINT is ignored, which the tests would inherit.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    short = f"{heard}; import zoo.local_workers as local; local._END_SECONDS = 1; local.main()"
     process = loopback.start(["-c", short, "--devices", number, script, number, tmp_path / "begun"])
     wait_until(lambda: len(list((tmp_path / "begun").iterdir())) == number)
     children = below(process)

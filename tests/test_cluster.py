@@ -81,6 +81,24 @@ def stranger(host, words):
         return connection
 
 
+@contextlib.contextmanager
+def answering(hosts, place, index):
+    """At the address of one worker, something that answers as the worker `index`, and never connects itself."""
+    line = Meeting(Cluster(tuple(("worker", number, host) for number, host in enumerate(hosts)), index))._line()
+    with loopback.socket.create_server(("127.0.0.1", int(hosts[place].rpartition(":")[2]))) as server:
+
+        def answer():
+            with contextlib.suppress(OSError):  # it is closed at the end
+                while True:
+                    with server.accept()[0] as connection:
+                        connection.recv(100)
+                        connection.sendall(line)
+                        connection.recv(100)
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield
+
+
 class TestTheMeeting:
     @pytest.mark.parametrize("number", [2, 3, 8])
     def test_all_meet_whoever_comes_first(self, number):
@@ -120,16 +138,7 @@ class TestTheMeeting:
     def test_one_number_twice(self):
         """Of a machine whose own number is wrong, the address answers with that number."""
         hosts = loopback.addresses(2)
-        cluster = Cluster(tuple(("worker", number, host) for number, host in enumerate(hosts)), 0)
-        line = Meeting(cluster)._line()
-        with loopback.socket.create_server(("127.0.0.1", int(hosts[1].rpartition(":")[2]))) as other:
-
-            def answer():
-                with other.accept()[0] as connection:
-                    connection.recv(100)
-                    connection.sendall(line)
-
-            threading.Thread(target=answer, daemon=True).start()
+        with answering(hosts, 1, 0):
             (said,) = met([(hosts, 0)], 5)
         expected = f'at the address of worker 1 ({hosts[1]}) is worker 0 ({hosts[0]}); is "index" the same'
         assert expected in said
@@ -137,18 +146,7 @@ class TestTheMeeting:
     def test_a_worker_that_cannot_connect_is_named(self):
         """It answers, but never comes; the other one does."""
         hosts = loopback.addresses(3)
-        cluster = Cluster(tuple(("worker", number, host) for number, host in enumerate(hosts)), 2)
-        line = Meeting(cluster)._line()
-        with loopback.socket.create_server(("127.0.0.1", int(hosts[2].rpartition(":")[2]))) as other:
-
-            def answer():
-                for _ in range(2):
-                    with other.accept()[0] as connection:
-                        connection.recv(100)
-                        connection.sendall(line)
-                        connection.recv(100)
-
-            threading.Thread(target=answer, daemon=True).start()
+        with answering(hosts, 2, 2):
             said = met([(hosts, 0), (hosts, 1)], 2)
         assert [each.partition(": ")[2] for each in said] == [f"worker 2 ({hosts[2]}) cannot connect to this one"] * 2
 

@@ -81,11 +81,10 @@ def start(command: Sequence[str], number: int) -> int:
             workers.append(subprocess.Popen(command, env={**os.environ, **added}, preexec_fn=bound))
         codes = [worker.wait() for worker in workers]
     except BaseException as error:
-        if not isinstance(error, KeyboardInterrupt):  # a terminal sends Ctrl-C to all, and they end by themselves
-            for worker in workers:
-                worker.terminate()
-        for end in (subprocess.Popen.terminate, subprocess.Popen.kill):
-            deadline = time.monotonic() + _END_SECONDS
+        # A terminal sends Ctrl-C to all, and they end by themselves.
+        own = _END_SECONDS if isinstance(error, KeyboardInterrupt) else 0.0
+        for seconds, end in ((own, subprocess.Popen.terminate), (_END_SECONDS, subprocess.Popen.kill)):
+            deadline = time.monotonic() + seconds
             for worker in workers:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     worker.wait(max(0.0, deadline - time.monotonic()))

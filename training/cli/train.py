@@ -60,13 +60,13 @@ def train(
     with user_errors():
         from zoo.cluster import read_cluster
 
-        read_cluster(os.environ.get("TF_CONFIG"))  # a mistake is said before TensorFlow starts
         from ..distillation import check_teachers
         from ..run_files import CACHE_FOLDER
         from ..schema.recipe import RecipeError, name_of, read_recipe
         from ..schema.translator_tables import TranslatorRecipe
         from ..storage import set_storage
 
+        read_cluster(os.environ.get("TF_CONFIG"))  # a mistake is said before TensorFlow starts
         # A TranslatorRecipe unless the model's family is of another kind. Its `corpus` is of the
         # class in training/corpora whose `kind` the recipe names, for example `Multi30k`.
         name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())

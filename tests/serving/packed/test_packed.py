@@ -170,16 +170,18 @@ def test_long_sources_are_encoded_in_blocks_where_needed(randomize):
 
 
 def step_operations(layers):
-    """How many of each operation the body of an export's loop has."""
+    """How many of each operation the bodies of an export's two loops have: of the likeliest tokens, of drawn ones."""
     tokenizer = CharacterTokenizer("abcd")
     generator = exporting.with_packed_model(TextGenerator(GPT(tokenizer.size, 12, 3, layers, 32), tokenizer))
     graph = generator.signatures()["generate"].get_concrete_function().graph.as_graph_def()
     bodies = [collections.Counter(node.op for node in function.node_def) for function in graph.library.function]
-    return max(bodies, key=lambda counts: counts["EuclideanNorm"] if counts["TensorListSetItem"] else -1)
+    loops = [counts for counts in bodies if counts["TensorListSetItem"] and counts["EuclideanNorm"]]
+    return sorted(loops, key=collections.Counter.total)  # Drawing takes more than choosing the likeliest.
 
 
 def test_a_step_has_few_operations_and_none_that_onednn_takes():
-    one, two = step_operations(1), step_operations(2)
-    of_layer = two - one
-    assert of_layer.total() - of_layer["Const"] <= 38
-    assert not {"MatMul", "BatchMatMulV2", "Softmax", "BiasAdd", "Shape", "Transpose", "StridedSlice"} & set(of_layer)
+    for one, two in zip(step_operations(1), step_operations(2), strict=True):
+        of_layer = two - one
+        assert of_layer.total() - of_layer["Const"] <= 38
+        slow = {"MatMul", "BatchMatMulV2", "Softmax", "BiasAdd", "Shape", "Transpose", "StridedSlice"}
+        assert not slow & set(of_layer)

@@ -381,6 +381,8 @@ def _how_scored(metrics: dict[str, Any]) -> list[str]:
             " to the nearest pronunciation, divided by its length, of all words together. Both leave out stress marks"
             " unless it says otherwise. The 95% interval, by Wilson's formula, is in brackets."
         ]
+    if metrics.get("metric") == "spelling":
+        return ["An answer is right if it is any of the dictionary's words with these sounds."]
     if "bleu" not in metrics:
         return []
     told = (

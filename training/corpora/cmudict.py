@@ -36,6 +36,10 @@ class CMUdict(PairCorpus):
     Words are held out at random by `seed`, each with all its pronunciations. Published scores are of other splits, most
     of them of a former version of the dictionary.
 
+    With `reverse`, a pair is a pronunciation and a word that is spelled so: `HH AY1` and `hi`, `HH AY1` and `high`. The
+    held-out words are the same. Validation and test ask for each of their pronunciations, and every word of the
+    dictionary with that pronunciation is a right answer. None of these words is trained on.
+
     The file is read from `folder` and checked by its SHA-256. If it is missing there, it is downloaded from the public
     repository, https://github.com/cmusphinx/cmudict, and put there.
 
@@ -50,6 +54,7 @@ class CMUdict(PairCorpus):
         description="folder of the public file, cmudict.dict; if missing, it is downloaded into it; `~` is the home "
         "folder; default: attention-zoo/cmudict in XDG_CACHE_HOME or ~/.cache",
     )
+    reverse: bool = Field(default=False, description="sounds to words, in the place of words to sounds")
     seed: int = Field(default=0, ge=0, lt=2**64, description="which words are held out")
     validation_words: pydantic.PositiveInt = Field(default=5447, description="words kept for validation")
     test_words: pydantic.PositiveInt = Field(default=12_855, description="words kept for the test")
@@ -64,9 +69,12 @@ class CMUdict(PairCorpus):
         """The language of the words."""
         return "en"
 
-    def metric(self, split: str) -> Literal["word_error_rate"]:
-        """The score of a split: the share of words that get none of their pronunciations."""
-        return "word_error_rate"
+    def metric(self, split: str) -> Literal["word_error_rate", "spelling"]:
+        """The score of a split: the share of words that get none of their pronunciations.
+
+        With `reverse`, it is the share of pronunciations that get one of their words.
+        """
+        return "spelling" if self.reverse else "word_error_rate"
 
     @property
     def licence(self) -> str:
@@ -92,11 +100,35 @@ class CMUdict(PairCorpus):
         return {word: [*found] for word, found in words.items()}
 
     def _read(self, split: str) -> Iterator[tuple[str, str]]:
+        if self.reverse:
+            yield from self._spellings(split)
+        else:
+            yield from ((word, sounds) for word in self._of(split) for sounds in self._words[word])
+
+    def _of(self, split: str) -> list[str]:
+        """The words of a split, in alphabetical order."""
         words = sorted(self._words)
         # The raw output of a named bit generator, which NumPy promises not to change.
         keys = np.random.Philox(key=np.array([self.seed, 0], dtype=np.uint64)).random_raw(len(words))
         order = np.argsort(keys, kind="stable")
         first, second = self.test_words, self.test_words + self.validation_words
         numbers = {"test": order[:first], "validation": order[first:second], "train": order[second:]}[split]
-        for number in np.sort(numbers).tolist():
-            yield from ((words[number], sounds) for sounds in self._words[words[number]])
+        return [words[number] for number in np.sort(numbers).tolist()]
+
+    def _spellings(self, split: str) -> Iterator[tuple[str, str]]:
+        """Each pronunciation of a split with all its words."""
+        words_of: dict[str, list[str]] = {}
+        for word, pronunciations in self._words.items():
+            for sounds in pronunciations:
+                words_of.setdefault(sounds, []).append(word)
+        # Dictionaries, since they keep the order. What the test asks for, validation does not.
+        test = dict.fromkeys(sounds for word in self._of("test") for sounds in self._words[word])
+        validation = dict.fromkeys(sounds for word in self._of("validation") for sounds in self._words[word])
+        validation = {sounds: None for sounds in validation if sounds not in test}
+        if split == "train":
+            answers = {word for sounds in (*test, *validation) for word in words_of[sounds]}
+            words = (word for word in self._of("train") if word not in answers)
+            yield from ((sounds, word) for word in words for sounds in self._words[word])
+        else:
+            asked = test if split == "test" else validation
+            yield from ((sounds, word) for sounds in asked for word in words_of[sounds])

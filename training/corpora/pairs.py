@@ -94,7 +94,7 @@ class PairCorpus(KeptCorpus):
         """The language of the targets, such as 'de', where it is known."""
         return None
 
-    def metric(self, split: str) -> Literal["bleu", "exact_match", "word_error_rate"]:
+    def metric(self, split: str) -> Literal["bleu", "exact_match", "word_error_rate", "spelling"]:
         """The score of a split: 'bleu' if most of its targets are sentences, else 'exact_match'."""
         return "bleu" if are_sentences(self.read(split).targets, self.language) else "exact_match"
 

@@ -78,7 +78,7 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
         """Sentences on how the texts may be used, where their use is known to be restricted."""
         return " ".join(dict.fromkeys(corpus.licence for corpus in self.root if corpus.licence)) or None
 
-    def metric(self, split: str) -> Literal["bleu", "exact_match", "word_error_rate"]:
+    def metric(self, split: str) -> Literal["bleu", "exact_match", "word_error_rate", "spelling"]:
         """The score of a split of the first corpus."""
         return self.root[0].metric(split)
 

@@ -15,7 +15,7 @@ from . import bleu, pronunciation
 
 _SHOWN_MISTAKES = 20
 
-Metric = Literal["bleu", "exact_match", "word_error_rate"]
+Metric = Literal["bleu", "exact_match", "word_error_rate", "spelling"]
 """What a split of pairs is scored by."""
 
 
@@ -91,12 +91,13 @@ def evaluate(
         batch_size: how many texts are translated at once.
         advance: a function for a progress bar; it is called with the number of pairs just done.
         metric: the score of the task; with 'bleu' the result has BLEU beside the exact matches. With
-            'word_error_rate', pairs with the same source are one, which is right if the output is any of the targets.
+            'word_error_rate' and 'spelling', pairs with the same source are one, which is right if the output is any
+            of the targets.
         language: the language of the targets; None if unknown.
     """
     sources, groups = pairs.sources, pairs.groups
     targets: list[tuple[str, ...]] = [(target,) for target in pairs.targets]
-    if metric == "word_error_rate":
+    if metric in ("word_error_rate", "spelling"):
         sources, targets, groups = by_source(pairs)
     outputs = [""] * len(sources)
 

@@ -12,6 +12,7 @@ _UNITS = {
     "accuracy": "texts",
     "subset_accuracy": "texts",
     "word_error_rate": "words",
+    "spelling": "pronunciations",
 }
 
 

@@ -69,6 +69,46 @@ def test_the_seed_chooses_the_words(folder):
     assert words(5)[2] == words(5, validation_words=1)[2]  # the test does not depend on how many validate
 
 
+HOMOPHONES = {
+    "hi": ["HH AY1"],
+    "high": ["HH AY1"],
+    "a": ["AH0", "EY1"],
+    "eh": ["EY1", "EH1"],
+    "uh": ["AH0"],
+    "sea": ["S IY1"],
+    "see": ["S IY1"],
+    "x-ray": ["EH1 K S R EY2"],
+}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_reversed_pairs_never_tell_an_answer_in_training(monkeypatch, tmp_path, seed):
+    """Against the words that the same seed holds out in the other direction, and every word with their sounds."""
+    content = "".join(
+        f"{word}({number}) {sounds}\n" if number > 1 else f"{word} {sounds}\n"
+        for word, pronunciations in HOMOPHONES.items()
+        for number, sounds in enumerate(pronunciations, start=1)
+    )
+    (tmp_path / "cmudict.dict").write_text(content)
+    checksums = {"cmudict.dict": hashlib.sha256(content.encode()).hexdigest()}
+    monkeypatch.setattr(cmudict, "_PUBLIC", dataclasses.replace(cmudict._PUBLIC, checksums=checksums))
+    given = {"folder": tmp_path, "seed": seed, "validation_words": 2, "test_words": 1}
+    words, reverse = CMUdict(**given), CMUdict(**given, reverse=True)
+    every = {(sounds, word) for word, told in HOMOPHONES.items() for sounds in told}
+    found = {}
+    for split in reverse.splits:
+        pairs = reverse.read(split)
+        found[split] = set(zip(pairs.sources, pairs.targets, strict=True))
+        assert len(found[split]) == len(pairs)
+    test = set(words.read("test").targets)
+    validation = set(words.read("validation").targets) - test
+    assert found["test"] == {(sounds, word) for sounds, word in every if sounds in test}
+    assert found["validation"] == {(sounds, word) for sounds, word in every if sounds in validation}
+    answers = {word for sounds, word in found["test"] | found["validation"]}
+    assert found["train"] == {(sounds, word) for sounds, word in every if word not in answers}
+    assert reverse.metric("test") == "spelling"
+
+
 def test_more_words_than_there_are(folder):
     told = "`validation_words` and `test_words` must be below 5 together, the words of CMUdict. Received: 5"
     with pytest.raises(CorpusError, match=f"^{re.escape(told)}$"):
@@ -96,6 +136,13 @@ def test_the_recipe_reads_words_as_letters_and_sounds_as_tokens():
     assert (recipe.tokenizer.source.kind, recipe.tokenizer.target.kind) == ("characters", "whitespace")
 
 
+def test_the_recipe_of_the_other_direction():
+    recipe, other = read_recipe("spell"), read_recipe("pronounce")
+    assert isinstance(recipe.corpus, CMUdict) and recipe.corpus.reverse
+    assert (recipe.tokenizer.source.kind, recipe.tokenizer.target.kind) == ("whitespace", "characters")
+    assert (recipe.model, recipe.training) == (other.model, other.training)
+
+
 @pytest.mark.skipif(not DATA.is_dir(), reason="shared/data/cmudict is not there")
 def test_the_public_file(caplog):
     with caplog.at_level(logging.WARNING):
@@ -107,6 +154,9 @@ def test_the_public_file(caplog):
         "validation": 5447,
         "test": 12_855,
     }
+    reverse = CMUdict(folder=DATA, reverse=True)
+    asked = {split: len(by_word(reverse.read(split))) for split in reverse.splits}
+    assert asked == {"train": 96_825, "validation": 5568, "test": 13_466}
     words = {word: sounds for split in splits.values() for word, sounds in split.items()}
     assert (len(words), sum(map(len, words.values()))) == (126_052, 135_164)
     assert words["record"] == ["R AH0 K AO1 R D", "R EH1 K ER0 D", "R IH0 K AO1 R D"]

@@ -6,6 +6,7 @@ import pytest
 from zoo_training.corpora.pairs import Pairs
 from zoo_training.scoring.bleu import scores
 from zoo_training.scoring.evaluation import _SHOWN_MISTAKES, Accuracy, evaluate
+from zoo_training.scoring.headline import headline
 
 from zoo.tasks.protocol import Translation
 
@@ -65,6 +66,13 @@ class TestTallies:
         for result in (found, wanted):
             result["mistakes"].sort(key=lambda mistake: mistake["source"])
         assert found == wanted
+
+    def test_any_of_the_words_with_the_sounds_is_right(self):
+        pairs = Pairs(["hi", "b", "hi", "c"], ["HIGH", "BEE", "HI", "SEA"])
+        found = evaluate(Upper(), pairs, metric="spelling").as_dict()
+        assert (found["exact_match"], found["right"], found["total"]) == (round(1 / 3, 6), 1, 3)
+        assert found["mistakes"][0] == {"source": "b", "target": "BEE", "output": "B"}
+        assert headline({**found, "split": "test"}) == "33.33% exact match on 3 test pronunciations"
 
     def test_groups_and_lengths_are_in_order(self):
         result = evaluate(Upper(), Pairs(["ccc", "bb", "a"], ["", "", ""], ["z", "y", "x"])).as_dict()

@@ -10,6 +10,7 @@ import tensorflow as tf
 from zoo.text.tokenizer import PADDING
 
 _TOP_CHUNK = 64  # values in a chunk, approximately
+_FEW_VALUES = 2048  # up to here, searching all of one row costs less than the operations that a few chunks take
 _SCORED_CHUNK = 256  # tokens whose logits are held at once
 
 
@@ -49,6 +50,11 @@ def top_k(
         `Largest`. Of equal values any may be taken; with k = 1 and N = 1, the first of them is.
     """
     number, size = values.shape[1:]
+    if k == number == 1 and size <= _FEW_VALUES:
+        found, places = tf.math.top_k(values[:, 0, first:], 1)  # (B, 1)
+        if as_log_probabilities:
+            found = tf.reduce_max(tf.nn.log_softmax(values)[:, 0, first:], axis=-1, keepdims=True)  # (B, 1)
+        return Largest(_added_late(found, added, number), tf.zeros_like(places), places + first)
     if size < 4 * _TOP_CHUNK * k:
         left = size - first
         if as_log_probabilities:

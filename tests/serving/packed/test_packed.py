@@ -75,6 +75,59 @@ def test_steps_without_rows_or_prompts(model, packed):
             np.testing.assert_allclose(stepped(packed, SOURCE[:, :0]), stepped(model, SOURCE[:, :0]), atol=2e-5)
 
 
+OF_LANGUAGE = [kind for kind, (family, _) in KINDS.items() if family is GPT]
+
+
+@pytest.mark.parametrize("kind", OF_LANGUAGE)
+@pytest.mark.parametrize("hypotheses", [1, 3])
+def test_steps_in_room_are_the_steps_that_copy(kind, hypotheses, randomize):
+    """After one step without room, three in room for four; the cache is then the same, and goes on."""
+    model = pack(randomize(make(GPT, **KINDS[kind][1])), 16)
+    model.room = 4
+    memory, cache = model.begin(tf.constant(SOURCE))
+    cache = tf.nest.map_structure(lambda each: tf.repeat(each, hypotheses, axis=1), cache)
+    ids = tf.constant(np.random.default_rng(1).integers(4, 13, (5, len(SOURCE), hypotheses)), tf.int32)
+    copied, logits = [cache], []
+    for i in range(5):
+        step, following, _ = model.step(ids[i], tf.constant(i), memory, copied[-1])
+        copied.append(following)
+        logits.append(step)
+    inside = model.with_room(copied[1], tf.constant(1))
+    for i in range(1, 4):
+        step, inside, _ = model.step(ids[i], tf.constant(i), memory, inside)
+        np.testing.assert_allclose(step, logits[i], atol=2e-6)
+    left = model.without_room(inside, tf.constant(4))
+    tf.nest.assert_same_structure(left, copied[4], check_types=False)
+    for found, wanted in zip(tf.nest.flatten(left), tf.nest.flatten(copied[4]), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=2e-6)
+    np.testing.assert_allclose(model.step(ids[4], tf.constant(4), memory, left)[0], logits[4], atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", OF_LANGUAGE)
+@pytest.mark.parametrize("temperature", [0.0, [0.0, 1.0, 0.7, 1.3]], ids=["likeliest", "drawn"])
+def test_texts_do_not_depend_on_the_room(kind, temperature, randomize):
+    """Rows that end at different times and more tokens than the context, in an export's loops and in eager ones."""
+    model = pack(randomize(make(GPT, **KINDS[kind][1]), scale=0.4), 16)
+
+    def written(room):
+        model.room = room
+        call = tf.function(lambda prompts: generate(model, prompts, [40, 3, 0, 17], temperature, seed=3)[:2])
+        with loops_for_a_server():
+            served = call.get_concrete_function(tf.TensorSpec([None, None], tf.int32))
+        return served(tf.constant(SOURCE))
+
+    expected = written(0)
+    eager = generate(model, SOURCE, [40, 3, 0, 17], temperature, seed=3)[:2]
+    for found in (written(3), eager):
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+
+
+def test_a_window_of_the_latest_tokens_has_no_room():
+    assert pack(make(GPT), 16).room > 0
+    assert pack(make(GPT, sliding_window=[None, 4]), 16).room == 0
+
+
 def test_the_likeliest_tokens_of_a_language_model_have_a_loop_without_branches():
     """Only such a loop can be run by one thread; the other one draws."""
     model = pack(make(GPT), 16)

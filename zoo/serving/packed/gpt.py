@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.models.gpt import GPT, align_right, visible_pairs
 from zoo.models.masks import NO_MASKS, Masks
-from zoo.serving.packed.layers import PackedLayer
+from zoo.serving.packed.layers import PackedLayer, Room
 from zoo.serving.packed.products import (
     FORBIDDEN,
     Embedding,
@@ -20,6 +20,28 @@ from zoo.serving.packed.products import (
     normalized,
     variable,
 )
+
+_ROOM = 64  # tokens
+
+
+class _WithRoom(NamedTuple):
+    """A cache for some steps at most. The other form is in `PackedGPT.begin`.
+
+    Attributes:
+        first: the position of the first step.
+        filled: S before the first step.
+        room: the `Room` of layers at position 0, shape and places.
+        bias: `(B, K, 1, 1, S + steps)`, zero at every token to come.
+        hidden: `(steps, S + steps)`, what each step adds to the bias: what is not written yet is forbidden.
+        layers: for each layer keys and values, `(2 B K G (S + steps), d)`.
+    """
+
+    first: tf.Tensor
+    filled: tf.Tensor
+    room: Room
+    bias: tf.Tensor
+    hidden: tf.Tensor
+    layers: tuple[tf.Tensor, ...]
 
 
 class PackedGPT(tf.Module):
@@ -49,6 +71,8 @@ class PackedGPT(tf.Module):
         self._output = PackedOutput(norm, kernel, bias, table, norm.constant)
         tied = self._output if model.tied_embeddings else None
         self._embedding = Embedding(table, norm, norm.centered, output=tied)
+        # A window of the latest tokens is a copy anyway.
+        self.room = 0 if any(layer.self_attention.window is not None for layer in self._layers) else _ROOM
         self._positions = None
         if model.positions == "learned":
             positions = as_array(model.get_layer("positions").embeddings)[:max_length]
@@ -85,16 +109,54 @@ class PackedGPT(tf.Module):
         if self._positions is not None:
             # A row that has ended is stepped on with the others, maybe beyond the context.
             positions = tf.minimum(positions, self.context_length - 1)  # (B, K)
-        bias, caches = cache
-        # The bias grows with the cache, so that no step computes which of all tokens are padding.
-        bias = tf.concat([bias, allowed], axis=4)  # (B, K, 1, 1, S + 1)
         rows, rotations = self._embedded(tf.reshape(tokens, [-1]), positions)
+        if isinstance(cache, _WithRoom):
+            # A loop forgets the length of the shape.
+            room = Room(tf.ensure_shape(cache.room.shape, [6]), cache.room.places + position)
+            caches = cache.layers
+            bias = cache.bias + tf.gather(cache.hidden, position - cache.first)  # (B, K, 1, 1, S + steps)
+        else:
+            # The bias grows with the cache, so that no step computes which of all tokens are padding.
+            room, caches = None, cache[1]
+            bias = tf.concat([cache[0], allowed], axis=4)  # (B, K, 1, 1, S + 1)
         new = []
         for layer, each in zip(self._layers, caches, strict=True):
-            rows, each, _ = layer.decode_step(rows, hypotheses, rotations, each, bias)
+            rows, each, _ = layer.decode_step(rows, hypotheses, rotations, each, bias, room=room)
             new.append(each)
         logits = self._output.logits(normalized(rows))  # (B K, V)
-        return tf.reshape(logits, [-1, hypotheses, self.vocabulary_size]), (bias, tuple(new)), None
+        cache = (bias, tuple(new)) if room is None else cache._replace(layers=tuple(new))
+        return tf.reshape(logits, [-1, hypotheses, self.vocabulary_size]), cache, None
+
+    def with_room(self, cache: Any, position: tf.Tensor) -> _WithRoom:
+        """A cache of `begin` or `step` that `step` can fill in place, for at most `room` steps from the position on."""
+        bias, layers = cache
+        sizes = tf.unstack(tf.shape(layers[0][0]))  # B, K, G, S, d
+        batch, hypotheses, groups, filled, width = sizes
+        size = filled + self.room
+        kept = tf.stack([2, batch, hypotheses, groups, size, width])
+        # The first row of each part of a head, in the order in which a step computes the parts: keys, then values.
+        firsts = tf.reshape(tf.range(2 * batch * hypotheses * groups) * size, [2, -1, groups])
+        firsts = tf.reshape(tf.transpose(firsts, [1, 0, 2]), [-1])  # (B K 2 G,)
+        steps, places = tf.range(self.room)[:, None], tf.range(size)
+        more = [[0, 0], [0, 0], [0, 0], [0, 0], [0, self.room]]
+        return _WithRoom(
+            position,
+            filled,
+            Room(kept, firsts + filled - position),
+            tf.pad(bias, more),
+            tf.where(places <= filled + steps, 0.0, FORBIDDEN),
+            tuple(
+                tf.reshape(tf.pad(tf.stack(each), [[0, 0], *more[:3], [0, self.room], [0, 0]]), [-1, width])
+                for each in layers
+            ),
+        )
+
+    def without_room(self, cache: _WithRoom, position: tf.Tensor) -> tuple[Any, Any]:
+        """The cache before the step of a position, as `begin` gives it."""
+        filled = cache.filled + position - cache.first
+        shape = [*tf.unstack(cache.room.shape, num=6)[:5], self._layers[0].self_attention.width]
+        layers = (tf.unstack(tf.reshape(each, shape)[..., :filled, :], num=2) for each in cache.layers)
+        return cache.bias[..., :filled], tuple((keys, values) for keys, values in layers)
 
     def without_logits(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """As `zoo.models.GPT.without_logits`: a function from ids `(B, T)` to rows for `logits_of`."""

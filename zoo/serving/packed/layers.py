@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -46,6 +46,21 @@ from zoo.serving.packed.products import (
 Cache = tuple[tf.Tensor, tf.Tensor]  # keys and values `(B, K, G, S, d)`
 
 
+class Room(NamedTuple):
+    """Where a step writes into caches that have room for more tokens. All layers of a model share it.
+
+    A longer cache is a copy, and copies took a third of the time of many rows (benchmarks/notes.md, generation.py).
+    Here keys and values are in one tensor, of which a step changes one place of each head.
+
+    Attributes:
+        shape: 2, B, K, G, S and d as a tensor: a cache `(2 B K G S, d)` has the keys first, and then the values.
+        places: the rows of the cache that are written, for each hypothesis its keys and then its values, `(B K 2 G,)`.
+    """
+
+    shape: tf.Tensor
+    places: tf.Tensor
+
+
 class PackedSelfAttention(tf.Module):
     """Multi-head self-attention: of a decoder to the past, `prefill` and `decode_step`; of an encoder, `encode`.
 
@@ -61,7 +76,7 @@ class PackedSelfAttention(tf.Module):
         super().__init__()
         self.heads, self.width, self._rotary = attention.num_heads, attention.key_dim, attention.rotary_embedding
         self.groups = attention.key_dense.kernel.shape[1]
-        self._window = attention.sliding_window
+        self.window = attention.sliding_window
         scale = self.width**-0.5 if attention.score_scale is None else attention.score_scale
         query, key, value = map(_heads, (attention.query_dense, attention.key_dense, attention.value_dense))
         if attention.use_query_key_norm:
@@ -106,7 +121,7 @@ class PackedSelfAttention(tf.Module):
         # The kernel has already scaled the query, for the decoding steps. The function below scales again, so the first
         # factor is removed.
         masks = {"keys": mask} if mask is None or len(mask.shape) == 2 else {"pairs": mask[:, None]}
-        mask = AttentionMask(**masks, causal=True, window=self._window)
+        mask = AttentionMask(**masks, causal=True, window=self.window)
         results = scaled_dot_product_attention(query * self.width**0.5, key, value, mask, None, return_weights)
         context, weights = results if return_weights else (results, None)  # (B, T, H, d), (B, H, T, T)
         if head_mask is not None:
@@ -120,19 +135,22 @@ class PackedSelfAttention(tf.Module):
         rows: tf.Tensor,
         hypotheses: int | tf.Tensor,
         rotations: tf.Tensor | None,
-        cache: Cache,
+        cache: Cache | tf.Tensor,
         bias: tf.Tensor | None = None,
         head_mask: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, Cache]:
+        room: Room | None = None,
+    ) -> tuple[tf.Tensor, Cache | tf.Tensor]:
         """One more token of each hypothesis.
 
         Args:
             rows: `(B K, D + 1)`.
             hypotheses: K.
             rotations: of each token's heads, see `rotations`; None without rotary positions.
-            cache: keys and values `(B, K, G, S, d)`.
-            bias: added to the scores, `(B, K, 1, 1, S + 1)`; None for nothing.
+            cache: keys and values `(B, K, G, S, d)`, or with `room`, one tensor of both.
+            bias: added to the scores, `(B, K, 1, 1, S + 1)`; None for nothing. With `room`, it is as long as the
+                cache, and forbids what is not written yet.
             head_mask: see `prefill`.
+            room: where the token is written; None for a cache that becomes longer.
 
         Returns:
             The output `(B K, D + 1)`, and the cache with the token.
@@ -140,18 +158,25 @@ class PackedSelfAttention(tf.Module):
         heads = self._rotated(self._normalized(self.inputs(rows)), [-1, hypotheses], rotations)
         # One token needs no transpose: the axis of heads stands where the length of the queries would be.
         heads = tf.reshape(heads, [-1, hypotheses, self.heads + 2 * self.groups, 1, self.width])
-        query, key, value = tf.split(heads, [self.heads, self.groups, self.groups], axis=2)  # (B, K, ., 1, d)
-        keys, values = (tf.concat(each, 3) for each in zip(cache, (key, value), strict=True))  # (B, K, G, S + 1, d)
-        if self._window is not None:  # no later token attends to what leaves the cache here
-            keys, values = (each[:, :, :, -self._window :] for each in (keys, values))
-            bias = None if bias is None else bias[..., -self._window :]
+        new_heads = [self.groups, self.groups] if room is None else [2 * self.groups]
+        query, *new = tf.split(heads, [self.heads, *new_heads], axis=2)  # (B, K, ., 1, d)
+        if room is None:
+            longer = (tf.concat(each, 3) for each in zip(cache, new, strict=True))  # (B, K, G, S + 1, d)
+            keys, values = cache = tuple(longer)
+        else:
+            # On a CPU, it writes into its argument, which nothing else reads: each step of a loop runs to its end.
+            cache = tf.raw_ops.InplaceUpdate(x=cache, i=room.places, v=tf.reshape(new[0], [-1, self.width]))
+            keys, values = tf.unstack(tf.reshape(cache, room.shape), num=2)  # (B, K, G, S, d)
+        if self.window is not None:  # no later token attends to what leaves the cache here
+            keys, values = cache = tuple(each[:, :, :, -self.window :] for each in cache)
+            bias = None if bias is None else bias[..., -self.window :]
         if self.groups != self.heads:
             query = tf.reshape(query, [-1, hypotheses, self.groups, self.heads // self.groups, self.width])
         scores = product(query, keys, transposed=True)  # (B, K, G, H / G, S + 1)
         weights = softmax(scores if bias is None else scores + bias)
         if head_mask is not None:
             weights *= tf.reshape(head_mask, [-1, 1, self.groups, self.heads // self.groups, 1])
-        return self._project_out(product(weights, values)), (keys, values)  # of (B, K, G, H / G, d)
+        return self._project_out(product(weights, values)), cache  # of (B, K, G, H / G, d)
 
     def rotations(self, positions: tf.Tensor) -> tf.Tensor | None:
         """The complex numbers that rotate pairs of features by their positions.
@@ -438,13 +463,14 @@ class PackedLayer(tf.Module):
         rows: tf.Tensor,
         hypotheses: int | tf.Tensor,
         rotations: tf.Tensor | None,
-        cache: Cache,
+        cache: Cache | tf.Tensor,
         bias: tf.Tensor | None = None,
         memory: Any = None,
         memory_bias: tf.Tensor | None = None,
         head_mask: tf.Tensor | None = None,
         memory_head_mask: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, Cache, tf.Tensor | None]:
+        room: Room | None = None,
+    ) -> tuple[tf.Tensor, Cache | tf.Tensor, tf.Tensor | None]:
         """One more token of each hypothesis.
 
         Args:
@@ -457,13 +483,14 @@ class PackedLayer(tf.Module):
             memory_bias: see `PackedCrossAttention.prefill`.
             head_mask: see `prefill`.
             memory_head_mask: see `prefill`.
+            room: see `PackedSelfAttention.decode_step`.
 
         Returns:
             The rows after the layer; the cache; and the weights `(B, K, H, 1, S)` of the attention to the source, or
             None.
         """
         inputs = self._input(rows)
-        added, cache = self.self_attention.decode_step(inputs, hypotheses, rotations, cache, bias, head_mask)
+        added, cache = self.self_attention.decode_step(inputs, hypotheses, rotations, cache, bias, head_mask, room)
         rows, weights = self._sum(0, rows, added), None
         if self.cross_attention is not None:
             source = memory, memory_bias, memory_head_mask

@@ -1,5 +1,6 @@
 """Files and folders that appear whole or not at all."""
 
+import errno
 import os
 import pathlib
 import subprocess
@@ -40,6 +41,13 @@ def test_an_error_names_no_temporary_file(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as raised, whole_file(tmp_path / "file"):
         (tmp_path / "other").read_text()
     assert str(raised.value.filename) == str(tmp_path / "other")
+
+    with pytest.raises(OSError, match="No space left") as raised, whole_file(tmp_path / "file"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert raised.value.filename == str(tmp_path / "file")
+    with pytest.raises(ConnectionResetError) as raised, whole_file(tmp_path / "file"):
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+    assert raised.value.filename is None
 
     def refuse(prefix, dir):
         raise PermissionError(13, "Permission denied", f"{dir}/{prefix}1")

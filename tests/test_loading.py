@@ -81,6 +81,13 @@ def test_what_is_neither(folder, name, fault):
         zoo.load(folder / name)
 
 
+def test_a_training_that_has_not_ended(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint.npz").touch()
+    with pytest.raises(FileNotFoundError, match=r"run holds a training that has not ended; the command that began it"):
+        zoo.load(tmp_path / "run")
+
+
 def test_a_keras_file(folder):
     with pytest.raises(ValueError, match=r"model\.keras is a Keras file: .*load_model.* Wrap it: zoo\.Trans"):
         zoo.load(next(folder.rglob("model.keras")))

@@ -204,15 +204,24 @@ def _inputs_of(found: Mapping[str, Any], layout: Layout) -> dict[str, Any] | Fai
     """The inputs among the columns of a row, or which one it lacks. Here, where the row's own names are known."""
     # An empty cell means the default where a number is wanted.
     row = {
-        name: None if layout.takes[name] != "string" and found.get(column) == "" else found.get(column)
+        name: None if layout.takes[name] != "string" and found.get(column) == "" else _encodable(found.get(column))
         for name, column in layout.inputs.items()
     }
     for name in layout.needed:
         if row[name] is None:
             column = layout.inputs[name]
+            if column in found:
+                return Failure(f"{column!r} is {'null' if found[column] is None else 'empty'}")
             others = [repr(key) for key, value in found.items() if value is not None and key != column]
             return Failure(f"a row must have {column!r}; it has {', '.join(others) or 'nothing'}")
     return row
+
+
+def _encodable(value: Any) -> Any:
+    """JSON's value with "?" for half a surrogate pair, as in `zoo.tasks`: Beam cannot pass it on to a worker."""
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _parquet_rows(chunk: Chunk) -> Iterator[dict[str, Any]]:

@@ -272,7 +272,8 @@ def _end_with(parent: int) -> None:
 def _cause(error: Exception) -> str:
     """The innermost error in Beam's report of many lines."""
     lines = [line.strip() for line in str(error).splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
-    return re.sub(r" \[while running.*", "", lines[-1] if lines else f"{type(error).__name__}: {error}")
+    # Beam puts the name of the step into the message, for some errors into its middle.
+    return re.sub(r" \[while running [^\]]*\]", "", lines[-1] if lines else f"{type(error).__name__}: {error}")
 
 
 # The supervision.
@@ -301,7 +302,12 @@ def _drive_to_the_end(
     if len(complete_chunks(parts_in(scratch))) == len(plan.chunks):
         return {}
     while True:
-        found = _drive_once(scratch, flags, advance, seen)
+        try:
+            found = _drive_once(scratch, flags, advance, seen)
+        except KeyboardInterrupt:
+            done = len(complete_chunks(parts_in(scratch)))
+            say(f"stopped; {done} of {len(plan.chunks)} chunks are done, and the same command goes on")
+            raise
         missing = len(plan.chunks) - len(complete_chunks(parts_in(scratch)))
         if not missing and "error" not in found:
             return found.get("counters", {})

@@ -83,6 +83,10 @@ class Run:
         """
         for file in (RECIPE_FILE, METRICS_FILE):
             if not (folder / file).is_file():
+                if (folder / CHECKPOINT_FILE).is_file():
+                    raise FileNotFoundError(
+                        f"{folder} holds a training that has not ended; the command that began it goes on with it"
+                    )
                 raise FileNotFoundError(
                     f"{folder} is not the folder of a finished training run: it has no {file}; nor is it a checkpoint "
                     "of Hugging Face, which has config.json"
@@ -208,7 +212,7 @@ def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:
     if stage is None:
         say(
             f"{folder} holds a finished run; a new one begins, and replaces its model when the training is done"
-            " (--out names another folder)"
+            " (--out names another folder, and --models another place for its export)"
         )
         return None
     run = Run.load(folder)

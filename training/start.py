@@ -16,6 +16,7 @@ from .run_files import Digest
 from .schema.recipe import RecipeError
 from .schema.recipe_tables import Recipe
 
+_FAMILIES = {"RNNSeq2Seq": "rnn_seq2seq", "Transformer": "transformer", "GPT": "gpt"}
 _NOT_ARGUMENTS = ("start", "family", "kind", "encoder")
 
 
@@ -53,7 +54,9 @@ def clone_pretrained(
     """
     if not isinstance(model, wanted):
         chooses = "model.family" if key == "model" else f"{key}.kind"
-        raise RecipeError(f"model.start has a `{type(model).__name__}`, and {chooses} asks for a `{wanted.__name__}`")
+        own = type(model).__name__
+        hint = f"; its family is {_FAMILIES[own]!r}" if key == "model" and own in _FAMILIES else ""
+        raise RecipeError(f"model.start has a `{own}`, and {chooses} asks for a `{wanted.__name__}`{hint}")
     config = {name: value for name, value in model.get_config().items() if name != "layer_states"}
     changes: dict[str, Any] = {"dtype": dtype, "trainable": True}
     for name in sorted(table.model_fields_set - set(_NOT_ARGUMENTS)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import shutil
@@ -15,6 +16,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)}
 
 
 @contextlib.contextmanager
@@ -134,7 +137,9 @@ def remove_abandoned(folder: pathlib.Path) -> None:
 
 def _about(error: OSError, path: pathlib.Path, partial: pathlib.Path | None = None) -> OSError:
     """The error with the name that the user knows; of other files than `partial`, if that is given, as it is."""
-    if error.errno is None or (partial is not None and str(error.filename) != str(partial)):
+    # A full disk has no file name: the error comes from an open file.
+    of_writing = error.filename is None and error.errno in _FULL
+    if error.errno is None or (partial is not None and not of_writing and str(error.filename) != str(partial)):
         return error
     return OSError(error.errno, error.strerror, str(path))
 

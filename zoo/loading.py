@@ -70,4 +70,6 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
             "here."
         )
     what = "holds no saved model of the zoo, and no SavedModel" if path.exists() else "does not exist"
+    if (path / "checkpoint.npz").is_file():  # of `zoo train`
+        what = "holds a training that has not ended; the command that began it goes on with it"
     raise FileNotFoundError(f"{path} {what}.")

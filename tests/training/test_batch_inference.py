@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -136,6 +137,14 @@ class TestFormats:
         [letter] = (place / "out.failed.jsonl").read_text().splitlines()
         assert json.loads(letter)["reason"] == "a row must have 'text'; it has nothing"
 
+    def test_half_a_surrogate_pair_harms_no_other_row(self, upper, place):
+        rows = ['{"text": "a"}', '{"text": "\\ud83d b"}', '{"text": null}', '{"text": "\\ud83d\\ude00"}']
+        (place / "in.jsonl").write_text("\n".join(rows))
+        infer_files(Request(upper, "in.jsonl", "out.jsonl", outputs=["text"]))
+        assert [each["output_text"] for each in json_lines("out.jsonl")] == [">A", ">? B", ">\U0001f600"]
+        (letter,) = json_lines("out.failed.jsonl")
+        assert letter["reason"] == "'text' is null"
+
     @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
     def test_a_row_without_its_column_is_told_which_ones_it_has(self, upper, place, kind):
         rows = [{"said": "a", "id": 1, "note": None}, {"said": None, "id": 2, "note": None}]
@@ -145,7 +154,7 @@ class TestFormats:
             (place / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         infer_files(Request(upper, f"in.{kind}", "out.jsonl", columns={"text": "said"}))
         (letter,) = json_lines("out.failed.jsonl")
-        assert letter["reason"] == "a row must have 'said'; it has 'id'"
+        assert letter["reason"] == "'said' is null"
 
     def test_columns_settings_and_further_axes(self, upper, place):
         (place / "in.jsonl").write_text('{"both": ["a", "b"], "n": "x"}\n{"both": ["c", "d"]}\n')
@@ -354,7 +363,17 @@ class TestDrivers:
     def test_the_innermost_error_of_a_report_of_beam(self):
         report = "bundle failed: Traceback\n  File x\nValueError: deep [while running 'Infer']\n\nmore\n"
         assert batch_inference._cause(RuntimeError(report)) == "ValueError: deep"
+        middle = RuntimeError("UnicodeEncodeError: 'utf-8 [while running 'Read-ptransform-4']' codec can't encode")
+        assert batch_inference._cause(middle) == "UnicodeEncodeError: 'utf-8' codec can't encode"
         assert batch_inference._cause(KeyError("x")) == "KeyError: 'x'"
+
+    def test_ctrl_c_says_that_the_command_goes_on(self, monkeypatch, upper, place):
+        (place / "in.txt").write_text("a\n")
+        monkeypatch.setattr(batch_inference, "_drive_once", mock.Mock(side_effect=KeyboardInterrupt))
+        said = []
+        with pytest.raises(KeyboardInterrupt):
+            infer_files(Request(upper, "in.txt", "out.txt"), say=said.append)
+        assert said == ["stopped; 0 of 1 chunks are done, and the same command goes on"]
 
 
 class TestBeamOptions:

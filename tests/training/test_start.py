@@ -214,7 +214,12 @@ def test_frozen_layers_of_the_start_are_trainable_in_the_copy(recipe_of, starts,
             {"model.encoder.kind": "rnn"},
             "model.start has a `Encoder`, and model.encoder.kind asks for a `RNNEncoder`",
         ),
-        ("rnn_seq2seq", "transformer", {}, "model.start has a `Transformer`, and model.family asks for a `RNNSeq2Seq`"),
+        (
+            "rnn_seq2seq",
+            "transformer",
+            {},
+            "model.start has a `Transformer`, and model.family asks for a `RNNSeq2Seq`; its family is 'transformer'$",
+        ),
         (
             "classifier",
             "rnn_classifier",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import atexit
+import contextlib
 import dataclasses
 import functools
 import time
@@ -118,9 +119,10 @@ def _finish_batches() -> None:
     exists, its end waits for the thread, and the process never ends.
     """
     before, end = 0, time.monotonic() + _PATIENCE
-    while before != _made[0] and time.monotonic() < end:
-        before = _made[0]
-        time.sleep(_QUIET)
+    with contextlib.suppress(KeyboardInterrupt):  # of an impatient user: Python ends anyway
+        while before != _made[0] and time.monotonic() < end:
+            before = _made[0]
+            time.sleep(_QUIET)
 
 
 def numbered_batches(

@@ -103,7 +103,9 @@ def check_model(path: pathlib.Path) -> None:
         FileNotFoundError: there is no such folder.
     """
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; `zoo list` shows the exported models")
+        near = [str(parent / path) for parent in (MODELS, RUNS) if not path.is_absolute() and (parent / path).exists()]
+        hint = f"did you mean {' or '.join(near)}?" if near else "`zoo list` shows the exported models"
+        raise FileNotFoundError(f"{path} does not exist; {hint}")
 
 
 def load(path: pathlib.Path):

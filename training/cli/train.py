@@ -32,7 +32,9 @@ from .shared import (
 def train(
     recipe: Annotated[str, typer.Argument(help="A recipe's name (see `zoo list`) or a TOML file.")],
     overrides: Overrides = None,
-    out: Annotated[pathlib.Path | None, typer.Option(help="Folder of the run; default runs/RECIPE.")] = None,
+    out: Annotated[
+        pathlib.Path | None, typer.Option(help="Folder of the run; default runs/RECIPE. The export goes to --models.")
+    ] = None,
     models: Annotated[pathlib.Path, typer.Option(help="The model is exported to MODELS/RECIPE/<version>.")] = MODELS,
     restart: Annotated[bool, typer.Option("--restart", help="Start again, even if a stopped run can go on.")] = False,
     devices: Annotated[

@@ -175,7 +175,8 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
         if hint := _of_another_kind(path, table, recipe):
             return f"{key!r} {hint}"
         known = [] if table is None else list(table.model_fields)
-        return f"unknown key {key!r}{_nearest(path[-1], known)}; valid here: {', '.join(known)}"
+        hint = _elsewhere(key, recipe) or _nearest(path[-1], known)
+        return f"unknown key {key!r}{hint}; valid here: {', '.join(known)}"
     if fault["type"] == "missing":
         return f"{key!r} is missing"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
@@ -230,6 +231,17 @@ def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], 
 def _without_numbers(path: list[str]) -> tuple[str, ...]:
     """The keys of a path, without the numbers of tables that are in a list."""
     return tuple(key for key in path if not key.isdecimal())
+
+
+def _elsewhere(key: str, recipe: type[Recipe]) -> str:
+    """A hint that names the table with a key that was given without one, such as `epochs`."""
+    tables = {name: field.annotation for name, field in recipe.model_fields.items()}
+    owners = [
+        f"{name}.{key}"
+        for name, table in tables.items()
+        if isinstance(table, type) and issubclass(table, pydantic.BaseModel) and key in table.model_fields
+    ]
+    return f" (did you mean {owners[0]!r}?)" if owners else ""
 
 
 def _nearest(word: str, known: list[str]) -> str:

@@ -79,6 +79,7 @@ _BytePairArguments: Any = table_of(
     "zoo/text/byte_pair.py:BytePairTokenizer.learn",
     ("kind", "byte_pair"),
     but=("texts", "nfc"),
+    types={"size": Annotated[int, Field(ge=260)]},  # 256 bytes and 4 special ids
     defaults={"size": 10_000},
 )
 

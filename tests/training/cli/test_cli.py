@@ -353,6 +353,15 @@ class TestMistakes:
         assert refuses(*arguments).startswith(told)
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_name_without_its_folder_is_told_where_it_is(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for folder in ("saved_models/cc", "runs/cc"):
+            (tmp_path / folder).mkdir(parents=True)
+        assert refuses("translate", "cc", "a").startswith("cc does not exist; did you mean saved_models/cc or runs/cc?")
+        (tmp_path / "runs" / "cc" / "checkpoint.npz").touch()
+        told = "runs/cc holds a training that has not ended; the command that began it goes on with it"
+        assert refuses("export", "runs/cc").startswith(told)
+
     def test_a_corpus_that_is_not_there_is_told_before_the_training(self, workplace, tmp_path):
         words = workplace / "words.tsv"
         lines = [f"train = '{words}'", f"validation = '{words}'", "test = 'missing.tsv'"]

@@ -135,6 +135,18 @@ class TestFaults:
         with pytest.raises(RecipeError, match=r"unknown key 'model\.zzz'; valid here: family, attention, cell, "):
             read_recipe(write(recipe_of("dates", "[model]\nzzz = 1")))
 
+    def test_a_key_without_its_table_is_told_where_it_is(self):
+        with pytest.raises(
+            RecipeError, match=r"unknown key 'epochs' \(did you mean 'training\.epochs'\?\); valid here: "
+        ):
+            read_recipe("dates", ["epochs=3"])
+
+    def test_byte_pairs_have_at_least_all_bytes(self):
+        with pytest.raises(
+            RecipeError, match=r"'tokenizer\.source\.size': input should be greater than or equal to 260 "
+        ):
+            read_recipe("dates", ['tokenizer.source={kind="byte_pair", size=259}'])
+
     def test_all_faults_are_told_at_once(self, write):
         name = write(recipe_of("dates", "locale = 1\n[model]\nunits = 0\n[trainin]\nepochs = 3"))
         with pytest.raises(RecipeError) as caught:

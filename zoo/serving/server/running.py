@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import pathlib
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 
@@ -99,6 +100,8 @@ def serve(
             signal.signal(each, lambda *_: None)
         models.start(settings.poll)
         try:
+            with _about_port(settings.host, settings.port):  # two servers can bind a port, and one can listen
+                listener.listen(config.backlog)
             server.run(sockets=[listener])
         finally:
             models.stop()
@@ -133,7 +136,7 @@ def _bind(host: str, port: int) -> socket.socket:
     Raises:
         OSError: the port is in use or not allowed, or the host is not known.
     """
-    try:
+    with _about_port(host, port):
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         try:
@@ -143,5 +146,12 @@ def _bind(host: str, port: int) -> socket.socket:
             listener.close()
             raise
         return listener
+
+
+@contextlib.contextmanager
+def _about_port(host: str, port: int) -> Iterator[None]:
+    """Names host and port in an error of the operating system."""
+    try:
+        yield
     except OSError as error:
         raise OSError(f"{host}:{port} cannot be opened: {error.strerror}; see --host and --port") from None

@@ -26,6 +26,7 @@ from zoo.serving.server.app import Metrics, build_app
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models
 from zoo.serving.server.rest_json import Refusal
+from zoo.serving.server.running import Settings, serve
 
 
 @pytest.fixture(scope="session")
@@ -509,6 +510,19 @@ def process():
     for each in started:
         each.process.kill()
         each.process.communicate()
+
+
+def test_of_two_servers_that_start_at_once_the_later_one_names_the_port(monkeypatch, saved):
+    """Both can bind the port, before one of them listens."""
+    with socket.socket() as first:
+        first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        first.bind(("127.0.0.1", 0))
+        port, start = first.getsockname()[1], Models.start
+        monkeypatch.setattr(Models, "start", lambda *given: (first.listen(), start(*given)))
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        told = rf"^127\.0\.0\.1:{port} cannot be opened: Address already in use; see --host and --port$"
+        with pytest.raises(OSError, match=told):
+            serve({"three": saved / "three"}, {}, Settings(port=port), print)
 
 
 @pytest.mark.long

@@ -37,7 +37,7 @@ from zoo.tasks.task import SavedTask
 
 from . import classification, language_modelling, masked_language_modelling, translation
 from .cards import serving_metrics
-from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
+from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError, changes
 from .fitting.fit import fit
 from .progress import be_silent, say
 from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, locked, not_written, read_metrics
@@ -176,7 +176,7 @@ def train(
         say(f"{cluster.name(cluster.index)}: the chief, {cluster.name(0)}, shows the progress")
         be_silent()
         with multi_worker(wait) as workers:
-            workers.agree("recipe", recipe.model_dump_json())
+            workers.agree("recipe", recipe.model_dump_json(), _differing_keys)
             if workers.broadcast_bytes(b"") == _TRAINING:
                 fit(recipe, _PROCEDURES[type(recipe)].prepare(recipe), folder, workers=workers)
         return None
@@ -191,7 +191,7 @@ def train(
             if _unfinished(folder):
                 (folder / METRICS_FILE).unlink()
         with multi_worker(wait) as workers:
-            workers.agree("recipe", recipe.model_dump_json())
+            workers.agree("recipe", recipe.model_dump_json(), _differing_keys)
             run = _trained_before(folder, recipe)
             workers.broadcast_bytes(b"nothing" if run else _TRAINING)  # what the others are needed for
             if run is None:
@@ -202,6 +202,10 @@ def train(
         del run.metrics["unfinished"]
         run.save_metrics(folder)
     return run, version
+
+
+def _differing_keys(first: str, second: str) -> list[str]:
+    return changes(json.loads(first), json.loads(second))
 
 
 def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:

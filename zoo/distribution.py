@@ -218,12 +218,14 @@ class Workers:
         """Waits for all workers."""
         self.sum(tf.zeros([1])).numpy()
 
-    def agree(self, what: str, value: str) -> None:
+    def agree(self, what: str, value: str, changes: Callable[[str, str], Sequence[str]] | None = None) -> None:
         """Checks that all workers have the same value.
 
         Args:
             what: the name of the value in the message.
             value: the value, of any length; a hash of it is compared.
+            changes: gives the names of what differs in two values, for the message of a worker that has another value
+                than the chief; None for no names.
 
         Raises:
             ClusterError: they differ; every worker raises it.
@@ -235,7 +237,12 @@ class Workers:
         others = [index for index in range(self.count) if (table[index] != table[0]).any()]
         if others and self._cluster:
             names = ", ".join(map(self._cluster.name, others))
-            raise ClusterError(f"the workers differ in their {what}: {names} not as {self._cluster.name(0)}")
+            told = f"the workers differ in their {what}: {names} not as {self._cluster.name(0)}"
+            if changes is not None:
+                of_chief = self.broadcast_bytes(value.encode()).decode()
+                if differing := changes(of_chief, value):
+                    told += f"; this one in {', '.join(differing)}"
+            raise ClusterError(told)
 
     def broadcast(self, variables: Sequence[Any]) -> None:
         """Gives all workers the values that the chief's variables have."""

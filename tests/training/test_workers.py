@@ -237,8 +237,11 @@ class TestMistakes:
         hosts, corpus = loopback.addresses(2), texts()
         rates = ("training.learning_rate=0.1", "training.learning_rate=0.2")
         starts = [command(tmp_path, corpus, rate) for rate in rates]
-        workers = [loopback.start(each, loopback.config(hosts, index)) for index, each in enumerate(starts)]
-        refused(workers, "the workers differ in their recipe: worker 1")
+        chief, other = (loopback.start(each, loopback.config(hosts, index)) for index, each in enumerate(starts))
+        told = f"zoo: the workers differ in their recipe: worker 1 ({hosts[1]}) not as worker 0 ({hosts[0]})"
+        for worker, more in ((chief, ""), (other, "; this one in training.learning_rate")):
+            ended, out, lines = loopback.ended(worker, 60)
+            assert (ended, out, lines[-1]) == (2, "", told + more)
 
     def test_different_texts(self, texts, tmp_path):
         """Under one name, as where two machines have files of their own."""

@@ -12,9 +12,9 @@ from zoo_training.fitting.checkpoint import (
     HISTORY_FILE,
     Checkpoint,
     CheckpointError,
-    _changes,
     _table,
     _variables,
+    changes,
 )
 from zoo_training.fitting.loss import TokenPrediction
 from zoo_training.fitting.optimization import make_optimizer
@@ -123,11 +123,11 @@ def model():
     return prediction()
 
 
-def rewritten(folder, **changes):
+def rewritten(folder, **new):
     """Writes a folder's checkpoint anew, with other entries of its state; None takes an entry away."""
     with np.load(folder / CHECKPOINT_FILE) as arrays:
         content = {name: arrays[name] for name in arrays.files}
-    state = json.loads(str(content.pop("state"))) | changes
+    state = json.loads(str(content.pop("state"))) | new
     state = {name: value for name, value in state.items() if value is not None}
     np.savez(folder / CHECKPOINT_FILE, state=np.array(json.dumps(state)), **content)
 
@@ -213,7 +213,7 @@ class TestCheckpointsThatDoNotFit:
 
 class TestRecipes:
     @pytest.mark.parametrize(
-        ("overrides", "changes"),
+        ("overrides", "expected"),
         [
             ([], []),
             (["description=x", "decoding.beam_size=4"], []),
@@ -222,15 +222,15 @@ class TestRecipes:
             (['corpus={kind="multi30k"}'], ["corpus.kind"]),
         ],
     )
-    def test_differences(self, overrides, changes):
+    def test_differences(self, overrides, expected):
         old, new = (read_recipe("dates", each).model_dump(mode="json") for each in ([], overrides))
-        found = _changes(old, new)
-        assert found[: len(changes)] == changes
-        assert bool(found) == bool(changes)
+        found = changes(old, new)
+        assert found[: len(expected)] == expected
+        assert bool(found) == bool(expected)
 
     def test_a_key_that_only_one_has(self):
-        assert _changes({"training": {"old": 1, "same": 2}}, {"training": {"same": 2}}) == ["training.old"]
-        assert _changes({"training": {"same": 2}}, {"training": {"same": 2, "new": 1}}) == ["training.new"]
+        assert changes({"training": {"old": 1, "same": 2}}, {"training": {"same": 2}}) == ["training.old"]
+        assert changes({"training": {"same": 2}}, {"training": {"same": 2, "new": 1}}) == ["training.new"]
 
 
 def test_a_table_of_epochs_that_were_not_all_validated():

@@ -6,25 +6,40 @@ import pathlib
 
 import ctranslate2
 import numpy as np
-from ctranslate2.specs import transformer_spec
+from ctranslate2.specs import common_spec, transformer_spec
 
 SPECIAL = {0: "<blank>", 1: "<unk>", 2: "<s>", 3: "</s>"}
 
 
 def write(model, folder: str, longest: int = 512) -> None:
-    """Writes a `zoo.models.Transformer` with sinusoidal positions, ReLU, biases and norms first; tokens are ids.
+    """Writes a `zoo.models.Transformer` with sinusoidal or rotary positions, ReLU or SwiGLU, biases and norms first.
 
-    Its embeddings may be tied.
+    Its tokens are ids. Its embeddings may be tied.
     """
-    layers = model.encoder_layers, model.decoder_layers
-    spec = transformer_spec.TransformerSpec.from_config(layers, model.num_heads, pre_norm=True)
-    positions = np.array(model.get_layer("source_positions")(np.zeros((1, longest, model.units), "float32")))[0]
+    rotary, gated = model.positions == "rotary", model.activation == "swiglu"
+    kind = dict(
+        pre_norm=True,
+        activation=common_spec.Activation.SWISH if gated else common_spec.Activation.RELU,
+        ffn_glu=gated,
+        rms_norm=model.normalization == "rms",
+        rotary_dim=model.units // model.num_heads if rotary else None,
+        rotary_interleave=False,
+    )
+    spec = transformer_spec.TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(model.encoder_layers, model.num_heads, **kind),
+        transformer_spec.TransformerDecoderSpec(model.decoder_layers, model.num_heads, **kind),
+    )
+    if rotary:
+        del spec.encoder.position_encodings
+    else:
+        positions = np.array(model.get_layer("source_positions")(np.zeros((1, longest, model.units), "float32")))[0]
     for side, part in (("source", spec.encoder), ("target", spec.decoder)):
         embeddings = part.embeddings[0] if side == "source" else part.embeddings
         table = model.target_embedding if model.tied_embeddings == "all" else model.get_layer(f"{side}_embedding")
         embeddings.weight = _array(table.embeddings)
         embeddings.multiply_by_sqrt_depth = True
-        part.position_encodings.encodings = positions
+        if not rotary:
+            part.position_encodings.encodings = positions
         stack = "encoder" if side == "source" else "decoder"
         _norm(part.layer_norm, model.get_layer(f"{stack}_norm"))
         for number, to in enumerate(part.layer):
@@ -40,6 +55,8 @@ def write(model, folder: str, longest: int = 512) -> None:
                 _linear(to.attention.linear[2], attention.output_dense, contracted=2)
                 _norm(to.attention.layer_norm, layer.memory_attention_norm)
             _linear(to.ffn.linear_0, layer.feed_forward.input_projection)
+            if gated:
+                _linear(to.ffn.linear_0_noact, layer.feed_forward.gate_projection)
             _linear(to.ffn.linear_1, layer.feed_forward.output_projection)
             _norm(to.ffn.layer_norm, layer.feed_forward_norm)
     if model.tied_embeddings == "none":
@@ -68,7 +85,10 @@ def _linear(to, *projections, contracted: int = 1) -> None:
 
 
 def _norm(to, layer) -> None:
-    to.gamma, to.beta = _array(layer.gamma), _array(layer.beta)
+    if hasattr(layer, "beta"):
+        to.gamma, to.beta = _array(layer.gamma), _array(layer.beta)
+    else:  # RMS
+        to.gamma = _array(layer.scale)
 
 
 def _array(weight) -> np.ndarray:

@@ -52,6 +52,7 @@ MODELS = {
         "GRUs with attention and a conditional decoder, from letters to sounds",
         "Phonetisaurus, same words: 26.2%",
     ),
+    "spell": ("the same, from sounds to letters", ""),
     "gpt-pydoc": ("GPT with rotary positions and SwiGLU, of Python's own manual", ""),
     "shakespeare-tiny": ("GPT-2 (Radford et al. 2019) in nanoGPT's laptop size", "nanoGPT 1.88"),
     "shakespeare": ("the same kind, of width 256", "nanoGPT, 10.7M on an A100, 1.470"),
@@ -100,6 +101,8 @@ def overview_row(name: str, metrics: dict[str, Any]) -> list[str]:
         score = f"{metrics['token_accuracy']:.1%} of hidden pieces"
     elif metrics.get("metric") == "word_error_rate":
         score = f"**{metrics['word_error_rate']:.1%}** of words wrong"
+    elif metrics.get("metric") == "spelling":
+        score = f"{metrics['exact_match']:.1%} of words right"
     elif metrics.get("metric") != "loss":
         score = f"{metrics['exact_match']:.2%} exact match"
     elif published:

@@ -221,6 +221,8 @@ def _encodable(value: Any) -> Any:
     """JSON's value with "?" for half a surrogate pair, as in `zoo.tasks`: Beam cannot pass it on to a worker."""
     if isinstance(value, list):
         return [_encodable(each) for each in value]
+    if isinstance(value, dict):  # no input takes it, which the model's call says
+        return {_encodable(key): _encodable(each) for key, each in value.items()}
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 

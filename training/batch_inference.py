@@ -273,7 +273,7 @@ def _cause(error: Exception) -> str:
     """The innermost error in Beam's report of many lines."""
     lines = [line.strip() for line in str(error).splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
     # Beam puts the name of the step into the message, for some errors into its middle.
-    return re.sub(r" \[while running [^\]]*\]", "", lines[-1] if lines else f"{type(error).__name__}: {error}")
+    return re.sub(r" \[while running '[^']*'\]", "", lines[-1] if lines else f"{type(error).__name__}: {error}")
 
 
 # The supervision.

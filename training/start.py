@@ -13,10 +13,11 @@ from zoo.tasks.task import SavedTask
 
 from .corpora.corpus import expanded
 from .run_files import Digest
+from .schema import generator_tables, translator_tables
 from .schema.recipe import RecipeError
 from .schema.recipe_tables import Recipe
 
-_FAMILIES = {"RNNSeq2Seq": "rnn_seq2seq", "Transformer": "transformer", "GPT": "gpt"}
+_FAMILIES = {**translator_tables.FAMILIES, **generator_tables.FAMILIES}
 _NOT_ARGUMENTS = ("start", "family", "kind", "encoder")
 
 
@@ -55,7 +56,8 @@ def clone_pretrained(
     if not isinstance(model, wanted):
         chooses = "model.family" if key == "model" else f"{key}.kind"
         own = type(model).__name__
-        hint = f"; its family is {_FAMILIES[own]!r}" if key == "model" and own in _FAMILIES else ""
+        family = type(model).__module__.rpartition(".")[2]  # each family has a module of its name
+        hint = f"; its family is {family!r}" if key == "model" and family in _FAMILIES else ""
         raise RecipeError(f"model.start has a `{own}`, and {chooses} asks for a `{wanted.__name__}`{hint}")
     config = {name: value for name, value in model.get_config().items() if name != "layer_states"}
     changes: dict[str, Any] = {"dtype": dtype, "trainable": True}

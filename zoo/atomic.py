@@ -137,7 +137,7 @@ def remove_abandoned(folder: pathlib.Path) -> None:
 
 def _about(error: OSError, path: pathlib.Path, partial: pathlib.Path | None = None) -> OSError:
     """The error with the name that the user knows; of other files than `partial`, if that is given, as it is."""
-    # A full disk has no file name: the error comes from an open file.
+    # The error of a full disk names no file. It comes from an open one, most likely from this one.
     of_writing = error.filename is None and error.errno in _FULL
     if error.errno is None or (partial is not None and not of_writing and str(error.filename) != str(partial)):
         return error

@@ -139,11 +139,13 @@ class TestFormats:
 
     def test_half_a_surrogate_pair_harms_no_other_row(self, upper, place):
         rows = ['{"text": "a"}', '{"text": "\\ud83d b"}', '{"text": null}', '{"text": "\\ud83d\\ude00"}']
+        rows.append('{"text": {"\\ud83d": ["\\ud83d"]}}')
         (place / "in.jsonl").write_text("\n".join(rows))
         infer_files(Request(upper, "in.jsonl", "out.jsonl", outputs=["text"]))
         assert [each["output_text"] for each in json_lines("out.jsonl")] == [">A", ">? B", ">\U0001f600"]
-        (letter,) = json_lines("out.failed.jsonl")
-        assert letter["reason"] == "'text' is null"
+        letters = json_lines("out.failed.jsonl")
+        assert [each["line"] for each in letters] == [3, 5]
+        assert letters[0]["reason"] == "'text' is null"
 
     @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
     def test_a_row_without_its_column_is_told_which_ones_it_has(self, upper, place, kind):

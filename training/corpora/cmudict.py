@@ -36,9 +36,10 @@ class CMUdict(PairCorpus):
     Words are held out at random by `seed`, each with all its pronunciations. Published scores are of other splits, most
     of them of a former version of the dictionary.
 
-    With `reverse`, a pair is a pronunciation and a word that is spelled so: `HH AY1` and `hi`, `HH AY1` and `high`. The
-    held-out words are the same. Validation and test ask for each of their pronunciations, and every word of the
-    dictionary with that pronunciation is a right answer. None of these words is trained on.
+    With `reverse`, a pair is a pronunciation and a word with it: `HH AY1` and `hi`, `HH AY1` and `high`. The test asks
+    for each pronunciation of the same held-out words, and validation likewise, but for what the test asks. Every word
+    of the dictionary with the pronunciation is a right answer. None of these words is trained on. A word with several
+    pronunciations may be an answer both in validation and in the test.
 
     The file is read from `folder` and checked by its SHA-256. If it is missing there, it is downloaded from the public
     repository, https://github.com/cmusphinx/cmudict, and put there.
@@ -116,7 +117,7 @@ class CMUdict(PairCorpus):
         return [words[number] for number in np.sort(numbers).tolist()]
 
     def _spellings(self, split: str) -> Iterator[tuple[str, str]]:
-        """Each pronunciation of a split with all its words."""
+        """Each pronunciation of a held-out split with all its words; for training, words that are no answer there."""
         words_of: dict[str, list[str]] = {}
         for word, pronunciations in self._words.items():
             for sounds in pronunciations:

@@ -13,7 +13,7 @@ import json
 import pathlib
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
@@ -122,7 +122,9 @@ class Checkpoint(keras.callbacks.Callback):
         if not content:
             return False
         state, variables, averages = _read(file, content.removeprefix(_FOUND))
-        changed = changes(_with_defaults(state["recipe"], self.recipe), self.recipe.model_dump(mode="json"))
+        changed = changes(
+            _with_defaults(state["recipe"], self.recipe), self.recipe.model_dump(mode="json"), but=_WITHOUT_EFFECT
+        )
         if changed:
             raise CheckpointError(
                 f"{self.folder} holds an unfinished training whose recipe differs in {', '.join(changed)}; "
@@ -191,11 +193,11 @@ def _with_defaults(old: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
         return old
 
 
-def changes(old: Any, new: Any, path: str = "") -> list[str]:
-    """The keys in which two recipes differ, apart from those that do not change the training."""
+def changes(old: Any, new: Any, but: Collection[str] = (), path: str = "") -> list[str]:
+    """The keys in which two recipes differ, apart from the tables in `but`."""
     if isinstance(old, dict) and isinstance(new, dict):
-        keys = [key for key in (*new, *(key for key in old if key not in new)) if path or key not in _WITHOUT_EFFECT]
-        return [each for key in keys for each in changes(old.get(key), new.get(key), f"{path}{key}.")]
+        keys = [key for key in (*new, *(key for key in old if key not in new)) if path or key not in but]
+        return [each for key in keys for each in changes(old.get(key), new.get(key), but, f"{path}{key}.")]
     return [] if old == new else [path.removesuffix(".")]
 
 

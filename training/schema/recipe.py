@@ -236,12 +236,10 @@ def _without_numbers(path: list[str]) -> tuple[str, ...]:
 def _elsewhere(key: str, recipe: type[Recipe]) -> str:
     """A hint that names the table with a key that was given without one, such as `epochs`."""
     tables = {name: field.annotation for name, field in recipe.model_fields.items()}
-    owners = [
-        f"{name}.{key}"
-        for name, table in tables.items()
-        if isinstance(table, type) and issubclass(table, pydantic.BaseModel) and key in table.model_fields
-    ]
-    return f" (did you mean {owners[0]!r}?)" if owners else ""
+    for name, table in tables.items():
+        if isinstance(table, type) and issubclass(table, pydantic.BaseModel) and key in table.model_fields:
+            return f" (did you mean {f'{name}.{key}'!r}?)"
+    return ""
 
 
 def _nearest(word: str, known: list[str]) -> str:

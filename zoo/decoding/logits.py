@@ -35,7 +35,8 @@ def top_k(
 
     On a CPU, `tf.math.top_k` compares values one by one, but a maximum reads many at once. The k largest values lie in
     the k chunks with the largest maxima, so only these chunks are searched. Copying takes as long as searching, so
-    nothing is copied if V is divisible by a chunk length near 64.
+    nothing is copied if V is divisible by a chunk length near 64. Of few values all are searched, which takes fewer
+    operations.
 
     Axes: B batch, N rows, V values of a row.
 
@@ -52,7 +53,7 @@ def top_k(
     number, size = values.shape[1:]
     if k == number == 1 and size <= _FEW_VALUES:
         found, places = tf.math.top_k(values[:, 0, first:], 1)  # (B, 1)
-        if as_log_probabilities:
+        if as_log_probabilities:  # the largest logit has the largest log-probability
             found = tf.reduce_max(tf.nn.log_softmax(values)[:, 0, first:], axis=-1, keepdims=True)  # (B, 1)
         return Largest(_added_late(found, added, number), tf.zeros_like(places), places + first)
     if size < 4 * _TOP_CHUNK * k:

@@ -33,13 +33,13 @@ def loops_for_a_server() -> Iterator[None]:
         _FOR_A_SERVER.reset(token)
 
 
-class Room(NamedTuple):
-    """Another form of `moving` inside a phase: with room for some more tokens, which steps can write in place.
+class PhaseForm(NamedTuple):
+    """Another form of `moving` inside a phase, such as a cache with room for more tokens, which steps write in place.
 
     Attributes:
         steps: the most steps of a phase.
         enter: `enter(position, moving) -> moving`, before the first step. The new form need not have the rows first.
-        leave: `leave(position, moving) -> moving`, behind the last step, back to the form with the rows first.
+        leave: `leave(position, moving) -> moving`, after the last step, back to the form with the rows first.
     """
 
     steps: int
@@ -54,13 +54,13 @@ def run_phases(
     open_rows: tf.Tensor,
     moving: Nest,
     found: Any = (),
-    room: Room | None = None,
+    form: PhaseForm | None = None,
 ) -> tuple[Nest, tuple[tf.Tensor, ...]]:
     """Steps the rows of a batch at least once and until all are closed, and drops closed rows on the way.
 
     Stepping a closed row costs as much as an open one. So when half of the rows are closed, a phase ends, and the next
-    phase steps only the open rows. There are at most 1 + log2 B phases, and with `room` one more for each `room.steps`
-    steps.
+    phase steps only the open rows. There are at most 1 + log2 B phases, and with a `form` one more for each
+    `form.steps` steps.
 
     Axes: B batch, R rows of a phase, T steps of the longest row. A nest of tensors has the rows as their first axis.
 
@@ -72,7 +72,7 @@ def run_phases(
         open_rows: bool `(B,)`.
         moving: nest of the tensors that change with each step and are needed only while a row is open.
         found: nest of the tensors that change with each step and are results of the row.
-        room: a `Room`, for a phase to have another form of `moving`; None if it has none.
+        form: a `PhaseForm`, for another form of `moving` inside a phase; None for the same form.
 
     Returns:
         `found` of all rows, and a tuple of everything that was written `(T, B, ...)`, zero where a row was dropped.
@@ -84,14 +84,14 @@ def run_phases(
     def phase(number, position, _more, rows, fixed, open_rows, moving, found, all_found, all_written):
         size, first = tf.shape(rows)[0], position
         half = size // 2
-        if room:
-            moving, last = room.enter(first, moving), first + room.steps - 1
+        if form:
+            moving, last = form.enter(first, moving), first + form.steps - 1
 
         def body(position, _more, open_rows, moving, found, arrays):
             open_rows, moving, found, written = step(position, fixed, open_rows, moving, found)
             arrays = tuple(array.write(position, each) for array, each in zip(arrays, written, strict=True))
             more = tf.reduce_sum(tf.cast(open_rows, tf.int32)) > half
-            more = more & (position < last) if room else more
+            more = more & (position < last) if form else more
             return position + 1, more, open_rows, moving, found, arrays
 
         start = position, tf.constant(True), open_rows, moving, found
@@ -103,7 +103,7 @@ def run_phases(
         )
         if _FOR_A_SERVER.get() and not tf.executing_eagerly():
             _as_function_calls(position.op)
-        moving = room.leave(position, moving) if room else moving
+        moving = form.leave(position, moving) if form else moving
 
         # The place of each row of the batch in this phase. Rows that are not in it have place 0, which holds zeros.
         places = tf.tensor_scatter_nd_update(nowhere, rows[:, None], 1 + tf.range(size))  # (B,)

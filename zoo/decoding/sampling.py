@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from zoo.decoding.logits import log_normalizer, top_k
-from zoo.decoding.loop import Room, run_phases
+from zoo.decoding.loop import PhaseForm, run_phases
 from zoo.decoding.search import Hypotheses
 from zoo.text.tokenizer import END, PADDING, START, Tokenizer
 
@@ -205,9 +205,9 @@ def sample(
 
     Args:
         model: anything with `begin(source) -> (memory, cache)` and `step(tokens, position, memory, cache) ->
-            (logits, cache, weights)`; it is stepped with one hypothesis for each row (K = 1). If its `room` is above 0,
-            it is stepped with the cache that `with_room(cache, position)` gives, at most `room` times before
-            `without_room(cache, position)`.
+            (logits, cache, weights)`; it is stepped with one hypothesis for each row (K = 1). If its
+            `room_steps` is above 0, it is stepped with the cache that `with_room(cache, position, steps)` gives, at
+            most so many times before `without_room(cache, position)`.
         source: what the model's `begin` takes, with leading axis B.
         first: int32 `(B,)`, the tokens that the first step reads.
         limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0 stays empty.
@@ -272,7 +272,8 @@ def _sampled(
         drawing, history = ((), ()) if simple else ((sampling, streams), (before[..., None],))
         moving, fixed = (tf.cast(first, tf.int32), cache, *history), (memory, limits, *drawing)
         state = () if simple else found
-        state, written = run_phases(step, (tf.int32, tf.float32), fixed, limits > 0, moving, state, _room(model))
+        form = _form_with_room(model, limits)
+        state, written = run_phases(step, (tf.int32, tf.float32), fixed, limits > 0, moving, state, form)
         return found if simple else state, written
 
     # Two loops, chosen once. With a small model, drawing takes nearly as long as a step, and a step without any branch
@@ -284,20 +285,22 @@ def _sampled(
     return tf.transpose(ids), tf.transpose(log_probabilities), found
 
 
-def _room(model: Any) -> Room | None:
+def _form_with_room(model: Any, limits: tf.Tensor) -> PhaseForm | None:
     """For a model whose cache can have room for further tokens."""
-    if not getattr(model, "room", 0):
+    if not getattr(model, "room_steps", 0):
         return None
+    longest = tf.reduce_max(limits)
 
     def enter(position, moving):
         tokens, cache, *history = moving
-        return tokens, model.with_room(cache, position), *history
+        steps = tf.clip_by_value(longest - position, 1, model.room_steps)
+        return tokens, model.with_room(cache, position, steps), *history
 
     def leave(position, moving):
         tokens, cache, *history = moving
         return tokens, model.without_room(cache, position), *history
 
-    return Room(model.room, enter, leave)
+    return PhaseForm(model.room_steps, enter, leave)
 
 
 def draw(logits: tf.Tensor, chance: tf.Tensor, sampling: Sampling, history: tf.Tensor) -> tf.Tensor:

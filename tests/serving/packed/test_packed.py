@@ -1,6 +1,7 @@
 """Packed language models and transformers against the models that they were made of."""
 
 import collections
+import contextlib
 
 import numpy as np
 import pytest
@@ -81,9 +82,8 @@ OF_LANGUAGE = [kind for kind, (family, _) in KINDS.items() if family is GPT]
 @pytest.mark.parametrize("kind", OF_LANGUAGE)
 @pytest.mark.parametrize("hypotheses", [1, 3])
 def test_steps_in_room_are_the_steps_that_copy(kind, hypotheses, randomize):
-    """After one step without room, three in room for four; the cache is then the same, and goes on."""
+    """After one step without room, three in room for three; the cache is then the same, and goes on."""
     model = pack(randomize(make(GPT, **KINDS[kind][1])), 16)
-    model.room = 4
     memory, cache = model.begin(tf.constant(SOURCE))
     cache = tf.nest.map_structure(lambda each: tf.repeat(each, hypotheses, axis=1), cache)
     ids = tf.constant(np.random.default_rng(1).integers(4, 13, (5, len(SOURCE), hypotheses)), tf.int32)
@@ -92,11 +92,13 @@ def test_steps_in_room_are_the_steps_that_copy(kind, hypotheses, randomize):
         step, following, _ = model.step(ids[i], tf.constant(i), memory, copied[-1])
         copied.append(following)
         logits.append(step)
-    inside = model.with_room(copied[1], tf.constant(1))
+    inside = model.with_room(copied[1], tf.constant(1), 3)
     for i in range(1, 4):
         step, inside, _ = model.step(ids[i], tf.constant(i), memory, inside)
         np.testing.assert_allclose(step, logits[i], atol=2e-6)
     left = model.without_room(inside, tf.constant(4))
+    with pytest.raises(tf.errors.InvalidArgumentError):  # one step too many
+        model.step(ids[4], tf.constant(4), memory, inside)
     tf.nest.assert_same_structure(left, copied[4], check_types=False)
     for found, wanted in zip(tf.nest.flatten(left), tf.nest.flatten(copied[4]), strict=True):
         np.testing.assert_allclose(found, wanted, atol=2e-6)
@@ -106,26 +108,33 @@ def test_steps_in_room_are_the_steps_that_copy(kind, hypotheses, randomize):
 @pytest.mark.parametrize("kind", OF_LANGUAGE)
 @pytest.mark.parametrize("temperature", [0.0, [0.0, 1.0, 0.7, 1.3]], ids=["likeliest", "drawn"])
 def test_texts_do_not_depend_on_the_room(kind, temperature, randomize):
-    """Rows that end at different times and more tokens than the context, in an export's loops and in eager ones."""
+    """In an export's loops, in TensorFlow's own, whose steps may overlap, and in eager ones.
+
+    Rows end at different times, with a room and one step behind it, and some write more tokens than the context has.
+    """
     model = pack(randomize(make(GPT, **KINDS[kind][1]), scale=0.4), 16)
+    specs = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)
 
-    def written(room):
-        model.room = room
-        call = tf.function(lambda prompts: generate(model, prompts, [40, 3, 0, 17], temperature, seed=3)[:2])
-        with loops_for_a_server():
-            served = call.get_concrete_function(tf.TensorSpec([None, None], tf.int32))
-        return served(tf.constant(SOURCE))
+    def call(prompts, limits):
+        return generate(model, prompts, limits, temperature, seed=3)[:2]
 
-    expected = written(0)
-    eager = generate(model, SOURCE, [40, 3, 0, 17], temperature, seed=3)[:2]
-    for found in (written(3), eager):
-        np.testing.assert_array_equal(found[0], expected[0])
-        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+    def traced(steps, in_a_server):
+        model.room_steps = steps
+        with loops_for_a_server() if in_a_server else contextlib.nullcontext():
+            return tf.function(call).get_concrete_function(*specs)
+
+    copying, *calls = traced(0, True), traced(3, True), traced(3, False)
+    for limits in ([40, 3, 0, 17], [4, 6, 1, 2], [0, 0, 0, 0], [1, 1, 1, 1]):
+        expected = copying(tf.constant(SOURCE), tf.constant(limits))
+        for written in (*calls, call) if limits[0] == 4 else calls:
+            found = written(tf.constant(SOURCE), tf.constant(limits))
+            np.testing.assert_array_equal(found[0], expected[0])
+            np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
 
 
 def test_a_window_of_the_latest_tokens_has_no_room():
-    assert pack(make(GPT), 16).room > 0
-    assert pack(make(GPT, sliding_window=[None, 4]), 16).room == 0
+    assert pack(make(GPT), 16).room_steps > 0
+    assert pack(make(GPT, sliding_window=[None, 4]), 16).room_steps == 0
 
 
 def test_the_likeliest_tokens_of_a_language_model_have_a_loop_without_branches():

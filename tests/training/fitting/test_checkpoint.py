@@ -224,9 +224,11 @@ class TestRecipes:
     )
     def test_differences(self, overrides, expected):
         old, new = (read_recipe("dates", each).model_dump(mode="json") for each in ([], overrides))
-        found = changes(old, new)
+        found = changes(old, new, but=("description", "decoding"))
         assert found[: len(expected)] == expected
         assert bool(found) == bool(expected)
+        everything = [key.partition("=")[0] for key in overrides if "{" not in key]
+        assert set(everything) <= set(changes(old, new))
 
     def test_a_key_that_only_one_has(self):
         assert changes({"training": {"old": 1, "same": 2}}, {"training": {"same": 2}}) == ["training.old"]

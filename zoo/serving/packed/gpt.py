@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.models.gpt import GPT, align_right, visible_pairs
 from zoo.models.masks import NO_MASKS, Masks
-from zoo.serving.packed.layers import PackedLayer, Room
+from zoo.serving.packed.layers import PackedLayer, Places
 from zoo.serving.packed.products import (
     FORBIDDEN,
     Embedding,
@@ -21,7 +21,7 @@ from zoo.serving.packed.products import (
     variable,
 )
 
-_ROOM = 64  # tokens
+_ROOM_STEPS = 64
 
 
 class _WithRoom(NamedTuple):
@@ -30,17 +30,17 @@ class _WithRoom(NamedTuple):
     Attributes:
         first: the position of the first step.
         filled: S before the first step.
-        room: the `Room` of layers at position 0, shape and places.
+        places: the `Places` of position 0; a step adds its position to the rows.
         bias: `(B, K, 1, 1, S + steps)`, zero at every token to come.
-        hidden: `(steps, S + steps)`, what each step adds to the bias: what is not written yet is forbidden.
+        forbidden: `(steps, S + steps)`, what each step adds to the bias: it forbids what is not written yet.
         layers: for each layer keys and values, `(2 B K G (S + steps), d)`.
     """
 
     first: tf.Tensor
     filled: tf.Tensor
-    room: Room
+    places: Places
     bias: tf.Tensor
-    hidden: tf.Tensor
+    forbidden: tf.Tensor
     layers: tuple[tf.Tensor, ...]
 
 
@@ -71,8 +71,9 @@ class PackedGPT(tf.Module):
         self._output = PackedOutput(norm, kernel, bias, table, norm.constant)
         tied = self._output if model.tied_embeddings else None
         self._embedding = Embedding(table, norm, norm.centered, output=tied)
-        # A window of the latest tokens is a copy anyway.
-        self.room = 0 if any(layer.self_attention.window is not None for layer in self._layers) else _ROOM
+        # A layer with a sliding window cuts its cache at each step, which is a copy anyway.
+        windows = any(layer.self_attention.window is not None for layer in self._layers)
+        self.room_steps = 0 if windows else _ROOM_STEPS
         self._positions = None
         if model.positions == "learned":
             positions = as_array(model.get_layer("positions").embeddings)[:max_length]
@@ -101,7 +102,7 @@ class PackedGPT(tf.Module):
         return {"lengths": lengths, "allowed": allowed}, (bias, cache)
 
     def step(self, tokens: tf.Tensor, position: tf.Tensor, memory: Any, cache: Any) -> tuple[tf.Tensor, Any, None]:
-        """As `zoo.models.GPT.step`."""
+        """As `zoo.models.GPT.step`. A cache of `with_room` is used up: only the returned one may be used again."""
         hypotheses = tokens.shape[1] or tf.shape(tokens)[1]
         positions, allowed = (memory["lengths"] + position)[:, None], memory["allowed"]
         if hypotheses != 1:
@@ -111,50 +112,46 @@ class PackedGPT(tf.Module):
             positions = tf.minimum(positions, self.context_length - 1)  # (B, K)
         rows, rotations = self._embedded(tf.reshape(tokens, [-1]), positions)
         if isinstance(cache, _WithRoom):
-            # A loop forgets the length of the shape.
-            room = Room(tf.ensure_shape(cache.room.shape, [6]), cache.room.places + position)
             caches = cache.layers
-            bias = cache.bias + tf.gather(cache.hidden, position - cache.first)  # (B, K, 1, 1, S + steps)
+            # A loop forgets that the shape has 6 entries.
+            places = Places(tf.ensure_shape(cache.places.shape, [6]), cache.places.rows + position)
+            # A step too many fails in this gather, on a CPU.
+            bias = cache.bias + tf.gather(cache.forbidden, position - cache.first)  # (B, K, 1, 1, S + steps)
         else:
+            (bias, caches), places = cache, None
             # The bias grows with the cache, so that no step computes which of all tokens are padding.
-            room, caches = None, cache[1]
-            bias = tf.concat([cache[0], allowed], axis=4)  # (B, K, 1, 1, S + 1)
+            bias = tf.concat([bias, allowed], axis=4)  # (B, K, 1, 1, S + 1)
         new = []
         for layer, each in zip(self._layers, caches, strict=True):
-            rows, each, _ = layer.decode_step(rows, hypotheses, rotations, each, bias, room=room)
+            rows, each, _ = layer.decode_step(rows, hypotheses, rotations, each, bias, places=places)
             new.append(each)
         logits = self._output.logits(normalized(rows))  # (B K, V)
-        cache = (bias, tuple(new)) if room is None else cache._replace(layers=tuple(new))
+        cache = (bias, tuple(new)) if places is None else cache._replace(layers=tuple(new))
         return tf.reshape(logits, [-1, hypotheses, self.vocabulary_size]), cache, None
 
-    def with_room(self, cache: Any, position: tf.Tensor) -> _WithRoom:
-        """A cache of `begin` or `step` that `step` can fill in place, for at most `room` steps from the position on."""
+    def with_room(self, cache: Any, position: tf.Tensor, steps: int | tf.Tensor) -> _WithRoom:
+        """A cache of `begin` or `step` with room for some steps, the first of them at this position."""
         bias, layers = cache
-        sizes = tf.unstack(tf.shape(layers[0][0]))  # B, K, G, S, d
-        batch, hypotheses, groups, filled, width = sizes
-        size = filled + self.room
-        kept = tf.stack([2, batch, hypotheses, groups, size, width])
-        # The first row of each part of a head, in the order in which a step computes the parts: keys, then values.
-        firsts = tf.reshape(tf.range(2 * batch * hypotheses * groups) * size, [2, -1, groups])
-        firsts = tf.reshape(tf.transpose(firsts, [1, 0, 2]), [-1])  # (B K 2 G,)
-        steps, places = tf.range(self.room)[:, None], tf.range(size)
-        more = [[0, 0], [0, 0], [0, 0], [0, 0], [0, self.room]]
+        batch, hypotheses, groups, filled, width = tf.unstack(tf.shape(layers[0][0]))
+        size = filled + steps
+        # The rows of a step are in the order in which it computes them: for each hypothesis keys, then values.
+        heads = tf.reshape(tf.range(2 * batch * hypotheses * groups) * size, [2, -1, groups])
+        rows = tf.reshape(tf.transpose(heads, [1, 0, 2]), [-1]) + filled - position  # (B K 2 G,)
+        written = tf.range(size) <= filled + tf.range(steps)[:, None]  # (steps, S + steps)
+        behind = [[0, 0], [0, 0], [0, 0], [0, 0], [0, steps]]
         return _WithRoom(
             position,
             filled,
-            Room(kept, firsts + filled - position),
-            tf.pad(bias, more),
-            tf.where(places <= filled + steps, 0.0, FORBIDDEN),
-            tuple(
-                tf.reshape(tf.pad(tf.stack(each), [[0, 0], *more[:3], [0, self.room], [0, 0]]), [-1, width])
-                for each in layers
-            ),
+            Places(tf.stack([2, batch, hypotheses, groups, size, width]), rows),
+            tf.pad(bias, behind),
+            tf.where(written, 0.0, FORBIDDEN),
+            tuple(tf.reshape(tf.pad(tf.stack(each), [*behind, [0, 0]]), [-1, width]) for each in layers),
         )
 
     def without_room(self, cache: _WithRoom, position: tf.Tensor) -> tuple[Any, Any]:
         """The cache before the step of a position, as `begin` gives it."""
         filled = cache.filled + position - cache.first
-        shape = [*tf.unstack(cache.room.shape, num=6)[:5], self._layers[0].self_attention.width]
+        shape = [*tf.unstack(cache.places.shape, num=6)[:5], self._layers[0].self_attention.width]
         layers = (tf.unstack(tf.reshape(each, shape)[..., :filled, :], num=2) for each in cache.layers)
         return cache.bias[..., :filled], tuple((keys, values) for keys, values in layers)
 

@@ -46,19 +46,19 @@ from zoo.serving.packed.products import (
 Cache = tuple[tf.Tensor, tf.Tensor]  # keys and values `(B, K, G, S, d)`
 
 
-class Room(NamedTuple):
-    """Where a step writes into caches that have room for more tokens. All layers of a model share it.
+class Places(NamedTuple):
+    """Where a step writes into caches that have room for more tokens. All layers of a model have the same places.
 
     A longer cache is a copy, and copies took a third of the time of many rows (benchmarks/notes.md, generation.py).
-    Here keys and values are in one tensor, of which a step changes one place of each head.
+    Here keys and values are in one tensor, of which a step changes one row for each head.
 
     Attributes:
         shape: 2, B, K, G, S and d as a tensor: a cache `(2 B K G S, d)` has the keys first, and then the values.
-        places: the rows of the cache that are written, for each hypothesis its keys and then its values, `(B K 2 G,)`.
+        rows: the rows of the cache that are written, for each hypothesis its keys and then its values, `(B K 2 G,)`.
     """
 
     shape: tf.Tensor
-    places: tf.Tensor
+    rows: tf.Tensor
 
 
 class PackedSelfAttention(tf.Module):
@@ -138,7 +138,7 @@ class PackedSelfAttention(tf.Module):
         cache: Cache | tf.Tensor,
         bias: tf.Tensor | None = None,
         head_mask: tf.Tensor | None = None,
-        room: Room | None = None,
+        places: Places | None = None,
     ) -> tuple[tf.Tensor, Cache | tf.Tensor]:
         """One more token of each hypothesis.
 
@@ -146,11 +146,12 @@ class PackedSelfAttention(tf.Module):
             rows: `(B K, D + 1)`.
             hypotheses: K.
             rotations: of each token's heads, see `rotations`; None without rotary positions.
-            cache: keys and values `(B, K, G, S, d)`, or with `room`, one tensor of both.
-            bias: added to the scores, `(B, K, 1, 1, S + 1)`; None for nothing. With `room`, it is as long as the
+            cache: keys and values `(B, K, G, S, d)`; with `places`, one tensor of both, which is used up: only the
+                returned one may be used again.
+            bias: added to the scores, `(B, K, 1, 1, S + 1)`; None for nothing. With `places`, it is as long as the
                 cache, and forbids what is not written yet.
             head_mask: see `prefill`.
-            room: where the token is written; None for a cache that becomes longer.
+            places: where the token is written, not with a sliding window; None for a cache that becomes longer.
 
         Returns:
             The output `(B K, D + 1)`, and the cache with the token.
@@ -158,18 +159,20 @@ class PackedSelfAttention(tf.Module):
         heads = self._rotated(self._normalized(self.inputs(rows)), [-1, hypotheses], rotations)
         # One token needs no transpose: the axis of heads stands where the length of the queries would be.
         heads = tf.reshape(heads, [-1, hypotheses, self.heads + 2 * self.groups, 1, self.width])
-        new_heads = [self.groups, self.groups] if room is None else [2 * self.groups]
-        query, *new = tf.split(heads, [self.heads, *new_heads], axis=2)  # (B, K, ., 1, d)
-        if room is None:
-            longer = (tf.concat(each, 3) for each in zip(cache, new, strict=True))  # (B, K, G, S + 1, d)
-            keys, values = cache = tuple(longer)
+        if places is None:
+            query, *new = tf.split(heads, [self.heads, self.groups, self.groups], axis=2)  # (B, K, ., 1, d)
+            keys, values = (tf.concat(each, 3) for each in zip(cache, new, strict=True))  # (B, K, G, S + 1, d)
+            if self.window is not None:  # no later token attends to what leaves the cache here
+                keys, values = (each[:, :, :, -self.window :] for each in (keys, values))
+                bias = None if bias is None else bias[..., -self.window :]
+            cache = keys, values
         else:
-            # On a CPU, it writes into its argument, which nothing else reads: each step of a loop runs to its end.
-            cache = tf.raw_ops.InplaceUpdate(x=cache, i=room.places, v=tf.reshape(new[0], [-1, self.width]))
-            keys, values = tf.unstack(tf.reshape(cache, room.shape), num=2)  # (B, K, G, S, d)
-        if self.window is not None:  # no later token attends to what leaves the cache here
-            keys, values = cache = tuple(each[:, :, :, -self.window :] for each in cache)
-            bias = None if bias is None else bias[..., -self.window :]
+            query, new = tf.split(heads, [self.heads, 2 * self.groups], axis=2)  # (B, K, ., 1, d)
+            # This writes into the memory of its argument. It is safe, also where a runtime begins a step before the
+            # last one has ended: the new row follows from the token before, and so from all that was read of the cache.
+            # Nothing else holds this memory.
+            cache = tf.raw_ops.InplaceUpdate(x=cache, i=places.rows, v=tf.reshape(new, [-1, self.width]))
+            keys, values = tf.unstack(tf.reshape(cache, places.shape), num=2)  # (B, K, G, S, d)
         if self.groups != self.heads:
             query = tf.reshape(query, [-1, hypotheses, self.groups, self.heads // self.groups, self.width])
         scores = product(query, keys, transposed=True)  # (B, K, G, H / G, S + 1)
@@ -469,7 +472,7 @@ class PackedLayer(tf.Module):
         memory_bias: tf.Tensor | None = None,
         head_mask: tf.Tensor | None = None,
         memory_head_mask: tf.Tensor | None = None,
-        room: Room | None = None,
+        places: Places | None = None,
     ) -> tuple[tf.Tensor, Cache | tf.Tensor, tf.Tensor | None]:
         """One more token of each hypothesis.
 
@@ -483,14 +486,14 @@ class PackedLayer(tf.Module):
             memory_bias: see `PackedCrossAttention.prefill`.
             head_mask: see `prefill`.
             memory_head_mask: see `prefill`.
-            room: see `PackedSelfAttention.decode_step`.
+            places: see `PackedSelfAttention.decode_step`.
 
         Returns:
             The rows after the layer; the cache; and the weights `(B, K, H, 1, S)` of the attention to the source, or
             None.
         """
         inputs = self._input(rows)
-        added, cache = self.self_attention.decode_step(inputs, hypotheses, rotations, cache, bias, head_mask, room)
+        added, cache = self.self_attention.decode_step(inputs, hypotheses, rotations, cache, bias, head_mask, places)
         rows, weights = self._sum(0, rows, added), None
         if self.cross_attention is not None:
             source = memory, memory_bias, memory_head_mask

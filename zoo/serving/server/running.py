@@ -100,7 +100,7 @@ def serve(
             signal.signal(each, lambda *_: None)
         models.start(settings.poll)
         try:
-            with _about_port(settings.host, settings.port):  # two servers can bind a port, and one can listen
+            with _about_port(settings.host, settings.port):  # two servers can bind one port, but only one can listen
                 listener.listen(config.backlog)
             server.run(sockets=[listener])
         finally:

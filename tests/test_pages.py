@@ -142,7 +142,7 @@ def test_recipes_are_valid(page, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("page", "name", "family"), [("own_data", "tuned", "transformer"), ("encoders", "reviews", "classifier")]
+    ("page", "name", "family"), [("own_data", "tuned", "rnn_seq2seq"), ("encoders", "reviews", "classifier")]
 )
 def test_other_recipes_are_valid(page, name, family, tmp_path):
     from zoo_training.schema.recipe import read_recipe

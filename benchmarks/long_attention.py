@@ -1,10 +1,10 @@
 """How much memory and time does attention to a long text take?
 
-Causal self-attention of 8,192 tokens, 4 heads of width 64, float32, forward and backward: in blocks (`blockwise=True`),
-against the whole matrix of scores (with our own gradient, and with TensorFlow's, which Keras' layer uses) and against
-PyTorch's `scaled_dot_product_attention`. Memory is the peak of a separate process, less what it held before the first
-step. Time is measured in turns. Then one step of `fit` of a model with one `MultiHeadAttention` and 32,768 tokens: the
-peak of the whole process.
+Causal self-attention of 8,192 tokens, 4 heads of width 64, float32, forward and backward: in blocks, the default for as
+many tokens, against strips (`blockwise=False`, the default for fewer), the whole matrix of scores with TensorFlow's
+gradient, as Keras' layer computes it, and PyTorch's `scaled_dot_product_attention`. Memory is the peak of a separate
+process, less what it held before the first step. Time is measured in turns. Then one step of `fit` of a model with one
+`MultiHeadAttention` and 32,768 tokens: the peak of the whole process.
 
     python benchmarks/long_attention.py          # needs the 'peers' extra and about 6 GB of memory
 """
@@ -21,7 +21,7 @@ from results import Recording, Table, options, ratio, spread
 from zoo_training.start_tensorflow import without_notes
 
 HEADS, WIDTH = 4, 64
-WAYS = {"blocks": True, "whole matrix, own gradient": None, "whole matrix, derived gradient": False}
+WAYS = ("blocks", "strips", "whole matrix")
 
 
 def inputs(tokens: int):
@@ -32,21 +32,24 @@ def inputs(tokens: int):
     return [random.normal(size=(1, tokens, HEADS, WIDTH)).astype("float32") for _ in range(4)]
 
 
-def attention_step(tokens: int, blockwise: bool | None, jit_compile: bool):
+def attention_step(tokens: int, way: str, jit_compile: bool):
     """A call of attention and its gradients; it returns the output and the three gradients."""
     import tensorflow as tf
 
     from zoo.layers.functions import AttentionMask, scaled_dot_product_attention
 
-    if blockwise is None:  # always the whole matrix, as without a choice by size
-        importlib.import_module("zoo.layers.functions.scaled_dot_product_attention").LARGE = float("inf")
+    whole = way == "whole matrix"
+    if whole:  # no strips of any length
+        module = importlib.import_module("zoo.layers.functions.scaled_dot_product_attention")
+        module.SHORTEST = module.SHORTEST_UNDER_XLA = tokens + 1
     query, key, value, direction = (tf.constant(array) for array in inputs(tokens))
 
     @tf.function(jit_compile=jit_compile)
     def run(query, key, value):
         with tf.GradientTape() as tape:
             tape.watch((query, key, value))
-            output = scaled_dot_product_attention(query, key, value, AttentionMask(causal=True), blockwise=blockwise)
+            inputs = query, key, value, AttentionMask(causal=True)
+            output = scaled_dot_product_attention(*inputs, blockwise=way == "blocks", hand_gradient=not whole)
             loss = tf.reduce_sum(output * direction)
         return output, *tape.gradient(loss, (query, key, value))
 
@@ -115,7 +118,7 @@ def main() -> None:
     times, sizes = [], []  # of Keras' way, in blocks'
     with Recording(__file__, arguments.record, "tensorflow", "keras", "torch") as recording:
         for jit, mode in ((False, "graph"), (True, "XLA")):
-            tries = {name: (attention_step, (arguments.tokens, blockwise, jit)) for name, blockwise in WAYS.items()}
+            tries = {way: (attention_step, (arguments.tokens, way, jit)) for way in WAYS}
             tries["PyTorch"] = torch_step, (arguments.tokens,)
             memory, results = [], []
             for build, values in tries.values():
@@ -132,7 +135,7 @@ def main() -> None:
                 rows.append(cells)
             columns = ["", "peak, MB", "its peak / blocks'", "s a step", "its time / blocks'", "range", "difference"]
             recording.table(Table(f"{arguments.tokens:,} tokens, {mode}", columns, rows))
-            whole = list(WAYS).index("whole matrix, derived gradient")
+            whole = WAYS.index("whole matrix")
             times.append(ratio(timings[whole], timings[0]))
             sizes.append(memory[whole] / memory[0])
             _, after, _ = peak(model_step, arguments.long, jit)

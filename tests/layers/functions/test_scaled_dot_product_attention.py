@@ -250,27 +250,28 @@ def test_all_ways_agree(problem):
         assert_close(differentiated(x, mask=mask, blockwise=True), expected, 1e-9)
 
 
-# Strips of queries, which XLA computes behind a causal mask.
+# Strips of queries, behind a causal mask.
 
 N = 30  # tokens; the strips have 7, 8, 7 and 8 of them
 
 
 @pytest.fixture
 def strips(monkeypatch):
-    """The queries and keys of each whole matrix that is computed; strips from eight tokens on."""
+    """The queries and keys of each matrix that a forward pass computes; four strips from eight tokens on."""
     monkeypatch.setattr(MODULE, "SHORTEST", 8)
-    sizes, whole = [], MODULE._whole
+    monkeypatch.setattr(MODULE, "SHORTEST_UNDER_XLA", 8)
+    sizes, forward = [], MODULE._forward
 
     def counting(query, key, *others):
         sizes.append((query.shape[2], key.shape[2]))
-        return whole(query, key, *others)
+        return forward(query, key, *others)
 
-    monkeypatch.setattr(MODULE, "_whole", counting)
+    monkeypatch.setattr(MODULE, "_forward", counting)
     return sizes
 
 
-def compiled(x, **arguments):
-    return tf.function(lambda *x: differentiated(x, **arguments), jit_compile=True)(*x)
+def compiled(x, jit_compile=True, **arguments):
+    return tf.function(lambda *x: differentiated(x, **arguments), jit_compile=jit_compile)(*x)
 
 
 STRIPPED = {
@@ -287,9 +288,12 @@ STRIPPED = {
 
 @pytest.mark.parametrize("name", STRIPPED)
 @pytest.mark.parametrize("hand_gradient", [True, False], ids=["by hand", "derived"])
-def test_strips_are_attention_with_its_gradients(arrays, strips, name, hand_gradient, numpy_allowed, numpy_attention):
+@pytest.mark.parametrize("jit_compile", [True, False], ids=["XLA", "graph"])
+def test_strips_are_attention_with_its_gradients(
+    arrays, strips, name, hand_gradient, jit_compile, numpy_allowed, numpy_attention
+):
     x, parts = inputs_of(arrays, N, N), {"causal": True, **STRIPPED[name]}
-    results = compiled(x, mask=AttentionMask(**parts), hand_gradient=hand_gradient)
+    results = compiled(x, jit_compile, mask=AttentionMask(**parts), hand_gradient=hand_gradient)
     allowed = numpy_allowed((B, H, N, N), **parts)
     assert_close(results, numpy_attention(*x[:3], allowed, x[3]))
     assert_zeros(results, allowed)
@@ -341,19 +345,71 @@ def test_no_strips_where_they_would_be_wrong_or_slow(arrays, strips, lengths, pa
     assert strips == [lengths]
 
 
-def test_no_strips_in_a_graph_nor_for_an_unknown_length(arrays, strips):
+def test_eight_strips_of_many_tokens(arrays, strips, monkeypatch, numpy_allowed, numpy_attention):
+    monkeypatch.setattr(MODULE, "LONG", N)
+    x = inputs_of(arrays, N, N)
+    expected = numpy_attention(*x[:3], numpy_allowed((B, H, N, N), causal=True), x[3])
+    assert_close(compiled(x, False, mask=AttentionMask(causal=True)), expected)
+    assert strips == [(3, 3), (4, 7), (4, 11), (4, 15), (3, 18), (4, 22), (4, 26), (4, 30)]
+
+
+@pytest.mark.parametrize(("jit_compile", "shortest"), [(True, 128), (False, 256)], ids=["XLA", "graph"])
+def test_a_graph_needs_more_tokens_for_strips(arrays, jit_compile, shortest):
+    for length, number in ((shortest - 1, 0), (shortest, 4), (1024, 8)):
+        query = tf.TensorSpec((None, H, length, D))
+
+        def count(query, number=number):
+            assert len(MODULE._strips_of(query, query, AttentionMask(causal=True))) == number
+            return query
+
+        tf.function(count, [query], jit_compile=jit_compile).get_concrete_function()
+
+
+def test_strips_may_be_differentiated_twice(arrays, strips, monkeypatch):
+    """Not so blocks: see `test_each_gradient_in_blocks_refuses_to_be_differentiated_by_each_of_the_inputs`."""
     x, mask = inputs_of(arrays, N, N), AttentionMask(causal=True)
-    differentiated(x, mask=mask)
-    tf.function(lambda *x: differentiated(x, mask=mask))(*x)
+
+    def second(shortest):
+        monkeypatch.setattr(MODULE, "SHORTEST", shortest)
+        query, key, value = (tf.cast(each, "float64") for each in x[:3])
+        with tf.GradientTape() as outer:
+            outer.watch([query, key, value])
+            with tf.GradientTape() as inner:
+                inner.watch([query, key, value])
+                loss = tf.reduce_sum(scaled_dot_product_attention(query, key, value, mask) ** 2)
+            squares = tf.add_n([tf.reduce_sum(each**2) for each in inner.gradient(loss, [query, key, value])])
+        return outer.gradient(squares, [query, key, value])
+
+    assert_close(second(8), second(N + 1))
+    assert len(strips) == 5
+
+
+def test_strips_where_the_batch_is_unknown(arrays, strips, monkeypatch, numpy_allowed, numpy_attention):
+    """As under `fit` with a smaller last batch: the graph then holds blocks, too."""
+    monkeypatch.setattr(MODULE, "BLOCK", 10)
+    x, dropout_mask = inputs_of(arrays, N, N), dropout_of()
+    specs = [tf.TensorSpec((None, *each.shape[1:]), "float64") for each in x]
+    arguments = dict(mask=AttentionMask(causal=True), dropout_mask=dropout_mask)
+    attend = tf.function(lambda *x: differentiated(x, **arguments), specs)
+    numbers = np.zeros((B, H, N, N))
+    for number, (begin, end) in enumerate([(0, 7), (7, 15), (15, 22), (22, 30)]):
+        numbers[:, :, begin:end, :end] = dropout_mask((B, H, end - begin, end), number)
+    allowed = numpy_allowed((B, H, N, N), causal=True)
+    assert_close(attend(*x), numpy_attention(*x[:3], allowed, x[3], dropout_mask=numbers), 1e-7)
+    assert strips == 2 * [(7, 7), (8, 15), (7, 22), (8, 30)]  # the gradient computes them again
+
+
+def test_no_strips_for_an_unknown_length(arrays, strips):
+    x, mask = inputs_of(arrays, N, N), AttentionMask(causal=True)
     specs = [tf.TensorSpec((B, None, *each.shape[2:]), "float64") for each in x[:3]]
-    attend = tf.function(lambda *x: scaled_dot_product_attention(*x, mask, blockwise=False), specs, jit_compile=True)
-    attend(*x[:3])
-    assert strips == [(N, N), (N, N), (None, None)]
+    tf.function(lambda *x: scaled_dot_product_attention(*x, mask, blockwise=False), specs).get_concrete_function()
+    assert strips == [(None, None)]
 
 
 @pytest.mark.parametrize("around", ["a function", "a loop"])
-def test_strips_in_what_xla_compiles_with_what_is_around_it(arrays, strips, around):
+def test_strips_in_what_xla_compiles_with_what_is_around_it(arrays, strips, monkeypatch, around):
     """As in `fit`, whose step calls functions."""
+    monkeypatch.setattr(MODULE, "SHORTEST", N + 1)
     query, key, value, _ = inputs_of(arrays, N, N)
 
     def attend(query):
@@ -531,6 +587,25 @@ def test_takes_blocks_for_more_scores_than_large(arrays, known, monkeypatch):
 
         context = call(query, key, value)
         assert np.isfinite(context).all() if in_blocks else np.isnan(context).all()
+
+
+@pytest.mark.parametrize(
+    ("jit_compile", "gpu", "length", "in_blocks"),
+    [(True, False, 32, True), (True, False, 31, False), (True, True, 32, False), (False, False, 32, False)],
+    ids=["XLA", "fewer tokens", "with a GPU", "graph"],
+)
+def test_xla_for_a_cpu_takes_blocks_from_so_many_tokens_on(arrays, monkeypatch, jit_compile, gpu, length, in_blocks):
+    """Also where the batch is unknown."""
+    monkeypatch.setattr(MODULE, "LONG_UNDER_XLA", 32)
+    monkeypatch.setattr(MODULE, "BLOCK", 16)
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda kind: ["gpu:0"] if gpu and kind == "gpu" else [])
+    query, key, value, _ = inputs_of(arrays, length, 48)
+    value[:, 40:] = np.nan
+    specs = [tf.TensorSpec((None, *each.shape[1:])) for each in (query, key, value)]
+    call = tf.function(
+        lambda *x: scaled_dot_product_attention(*x, AttentionMask(causal=True)), specs, jit_compile=jit_compile
+    )
+    assert np.isnan(call(query, key, value)).any() != in_blocks
 
 
 @pytest.mark.parametrize("lengths", [(16, 48), (48, 16)])

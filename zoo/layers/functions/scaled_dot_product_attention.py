@@ -26,9 +26,15 @@ from zoo.layers.functions.tensors import Tensor, at_least_float32, compiled_by_x
 
 # More scores than this, over the batch and all heads, are computed in blocks: 2**26 of them are 256 MiB.
 LARGE = 2**26
-# Behind a causal mask, XLA computes the scores in STRIPS strips of queries, from SHORTEST tokens on. On a CPU four are
-# the best or nearly so, and eight are slower (`benchmarks/notes.md`, attention.py). A GPU was not tried.
-STRIPS, SHORTEST = 4, 128
+# From this many tokens on, XLA for a CPU computes in blocks in any case: its programs for the whole matrix take 1.1 to
+# 1.3 times as long, while those of a graph are faster than blocks. (`benchmarks/notes.md`, attention.py)
+LONG_UNDER_XLA = 2048
+# Behind a causal mask, the scores are computed in strips of queries: four from SHORTEST tokens on, and eight from LONG
+# tokens on. Measured on a CPU (`benchmarks/notes.md`, attention.py).
+STRIPS, SHORTEST, SHORTEST_UNDER_XLA, LONG = 4, 256, 128, 1024
+
+# The first query of each strip, and the last plus 1; empty for the whole matrix.
+Strips = list[tuple[int, int]]
 
 
 def _forward(
@@ -94,43 +100,16 @@ def attention(
     # `_FORWARD_ONLY` is set inside `forward_only`, below, by tasks and exports.
     large, is_forward_only = _is_large(query, key, blockwise), _FORWARD_ONLY.get()
     if large is False:
-        hand_gradient = hand_gradient and not is_forward_only
-        return _in_strips(*inputs, hand_gradient) if _has_strips(query, key, mask) else _whole(*inputs, hand_gradient)
+        return _in_strips(*inputs, hand_gradient and not is_forward_only)
     if is_forward_only:
 
         def in_blocks():
             return blockwise_attention.forward(*inputs)[0]
 
-        return in_blocks() if large is True else ops.cond(large, in_blocks, lambda: _forward(*inputs)[0])
+        return in_blocks() if large is True else ops.cond(large, in_blocks, lambda: _in_strips(*inputs, False))
     if large is True:
         return blockwise_attention.attention_in_blocks(*inputs)
     return _either(large, *inputs)
-
-
-def _whole(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: AttentionMask,
-    dropout_mask: DropoutMask | None,
-    hand_gradient: bool,
-) -> Tensor:
-    """The context, by the whole matrix of scores."""
-    # PyTorch does not see how saved tensors depend on the inputs, so second gradients would be silently wrong there.
-    if not hand_gradient or keras.backend.backend() == "torch":
-        return _forward(query, key, value, mask, dropout_mask)[0]
-
-    @ops.custom_gradient
-    def attend(query, key, value):
-        context, *residuals = _forward(query, key, value, mask, dropout_mask)
-
-        def gradient(*args, upstream=None):
-            grad_output = args[0] if upstream is None else upstream
-            return _backward(query, key, value, context, *residuals, grad_output)
-
-        return context, gradient
-
-    return attend(query, key, value)
 
 
 def _in_strips(
@@ -141,36 +120,90 @@ def _in_strips(
     dropout_mask: DropoutMask | None,
     hand_gradient: bool,
 ) -> Tensor:
-    """The context behind a causal mask, by strips of queries, each with the keys up to its last query.
+    """The context, by the strips of `_strips_of`, with a gradient written by hand if asked for."""
+    strips = _strips_of(query, key, mask)
+    # PyTorch does not see how saved tensors depend on the inputs, so second gradients would be silently wrong there.
+    if not hand_gradient or keras.backend.backend() == "torch":
+        return _joined(_forward_strips(strips, query, key, value, mask, dropout_mask))
 
-    Half of the whole matrix of scores is forbidden. With n strips, (n - 1) / 2n of all scores are left out:
+    @ops.custom_gradient
+    def attend(query, key, value):
+        results = _forward_strips(strips, query, key, value, mask, dropout_mask)
+
+        def gradient(*args, upstream=None):
+            grad_output = args[0] if upstream is None else upstream
+            return _backward_strips(strips, query, key, value, results, grad_output)
+
+        return _joined(results), gradient
+
+    return attend(query, key, value)
+
+
+def _strips_of(query: Tensor, key: Tensor, mask: AttentionMask) -> Strips:
+    """How the matrix of scores is cut: behind a causal mask, into strips of queries with the keys up to their last.
+
+    Half of all scores are forbidden there. With n strips, (n - 1) / 2n of all scores are left out:
 
         keys       1 2 3 4
         queries 1  x . . .
                 2  x x . .      . is not computed
                 3  x x x .
                 4  x x x x
-    """
-    length, contexts = query.shape[2], []
-    ends = [length * (i + 1) // STRIPS for i in range(STRIPS)]
-    for number, (begin, end) in enumerate(itertools.pairwise([0, *ends])):
-        # Each strip draws other numbers, by the number of its block.
-        dropped: Any = None if dropout_mask is None else functools.partial(dropout_mask, block=number)
-        of_strip = query[:, :, begin:end], key[:, :, :end], value[:, :, :end], mask.strip(begin, end), dropped
-        contexts.append(_whole(*of_strip, hand_gradient))  # (B, H, T / n, e)
-    return ops.concatenate(contexts, axis=2)  # (B, H, T, e)
 
-
-def _has_strips(query: Tensor, key: Tensor, mask: AttentionMask) -> bool:
-    """Whether strips are faster: under XLA, where the length is known when the graph is made.
-
-    A forward pass is 1.1 to 1.3 times as fast, a training step 1.0 to 1.4 times. In a graph, putting the gradients of
-    the strips together costs more than the scores that are left out (`benchmarks/notes.md`, attention.py).
+    So 2,048 tokens take 0.6 to 0.7 of the time, and 256 tokens 0.9 (`benchmarks/notes.md`, attention.py). Fewer tokens,
+    or a length that is not known when the graph is made, are one piece.
     """
     length = query.shape[2]
-    if length is None or length < SHORTEST or length != key.shape[2]:
-        return False
-    return mask.causal and isinstance(mask.offset, int) and mask.offset == 0 and compiled_by_xla(query)
+    shortest = SHORTEST_UNDER_XLA if compiled_by_xla(query) else SHORTEST
+    causal = mask.causal and isinstance(mask.offset, int) and mask.offset == 0
+    if not causal or length is None or length < shortest or length != key.shape[2]:
+        return []
+    number = STRIPS if length < LONG else 2 * STRIPS
+    return list(itertools.pairwise(length * i // number for i in range(number + 1)))
+
+
+def _forward_strips(
+    strips: Strips, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, dropout_mask: DropoutMask | None
+) -> list[Any]:
+    """The results of `_forward` for each strip."""
+    if not strips:
+        return [_forward(query, key, value, mask, dropout_mask)]
+    results = []
+    for number, (begin, end) in enumerate(strips):
+        # Each strip draws other numbers, by its number.
+        drop: Any = None if dropout_mask is None else functools.partial(dropout_mask, block=number)
+        of_strip = query[:, :, begin:end], key[:, :, :end], value[:, :, :end]
+        results.append(_forward(*of_strip, mask.strip(begin, end), drop))
+    return results
+
+
+def _backward_strips(
+    strips: Strips, query: Tensor, key: Tensor, value: Tensor, results: list[Any], grad_output: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value, from the results of `_forward_strips`."""
+    if not strips:
+        return _backward(query, key, value, grad_output, *results[0])
+    gradients = [
+        _backward(query[:, :, begin:end], key[:, :, :end], value[:, :, :end], grad_output[:, :, begin:end], *result)
+        for (begin, end), result in zip(strips, results, strict=True)
+    ]
+
+    def summed(side):
+        # Block by block: the first keys are in every strip, the last ones in one. The gradient that a backend derives
+        # fills each strip's part up with zeros, and adds whole tensors.
+        blocks = [
+            functools.reduce(ops.add, [gradient[side][:, :, begin:end] for gradient in gradients[number:]])
+            for number, (begin, end) in enumerate(strips)
+        ]
+        return ops.concatenate(blocks, axis=2)  # (B, G, S, d)
+
+    return _joined(gradients), summed(1), summed(2)
+
+
+def _joined(results: list[Any]) -> Tensor:
+    """The first tensor of each strip's results, `(B, H, T / n, e)`, as one `(B, H, T, e)`."""
+    firsts = [first for first, *_ in results]
+    return firsts[0] if len(firsts) == 1 else ops.concatenate(firsts, axis=2)
 
 
 def _either(
@@ -181,13 +214,14 @@ def _either(
     XLA cannot compile a custom gradient inside a branch, so one custom gradient surrounds both. Both branches must then
     save the same tensors. So the whole matrix is not saved; the gradient computes it again.
     """
+    strips = _strips_of(query, key, mask)
 
     @ops.custom_gradient
     def attend(query, key, value):
         inputs = (*(ops.stop_gradient(each) for each in (query, key, value)), mask, dropout_mask)
 
         def whole():
-            return _forward(*inputs)[0], ops.zeros_like(at_least_float32(query)[..., :1])
+            return _joined(_forward_strips(strips, *inputs)), ops.zeros_like(at_least_float32(query)[..., :1])
 
         context, log_sum = ops.cond(large, lambda: blockwise_attention.forward(*inputs), whole)
 
@@ -197,7 +231,7 @@ def _either(
             gradients = ops.cond(
                 large,
                 lambda: blockwise_attention.backward(*inputs, context, log_sum, passed),
-                lambda: _backward(*inputs[:3], *_forward(*inputs), passed),
+                lambda: _backward_strips(strips, *inputs[:3], _forward_strips(strips, *inputs), passed),
             )
             sources = query, key, value, grad_output
             return tuple(blockwise_attention.once_differentiable(each, *sources) for each in gradients)
@@ -211,13 +245,13 @@ def _backward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    grad_output: Tensor,
     context: Tensor,
     weights: Tensor,
     drawn: Tensor,
     any_allowed: Tensor,
-    grad_output: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value.
+    """The gradients of query, key and value, from that of the context and the results of `_forward`.
 
     It reads and writes the T x S matrix half as often as the gradient that a backend derives. Its operations are plain,
     so it can be differentiated again. (`benchmarks/notes.md`, attention.py)
@@ -300,6 +334,9 @@ def _is_large(query: Tensor, key: Tensor, blockwise: bool | None) -> Any:
     bound = _MAX_LENGTH.get()
     if (bound is not None and bound <= BLOCK) or any(size is not None and size <= BLOCK for size in sizes[1:]):
         return False  # at these lengths the scores are no larger than a model's other activations
+    long = None not in sizes[1:] and min(sizes[1:]) >= LONG_UNDER_XLA
+    if long and compiled_by_xla(query) and not keras.distribution.list_devices("gpu"):
+        return True
     if None not in sizes:
         return batch * heads * length * memory_length > LARGE
     # As floats: the product may exceed 2**31.
@@ -334,7 +371,7 @@ def scaled_dot_product_attention(
         return_weights: whether to return the weights too (before dropout), which takes the whole matrix.
         blockwise: True computes blocks of 512 x 512 scores with a running softmax, and computes them again for the
             gradient, which cannot be differentiated again. False computes the whole matrix. None decides: blocks for
-            more than 2**26 scores (256 MiB).
+            more than 2**26 scores (256 MiB), and under XLA on a CPU from 2,048 tokens on.
         hand_gradient: whether the whole matrix gets a gradient written by hand, which is faster. Without it there is
             no custom gradient, which a SavedModel could not keep.
 

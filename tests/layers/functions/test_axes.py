@@ -77,7 +77,7 @@ def test_a_mask_of_sentences_holds_for_all_their_positions():
 
 @pytest.mark.parametrize("rank", [3, 4])
 def test_a_mask_may_be_of_numbers_and_may_be_none(rank):
-    axes, mask = AttentionAxes(rank), np.array([[0.0, 0.5, -2.0], [1.0, 0.0, 0.0]])
+    axes, mask = AttentionAxes(rank), np.array([[0.0, 0.5, 2.0], [1.0, 0.0, 0.0]])
     x = np.zeros((2, 3, 5) if rank == 3 else (2, 3, 1, 5))
     np.testing.assert_array_equal(axes.fold_mask(mask, x), mask != 0)
     assert axes.fold_mask(None, x) is axes.fold_pairs(None, x, x) is None
@@ -224,3 +224,16 @@ def test_a_mask_of_pairs_of_other_sizes(shape, received):
     )
     with pytest.raises(ValueError, match=f"^{message}$"):
         AttentionAxes(4, (1,)).fold_pairs(np.ones(shape), np.zeros((2, 3, 4, 5)), np.zeros((2, 7, 4, 6)), "mask")
+
+
+@pytest.mark.parametrize("lowest", [-1e9, -np.inf], ids=str)
+@pytest.mark.parametrize("make", [np.array, tf.constant], ids=["NumPy", "a tensor"])
+def test_a_mask_that_is_added_to_scores_would_mean_the_opposite(make, lowest):
+    """As PyTorch's causal mask: 0 where attention is allowed."""
+    x, mask = np.zeros((2, 3, 5)), make(np.triu(np.full((3, 3), lowest), 1))
+    message = re.escape(f"pass `attention_mask == 0` instead. Received: attention_mask with the lowest number {lowest}")
+    with pytest.raises(ValueError, match=f"{message}$"):
+        AttentionAxes(3).fold_pairs(mask, x, x)
+    with pytest.raises(ValueError, match="^`key_mask` must be True, or 1, where attention is allowed"):
+        AttentionAxes(3).fold_mask(mask[:2], x, "key_mask")
+    np.testing.assert_array_equal(AttentionAxes(3).fold_pairs(mask == 0, x, x)[0, 0], np.tril(np.ones((3, 3))) > 0)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
 from zoo.layers.functions.tensors import Shape, Tensor
@@ -66,11 +67,11 @@ class AttentionAxes:
             name: what the mask is called, for the message.
 
         Raises:
-            ValueError: a mask that does not fit the input.
+            ValueError: a mask that does not fit the input, or has negative numbers.
         """
         if mask is None:
             return None
-        mask = ops.cast(mask, "bool")
+        mask = _allowed(mask, name)
         if len(mask.shape) > self.rank - 1 or not _fit(mask.shape, like.shape[: len(mask.shape)]):
             raise ValueError(
                 f"`{name}` must have the first axes of its input, {tuple(like.shape)[:-1]}. "
@@ -113,7 +114,7 @@ class AttentionAxes:
             heads: whether it may have an axis of heads.
 
         Raises:
-            ValueError: a mask with a wrong number of axes, or with wrong sizes.
+            ValueError: a mask with a wrong number of axes, with wrong sizes, or with negative numbers.
         """
         if mask is None:
             return None
@@ -127,7 +128,7 @@ class AttentionAxes:
                 f"before them {'the heads, before them ' if heads else ''}the batch. "
                 f"Received: {name} of shape {tuple(mask.shape)}"
             )
-        mask = ops.cast(mask, "bool")
+        mask = _allowed(mask, name)
         while len(mask.shape) < highest:
             mask = ops.expand_dims(mask, -2 * count - 1)  # an axis of 1 for each one that was left out
         expected = self.weights_shape(query.shape, key.shape, None)
@@ -159,6 +160,19 @@ class AttentionAxes:
 
     def __str__(self) -> str:
         return f"attention over the axes {self.axes} of inputs of rank {self.rank}"
+
+
+def _allowed(mask: Tensor, name: str) -> Tensor:
+    """The mask as booleans. Numbers that are added to scores, 0 and -inf as in PyTorch, would mean the opposite."""
+    mask = ops.convert_to_tensor(mask)
+    known = hasattr(mask, "numpy")  # not so in a graph
+    if known and keras.backend.is_float_dtype(mask.dtype) and (ops.convert_to_numpy(mask) < 0).any():
+        raise ValueError(
+            f"`{name}` must be True, or 1, where attention is allowed. A mask with negative numbers, such as those that "
+            f"PyTorch adds to scores, means the opposite: pass `{name} == 0` instead. "
+            f"Received: {name} with the lowest number {float(ops.min(ops.cast(mask, 'float32')))}"
+        )
+    return ops.cast(mask, "bool")
 
 
 def _fit(sizes: Sequence[Any], others: Sequence[Any]) -> bool:

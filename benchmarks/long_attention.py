@@ -1,6 +1,6 @@
 """How much memory and time does attention to a long text take?
 
-Causal self-attention of 8,192 tokens, 4 heads of width 64, float32, forward and backward: in blocks, the default for as
+Causal self-attention of 8,192 tokens, 4 heads of width 64, float32, forward and backward: in blocks, the default for so
 many tokens, against strips (`blockwise=False`, the default for fewer), the whole matrix of scores with TensorFlow's
 gradient, as Keras' layer computes it, and PyTorch's `scaled_dot_product_attention`. Memory is the peak of a separate
 process, less what it held before the first step. Time is measured in turns. Then one step of `fit` of a model with one

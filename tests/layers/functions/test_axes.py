@@ -234,6 +234,6 @@ def test_a_mask_that_is_added_to_scores_would_mean_the_opposite(make, lowest):
     message = re.escape(f"pass `attention_mask == 0` instead. Received: attention_mask with the lowest number {lowest}")
     with pytest.raises(ValueError, match=f"{message}$"):
         AttentionAxes(3).fold_pairs(mask, x, x)
-    with pytest.raises(ValueError, match="^`key_mask` must be True, or 1, where attention is allowed"):
+    with pytest.raises(ValueError, match=r"^`key_mask` must be True, or 1, where attention is allowed\."):
         AttentionAxes(3).fold_mask(mask[:2], x, "key_mask")
     np.testing.assert_array_equal(AttentionAxes(3).fold_pairs(mask == 0, x, x)[0, 0], np.tril(np.ones((3, 3))) > 0)

@@ -76,3 +76,22 @@ def test_shape_and_block_may_be_tensors_in_a_graph():
 
     for length, block in ((3, 1), (6, 5)):
         np.testing.assert_array_equal(call(tf.zeros((length, 4)), block), dropout_mask((2, length, 4), block))
+
+
+def test_draws_what_keras_draws_in_a_graph_and_without_one():
+    """A stopped training goes on with the numbers that it would have had."""
+    generator, other = keras.random.SeedGenerator(7), keras.random.SeedGenerator(7)
+    expected = keras.random.uniform((4, 50), seed=other) >= 0.3
+    np.testing.assert_array_equal(DropoutMask(0.3, generator)((4, 100))[:, :50] != 0, expected)
+    masks = [DropoutMask(0.3, keras.random.SeedGenerator(5)) for _ in range(2)]
+    np.testing.assert_array_equal(tf.function(lambda: masks[0](SHAPE))(), masks[1](SHAPE))
+
+
+def test_xla_draws_by_philox():
+    """What TensorFlow chooses by itself takes 40 times as long under XLA on a CPU."""
+    dropout_mask = make()
+    graph = tf.function(lambda: dropout_mask(SHAPE)).get_concrete_function().graph
+    (drawn,) = [each for each in graph.get_operations() if each.type == "StatelessRandomUniformV2"]
+    assert tf.get_static_value(drawn.inputs[3]) == 1  # Philox; 3 would be TensorFlow's choice
+    zeros = np.array(tf.function(lambda: dropout_mask(SHAPE), jit_compile=True)()) == 0
+    assert abs(zeros.mean() - 0.3) < 0.016

@@ -260,6 +260,7 @@ def strips(monkeypatch):
     """The queries and keys of each matrix that a forward pass computes; four strips from eight tokens on."""
     monkeypatch.setattr(MODULE, "SHORTEST", 8)
     monkeypatch.setattr(MODULE, "SHORTEST_UNDER_XLA", 8)
+    monkeypatch.setattr(MODULE, "MANY", 0)
     sizes, forward = [], MODULE._forward
 
     def counting(query, key, *others):
@@ -369,8 +370,8 @@ def test_strips_may_be_differentiated_twice(arrays, strips, monkeypatch):
     """Not so blocks: see `test_each_gradient_in_blocks_refuses_to_be_differentiated_by_each_of_the_inputs`."""
     x, mask = inputs_of(arrays, N, N), AttentionMask(causal=True)
 
-    def second(shortest):
-        monkeypatch.setattr(MODULE, "SHORTEST", shortest)
+    @tf.function
+    def second():
         query, key, value = (tf.cast(each, "float64") for each in x[:3])
         with tf.GradientTape() as outer:
             outer.watch([query, key, value])
@@ -380,8 +381,24 @@ def test_strips_may_be_differentiated_twice(arrays, strips, monkeypatch):
             squares = tf.add_n([tf.reduce_sum(each**2) for each in inner.gradient(loss, [query, key, value])])
         return outer.gradient(squares, [query, key, value])
 
-    assert_close(second(8), second(N + 1))
-    assert len(strips) == 5
+    assert_close(second(), second.python_function())
+    assert strips == [(7, 7), (8, 15), (7, 22), (8, 30), (N, N)]  # without a graph there are no strips
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_of_strips_are_added_in_float32(arrays, strips, monkeypatch, dtype, numpy_allowed, numpy_attention):
+    """Eight gradients of the first key that were rounded one by one had twice the error."""
+    monkeypatch.setattr(MODULE, "LONG", 8)
+    x = [np.array(tf.cast(tf.cast(each, dtype), "float64")) for each in inputs_of(arrays, 64, 64)]
+    results = compiled(x, False, dtype=dtype, mask=AttentionMask(causal=True))
+    expected = numpy_attention(*x[:3], numpy_allowed((B, H, 64, 64), causal=True), x[3])
+    whole = differentiated(x, dtype, mask=AttentionMask(causal=True))
+    for result, other, right in zip(results[2:], whole[2:], expected.gradients[1:], strict=True):
+        errors = [
+            np.sqrt(np.mean((np.array(tf.cast(each, "float64")) - right)[:, :8] ** 2)) for each in (result, other)
+        ]
+        assert errors[0] < 1.5 * errors[1]
+    assert len(strips) == 9
 
 
 def test_strips_where_the_batch_is_unknown(arrays, strips, monkeypatch, numpy_allowed, numpy_attention):
@@ -397,6 +414,31 @@ def test_strips_where_the_batch_is_unknown(arrays, strips, monkeypatch, numpy_al
     allowed = numpy_allowed((B, H, N, N), causal=True)
     assert_close(attend(*x), numpy_attention(*x[:3], allowed, x[3], dropout_mask=numbers), 1e-7)
     assert strips == 2 * [(7, 7), (8, 15), (7, 22), (8, 30)]  # the gradient computes them again
+
+
+def test_no_strips_of_a_mask_whose_axes_of_1_are_not_known(arrays, strips):
+    """An axis of unknown size was cut like one that has a number for each token."""
+    x = inputs_of(arrays, N, N)
+    for part, shape in (("pairs", (B, 1, 1, N)), ("pairs", (B, 1, N, 1)), ("queries", (B, 1)), ("keys", (B, 1))):
+        given = np.ones(shape, bool)
+        spec = tf.TensorSpec([None] * len(shape), "bool")
+
+        @tf.function(input_signature=[spec])
+        def attend(given, part=part):
+            return scaled_dot_product_attention(*x[:3], AttentionMask(causal=True, **{part: given}))
+
+        mask = AttentionMask(causal=True, **{part: given})
+        np.testing.assert_allclose(attend(given), scaled_dot_product_attention(*x[:3], mask), rtol=0, atol=1e-5)
+    assert set(strips) == {(N, N)}
+
+
+def test_no_strips_of_few_scores(arrays, strips, monkeypatch):
+    x, mask = inputs_of(arrays, N, N), AttentionMask(causal=True)
+    for many, number in ((B * H * N * N + 1, 1), (B * H * N * N, 4)):
+        monkeypatch.setattr(MODULE, "MANY", many)
+        strips.clear()
+        compiled(x, False, mask=mask)
+        assert len(strips) == number
 
 
 def test_no_strips_for_an_unknown_length(arrays, strips):

@@ -168,8 +168,8 @@ def _allowed(mask: Tensor, name: str) -> Tensor:
     known = hasattr(mask, "numpy")  # not so in a graph
     if known and keras.backend.is_float_dtype(mask.dtype) and (ops.convert_to_numpy(mask) < 0).any():
         raise ValueError(
-            f"`{name}` must be True, or 1, where attention is allowed. A mask with negative numbers, such as those that "
-            f"PyTorch adds to scores, means the opposite: pass `{name} == 0` instead. "
+            f"`{name}` must be True, or 1, where attention is allowed. A mask with negative numbers, such as PyTorch "
+            f"adds to scores, means the opposite: pass `{name} == 0` instead. "
             f"Received: {name} with the lowest number {float(ops.min(ops.cast(mask, 'float32')))}"
         )
     return ops.cast(mask, "bool")

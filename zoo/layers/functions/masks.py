@@ -71,6 +71,13 @@ class AttentionMask:
             key_mask = _part(key_mask, 1, first_key, keys)
         return self._allowed(pairs, key_mask, first_query + ops.arange(queries), first_key + ops.arange(keys))
 
+    @property
+    def has_strips(self) -> bool:
+        """Whether it allows `strip`: no query may attend to a key after it, and it is known which axes are 1."""
+        parts = ((self.pairs, (2, 3)), (self.queries, (1,)), (self.keys, (1,)))
+        known = all(part is None or None not in [part.shape[axis] for axis in axes] for part, axes in parts)
+        return known and self.causal and isinstance(self.offset, int) and self.offset == 0
+
     def strip(self, first_query: int, end: int) -> Self:
         """The mask of some queries, and of the keys up to the last of them.
 

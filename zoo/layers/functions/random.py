@@ -37,13 +37,25 @@ class DropoutMask:
         # The steps of the generator increase the second number of the state, and blocks the first. So no two blocks
         # share a seed.
         far = ops.cast(block, self.state.dtype) * 1_000_003
-        seed = _GivenSeed(ops.stack([self.state[0] + far, self.state[1]]))
         *front, last = shape
-        drawn = keras.random.uniform((*front, (last + 1) // 2), dtype="float32", seed=seed)  # multiples of 2^-23
+        drawn = _uniform((*front, (last + 1) // 2), ops.stack([self.state[0] + far, self.state[1]]))
         shifted = drawn * 2.0**11
         lower = shifted - ops.floor(shifted)
         stays = ops.concatenate([drawn >= self.rate, lower >= self.rate], axis=-1)[..., :last]
         return ops.cast(stays, "float32") * (1.0 / (1.0 - self.rate))
+
+
+def _uniform(shape: tuple, state: Tensor) -> Tensor:
+    """Random numbers from 0 to below 1, float32 multiples of 2^-23, that depend only on the state `(2,)`."""
+    if keras.backend.backend() != "tensorflow":
+        return keras.random.uniform(shape, dtype="float32", seed=_GivenSeed(state))
+    import tensorflow as tf
+
+    # As `keras.random.uniform` draws them, but for the algorithm, which that function leaves to TensorFlow. A graph
+    # takes Philox anyway. XLA for a CPU takes another one: 180 ns for a number, where Philox needs 4.
+    # (`benchmarks/notes.md`, attention.py)
+    seed = state if state.dtype == tf.int32 else tf.cast(tf.math.floormod(state, tf.int32.max - 1), tf.int32)
+    return tf.random.stateless_uniform(shape, seed, alg="philox")
 
 
 class _GivenSeed(keras.random.SeedGenerator):

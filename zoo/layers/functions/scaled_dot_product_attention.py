@@ -12,7 +12,7 @@ import contextlib
 import contextvars
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -26,12 +26,14 @@ from zoo.layers.functions.tensors import Tensor, at_least_float32, compiled_by_x
 
 # More scores than this, over the batch and all heads, are computed in blocks: 2**26 of them are 256 MiB.
 LARGE = 2**26
-# From this many tokens on, XLA for a CPU computes in blocks in any case: its programs for the whole matrix take 1.1 to
-# 1.3 times as long, while those of a graph are faster than blocks. (`benchmarks/notes.md`, attention.py)
+# From this many tokens on, XLA computes in blocks if there is no GPU: a training step with strips takes up to 1.3 times
+# as long. In a graph, strips are faster than blocks. (`benchmarks/notes.md`, attention.py)
 LONG_UNDER_XLA = 2048
 # Behind a causal mask, the scores are computed in strips of queries: four from SHORTEST tokens on, and eight from LONG
 # tokens on. Measured on a CPU (`benchmarks/notes.md`, attention.py).
 STRIPS, SHORTEST, SHORTEST_UNDER_XLA, LONG = 4, 256, 128, 1024
+# Fewer scores than this, over the batch and all heads, are one piece: then the operations of strips cost too much.
+MANY = 2**22
 
 # The first query of each strip, and the last plus 1; empty for the whole matrix.
 Strips = list[tuple[int, int]]
@@ -150,13 +152,16 @@ def _strips_of(query: Tensor, key: Tensor, mask: AttentionMask) -> Strips:
                 3  x x x .
                 4  x x x x
 
-    So 2,048 tokens take 0.6 to 0.7 of the time, and 256 tokens 0.9 (`benchmarks/notes.md`, attention.py). Fewer tokens,
-    or a length that is not known when the graph is made, are one piece.
+    In a graph of TensorFlow, 2,048 tokens take 0.6 to 0.7 of the time, and 256 tokens 0.9 (`benchmarks/notes.md`,
+    attention.py). Without a graph, for few tokens, or if their number is not known when the graph is made, there are no
+    strips.
     """
-    length = query.shape[2]
+    (batch, heads, length, _), memory_length = query.shape, key.shape[2]
     shortest = SHORTEST_UNDER_XLA if compiled_by_xla(query) else SHORTEST
-    causal = mask.causal and isinstance(mask.offset, int) and mask.offset == 0
-    if not causal or length is None or length < shortest or length != key.shape[2]:
+    if length is None or length < shortest or length != memory_length or not mask.has_strips:
+        return []
+    few = batch is not None and batch * heads * length**2 < MANY
+    if few or getattr(query, "graph", None) is None:
         return []
     number = STRIPS if length < LONG else 2 * STRIPS
     return list(itertools.pairwise(length * i // number for i in range(number + 1)))
@@ -181,23 +186,31 @@ def _backward_strips(
     strips: Strips, query: Tensor, key: Tensor, value: Tensor, results: list[Any], grad_output: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value, from the results of `_forward_strips`."""
-    if not strips:
-        return _backward(query, key, value, grad_output, *results[0])
-    gradients = [
-        _backward(query[:, :, begin:end], key[:, :, :end], value[:, :, :end], grad_output[:, :, begin:end], *result)
-        for (begin, end), result in zip(strips, results, strict=True)
+    if strips:
+        of_queries, of_keys, of_values = zip(
+            *(
+                _backward(
+                    query[:, :, begin:end], key[:, :, :end], value[:, :, :end], grad_output[:, :, begin:end], *result
+                )
+                for (begin, end), result in zip(strips, results, strict=True)
+            ),
+            strict=True,
+        )
+        gradients = ops.concatenate(of_queries, axis=2), _over_strips(strips, of_keys), _over_strips(strips, of_values)
+    else:
+        gradients = _backward(query, key, value, grad_output, *results[0])
+    return tuple(ops.cast(each, of.dtype) for each, of in zip(gradients, (query, key, value), strict=True))
+
+
+def _over_strips(strips: Strips, gradients: Sequence[Tensor]) -> Tensor:
+    """The gradient of the keys or values, `(B, G, S, d)`, from those of the strips, each up to the strip's last key."""
+    # Block by block: the first keys are in every strip, the last ones in one. The gradient that a backend derives fills
+    # each strip's part up with zeros, and adds whole tensors. In float32: a narrower type would round each sum.
+    blocks = [
+        functools.reduce(ops.add, [at_least_float32(each[:, :, begin:end]) for each in gradients[number:]])
+        for number, (begin, end) in enumerate(strips)
     ]
-
-    def summed(side):
-        # Block by block: the first keys are in every strip, the last ones in one. The gradient that a backend derives
-        # fills each strip's part up with zeros, and adds whole tensors.
-        blocks = [
-            functools.reduce(ops.add, [gradient[side][:, :, begin:end] for gradient in gradients[number:]])
-            for number, (begin, end) in enumerate(strips)
-        ]
-        return ops.concatenate(blocks, axis=2)  # (B, G, S, d)
-
-    return _joined(gradients), summed(1), summed(2)
+    return ops.concatenate(blocks, axis=2)
 
 
 def _joined(results: list[Any]) -> Tensor:
@@ -251,7 +264,7 @@ def _backward(
     drawn: Tensor,
     any_allowed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value, from that of the context and the results of `_forward`.
+    """The gradients of query, key and value, not yet rounded to their types.
 
     It reads and writes the T x S matrix half as often as the gradient that a backend derives. Its operations are plain,
     so it can be differentiated again. (`benchmarks/notes.md`, attention.py)
@@ -267,7 +280,7 @@ def _backward(
     grad_query = _product(grad_scores, at_least_float32(key)) * scale  # (B, H, T, d)
     grad_key = _over_queries(grad_scores, at_least_float32(query) * scale, groups)  # (B, G, S, d)
     grad_value = _over_queries(dropped, grad_output, groups)  # (B, G, S, e)
-    return ops.cast(grad_query, query.dtype), ops.cast(grad_key, key.dtype), grad_value
+    return grad_query, grad_key, grad_value
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
@@ -370,8 +383,8 @@ def scaled_dot_product_attention(
         dropout_mask: drops weights; None drops none.
         return_weights: whether to return the weights too (before dropout), which takes the whole matrix.
         blockwise: True computes blocks of 512 x 512 scores with a running softmax, and computes them again for the
-            gradient, which cannot be differentiated again. False computes the whole matrix. None decides: blocks for
-            more than 2**26 scores (256 MiB), and under XLA on a CPU from 2,048 tokens on.
+            gradient, which cannot be differentiated again. False never does. None decides: blocks for
+            more than 2**26 scores (256 MiB), and under XLA without a GPU from 2,048 tokens on.
         hand_gradient: whether the whole matrix gets a gradient written by hand, which is faster. Without it there is
             no custom gradient, which a SavedModel could not keep.
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.layers.functions.random import DropoutMask
+from zoo.layers.functions.random import DropoutMask, threefry
 
 SHAPE = (2, 3, 50, 70)  # 21,000 numbers: a share of 0.3 has a standard deviation of 0.0032
 
@@ -87,11 +87,62 @@ def test_draws_what_keras_draws_in_a_graph_and_without_one():
     np.testing.assert_array_equal(tf.function(lambda: masks[0](SHAPE))(), masks[1](SHAPE))
 
 
-def test_xla_draws_by_philox():
-    """What TensorFlow chooses by itself takes 40 times as long under XLA on a CPU."""
-    dropout_mask = make()
-    graph = tf.function(lambda: dropout_mask(SHAPE)).get_concrete_function().graph
-    (drawn,) = [each for each in graph.get_operations() if each.type == "StatelessRandomUniformV2"]
-    assert tf.get_static_value(drawn.inputs[3]) == 1  # Philox; 3 would be TensorFlow's choice
-    zeros = np.array(tf.function(lambda: dropout_mask(SHAPE), jit_compile=True)()) == 0
-    assert abs(zeros.mean() - 0.3) < 0.016
+@pytest.mark.parametrize(
+    ("counters", "keys", "words"),
+    [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((2**32 - 1,) * 2, (2**32 - 1,) * 2, (0x1CB996FC, 0xBB002BE7)),
+        ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+    ],
+    ids=["zeros", "ones", "digits of pi"],
+)
+@pytest.mark.parametrize("jit_compile", [True, False], ids=["XLA", "graph"])
+def test_threefry_gives_the_words_that_its_authors_publish(counters, keys, words, jit_compile):
+    """The known answers of Random123."""
+    given = [tf.constant([each] if number < 2 else each, tf.uint32) for number, each in enumerate((*counters, *keys))]
+    results = tf.function(lambda a, b, *keys: threefry((a, b), keys), jit_compile=jit_compile)(*given)
+    assert [int(each[0]) for each in results] == list(words)
+
+
+def compiled(rate=0.3, seed=7, block=0, shape=SHAPE):
+    """What `DropoutMask` draws under XLA."""
+    generator = keras.random.SeedGenerator(seed)
+    return np.array(tf.function(lambda: DropoutMask(rate, generator)(shape, block), jit_compile=True)())
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
+def test_xla_drops_the_share_of_each_quarter_independently_of_the_others(rate):
+    """A word decides two places, and a counter gives two words."""
+    shape = (300, 402)  # not a multiple of four
+    dropped = compiled(rate, shape=shape) == 0
+    np.testing.assert_allclose(np.unique(compiled(rate, shape=shape)), [0, 1 / (1 - rate)], rtol=1e-6)
+    quarters = [dropped[:, 101 * i : 101 * i + 99] for i in range(4)]
+    neighbours = [(dropped[:, :-1], dropped[:, 1:]), (dropped[:-1], dropped[1:])]
+    for one, other in [*itertools.combinations(quarters, 2), *neighbours]:
+        for share, expected in ((one.mean(), rate), (other.mean(), rate), ((one & other).mean(), rate**2)):
+            assert abs(share - expected) < 5 * (expected * (1 - expected) / one.size) ** 0.5
+
+
+def test_under_xla_each_seed_call_and_block_has_numbers_of_its_own():
+    generator = keras.random.SeedGenerator(7)
+
+    @tf.function(jit_compile=True)
+    def call():
+        dropout_mask = DropoutMask(0.3, generator)
+        return [dropout_mask((40, 30), block) for block in (0, 1, 1000)], dropout_mask((40, 30), 1)
+
+    drawn, others = [], []
+    for _ in range(3):
+        blocks, again = call()
+        np.testing.assert_array_equal(blocks[1], again)
+        drawn += [np.array(each) for each in blocks]
+    others = [compiled(seed=seed, shape=(40, 30)) for seed in (8, 2**31)]
+    for one, other in itertools.combinations([*drawn, *others], 2):
+        np.testing.assert_allclose(np.mean(one != other), 0.42, atol=0.08)
+
+
+def test_xla_draws_without_the_function_that_is_slow_there():
+    generator = keras.random.SeedGenerator(7)
+    call = tf.function(lambda: DropoutMask(0.3, generator)(SHAPE), jit_compile=True)
+    operations = {each.type for each in call.get_concrete_function().graph.get_operations()}
+    assert not [each for each in operations if each.startswith("StatelessRandom")]

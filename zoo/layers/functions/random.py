@@ -51,13 +51,13 @@ class DropoutMask:
     def _by_fractions(self, shape: tuple, seed: Tensor) -> Tensor:
         *front, last = shape
         drawn = keras.random.uniform((*front, (last + 1) // 2), dtype="float32", seed=_GivenSeed(seed))
-        shifted = drawn * 2.0**11  # `drawn` is a multiple of 2^-23
+        shifted = drawn * 2.0**11  # a multiple of 2^-12, since `drawn` is one of 2^-23
         lower = shifted - ops.floor(shifted)
         return ops.concatenate([drawn >= self.rate, lower >= self.rate], axis=-1)
 
     def _by_words(self, shape: tuple, seed: Tensor) -> Tensor:
         *front, last = shape
-        sizes = *front, (last + 3) // 4
+        sizes = *front, (last + 3) // 4  # two words for each counter, two places for each word
         key = ops.cast(seed, "uint32")
         counters = ops.cast(ops.reshape(ops.arange(math.prod(sizes), dtype="int32"), sizes), "uint32")
         words = threefry((counters, ops.zeros_like(counters)), (key[0], key[1]))

@@ -160,8 +160,8 @@ def _strips_of(query: Tensor, key: Tensor, mask: AttentionMask) -> Strips:
     shortest = SHORTEST_UNDER_XLA if compiled_by_xla(query) else SHORTEST
     if length is None or length < shortest or length != memory_length or not mask.has_strips:
         return []
-    few = batch is not None and batch * heads * length**2 < MANY
-    if few or getattr(query, "graph", None) is None:
+    in_graph = getattr(query, "graph", None) is not None
+    if not in_graph or (batch is not None and batch * heads * length**2 < MANY):
         return []
     number = STRIPS if length < LONG else 2 * STRIPS
     return list(itertools.pairwise(length * i // number for i in range(number + 1)))
@@ -187,16 +187,12 @@ def _backward_strips(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value, from the results of `_forward_strips`."""
     if strips:
-        of_queries, of_keys, of_values = zip(
-            *(
-                _backward(
-                    query[:, :, begin:end], key[:, :, :end], value[:, :, :end], grad_output[:, :, begin:end], *result
-                )
-                for (begin, end), result in zip(strips, results, strict=True)
-            ),
-            strict=True,
-        )
-        gradients = ops.concatenate(of_queries, axis=2), _over_strips(strips, of_keys), _over_strips(strips, of_values)
+        of_strips = [
+            _backward(query[:, :, begin:end], key[:, :, :end], value[:, :, :end], grad_output[:, :, begin:end], *result)
+            for (begin, end), result in zip(strips, results, strict=True)
+        ]
+        _, of_keys, of_values = zip(*of_strips, strict=True)
+        gradients = _joined(of_strips), _over_strips(strips, of_keys), _over_strips(strips, of_values)
     else:
         gradients = _backward(query, key, value, grad_output, *results[0])
     return tuple(ops.cast(each, of.dtype) for each, of in zip(gradients, (query, key, value), strict=True))
@@ -210,7 +206,7 @@ def _over_strips(strips: Strips, gradients: Sequence[Tensor]) -> Tensor:
         functools.reduce(ops.add, [at_least_float32(each[:, :, begin:end]) for each in gradients[number:]])
         for number, (begin, end) in enumerate(strips)
     ]
-    return ops.concatenate(blocks, axis=2)
+    return ops.concatenate(blocks, axis=2)  # (B, G, S, d)
 
 
 def _joined(results: list[Any]) -> Tensor:

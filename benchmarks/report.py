@@ -9,8 +9,9 @@ import ast
 import json
 import pathlib
 import re
+from typing import Any
 
-from results import FOLDER, Table
+from results import FOLDER, KINDS, Table
 
 HERE = pathlib.Path(__file__).parent
 README = HERE.parent / "README.md"
@@ -58,7 +59,8 @@ make bench                                        # all that fit in 20 minutes; 
 .venv/bin/python benchmarks/serving.py --help     # one of them; --record stores its figures
 ```
 
-`benchmarks/report.py` writes this page from the figures that the scripts store in [`results/`](results).
+`benchmarks/report.py` writes this page from the figures that the scripts store in [`results/`](results), by the kind
+of processor. Kinds differ by the fastest instruction set, which decides how fast matrix products are.
 [`notes.md`](notes.md) says what was tried, and what it brought.
 """
 
@@ -71,7 +73,7 @@ def main() -> None:
 
 def page() -> str:
     """`README.md`: the question, the method and the figures of each script."""
-    return "\n".join([INTRODUCTION, *(section(script) for script in SCRIPTS if kept(script).is_file())])
+    return "\n".join([INTRODUCTION, *(section(script) for script in SCRIPTS if kept(script))])
 
 
 def with_figures(readme: str) -> str:
@@ -87,14 +89,20 @@ def with_figures(readme: str) -> str:
 
 def section(script: str) -> str:
     """A script's part of the page."""
-    found = json.loads(kept(script).read_text(encoding="utf-8"))
     question, *paragraphs = documentation(script).strip().split("\n\n")
     text = "\n\n".join(as_block(each) for each in paragraphs)
+    runs = [run(kept(script)[kind], KINDS.get(kind, "")) for kind in kept(script)]
+    parts = [f"## {script}.py: {lower(question)}", text, *runs, PICTURES.get(script, "")]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def run(found: dict[str, Any], kind: str) -> str:
+    """What one run of a script found, with the kind of processor above it, if that matters."""
     versions = ", ".join(" ".join(each) for each in found["versions"].items())
     origin = f"`{found['command']}` on {found['date']}{lasted(found['seconds'])}; {found['machine']}; {versions}."
     tables = [str(Table(**table)) for table in found["tables"]]
-    parts = [f"## {script}.py: {lower(question)}", text, origin, *tables, *found["notes"], PICTURES.get(script, "")]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    heading = f"### {kind}" if kind else ""
+    return "\n\n".join(filter(None, [heading, origin, *tables, *found["notes"]]))
 
 
 def lasted(seconds: int) -> str:
@@ -122,24 +130,32 @@ def lower(question: str) -> str:
 
 
 def times() -> Table:
-    """The peers' times divided by ours, one row for each question."""
-    peers: dict[str, list[tuple[str, str]]] = {}
+    """The peers' times divided by ours, one row for each question, one column for each kind of processor."""
+    found: dict[str, dict[str, dict[str, str]]] = {}  # by question, peer and kind
     for script in SCRIPTS:
-        if kept(script).is_file():
-            for each in json.loads(kept(script).read_text(encoding="utf-8"))["headlines"]:
-                peers.setdefault(each["what"], []).append((each["peer"], each["ratio"]))
-    rows = [[what, *("; ".join(each) for each in zip(*found, strict=True))] for what, found in peers.items()]
-    return Table("", ["", "against", "theirs / ours"], rows)
+        for kind, figures in kept(script).items():
+            for each in figures["headlines"]:
+                found.setdefault(each["what"], {}).setdefault(each["peer"], {})[kind] = each["ratio"]
+    kinds = [kind for kind in KINDS if any(kind in ratios for peers in found.values() for ratios in peers.values())]
+    rows = []
+    for what, peers in found.items():
+        cells = []
+        for kind in kinds:
+            ratios = [ratios.get(kind, "") for ratios in peers.values()]
+            cells.append("; ".join(ratio or "-" for ratio in ratios) if any(ratios) else "")
+        rows.append([what, "; ".join(peers), *cells])
+    return Table("", ["", "against", *(KINDS[kind] for kind in kinds)], rows)
 
 
 def models() -> Table:
     """The models that recipes train, with their scores."""
-    return Table(**json.loads(kept("trained").read_text(encoding="utf-8"))["tables"][0])
+    return Table(**kept("trained")[""]["tables"][0])
 
 
-def kept(script: str) -> pathlib.Path:
-    """The file of a script's figures."""
-    return FOLDER / f"{script}.json"
+def kept(script: str) -> dict[str, dict[str, Any]]:
+    """A script's figures by kind of processor, in the order of `KINDS`; the kind of figures without times is empty."""
+    files = {kind: FOLDER / kind / f"{script}.json" for kind in ("", *KINDS)}
+    return {kind: json.loads(file.read_text(encoding="utf-8")) for kind, file in files.items() if file.is_file()}
 
 
 if __name__ == "__main__":

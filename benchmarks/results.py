@@ -1,7 +1,8 @@
-"""The results of a benchmark as tables: printed, stored in `results/NAME.json`, and shown in the documents.
+"""The results of a benchmark as tables: printed, stored in `results/`, and shown in the documents.
 
 A script adds `--record` to its options (`options`), and its tables and headlines to a `Recording`. With `--record` they
-are stored. `report.py` writes the documents from the stored files, so no figure there is typed by hand.
+are stored, by the kind of processor: `results/avx512/attention.json`. So each kind keeps its figures when another one
+is measured. `report.py` writes the documents from the stored files, so no figure there is typed by hand.
 """
 
 from __future__ import annotations
@@ -103,11 +104,13 @@ class Recording:
         script: the script's `__file__`.
         record: whether to keep it.
         packages: whose versions matter.
+        timed: whether it depends on the processor. Figures that do not, such as scores, have one file.
     """
 
-    def __init__(self, script: str, record: bool, *packages: str):
+    def __init__(self, script: str, record: bool, *packages: str, timed: bool = True):
         self.name = pathlib.Path(script).stem
         self.record = record
+        self.timed = timed
         self.tables: list[Table] = []
         self.headlines: list[Headline] = []
         self.notes: list[str] = []
@@ -140,7 +143,7 @@ class Recording:
         self.headlines.append(Headline(what, peer, least if least == largest else f"{least} to {largest}"))
 
     def write(self) -> None:
-        """Writes `results/NAME.json`."""
+        """Writes `results/KIND/NAME.json`, or `results/NAME.json` for what is not timed."""
         arguments = [each for each in sys.argv[1:] if each != "--record"]
         content = {
             "command": shlex.join(["python", f"benchmarks/{self.name}.py", *arguments]),
@@ -152,23 +155,41 @@ class Recording:
             "notes": self.notes,
             "headlines": [dataclasses.asdict(each) for each in self.headlines],
         }
-        FOLDER.mkdir(exist_ok=True)
+        folder = FOLDER / kind_of_processor() if self.timed else FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
-        (FOLDER / f"{self.name}.json").write_text(text, encoding="utf-8")
+        (folder / f"{self.name}.json").write_text(text, encoding="utf-8")
 
 
 # The flag of /proc/cpuinfo for each instruction set that decides the speed of a product, the fastest first.
 INSTRUCTION_SETS = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
+# The kinds of processors in the documents: the folder of each, and what it is called.
+KINDS = {"avx512": "AVX-512", "amx": "AVX-512 and AMX", "avx2": "AVX2 alone", "other": "other"}
+
+
+def kind_of_processor() -> str:
+    """The folder of this processor's figures, a key of `KINDS`."""
+    fastest = next((name for name in INSTRUCTION_SETS.values() if name in instruction_sets()), "other")
+    return fastest.lower().replace("-", "")
 
 
 def machine() -> str:
     """The processor, its fastest instruction sets, its cores and the memory, as far as the system tells."""
-    try:
-        text = pathlib.Path("/proc/cpuinfo").read_text()
-        processor = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)[1]
-        flags = set(re.search(r"^flags\s*:\s*(.+)$", text, re.MULTILINE)[1].split())
-    except (OSError, TypeError):
-        processor, flags = platform.processor() or platform.machine(), set()
+    processor = _of_processor("model name") or platform.processor() or platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    sets = [name for flag, name in INSTRUCTION_SETS.items() if flag in flags]
-    return ", ".join([f"{os.cpu_count()} cores of {processor}", *sets, f"{memory:.0f} GiB"])
+    return ", ".join([f"{os.cpu_count()} cores of {processor}", *instruction_sets(), f"{memory:.0f} GiB"])
+
+
+def instruction_sets() -> list[str]:
+    """Those of `INSTRUCTION_SETS` that the processor has."""
+    flags = _of_processor("flags").split()
+    return [name for flag, name in INSTRUCTION_SETS.items() if flag in flags]
+
+
+def _of_processor(name: str) -> str:
+    """A line of /proc/cpuinfo; empty where the system has none."""
+    try:
+        found = re.search(rf"^{name}\s*:\s*(.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        return ""
+    return found[1] if found else ""

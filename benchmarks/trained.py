@@ -69,7 +69,7 @@ def main() -> None:
     kept = FOLDER / "trained.json"
     found = json.loads(kept.read_text(encoding="utf-8"))["tables"] if kept.is_file() else 3 * [{"rows": []}]
     before = [{row[0]: row for row in table["rows"]} for table in found]
-    with Recording(__file__, arguments.record, "sacrebleu") as recording:
+    with Recording(__file__, arguments.record, "sacrebleu", timed=False) as recording:
         overview, sentences, texts = [], [], []
         for name in MODELS:
             version = newest_version(arguments.models / name)

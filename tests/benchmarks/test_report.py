@@ -1,5 +1,6 @@
 """The documents' figures are those that the benchmarks kept."""
 
+import json
 import pathlib
 
 import pytest
@@ -38,6 +39,25 @@ def test_figures_stand_between_their_marks(monkeypatch):
     assert found == f"a\n{both[0]}\nMODELS\n\n{both[1]}\nb\n{both[2]}\nTIMES\n\n{both[3]}\nc\n"
     with pytest.raises(ValueError, match="no place for the figures between '<!-- models"):
         report.with_figures("a")
+
+
+def test_kinds_of_processors_stand_side_by_side(tmp_path, monkeypatch):
+    def figures(machine, *headlines):
+        told = [dict(zip(("what", "peer", "ratio"), each, strict=True)) for each in headlines]
+        common = {"command": "c", "date": "d", "seconds": 0, "versions": {}, "notes": []}
+        return json.dumps({**common, "machine": machine, "headlines": told, "tables": []})
+
+    monkeypatch.setattr(report, "FOLDER", tmp_path)
+    monkeypatch.setattr(report, "SCRIPTS", ("serving", "attention"))
+    for kind in ("amx", "avx512"):
+        (tmp_path / kind).mkdir()
+    (tmp_path / "amx" / "serving.json").write_text(figures("Xeon", ("one", "A", "2.0x"), ("one", "B", "3.0x")))
+    (tmp_path / "avx512" / "serving.json").write_text(figures("EPYC", ("one", "A", "4.0x")))
+    (tmp_path / "avx512" / "attention.json").write_text(figures("EPYC", ("two", "C", "5.0x")))
+    assert report.times().columns == ["", "against", "AVX-512", "AVX-512 and AMX"]
+    assert report.times().rows == [["one", "A; B", "4.0x; -", "2.0x; 3.0x"], ["two", "C", "5.0x", ""]]
+    section = report.section("serving")
+    assert section.index("### AVX-512\n\n`c` on d; EPYC") < section.index("### AVX-512 and AMX\n\n`c` on d; Xeon")
 
 
 def test_documentation_becomes_a_page():

@@ -29,7 +29,12 @@ RECIPES = {
     "languages": ["corpus.train_examples=20_000"],
     "multi30k-transformer": [],
 }
-FOLDERS = {"shakespeare-tiny": "tinyshakespeare", "pronounce": "cmudict", "multi30k-transformer": "multi30k"}
+# The key of a recipe that names the folder of its public corpus, and the name of that folder in --data.
+FOLDERS = {
+    "shakespeare-tiny": ("corpus.folder", "tinyshakespeare"),
+    "pronounce": ("corpus.folder", "cmudict"),
+    "multi30k-transformer": ("corpus.*.folder", "multi30k"),
+}
 
 
 def prepared(name: str, changes: list[str], in_files: bool = False):
@@ -113,7 +118,8 @@ def main() -> None:
             if name in FOLDERS:
                 if arguments.data is None:
                     continue
-                changes = [*changes, f'corpus.folder="{arguments.data.expanduser() / FOLDERS[name]}"']
+                key, folder = FOLDERS[name]
+                changes = [*changes, f'{key}="{arguments.data.expanduser() / folder}"']
             rows.append(row(name, changes, arguments.rounds))
             print(" | ".join(rows[-1]), flush=True)
         columns = ["recipe", "steps a second", "batches a second, in memory", "of a step", "in files", "of a step"]

@@ -10,7 +10,7 @@ text: each token is predicted once, from the tokens before it in a window of the
 Settings, epochs and length penalties were chosen on the validation sets. The times are of two cores that also did other
 work. `zoo compare-lengths` drew the picture.
 
-    zoo train multi30k-transformer                # any of the recipes; --set corpus.folder=FOLDER without a network
+    zoo train multi30k-transformer                # any of the recipes
     python benchmarks/trained.py --record
 
 Published figures: for a transformer of this size 41.02 (Transformer-Tiny of

@@ -408,9 +408,16 @@ def _vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
 
 
 def _weights(recipe: Recipe) -> str:
-    """How many times an epoch sees the texts of each of several corpora."""
-    weights = [f"{corpus.weight:g}" for corpus in recipe.corpus.parts] if len(recipe.corpus.parts) > 1 else []
-    return f"; weights {', '.join(weights)}" if weights else ""
+    """How many times an epoch sees the texts of each of several corpora, and which of them late epochs leave out."""
+    if len(recipe.corpus.parts) == 1:
+        return ""
+    weights = ", ".join(f"{corpus.weight:g}" for corpus in recipe.corpus.parts)
+    ending = [
+        f"; corpus.{number} in the first {corpus.epochs} epochs"
+        for number, corpus in enumerate(recipe.corpus.parts)
+        if corpus.epochs
+    ]
+    return f"; weights {weights}{''.join(ending)}"
 
 
 def _teachers(recipe: TranslatorRecipe) -> dict[str, str]:

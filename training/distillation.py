@@ -84,16 +84,16 @@ def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs) -> Pairs:
         (only,) = teachers.values()
         return _taught(*only, pairs)
     found, begin = [], 0
-    for number, (count, _) in enumerate(pairs.parts):
-        own = dataclasses.replace(pairs.select(np.arange(begin, begin + count)), key=pairs.key)
+    for number, part in enumerate(pairs.parts):
+        own = dataclasses.replace(pairs.select(np.arange(begin, begin + part.pairs)), key=pairs.key)
         key = f"corpus.{number}.teacher"
         found.append(_taught(*teachers[key], own) if key in teachers else own)
-        begin += count
+        begin += part.pairs
     return Pairs(
         joined([each.sources for each in found]),
         joined([each.targets for each in found]),
         key=pairs.key and key_of([each.key for each in found]),
-        parts=[(len(each), weight) for each, (_, weight) in zip(found, pairs.parts, strict=True)],
+        parts=[part._replace(pairs=len(each)) for each, part in zip(found, pairs.parts, strict=True)],
     )
 
 

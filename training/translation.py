@@ -16,9 +16,9 @@ from zoo.tasks.translator import Translator
 from zoo.text import Tokenizer
 from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 
-from .batches.pair_batches import Batches, EncodedPairs, Sampler, encode
+from .batches.pair_batches import Batches, BatchesInStages, EncodedPairs, Sampler, encode
 from .cards import translator_card as card
-from .corpora.pairs import PairCorpus, Pairs
+from .corpora.pairs import PairCorpus, Pairs, Part
 from .distillation import taught
 from .fitting.fit import Prepared
 from .fitting.loss import TokenPrediction
@@ -65,7 +65,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         encoded = _encoded(recipe, train, tokenizers, "train")
     with blamed_on("lengths, validation"):
         encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
-    batches = _batches(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept), train.parts)
+    batches = _in_stages(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept), train.parts)
     fact = recipe.corpus.storage.fact
     hashes = {"train": fact("digest", read.key, lambda: _digest(read)), "validation": _digest(validation)}
     if train is not read:
@@ -179,10 +179,26 @@ def _batches(
     parts: list[tuple[int, float]] | None = None,
 ) -> Batches:
     config = recipe.training
-    if parts is not None:  # of each corpus the pairs that are not too long
-        ends = np.searchsorted(encoded.kept, np.cumsum([number for number, _ in parts]))
-        parts = list(zip(np.diff(ends, prepend=0).tolist(), [weight for _, weight in parts], strict=True))
     return Batches(encoded, config.batch_size, config.buckets, recipe.seed, config.batch_tokens, samplers, parts)
+
+
+def _in_stages(
+    recipe: TranslatorRecipe,
+    encoded: EncodedPairs,
+    samplers: tuple[Sampler | None, Sampler | None],
+    parts: list[Part] | None,
+) -> Batches | BatchesInStages:
+    """Batches to train on; in stages, if a corpus has `epochs`."""
+    if parts is None:
+        return _batches(recipe, encoded, samplers)
+    # Of each corpus the pairs that are not too long.
+    ends = np.searchsorted(encoded.kept, np.cumsum([part.pairs for part in parts]))
+    counts = np.diff(ends, prepend=0).tolist()
+    stages = []
+    for begin in sorted({0, *(part.epochs for part in parts if part.epochs)}):
+        weights = [part.weight if part.epochs is None or begin < part.epochs else 0.0 for part in parts]
+        stages.append((begin, _batches(recipe, encoded, samplers, list(zip(counts, weights, strict=True)))))
+    return BatchesInStages(stages, recipe.training.steps_per_epoch) if len(stages) > 1 else stages[0][1]
 
 
 def _samplers(

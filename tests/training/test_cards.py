@@ -254,9 +254,10 @@ def test_a_classifier_that_was_not_scored_or_makes_no_mistake():
     assert len(scores_of_classifier({**ACCURACY, **perfect})) == 1
 
 
-def test_several_corpora_have_their_weights(write):
-    corpora = 'corpus=[{kind="dates",weight=2.5},{kind="text",train="a.tsv"}]'
-    assert "| corpus | `dates + text`, 130,000 training pairs; weights 2.5, 1 |" in write(
+@pytest.mark.parametrize(("key", "told"), [("", ""), (",epochs=3", "; corpus.1 in the first 3 epochs")])
+def test_several_corpora_have_their_weights_and_epochs(write, key, told):
+    corpora = f'corpus=[{{kind="dates",weight=2.5}},{{kind="text",train="a.tsv"{key}}}]'
+    assert f"| corpus | `dates + text`, 130,000 training pairs; weights 2.5, 1{told} |" in write(
         recipe=read_recipe("dates", [corpora])
     )
 

@@ -231,7 +231,7 @@ def test_one_of_several_corpora_has_a_teacher(folder, given):
         {kind="text",train="pairs.tsv",teacher="teacher",weight=0.5}]""".replace("\n", "")
     found = given(Teacher(silent=SOURCES[:1]), several)
     gone = SOURCES.count(SOURCES[0])
-    assert found.parts == [(7, 3), (60 - gone, 0.5)]
+    assert found.parts == [(7, 3, None), (60 - gone, 0.5, None)]
     assert all(
         target == source.replace("x", "y") for source, target in zip(found.sources[:7], found.targets[:7], strict=True)
     )

@@ -179,7 +179,8 @@ class BucketedBatches(abc.ABC):
         batch_tokens: tokens in a batch, with padding, on the side that has more of them. It takes the place of
             `batch_size`: the shorter the rows, the more are in a batch.
         parts: the corpora that the rows are of, one after another: how many rows each has, and its weight, which is how
-            many times an epoch sees each of them. None for one corpus, each row of which is seen once.
+            many times an epoch sees each of them; 0 for a corpus that is left out. None for one corpus, each row of
+            which is seen once.
     """
 
     def __init__(
@@ -253,7 +254,7 @@ class BucketedBatches(abc.ABC):
         parts = np.split(rows, np.searchsorted(rows, self._corpus_ends[:-1]))
         # A corpus with a small weight is seen, however few its rows of this length are.
         both = zip(parts, self._corpus_weights, strict=True)
-        return [(part, max(1, round(len(part) * weight))) for part, weight in both if len(part)]
+        return [(part, max(1, round(len(part) * weight))) for part, weight in both if len(part) and weight]
 
     def _seen(self, rows: np.ndarray) -> int:
         """How many of ascending rows `(n,)` an epoch sees, with repetitions."""
@@ -300,11 +301,12 @@ class BucketedBatches(abc.ABC):
         order = random.permutation(len(of_bucket))
         return Plan(self.buckets, rows, of_bucket[order], begins[order])
 
-    def training(self, first_step: int = 0) -> tf.data.Dataset:
-        """An endless stream of epochs for `model.fit`.
+    def training(self, first_step: int = 0, number: int | None = None) -> tf.data.Dataset:
+        """A stream of epochs for `model.fit`.
 
         Args:
             first_step: how many batches were used before; the stream goes on after them.
+            number: how many batches it has; None for no end.
         """
         steps = self.steps
         plan = functools.lru_cache(2)(self.plan)  # two, as batches are made ahead, also those of the next epoch
@@ -314,7 +316,7 @@ class BucketedBatches(abc.ABC):
             bucket, rows = plan(epoch)[number]
             return bucket, rows, len(rows)
 
-        return self._dataset(batch, first_step, None, training=True)
+        return self._dataset(batch, first_step, number, training=True)
 
     def once(self) -> tf.data.Dataset:
         """Every row once, bucket by bucket; the last batch of a bucket repeats rows with weight zero."""

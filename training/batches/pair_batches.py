@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -173,6 +174,34 @@ class Batches(BucketedBatches):
         weights = tf.cast((labels != PADDING) & present[:, None], tf.float32)
         # The decoder reads the start token and the labels but the last, and so predicts each label from those before.
         return {"source": source, "target": previous(labels)}, labels, weights
+
+
+class BatchesInStages:
+    """Training batches of several corpora, of which some are left out in later epochs.
+
+    An epoch has the same number of batches in every stage. So a stage sees its pairs again as soon as all are through,
+    also in the middle of an epoch.
+
+    Args:
+        stages: the first epoch of each stage, and its batches, whose `parts` leave out the corpora that have ended.
+        steps: batches of an epoch; None for as many as see the pairs of the first stage once.
+    """
+
+    def __init__(self, stages: Sequence[tuple[int, Batches]], steps: int | None = None):
+        first = stages[0][1]
+        self.steps, self.tokens = first.steps, first.tokens  # see `Batches`
+        self._stages = [(epoch * (steps or first.steps), batches) for epoch, batches in stages]  # by the first batch
+
+    def training(self, first_step: int = 0) -> tf.data.Dataset:
+        """As `Batches.training`, without an end."""
+        streams = []
+        for (begin, batches), end in itertools.zip_longest(self._stages, [begin for begin, _ in self._stages[1:]]):
+            first = max(first_step, begin)
+            if end is None:
+                streams.append(batches.training(first - begin))
+            elif first < end:
+                streams.append(batches.training(first - begin, end - first))
+        return functools.reduce(tf.data.Dataset.concatenate, streams)
 
 
 class Sampler:

@@ -125,7 +125,7 @@ class HeldOutFiles(KeptCorpus):
             or sum(file.stat().st_size for file in files) < storage.IN_MEMORY / 8
         ):
             return None  # a .gz grows by up to eight times
-        options = self.model_dump(mode="json", exclude={"train", "validation", "test", "weight", "teacher"})
+        options = self.model_dump(mode="json", exclude={"train", "validation", "test", "weight", "epochs", "teacher"})
         return storage.key_of([storage.hash_of_file(file) for file in files], options, sorted(self._counts))
 
 

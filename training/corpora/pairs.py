@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pydantic
@@ -35,6 +35,20 @@ def are_sentences(texts: Sequence[str], language: str | None = None) -> bool:
     return 2 * long >= len(texts)
 
 
+class Part(NamedTuple):
+    """One of several corpora among the pairs to train on.
+
+    Attributes:
+        pairs: how many of the pairs are of this corpus.
+        weight: how many times an epoch sees each of them.
+        epochs: in how many epochs, from the first one on; None for all.
+    """
+
+    pairs: int
+    weight: float
+    epochs: int | None = None
+
+
 @dataclasses.dataclass
 class Pairs:
     """The pairs of one split, in a fixed order.
@@ -46,7 +60,7 @@ class Pairs:
         dropped: how many pairs were dropped, by cause: "empty", where a side was empty or white space; "too long",
             where one was longer than `max_characters`; and the causes of `cleaning`.
         key: the hash of what the pairs follow from, if the cache keeps them; see `zoo_training.storage`.
-        parts: how many pairs are of each corpus, one corpus after another, and its weight; None for one corpus.
+        parts: the corpora that the pairs are of, one after another; None for one corpus.
     """
 
     sources: Sequence[str] = dataclasses.field(default_factory=list)
@@ -54,7 +68,7 @@ class Pairs:
     groups: list[str] | None = None
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)
     key: str | None = None
-    parts: list[tuple[int, float]] | None = None
+    parts: list[Part] | None = None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -81,6 +95,11 @@ class PairCorpus(KeptCorpus):
         le=1000,
         description="of one of several corpora, `[[corpus]]`: how many times an epoch sees each of its pairs; 0.5 is "
         "once in two epochs",
+    )
+    epochs: pydantic.PositiveInt | None = Field(
+        default=None,
+        description="of one of several corpora: it is trained on in the first epochs alone, as many as this. An epoch "
+        "keeps its number of batches, so the other corpora are then seen more often",
     )
     clean: CleanPairs = Field(default=CleanPairs(), description="what is dropped from the pairs to train on")
     teacher: UserPath | None = Field(

@@ -16,7 +16,7 @@ from .corpus import Corpus, CorpusError
 from .dates import Dates
 from .file_pairs import FilePairs, warn_of_overlap
 from .multi30k import Multi30k
-from .pairs import PairCorpus, Pairs
+from .pairs import PairCorpus, Pairs, Part
 from .tfds import TfdsPairs
 
 PairCorpora = Dates | CMUdict | Multi30k | FilePairs | TfdsPairs
@@ -51,6 +51,8 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
                     f"the first corpus alone validates and tests; remove {', '.join(told)} of corpus.{number}, or let "
                     "it be the first one"
                 )
+        if all(corpus.epochs for corpus in self.root):
+            raise ValueError("one corpus at least must be trained on in all epochs; remove its `epochs`")
         return self
 
     @property
@@ -131,7 +133,8 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
         keys = [_key_of(pairs) for pairs in found]
         stored = any(is_stored(pairs.sources) for pairs in found)
         for number, (corpus, pairs) in enumerate(zip(self.root, found, strict=True)):
-            say(f"corpus.{number}, {corpus.kind}: {len(pairs):,} pairs to train on, weight {corpus.weight:g}")
+            told = f"corpus.{number}, {corpus.kind}: {len(pairs):,} pairs to train on, weight {corpus.weight:g}"
+            say(f"{told}, in the first {corpus.epochs} epochs" if corpus.epochs else told)
         seen = sum(len(pairs) * corpus.weight for corpus, pairs in zip(self.root, found, strict=True))
         if seen > _MOST_SEEN:
             raise CorpusError(
@@ -142,7 +145,7 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
             joined([pairs.sources for pairs in found]),
             joined([pairs.targets for pairs in found]),
             key=key_of(keys) if stored and None not in keys else None,
-            parts=[(len(pairs), corpus.weight) for corpus, pairs in zip(self.root, found, strict=True)],
+            parts=[Part(len(pairs), each.weight, each.epochs) for each, pairs in zip(self.root, found, strict=True)],
         )
 
 

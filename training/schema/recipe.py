@@ -142,25 +142,38 @@ def _override(tables: dict[str, Any], override: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text
     *parents, last = key.strip().split(".")
-    table: Any = tables
+    places: list[Any] = [tables]
     for parent in parents:
-        table = table.setdefault(parent, {}) if isinstance(table, dict) else _of_several(table, parent, override)
-        if not isinstance(table, dict) and not _are_tables(table):
-            raise RecipeError(f"--set {override!r}: {parent!r} is a value, not a table")
+        places = [within for table in places for within in _below(table, parent, override)]
+    for table in places:
+        if isinstance(table, dict):
+            table[last] = value
+        else:
+            for number in _numbers(table, last, override):
+                table[number] = value
+
+
+def _below(table: Any, key: str, override: str) -> list[Any]:
+    """The tables that a key leads to; one that is missing is made."""
     if isinstance(table, dict):
-        table[last] = value
+        found = [table.setdefault(key, {})]
     else:
-        _of_several(table, last, override)
-        table[int(last)] = value
+        found = [table[number] for number in _numbers(table, key, override)]
+    if not all(isinstance(each, dict) or _are_tables(each) for each in found):
+        raise RecipeError(f"--set {override!r}: {key!r} is a value, not a table")
+    return found
 
 
-def _of_several(tables: list[Any], number: str, override: str) -> Any:
-    """One of several tables, `[[corpus]]`, by its number."""
-    if not number.isdecimal() or int(number) >= len(tables):
+def _numbers(tables: list[Any], key: str, override: str) -> list[int]:
+    """Which of several tables, `[[corpus]]`, a key names: the one of its number, or all of them."""
+    if key == "*":
+        return list(range(len(tables)))
+    if not key.isdecimal() or int(key) >= len(tables):
         raise RecipeError(
-            f"--set {override!r}: there are {len(tables)} tables; give the number of one, from 0: corpus.0.weight=2"
+            f"--set {override!r}: there are {len(tables)} tables; give the number of one, from 0: corpus.0.weight=2, "
+            "or * for all"
         )
-    return tables[int(number)]
+    return [int(key)]
 
 
 def _are_tables(value: Any) -> bool:

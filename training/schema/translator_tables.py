@@ -150,9 +150,11 @@ class TranslatorRecipe(Recipe):
     decoding: DecodingConfig = DecodingConfig()
 
     @pydantic.model_validator(mode="after")
-    def _weight_of_several(self) -> Self:
-        if len(self.corpus.parts) == 1 and self.corpus.parts[0].weight != 1:
-            raise ValueError("corpus.weight is for one of several corpora, [[corpus]]; there is only one")
+    def _of_several_alone(self) -> Self:
+        if len(self.corpus.parts) == 1:
+            for key, default in (("weight", 1), ("epochs", None)):
+                if getattr(self.corpus.parts[0], key) != default:
+                    raise ValueError(f"corpus.{key} is for one of several corpora, [[corpus]]; there is only one")
         return self
 
     @pydantic.model_validator(mode="after")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zoo_training.batches.buckets import make_buckets
-from zoo_training.batches.pair_batches import Batches, EncodedPairs, Sampler, encode
+from zoo_training.batches.pair_batches import Batches, BatchesInStages, EncodedPairs, Sampler, encode
 from zoo_training.corpora.pairs import Pairs
 from zoo_training.storage import Rows
 
@@ -256,6 +256,33 @@ class TestCorporaWithWeights:
         shares = [np.mean(rows < 100) for _, rows in batches.plan(0)]
         assert 0.4 < min(shares) <= max(shares) <= 1
         assert np.mean(shares) == pytest.approx(0.75)
+
+    def in_stages(self, batch_size, first, second, steps=None):
+        """Batches of two corpora of six and nine rows, whose weights change after two epochs."""
+        stages = [
+            (epoch, Batches(of_lengths([(3, 4)] * 15), batch_size, parts=list(zip((6, 9), weights, strict=True))))
+            for epoch, weights in ((0, first), (2, second))
+        ]
+        return BatchesInStages(stages, steps)
+
+    def test_a_corpus_that_has_ended_is_seen_no_more(self):
+        batches = self.in_stages(2, (1.0, 1.0), (1.0, 0.0))
+        assert (batches.steps, batches.tokens) == (7, 15 * 4)
+        stream = list(batches.training().take(2 * 7 + 6).as_numpy_iterator())
+        rows = [[(ids[0] - 10) // 3 for ids in inputs["source"]] for inputs, *_ in stream]
+        assert len(set(itertools.chain(*rows[:7]))) == 14, "a pass of both, without the row that fills no batch"
+        for begin in (14, 17):
+            of_pass = itertools.chain(*rows[begin : begin + 3])
+            assert sorted(of_pass) == list(range(6)), "a pass of the first alone, which an epoch's end does not cut off"
+        for first in (0, 5, 13, 14, 15, 19):
+            for ours, theirs in zip(stream[first:], batches.training(first).as_numpy_iterator(), strict=False):
+                tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
+        assert batches.training().cardinality() == tf.data.INFINITE_CARDINALITY
+
+    def test_stages_begin_after_as_many_batches_as_an_epoch_is_told_to_have(self):
+        found = self.in_stages(3, (0.0, 1.0), (1.0, 0.0), steps=4).training().take(10).as_numpy_iterator()
+        of_first = [bool(inputs["source"][0, 0] < 10 + 6 * 3) for inputs, *_ in found]
+        assert of_first == 8 * [False] + 2 * [True]
 
     def test_weights_of_one_change_nothing(self):
         pairs = encoded(some_pairs())

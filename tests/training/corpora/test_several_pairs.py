@@ -62,7 +62,7 @@ class TestReading:
         assert isinstance(corpus, SeveralPairs)
         assert (corpus.splits, corpus.kind, corpus.language) == (("train", "validation", "test"), "text + text", None)
         train, validation, test = (corpus.read(split) for split in corpus.splits)
-        assert train.parts == [(23, 2.5), (75, 0.5)]
+        assert train.parts == [(23, 2.5, None), (75, 0.5, None)]
         assert (len(train), len(validation), len(test)) == (98, 4, 3)
         of_domain = [*train.sources[:23], *validation.sources, *test.sources]
         assert sorted(of_domain) == sorted(f"wort {n}" for n in range(30))
@@ -110,6 +110,10 @@ class TestRecipes:
         assert replaced.kind == "text + dates"
         assert read_recipe(recipe, ['corpus={kind="dates"}']).corpus.kind == "dates"
 
+    def test_a_star_sets_a_value_of_all(self, recipe):
+        parts = read_recipe(recipe, ["corpus.*.weight=4", "corpus.*.clean.max_ratio=2"]).corpus.parts
+        assert [(part.weight, part.clean.max_ratio) for part in parts] == [(4, 2), (4, 2)]
+
     @pytest.mark.parametrize(
         ("change", "told"),
         [
@@ -125,6 +129,9 @@ class TestRecipes:
             ),
             ("corpus.1.name='x'", "'corpus.1.name' is a key of corpus.1.kind = 'tfds'; here corpus.1.kind = 'text'"),
             ("corpus.1.test='x'", "'corpus': the first corpus alone validates and tests; remove test of corpus.1, or"),
+            ("corpus.1.epochs=0", "'corpus.1.epochs': input should be greater than 0 (received 0)"),
+            ('corpus=[{kind="dates",epochs=1}]', "'corpus': one corpus at least must be trained on in all epochs; "),
+            ('corpus={kind="dates",epochs=2}', "corpus.epochs is for one of several corpora, [[corpus]]; there is"),
             ("corpus.1=2", "'corpus.1': input should be a valid dictionary"),
             ("corpus=[]", "'corpus': there must be one corpus or more"),
             (
@@ -168,6 +175,18 @@ class TestBatches:
         assert {seen.count(text) for text in set(of_domain)} <= {3, 4, 5, 6}
         assert {seen.count(text) for text in set(seen) - set(of_domain)} <= {1, 2}
 
+    def test_a_corpus_is_seen_in_its_epochs_alone(self, recipe, capsys):
+        found = translation.prepare(read_recipe(recipe, ["corpus.1.epochs=2"]))
+        assert "75 pairs to train on, weight 0.5, in the first 2 epochs" in " ".join(capsys.readouterr().err.split())
+        assert found.steps == prepared(recipe).steps
+        tokenizer = found.make_task().target_tokenizer
+        of_domain = []
+        for _, labels, _ in found.training_from(0).take(4 * found.steps):
+            texts = tokenizer.detokenize(labels).numpy().tolist()
+            of_domain.append(np.mean([b"word" in text for text in texts]))
+        assert np.mean(of_domain[: 2 * found.steps]) < 0.8
+        assert set(of_domain[2 * found.steps :]) == {1.0}
+
     def test_the_same_from_memory_files_and_cache(self, recipe, tmp_path, monkeypatch, capsys):
         cache = tmp_path / "run" / "cache"
         found = []
@@ -194,7 +213,7 @@ class TestBatches:
             return read_recipe(recipe, changes).corpus.read("train").key
 
         keys = [key(), key("corpus.0.seed=3"), key("corpus.1.clean.max_ratio=4")]
-        assert key("corpus.1.weight=9", "corpus.0.weight=1") == keys[0]
+        assert key("corpus.1.weight=9", "corpus.0.weight=1", "corpus.0.epochs=3") == keys[0]
         domain = tmp_path / "domain.tsv"
         domain.write_text(domain.read_text().replace("word 7", "word seven"))
         keys.append(key())

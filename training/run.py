@@ -352,5 +352,6 @@ def _recipe_text(recipe: Recipe) -> str:
 def to_json(metrics: dict[str, Any]) -> str:
     """Metrics as the text of `metrics.json`."""
     text = json.dumps(metrics, ensure_ascii=False, indent=1)
-    # Lists of numbers, such as the rows of a table of confusions, on one line.
-    return re.sub(r"\[\s+([-\d.,\s]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+    # Lists of numbers, such as the rows of a table of confusions, on one line. A string of JSON has no line break, so
+    # what is matched here is never inside of one.
+    return re.sub(r"\[\n\s*([-+\d.e,\s]+?)\s*\n\s*\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"

@@ -59,7 +59,10 @@ def clone_pretrained(
         family = type(model).__module__.rpartition(".")[2]  # each family has a module of its name
         hint = f"; its family is {family!r}" if key == "model" and family in _FAMILIES else ""
         raise RecipeError(f"model.start has a `{own}`, and {chooses} asks for a `{wanted.__name__}`{hint}")
-    config = {name: value for name, value in model.get_config().items() if name != "layer_states"}
+    config = dict(model.get_config())
+    states = config.pop("layer_states", {})
+    if any("dtype" in state for state in states.values()):
+        raise RecipeError("model.start has quantised layers, which cannot be trained; start from the model before that")
     changes: dict[str, Any] = {"dtype": dtype, "trainable": True}
     for name in sorted(table.model_fields_set - set(_NOT_ARGUMENTS)):
         if name not in config:
@@ -73,7 +76,8 @@ def clone_pretrained(
                 "from another model"
             )
     copy = type(model).from_config({**config, **changes})
-    copy.set_weights(model.get_weights())
+    # Keras adds what LoRA has learnt to the kernels when it saves a model. So in one that was loaded, LoRA is zero.
+    copy.set_weights([weight.numpy() for weight in model.weights if "lora_" not in weight.name])
     return copy
 
 

@@ -67,6 +67,17 @@ def test_log_probabilities_are_found(size, added):
     np.testing.assert_array_equal(rows.numpy() * size + places, order)
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_no_place_is_beyond_the_values_where_few_of_them_are_possible(rows):
+    """2,053 is a prime number, so the last chunk of values is filled up."""
+    values = np.full((2, rows, 2053), -np.inf, "float32")
+    values[:, 0, 2052] = 1.0
+    largest, found, places = top_k(tf.constant(values), 8)
+    np.testing.assert_array_equal(largest, [[1.0] + [-np.inf] * 7] * 2)
+    assert places.numpy().max() == places.numpy()[0, 0] == 2052
+    assert found.numpy().max() < rows
+
+
 @pytest.mark.parametrize("size", [100, 1000, 1009, 2057])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_of_equal_values_the_first_is_the_largest(size, rows):

@@ -89,6 +89,31 @@ class TestDistribution:
 
 
 class TestEdges:
+    def test_the_hottest_temperature_draws_nothing_that_is_forbidden(self):
+        """Even an infinite one; a model's forbidden tokens have the logit -1e9."""
+
+        class Forbidding:
+            context_length = 8
+
+            def begin(self, ids):
+                rows = tf.shape(ids)[0]
+                return (), tf.zeros([rows, 1])
+
+            def step(self, tokens, position, memory, cache):
+                logits = tf.constant([0.0, 0, 0, -1e9, 1, -1e9, 2])
+                return tf.broadcast_to(logits, [*tf.shape(tokens), 7]), cache, None
+
+        ids = generate(Forbidding(), [[4]] * 50, max_new_tokens=6, temperature=float("inf")).ids
+        assert set(np.unique(ids)) == {4, 6}
+
+    @pytest.mark.parametrize("length", [1, 9])
+    def test_a_context_that_the_model_does_not_have(self, length):
+        model = GPT(13, 4, num_heads=1, num_layers=1, context_length=8)
+        with pytest.raises(
+            ValueError, match=rf"^`context_length` must be from 2 to the model's 8\. Received: {length}"
+        ):
+            generate(model, [[4, 5]], context_length=length)
+
     def test_only_the_likeliest(self):
         for temperature in (0.0, -1.0, NAN, -float("inf"), 1e-6, 1e-19, 1e-30, 1e-40):
             assert set(drawn(LOGITS, rows=500, temperature=temperature)) == {6}, temperature

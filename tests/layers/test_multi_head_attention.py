@@ -528,9 +528,8 @@ def test_attention_axes_are_those_of_rows_alone(arrays):
     flat = randomized((2, 3, 6), (2, 3, 6), num_heads=2, use_gate=True)
     query_mask = np.random.default_rng(0).random(x.query.shape[:-1]) > 0.2
     value_mask = np.random.default_rng(1).random(x.value.shape[:-1]) > 0.2
-    output, weights = layer(
-        x.query, x.value, query_mask=query_mask, value_mask=value_mask, return_attention_scores=True
-    )
+    common = dict(head_mask=np.array([[1.0, 0.0], [0.5, 1.0]]), return_attention_scores=True)
+    output, weights = layer(x.query, x.value, query_mask=query_mask, value_mask=value_mask, **common)
     for place in range(4):
 
         def part(array, place=place):
@@ -538,7 +537,7 @@ def test_attention_axes_are_those_of_rows_alone(arrays):
             return array.reshape(2, -1, *array.shape[3:])
 
         masks = dict(query_mask=part(query_mask), value_mask=part(value_mask))
-        expected, expected_weights = flat(part(x.query), part(x.value), **masks, return_attention_scores=True)
+        expected, expected_weights = flat(part(x.query), part(x.value), **masks, **common)
         close(part(np.array(output)), expected)
         close(np.array(weights)[:, place].reshape(expected_weights.shape), expected_weights)
 

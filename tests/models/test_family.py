@@ -61,11 +61,13 @@ def test_a_quantised_model_is_loaded_as_it_was(family, tmp_path, randomize):
 
 def test_lora_is_remembered(tmp_path, randomize):
     model = GPT(**SIZES)
-    model.get_layer("layer_1").feed_forward.output_projection.enable_lora(2)
+    model.get_layer("layer_1").feed_forward.output_projection.enable_lora(2, lora_alpha=16)
     randomize(model)
     loaded = saved_and_loaded(model, tmp_path)
     assert trainable_paths(loaded) == trainable_paths(model)
     np.testing.assert_allclose(loaded(TOKENS), model(TOKENS), rtol=1e-6, atol=1e-6)
+    found = loaded.get_layer("layer_1").feed_forward.output_projection
+    assert (found.lora_rank, found.lora_alpha) == (2, 16)
 
 
 def test_an_untouched_model_has_its_arguments_as_configuration():

@@ -22,6 +22,7 @@ import pytest
 from tiny_models import SIGNATURES, save_half_plus_three, save_tiny, write_warm_up
 
 from zoo.serving.clients.messages import signatures_of
+from zoo.serving.server import app
 from zoo.serving.server.app import Metrics, build_app
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models
@@ -197,7 +198,7 @@ class TestStreams:
         ("body", "words"),
         [
             ({"text": 7}, "`texts` must hold strings. Received: 7"),
-            ({"temperature": -1}, "`temperature` must be at least 0. Received: temperature=-1"),
+            ({"temperature": -1}, "`temperature` must be from 0 to 1000000. Received: temperature=-1"),
             ({"stop": 5}, "`stop` must be a string or several. Received: stop=5"),
             ({"tokens": 5}, "there is no setting 'tokens'; there are text, max_new_tokens, temperature, top_k, "),
             (b"{", "JSON Parse error"),
@@ -207,6 +208,20 @@ class TestStreams:
         status, said = tiny.post("tiny:generateStream", body)
         assert status == 400
         assert words in said["error"]
+
+    @pytest.mark.parametrize(
+        ("error", "said"), [(Refusal("INTERNAL", "it broke"), "it broke"), (OSError("disk"), "OSError: disk")]
+    )
+    def test_what_fails_after_the_first_piece_is_the_last_event(self, error, said, caplog):
+        async def failing():
+            yield {"text": "a"}
+            raise error
+
+        async def streamed():
+            return [event async for event in app._stream(failing())]
+
+        assert asyncio.run(streamed()) == [b'data: {"text": "a"}\n\n', f'data: {{"error": "{said}"}}\n\n'.encode()]
+        assert ("a request failed" in caplog.text) == isinstance(error, OSError)
 
     def test_other_models_do_not_stream(self, running, saved):
         status, said = running(three=saved / "three").post("three:generateStream", {"text": "a"})

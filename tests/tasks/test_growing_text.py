@@ -1,9 +1,12 @@
 """A text that is asked for again and again is the text that is asked for once."""
 
+import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.tasks.protocol import GrowingText
+from zoo.tasks.protocol import GrowingText, Score
 
 PIECES = [b"a", b"b", b"ab", "é".encode(), "é".encode()[:1], "é".encode()[1:], "🙂".encode()[:2], "🙂".encode()[2:]]
 
@@ -49,3 +52,8 @@ def test_what_may_begin_a_stop_string_or_end_a_character_is_held_back():
     assert growing.add("on stéöp sto", 12) == "stéöp "
     assert growing.add("on stéöp ", 14) == ""
     assert growing.done
+
+
+def test_the_perplexity_of_a_text_that_cannot_be_written_is_infinite():
+    assert Score("x", -1e9, 1).perplexity == math.inf
+    assert Score("x", -2 * math.log(3), 2).perplexity == pytest.approx(3)

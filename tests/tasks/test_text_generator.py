@@ -255,11 +255,12 @@ def test_attention_of_texts_that_fill_the_context_or_have_no_tokens(of_character
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": -0.1}, r"^`temperature` must be at least 0\. Received: temperature=-0\.1$"),
-        ({"temperature": float("nan")}, r"^`temperature` must be at least 0\. Received: temperature=nan$"),
+        ({"temperature": -0.1}, r"^`temperature` must be from 0 to 1000000\. Received: temperature=-0\.1$"),
+        ({"temperature": float("nan")}, r"^`temperature` must be from 0 to 1000000\. Received: temperature=nan$"),
+        ({"temperature": float("inf")}, r"^`temperature` must be from 0 to 1000000\. Received: temperature=inf$"),
         ({"temperature": "hot"}, r"^`temperature` must be a number\. Received: temperature='hot'$"),
         ({"temperature": [1.0]}, r"^`temperature` must be one number, or one for each of the 2 texts\."),
-        ({"temperature": [1.0, -2.0]}, r"^`temperature` must be at least 0\."),
+        ({"temperature": [1.0, -2.0]}, r"^`temperature` must be from 0 to 1000000\."),
         ({"top_k": 1.5}, r"^`top_k` must be a whole number\. Received: top_k=1\.5$"),
         ({"top_k": -1}, r"^`top_k` must be from 0 to "),
         ({"top_p": 1.1}, r"^`top_p` must be from 0 to 1\. Received: top_p=1\.1$"),
@@ -342,7 +343,7 @@ def test_a_stream_gives_what_generate_gives(kind, stop):
 
 
 def test_a_stream_refuses_at_the_call(of_characters):
-    with pytest.raises(ValueError, match=r"^`temperature` must be at least 0\."):
+    with pytest.raises(ValueError, match=r"^`temperature` must be from 0 to 1000000\."):
         of_characters.stream("a", temperature=-1)
     assert list(of_characters.stream("a", max_new_tokens=0)) == []
 

@@ -158,6 +158,17 @@ class TestArguments:
         with pytest.raises(ValueError, match=rf"`{name}` must be at least {length + 1}\. Received: {name}={length}$"):
             again(translator, **{name: length})
 
+    def test_no_text_is_longer_than_the_learned_positions(self, translator):
+        tokenizer = translator.source_tokenizer
+        sizes = dict(units=8, num_heads=2, encoder_layers=1, decoder_layers=1, feed_forward_units=4)
+        model = Transformer(tokenizer.size, tokenizer.size, positions="learned", max_length=8, **sizes)
+        task = Translator(model, tokenizer, tokenizer)
+        assert (task.max_source_length, task.max_target_length) == (8, 8)
+        assert len(task(["abcd" * 9, ""])) == 2
+        for name in ("max_source_length", "max_target_length"):
+            with pytest.raises(ValueError, match=rf"^`{name}` must be at most 8, .* learned positions. Received: 9$"):
+                again(task, **{name: 9})
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

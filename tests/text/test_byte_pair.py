@@ -233,11 +233,9 @@ def test_lower_case_is_learnt_and_read():
 
 
 def test_surrogates_are_learnt_as_they_are_read():
-    # As bytes.decode reads them: each of the three bytes is broken.
-    texts = ["a\ud83d", "\ude00\ud83d"]
-    read = [text.replace("\ud83d", "\ufffd" * 3).replace("\ude00", "\ufffd" * 3) for text in texts]
+    texts, read = ["a\ud83d", "\ude00\ud83d"], ["a?", "??"]
     assert BytePairTokenizer.learn(texts * 2, 300).get_config() == BytePairTokenizer.learn(read * 2, 300).get_config()
-    assert our_ids(TOKENIZER, [text.encode("utf-8", "surrogatepass") for text in texts]) == our_ids(TOKENIZER, read)
+    assert our_ids(TOKENIZER, texts) == our_ids(TOKENIZER, read)
 
 
 @pytest.mark.parametrize(

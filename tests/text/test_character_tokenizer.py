@@ -104,7 +104,7 @@ def test_what_is_learnt():
     assert CharacterTokenizer.learn(["a", "bb"]).vocabulary == "ba"
     assert CharacterTokenizer.learn(["e\u0301e\u0301\u212b"]).vocabulary == "éÅ"
     assert CharacterTokenizer.learn(["e\u0301e\u0301\u212b"], normalize=False).vocabulary == "e\u0301\u212b"
-    assert CharacterTokenizer.learn(["\ud800\ufffda"]).vocabulary == "a"
+    assert CharacterTokenizer.learn(["\ud800\ufffda"]).vocabulary == "?a"
     texts = ["aaa", "bbb", "cc", "d"]
     assert CharacterTokenizer.learn(texts, minimum_count=2).vocabulary == "abc"
     limited = CharacterTokenizer.learn(texts, maximum_size=6)

@@ -12,6 +12,7 @@ from zoo import text as zoo_text
 from zoo.testing import TokenizerTests
 from zoo.text import BytePairTokenizer, CharacterTokenizer, previous
 from zoo.text.tokenizer import (
+    encode_corpus,
     is_utf8,
     rows_of,
     splits_of,
@@ -22,6 +23,13 @@ from zoo.text.tokenizer import (
 )
 
 TEXTS = ("größer 中 😀", "ab\n", "", "a\0b \u2028\ufeff")
+
+
+def test_half_a_surrogate_pair_is_read_as_a_question_mark():
+    tokenizer = CharacterTokenizer("ab?")
+    assert tokenizer.tokenize(["a\ud800b"]).numpy().tolist() == tokenizer.tokenize(["a?b"]).numpy().tolist()
+    (ids, _), (read, _) = (encode_corpus(tokenizer, [text]) for text in ("\udc00b", "?b"))
+    assert ids.tolist() == read.tolist()
 
 
 class TestCharacters(TokenizerTests):

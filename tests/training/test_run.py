@@ -285,3 +285,15 @@ def test_splits_whose_texts_have_changed(tmp_path, metrics, changed):
     if metrics:
         (tmp_path / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
     assert runs.changed_since(tmp_path, {"test": "c"}) == changed
+
+
+def test_lists_of_numbers_are_lines_of_the_metrics_and_strings_stay_as_they_are():
+    metrics = {
+        "command": "zoo train a.toml x=[ 1, 2 ]",
+        "counts": [[1, 2], [3, -4]],
+        "shares": [1e-05, 0.5],
+        "none": [],
+    }
+    text = runs.to_json(metrics)
+    assert json.loads(text) == metrics
+    assert all(line in text for line in ("[1, 2]", "[3, -4]", "[1e-05, 0.5]"))

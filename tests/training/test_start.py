@@ -195,6 +195,25 @@ def test_rates_of_dropout_and_the_precision_may_differ(recipe_of, starts):
     assert (prepared.model.encoder.dropout, prepared.model.dropout) == (0.35, 0.1)
 
 
+def test_what_lora_has_learnt_is_in_the_kernels_of_the_copy(recipe_of, starts, tmp_path, randomize):
+    old = zoo.load(starts / "gpt")
+    old.model.get_layer("layer_1").feed_forward.output_projection.enable_lora(2, lora_alpha=16)
+    randomize(old.model)
+    old.save(tmp_path / "lora")
+    model = language_modelling.prepare(recipe_of("gpt", tmp_path / "lora")).model
+    assert not any("lora" in weight.path for weight in model.weights)
+    tokens = np.array([[4, 5, 6, 7]])
+    np.testing.assert_allclose(model(tokens), old.model(tokens), rtol=1e-5, atol=1e-5)
+
+
+def test_a_quantised_start_is_refused(recipe_of, starts, tmp_path):
+    old = zoo.load(starts / "gpt")
+    old.model.quantize("int8")
+    old.save(tmp_path / "quantised")
+    with pytest.raises(RecipeError, match=r"model.start has quantised layers, which cannot be trained"):
+        language_modelling.prepare(recipe_of("gpt", tmp_path / "quantised"))
+
+
 def test_frozen_layers_of_the_start_are_trainable_in_the_copy(recipe_of, starts, tmp_path):
     old = zoo.load(starts / "gpt")
     old.model.decoder[0].trainable = False

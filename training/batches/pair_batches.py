@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text import PADDING, BytePairTokenizer, Tokenizer, compiled_encoder, previous
-from zoo.text.tokenizer import tokenizer_to_config
+from zoo.text.tokenizer import as_utf8, tokenizer_to_config
 
 from ..corpora.pairs import Pairs
 from ..progress import progress_bar
@@ -232,7 +232,7 @@ class Sampler:
         chosen = self._rows[rows]
         if isinstance(self._texts, StoredTexts):
             return np.array(self._texts.encoded(chosen), dtype=object)
-        return np.array([self._texts[row].encode() for row in chosen.tolist()], dtype=object)
+        return np.array([as_utf8(self._texts[row]) for row in chosen.tolist()], dtype=object)
 
     def __call__(self, texts: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Draws ids, each row with its end token: int32 `(B, T)`.

@@ -86,6 +86,9 @@ def top_k(
     inside, places = (tf.reshape(each, [-1, few * chunk]) for each in (inside, places))
     found, inside = tf.math.top_k(inside, k)  # (B, k)
     places = tf.gather(places, inside, batch_dims=1)
+    if size % chunk:
+        # Where fewer than k values are above -inf, some of the padding is found. No id may be beyond the vocabulary.
+        places = tf.minimum(places, size - 1)
     rows = tf.zeros_like(places) if number == 1 else tf.gather(rows, inside // chunk, batch_dims=1)
     return Largest(_added_late(found, added, number), rows, places)
 

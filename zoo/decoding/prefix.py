@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.decoding.logits import hidden_and_logits
+from zoo.decoding.sampling import HOTTEST
 from zoo.text.tokenizer import END, PADDING
 
 NEXT = 20  # how many tokens `next_tokens` gives
@@ -74,7 +75,7 @@ def next_tokens(logits: tf.Tensor, temperature: tf.Tensor | None = None) -> tupl
     logits = logits[:, END:]  # (B, V - END): the end token is the first that may be written
     logits -= tf.reduce_max(logits, axis=-1, keepdims=True)  # so that a division can only overflow to -inf
     if temperature is not None:
-        fits = (temperature >= 0) & (temperature < float("inf"))  # false of NaN
+        fits = (temperature >= 0) & (temperature <= HOTTEST)  # false of NaN
         logits /= tf.maximum(tf.where(fits, temperature, 1.0), 1e-6)[:, None]
     found = tf.math.top_k(tf.nn.softmax(logits), min(NEXT, logits.shape[-1]))
     return found.indices + END, found.values

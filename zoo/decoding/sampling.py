@@ -13,6 +13,7 @@ from zoo.text.tokenizer import END, PADDING, START, Tokenizer
 
 _FEW = 128  # candidates to sort first, when the number needed is not known
 _COLD = 1e-20  # here only the likeliest token has a chance; smaller numbers underflow on some machines
+HOTTEST = 1e6  # a higher temperature would also draw ids that a logit of -1e9 forbids
 _PENALTIES = 1e-6, 1e6  # a repetition penalty out of this range, or NaN, is 1: dividing by it could overflow
 
 
@@ -20,7 +21,8 @@ class Sampling(NamedTuple):
     """How each row is drawn. All of shape `(B,)`.
 
     Attributes:
-        temperature: float32, the divisor of the logits; if it is 0, negative or NaN, the likeliest token is taken.
+        temperature: float32, the divisor of the logits; if it is 0, negative or NaN, the likeliest token is taken. What
+            is above 1e6 counts as 1e6.
         top_k: int32, draw only from this many of the likeliest tokens (Fan et al. 2018); below 1 or from V on, draw
             from all.
         top_p: float32, draw only from the fewest likeliest tokens that together have at least this share of the
@@ -72,12 +74,15 @@ def generate(
         top_p: draw only from the likeliest tokens that together have this share of the probability.
         repetition_penalty: above 1, tokens that occurred before become less likely.
         seed: determines the choices. If it is one number, row i has the seed `seed + i`.
-        context_length: the most tokens that the model reads at once; `model.context_length` if None.
+        context_length: the most tokens that the model reads at once, at least 2; `model.context_length` if None.
         watch: can end a row before its end token, as in `sample`; it also has `ended(state) -> bool (B,)`.
 
     Returns:
         `Hypotheses` of the new tokens, without weights; the log-probabilities are the model's own, whatever the
         settings. With a `watch`, a pair: these, and its last state.
+
+    Raises:
+        ValueError: `context_length` is below 2, or longer than the model's.
 
     Example:
         >>> from zoo.models import GPT
@@ -86,6 +91,9 @@ def generate(
         1
     """
     length = model.context_length if context_length is None else context_length
+    longest = getattr(model, "context_length", length)
+    if not 2 <= length <= longest:
+        raise ValueError(f"`context_length` must be from 2 to the model's {longest}. Received: {length}")
     text = tf.pad(tf.cast(prompts, tf.int32), [[0, 0], [1, 0]])  # (B, 1 + P)
     rows = tf.shape(text)[0]
     is_empty = tf.reduce_all(text == PADDING, axis=1)
@@ -344,7 +352,9 @@ def _checked(sampling: Sampling) -> Sampling:
     least, most = _PENALTIES
     penalty = sampling.repetition_penalty
     fits = (penalty >= least) & (penalty <= most)  # false of NaN
-    return sampling._replace(repetition_penalty=tf.where(fits, penalty, 1.0))
+    return sampling._replace(
+        temperature=tf.minimum(sampling.temperature, HOTTEST), repetition_penalty=tf.where(fits, penalty, 1.0)
+    )
 
 
 def _is_drawn(sampling: Sampling) -> tf.Tensor:

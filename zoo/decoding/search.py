@@ -289,24 +289,27 @@ class _Search:
 
     def undecided(
         self,
-        position: tf.Tensor,
+        length: tf.Tensor,
         limits: tf.Tensor,
         powers: tf.Tensor,
         of_limits: tf.Tensor,
         highest: tf.Tensor,
         finished: _Finished,
     ) -> tf.Tensor:
-        """In which rows the search goes on, given the log-probability of the likeliest open hypothesis."""
+        """In which rows the search goes on, given the log-probability of the likeliest open hypothesis.
+
+        All open hypotheses have this length.
+        """
         # An open hypothesis can only become less likely. Its penalty will be between the penalties of the next step and
         # of the limit, so the better of the two scores is a bound.
-        bounds = highest / of_limits, highest / self.divisor(position + 1, powers)  # (B,) each
-        undecided = (tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]) & (position < limits)
+        bounds = highest / of_limits, highest / self.divisor(length + 1, powers)  # (B,) each
+        undecided = (tf.maximum(*bounds) > finished.scores[:, self.n_best - 1]) & (length < limits)
         if self.early_stopping == "never":
             return undecided
         worst = finished.scores[:, -1]  # (B,): -inf if fewer than K hypotheses are finished
         if self.early_stopping:
             return undecided & (worst == _NOTHING)
-        return undecided & (highest / self.divisor(position, powers) > worst)
+        return undecided & (highest / self.divisor(length, powers) > worst)
 
     def traced(
         self, finished: _Finished, tokens: tf.Tensor, parents: tf.Tensor, weights: tf.Tensor | None = None

@@ -110,7 +110,7 @@ class BidirectionalEncoder(keras.layers.Layer):
         return {**super().get_config(), "units": self.units, "cell": self.cell}
 
 
-def _orders(mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _orders(mask: Tensor) -> tuple[Tensor, Tensor]:
     """The positions of the tokens from the first to the last, and from the last to the first, padding behind them.
 
     Both are permutations `(B, S)` of the positions of each row.

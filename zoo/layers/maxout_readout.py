@@ -56,7 +56,9 @@ class MaxoutReadout(keras.layers.Layer):
         """Concatenate, project, take the larger of each pair."""
         projected = self.dense(ops.concatenate(inputs, axis=-1))  # (B, T, 2 units)
         pairs = ops.reshape(projected, (*ops.shape(projected)[:2], self.units, 2))  # (B, T, units, 2)
-        return self.dropout_layer(ops.max(pairs, axis=-1), training=training)  # (B, T, units)
+        # Without `initial`, Keras refuses an empty batch.
+        larger = ops.max(pairs, axis=-1, initial=-float("inf"))  # (B, T, units)
+        return self.dropout_layer(larger, training=training)
 
     def compute_mask(self, inputs: list, previous_mask: Any = None) -> Any:
         """The first mask that an input has."""

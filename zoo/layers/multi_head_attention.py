@@ -300,7 +300,8 @@ class MultiHeadAttention(keras.layers.Layer):
         output = self._project_out(context, query, head_mask)  # (B, T, D)
         if not return_attention_scores:
             return output
-        return output, _of_heads(axes.unfold_weights(weights, query, key), head_mask, 1)
+        weights = axes.unfold_weights(weights, query, key)  # (B, others..., H, T..., S...)
+        return output, _of_heads(weights, head_mask, len(axes.others))
 
     def project_memory(
         self, value: Tensor, key: Tensor | None = None, positions: Tensor | None = None

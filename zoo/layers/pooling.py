@@ -35,7 +35,7 @@ class SequencePooling(_Pooling):
     Axes: B batch, T length, D width.
 
     Args:
-        kind: "mean"; "max", for each feature; or "first", which is the `[CLS]` of BERT.
+        kind: "mean"; "max", for each feature; or "first", the vector at position 0, which is the `[CLS]` of BERT.
         **kwargs: the arguments of every Keras layer.
 
     Call arguments:
@@ -43,7 +43,7 @@ class SequencePooling(_Pooling):
         mask: boolean `(B, T)`, True at tokens. None takes the mask that Keras attached to the inputs, or all tokens.
 
     Returns:
-        `(B, D)`; zeros for a text without tokens.
+        `(B, D)`; zeros for a text without tokens, and with "first" for one that begins with padding.
 
     Raises:
         ValueError: an unknown kind, or inputs that do not have three axes.

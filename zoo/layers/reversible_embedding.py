@@ -13,7 +13,7 @@ class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
     The gradient of a look-up is a list of rows (`IndexedSlices`), that of the product with the vocabulary is a matrix.
     TensorFlow joins the two to a list of V + B T rows: more memory, a second pass of the optimizer, and lists of
     different lengths for the replicas of a `MirroredStrategy`. Here the look-up goes through a reshape, whose gradient
-    is a matrix. The sum of both gradients is then a matrix, too.
+    is a matrix. The sum of both gradients is then a matrix, too. With `mask_zero=True` Keras' own look-up is used.
 
     Its arguments, weights and results are those of Keras' layer.
 

@@ -326,6 +326,7 @@ class TransformerDecoderLayer(TransformerLayer):
         inputs: `(B, T, D)`.
         memory: what the encoder returns, `(B, S, any width)`; needed with cross attention, not taken without.
         inputs_mask: boolean `(B, T)` or `(B, T, T)`, as `mask` of `TransformerEncoderLayer`; causality comes on top.
+            It does not go on to later layers: only a mask that Keras attached to the inputs does.
         memory_mask: boolean `(B, S)`, likewise for the memory.
         training: whether to drop features.
         return_attention_scores: whether to return the attention weights too.

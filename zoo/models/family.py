@@ -85,7 +85,8 @@ class FunctionalModel(keras.Model):
 class Family(FunctionalModel):
     """A functional model from ids to logits, with `begin` and `step` for decoding: the base of all families.
 
-    Decoding with ids needs no tokenizer: see `zoo.decoding`, such as `zoo.decoding.greedy(model, ids, limits)`.
+    Decoding with ids needs no tokenizer. See `zoo.decoding`: for a translator `greedy(model, ids, limits)` and
+    `beam_search`, for a language model `generate(model, prompts)`.
 
     Axes: B batch, T length, D width, V vocabulary.
 
@@ -128,7 +129,7 @@ def _state_of(layer: Any) -> Any:
     if layer.quantization_mode is not None:
         state["dtype"] = keras.dtype_policies.serialize(layer.dtype_policy)
     if getattr(layer, "lora_rank", None):
-        state["lora_rank"] = layer.lora_rank
+        state["lora_rank"], state["lora_alpha"] = layer.lora_rank, layer.lora_alpha
     return state
 
 
@@ -137,7 +138,7 @@ def _restore(layer: Any, state: Any) -> None:
     if "dtype" in state:
         layer.dtype_policy = state["dtype"]  # quantises a built layer
     if "lora_rank" in state:
-        layer.enable_lora(state["lora_rank"])
+        layer.enable_lora(state["lora_rank"], lora_alpha=state.get("lora_alpha"))  # 0.1 kept no alpha
 
 
 def check_ties(ties: str, source_vocabulary_size: int, target_vocabulary_size: int) -> str:

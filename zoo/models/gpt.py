@@ -34,8 +34,7 @@ class GPT(Family):
         GPT(size, positions="rotary", normalization="rms", activation="swiglu", use_bias=False, num_key_value_heads=4)
 
     Inputs are ids. Padding (0) is behind the tokens, where the causal mask hides it. The outputs are logits. To
-    generate from ids, without a tokenizer: `zoo.decoding.sample`, `greedy`, `beam_search`. Text needs a
-    `zoo.TextGenerator`.
+    generate from ids, without a tokenizer: `zoo.decoding.generate`. Text needs a `zoo.TextGenerator`.
 
     Axes: B batch, T length, V vocabulary, D width, H heads, G key and value heads, K hypotheses of a row.
 

@@ -71,8 +71,14 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """The number of equally likely tokens that would be as uncertain; 1 for a text without tokens."""
-        return math.exp(-self.log_probability / max(self.tokens, 1))
+        """The number of equally likely tokens that would be as uncertain; 1 for a text without tokens.
+
+        Infinite for a text that the model cannot write.
+        """
+        try:
+            return math.exp(-self.log_probability / max(self.tokens, 1))
+        except OverflowError:
+            return math.inf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,7 +322,7 @@ class Setting(NamedTuple):
 SETTINGS = {
     # A window slides over a text of any length, so only this limit stops a model that never writes an end token.
     "max_new_tokens": Setting("int32", 256, 0, 65_536),
-    "temperature": Setting("float32", 1.0, 0),
+    "temperature": Setting("float32", 1.0, 0, 1_000_000),
     "top_k": Setting("int32", 0, 0, 2**31 - 1),
     "top_p": Setting("float32", 1.0, 0, 1),
     "repetition_penalty": Setting("float32", 1.0, 1e-6, 1e6),

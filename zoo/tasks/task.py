@@ -14,14 +14,14 @@ from zoo.atomic import replaced_folder
 from zoo.decoding import WithMasks, read_heads
 from zoo.models import Masks
 from zoo.text import PADDING, Tokenizer
-from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
+from zoo.text.tokenizer import as_utf8, tokenizer_from_config, tokenizer_to_config
 
 MODEL_FILE = "model.keras"
 
 
 def strings(texts: Sequence[str]) -> tf.Tensor:
     """Texts as a tensor `(B,)` of UTF-8; what UTF-8 cannot encode, such as half a surrogate pair, becomes "?"."""
-    return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
+    return tf.constant([as_utf8(text) for text in texts], tf.string)
 
 
 def as_arrays(

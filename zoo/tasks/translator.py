@@ -56,8 +56,10 @@ class Translator(TextToText, SavedTask):
         model: a model of ids with `begin` and `step`, such as those of `zoo.models`.
         source_tokenizer: the tokenizer of the source side.
         target_tokenizer: the tokenizer of the target side.
-        max_source_length: the most tokens of a source text, its end token included; a longer text is cut off.
-        max_target_length: the most tokens of a translation, its end token included; a longer one is cut off.
+        max_source_length: the most tokens of a source text, its end token included; a longer text is cut off. None for
+            1,000, or for the number of the model's learned positions if that is less.
+        max_target_length: the most tokens of a translation, its end token included; a longer one is cut off. None for
+            200, or likewise.
         beam_size: the number of hypotheses, unless a call sets another; 1 is greedy. An export always uses
             this beam size.
         length_penalty: how strongly long translations are favoured, unless a call sets another value, see
@@ -70,8 +72,9 @@ class Translator(TextToText, SavedTask):
 
     Raises:
         ValueError: a model that reads one text, a source length below 2, a target length or beam size below 1, a
-            negative length penalty, an unknown normalisation or `early_stopping`, a tokenizer with more ids than the
-            model, a shortlist of other vocabularies, or a Keras that does not run on TensorFlow.
+            length above the number of learned positions, a negative length penalty, an unknown normalisation or
+            `early_stopping`, a tokenizer with more ids than the model, a shortlist of other vocabularies, or a Keras
+            that does not run on TensorFlow.
     """
 
     CONFIG_FILE = "translator.json"
@@ -91,8 +94,8 @@ class Translator(TextToText, SavedTask):
         model: keras.Model,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
-        max_source_length: int = 1000,
-        max_target_length: int = 200,
+        max_source_length: int | None = None,
+        max_target_length: int | None = None,
         beam_size: int = 1,
         length_penalty: float = 0.6,
         length_normalization: str = "wu",
@@ -113,13 +116,10 @@ class Translator(TextToText, SavedTask):
                     f"`{side}_tokenizer` has {tokenizer.size} ids, more than the model's "
                     f"{side}_vocabulary_size={size}. Build the model with the tokenizer's size."
                 )
+        positions = model.max_length if getattr(model, "positions", "") == "learned" else None
         # A source of one token would be an end token without a text.
-        for name, length, least in (
-            ("max_source_length", max_source_length, 2),
-            ("max_target_length", max_target_length, 1),
-        ):
-            if length < least:
-                raise ValueError(f"`{name}` must be at least {least}. Received: {name}={length}")
+        max_source_length = _length("max_source_length", max_source_length, 1000, 2, positions)
+        max_target_length = _length("max_target_length", max_target_length, 200, 1, positions)
         check_beam(beam_size)
         _check_penalty(length_penalty)
         check_length_normalization(length_normalization)
@@ -468,6 +468,19 @@ class Translator(TextToText, SavedTask):
             "score": {"target": tf.constant(texts[::-1], tf.string, [len(texts)])},
         }
         return {name: {"text": text, **more.get(name, {})} for name in self.signatures() if name not in self.EXPLORE}
+
+
+def _length(name: str, length: int | None, default: int, least: int, positions: int | None) -> int:
+    """The most tokens of a side, at most as many as there are learned positions; None stands for the default."""
+    if length is None:
+        return default if positions is None else min(default, positions)
+    if length < least:
+        raise ValueError(f"`{name}` must be at least {least}. Received: {name}={length}")
+    if positions is not None and length > positions:
+        raise ValueError(
+            f"`{name}` must be at most {positions}, the number of the model's learned positions. Received: {length}"
+        )
+    return length
 
 
 def _check_penalty(length_penalty: Any) -> None:

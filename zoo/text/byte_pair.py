@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import tensorflow as tf
@@ -23,7 +23,7 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.tokenizer import FIRST, valid_utf8
+from zoo.text.tokenizer import FIRST, to_learn_from, valid_utf8
 from zoo.text.words import GPT_2, check_patterns, split_into_words
 
 _BYTES = 256
@@ -183,7 +183,7 @@ class BytePairTokenizer(PairTokenizer):
         """Learns the pieces from texts. The same texts give the same pieces.
 
         For one vocabulary on both sides of a translator, learn from the texts of both sides and use the tokenizer
-        twice. Lone surrogates have no UTF-8 and count as U+FFFD, as they are read.
+        twice. Half a surrogate pair has no UTF-8 and counts as "?", as it is read.
 
         Args:
             texts: any number of strings, read once.
@@ -207,8 +207,6 @@ class BytePairTokenizer(PairTokenizer):
             )
         if minimum_frequency < 1:
             raise ValueError(f"`minimum_frequency` must be at least 1. Received: minimum_frequency={minimum_frequency}")
-        if isinstance(texts, str | bytes):
-            raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
         learner = tokenizers.Tokenizer(tokenizers.models.BPE())
         learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         kinds = {tokenizers.normalizers.NFC: nfc, tokenizers.normalizers.Lowercase: lowercase}
@@ -220,7 +218,7 @@ class BytePairTokenizer(PairTokenizer):
             initial_alphabet=_ALPHABET,
             show_progress=False,
         )
-        learner.train_from_iterator(_readable(texts), trainer)
+        learner.train_from_iterator(to_learn_from(texts), trainer)
         model = json.loads(learner.to_str())["model"]
         vocabulary = sorted(model["vocab"], key=model["vocab"].get)
         return cls(vocabulary, [" ".join(pair) for pair in model["merges"]], lowercase=lowercase, nfc=nfc)
@@ -271,14 +269,6 @@ def _content(piece: str) -> bytes:
 def _visible(content: bytes) -> str:
     """Bytes as `tokens` shows them."""
     return visible(content.decode("utf-8", "backslashreplace"))
-
-
-def _readable(texts: Iterable[str]) -> Iterator[str]:
-    """Passes strings on, with surrogates replaced."""
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
-        yield text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def _check_vocabulary(vocabulary: list[Any], added: Mapping[str, AddedToken], allow_missing_bytes: bool) -> None:

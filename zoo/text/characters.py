@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.text.canonical import lowercase_of
 from zoo.text.normalization import Composition, Lowercase
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, without_padding
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, to_learn_from, without_padding
 
 
 class CharacterTokenizer(Tokenizer):
@@ -74,7 +74,7 @@ class CharacterTokenizer(Tokenizer):
     ) -> Self:
         """Takes the vocabulary from texts: the most frequent characters first, equally frequent ones by code point.
 
-        U+FFFD and lone surrogates are left out: U+FFFD means unknown, and surrogates have no UTF-8.
+        U+FFFD is left out: it means unknown. Half a surrogate pair has no UTF-8 and counts as "?".
 
         Args:
             texts: any number of strings, read once.
@@ -129,16 +129,13 @@ class CharacterTokenizer(Tokenizer):
 
 def _counted(texts: Iterable[str], normalize: bool, lowercase: bool) -> collections.Counter[str]:
     """Counts the characters that a vocabulary may hold."""
-    if isinstance(texts, str | bytes):
-        raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
     counts: collections.Counter[str] = collections.Counter()
     lowered = str.maketrans(lowercase_of()) if lowercase else {}
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
+    for text in to_learn_from(texts):
         text = text.translate(lowered)
         counts.update(unicodedata.normalize("NFC", text) if normalize else text)
-    return collections.Counter({c: n for c, n in counts.items() if c != REPLACEMENT and not _is_surrogate(c)})
+    del counts[REPLACEMENT]
+    return counts
 
 
 def _check_vocabulary(characters: list[Any], normalize: bool) -> None:

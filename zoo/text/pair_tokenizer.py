@@ -38,7 +38,7 @@ class PairTokenizer(WordTokenizer):
 
         Args:
             texts: strings in UTF-8, `(B,)`.
-            dropout: the probability: 0 gives the ids of `tokenize`, 1 gives single bytes.
+            dropout: the probability: 0 gives the ids of `tokenize`, 1 gives single symbols.
             seed: what the random numbers follow from, integers `(2,)`.
             add_start: whether each row begins with the start id.
             add_end: whether the last id of each row is followed by the end id.

@@ -6,7 +6,7 @@ import base64
 import io
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -27,7 +27,7 @@ from zoo.text.sentence_piece_file import (
     read_model,
 )
 from zoo.text.sentence_piece_graph import Cutter, Normalizer, Pairs, Viterbi, packed, repaired, unpacked
-from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, without_padding
+from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, to_learn_from, without_padding
 
 _UNKNOWN_PENALTY = np.float32(10)
 _WITHOUT_ID = (UNKNOWN_PIECE, CONTROL)
@@ -141,7 +141,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Learns the pieces from texts with the sentencepiece library. The same texts give the same pieces.
 
         For one vocabulary on both sides of a translator, learn from the texts of both sides and use the tokenizer
-        twice. Lone surrogates have no UTF-8 and count as U+FFFD.
+        twice. Half a surrogate pair has no UTF-8 and counts as "?".
 
         Args:
             texts: any number of strings, read once.
@@ -166,12 +166,10 @@ class SentencePieceTokenizer(Tokenizer):
         """
         with needs("train"):
             import sentencepiece
-        if isinstance(texts, str | bytes):
-            raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_readable(texts),
+                sentence_iterator=to_learn_from(texts),
                 model_writer=model,
                 vocab_size=size - FIRST + 1,  # with an unknown piece, which has an id already
                 model_type=model_type,
@@ -368,14 +366,6 @@ def _model(file: SentencePieceFile, usable: dict[str, int]) -> Viterbi | Pairs:
     for piece in protected:  # so that it is chosen before all others, and the longer one of two
         scores[usable[piece]] = 0.1 * (len(file.pieces[usable[piece]].encode()) - 1)
     return Viterbi({piece: number for piece, number in usable.items() if piece not in unused}, scores)
-
-
-def _readable(texts: Iterable[str]) -> Iterator[str]:
-    """Passes strings on, with surrogates replaced."""
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
-        yield text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def _content(piece: str, type_: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -102,6 +102,7 @@ class Tokenizer(tf.Module):
         """Turns strings into rows of ids, padded with 0 to the longest row.
 
         Any bytes are accepted: unknown characters and broken UTF-8 become the unknown id or U+FFFD, never an error.
+        Half a surrogate pair in a string of Python has no UTF-8 and becomes "?".
 
         T is at least 1: a batch of empty strings gives one column of padding, and an empty batch the shape `(0, 1)`.
         A model then never gets a sequence without positions, on which reductions and softmax are undefined.
@@ -396,14 +397,38 @@ def encode_corpus(
     return np.concatenate(values), np.concatenate(lengths)
 
 
+def as_utf8(text: str) -> bytes:
+    """The text in UTF-8, with "?" for half a surrogate pair, which has none."""
+    return text.encode("utf-8", "replace")
+
+
+def to_learn_from(texts: Iterable[str]) -> Iterator[str]:
+    """Passes texts on to what learns a vocabulary, as `tokenize` reads them.
+
+    Raises:
+        ValueError: `texts` is no iterable of strings.
+    """
+    if isinstance(texts, str | bytes):
+        raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
+    return map(_learnable, texts)
+
+
+def _learnable(text: str) -> str:
+    if not isinstance(text, str):
+        raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
+    return as_utf8(text).decode()
+
+
 def checked_texts(texts: Any) -> tf.Tensor:
     """The texts as a tensor of strings `(B,)`.
 
     Raises:
         ValueError: they are not strings with one axis.
     """
-    # An empty Python list would become a tensor of floats.
-    texts = tf.constant([], tf.string) if isinstance(texts, list | tuple) and not texts else tf.convert_to_tensor(texts)
+    if isinstance(texts, list | tuple):
+        # An empty list would become a tensor of floats, and half a surrogate pair would be an error.
+        texts = [as_utf8(text) if isinstance(text, str) else text for text in texts] or tf.constant([], tf.string)
+    texts = tf.convert_to_tensor(texts)
     if texts.dtype != tf.string or texts.shape.rank not in (None, 1):
         raise ValueError(
             "`texts` must be a batch of strings `(B,)`; put a single string into a list. "

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.normalization import Composition
-from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, without_padding
+from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, to_learn_from, without_padding
 
 
 class WhitespaceTokenizer(Tokenizer):
@@ -66,7 +66,7 @@ class WhitespaceTokenizer(Tokenizer):
     ) -> Self:
         """Takes the vocabulary from texts: the most frequent words first, equally frequent ones in alphabetical order.
 
-        Words with U+FFFD or lone surrogates are left out: U+FFFD means unknown, and surrogates have no UTF-8.
+        Words with U+FFFD are left out: it means unknown. Half a surrogate pair has no UTF-8 and counts as "?".
 
         Args:
             texts: any number of strings, read once.
@@ -123,12 +123,8 @@ class WhitespaceTokenizer(Tokenizer):
 
 def _counted(texts: Iterable[str], normalize: bool) -> collections.Counter[str]:
     """Counts the words that a vocabulary may hold."""
-    if isinstance(texts, str | bytes):
-        raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
     counts: collections.Counter[str] = collections.Counter()
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
+    for text in to_learn_from(texts):
         counts.update((unicodedata.normalize("NFC", text) if normalize else text).split())
     return collections.Counter({word: n for word, n in counts.items() if _fault(word, normalize) is None})
 

@@ -16,7 +16,7 @@ import tokenizers
 from zoo.text.added_tokens import AddedToken, AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
 from zoo.text.pair_tokenizer import check_pieces, checked_added_tokens, visible
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, without_padding
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, to_learn_from, without_padding
 from zoo.text.word_piece_graph import BertNormalizer, LongestMatch, cut_into_words
 from zoo.text.word_tokenizer import WordTokenizer
 
@@ -173,7 +173,7 @@ class WordPieceTokenizer(WordTokenizer):
         """Learns the pieces from texts with the `tokenizers` library. The same texts give the same pieces.
 
         For one vocabulary on both sides of a translator, learn from the texts of both sides and use the tokenizer
-        twice. Lone surrogates have no UTF-8 and count as U+FFFD.
+        twice. Half a surrogate pair has no UTF-8 and counts as "?".
 
         Args:
             texts: any number of strings, read once.
@@ -286,13 +286,8 @@ def read_vocabulary(path: str | pathlib.Path) -> list[str]:
 
 def _counted_words(texts: Iterable[str], normalizer: Any) -> dict[str, int]:
     """The words of texts, as the library cuts them, and how often each comes."""
-    if isinstance(texts, str | bytes):
-        raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
     cutter = tokenizers.pre_tokenizers.BertPreTokenizer()
     counts: collections.Counter[str] = collections.Counter()
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
-        text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    for text in to_learn_from(texts):
         counts.update(word for word, _ in cutter.pre_tokenize_str(normalizer.normalize_str(text)))
     return dict(counts)

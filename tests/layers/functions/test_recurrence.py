@@ -22,3 +22,8 @@ def test_steps_through_time_from_the_initial_states(compiled):
     outputs = call(inputs, tf.constant([[0.0], [10.0]]), tf.constant([[100.0], [0.0]]))
     expected = [[[1, 101], [3, 104], [6, 110]], [[10, 10], [15, 25], [15, 40]]]
     np.testing.assert_array_equal(outputs, expected)
+
+
+def test_no_positions_are_an_error():
+    with pytest.raises(ValueError, match=r"^A sequence needs at least one position\. Received: .* shape \(2, 0, 1\)$"):
+        recur(add_up, tf.zeros([2, 0, 1]), (tf.zeros([2, 1]), tf.zeros([2, 1])), 2, "float32")

@@ -211,6 +211,8 @@ def test_positions_reach_as_far_as_the_longest_text(family, arguments, randomize
     if arguments:
         with pytest.raises(ValueError, match=r"A target may have 8 tokens, more than the 7 learned positions"):
             pack(model, 8)
+        with pytest.raises(ValueError, match=r"A source may have 9 tokens, more than the 7 learned positions"):
+            pack(model, 7, 9)
 
 
 @pytest.mark.parametrize("family", [GPT, Transformer])

@@ -39,7 +39,12 @@ def recur(
 
     Returns:
         The outputs `(B, T, output_size)`.
+
+    Raises:
+        ValueError: T is 0.
     """
+    if inputs.shape[1] == 0:
+        raise ValueError(f"A sequence needs at least one position. Received: inputs of shape {tuple(inputs.shape)}")
     step = _Step(function, output_size, compute_dtype)
     loop = keras.layers.RNN(step, return_sequences=True, dtype=compute_dtype, name="recurrence")
     return loop(inputs, initial_state=list(initial_states), mask=mask)

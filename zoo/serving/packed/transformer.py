@@ -48,7 +48,7 @@ class PackedTransformer(tf.Module):
         max_source_length: how many tokens a source may have; None for as many.
 
     Raises:
-        ValueError: there are fewer learned positions than `max_length`.
+        ValueError: there are fewer learned positions than a text may have tokens.
     """
 
     has_attention = True
@@ -88,11 +88,15 @@ class PackedTransformer(tf.Module):
         # Sinusoidal positions come from a table too: computed at each step they cost up to 2% of one row.
         self._target_positions = _positions(model, "target", max_length, first)  # (max_length, D + 1) or None
         self._source_positions = _positions(model, "source", max_source_length or max_length, first_of_encoder)
-        if self._target_positions is not None and (found := self._target_positions.shape[0]) < max_length:
-            raise ValueError(
-                f"A target may have {max_length} tokens, more than the {found} learned positions that there are. Give "
-                "the Translator a smaller `max_target_length`."
-            )
+        for side, table, longest in (
+            ("source", self._source_positions, max_source_length),
+            ("target", self._target_positions, max_length),
+        ):
+            if table is not None and longest and (found := table.shape[0]) < longest:
+                raise ValueError(
+                    f"A {side} may have {longest} tokens, more than the {found} learned positions that there are. Give "
+                    f"the Translator a smaller `max_{side}_length`."
+                )
 
     @property
     def weights(self) -> list[tf.Variable]:

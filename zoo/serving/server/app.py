@@ -137,13 +137,10 @@ class _Api:
         try:
             async with _in_time(self.timeout):
                 response = await self._answer(request, path, found, name, begin + self.timeout)
-        except Refusal as refusal:
-            response = _error(refusal)
         except ClientDisconnect:
             response = _error(Refusal("CANCELLED", "The client has left"))
         except Exception as error:
-            _LOG.exception("a request failed")
-            response = _error(Refusal("INTERNAL", f"{type(error).__name__}: {error}"))
+            response = _error(_refusal(error))
         # A name that somebody made up is no label: each would be kept for ever.
         labels = (
             name if name in self.models else "",
@@ -203,10 +200,10 @@ class _Api:
             raise invalid(f"Failed to get input map for signature: {asked}")
         return served, *rest_json.tensors(request, served.inputs)
 
-    async def _generate(
+    def _read_generate(
         self, body: bytes, name: str, version: int | None, label: str | None
-    ) -> AsyncIterator[dict[str, Any]]:
-        """The events of a text that grows; only here, not in TensorFlow Serving."""
+    ) -> tuple[Served, dict[str, Any], GrowingText]:
+        """The signature, the inputs and the text of a request for a text that grows."""
         request = rest_json.parse(body)
         served = self.models.find(name, version, label).signatures.get("generate")
         if served is None or served.inputs.keys() != {"text", "stop", *SETTINGS} or "tokens" not in served.outputs:
@@ -221,7 +218,13 @@ class _Api:
             raise invalid(str(error)) from None
         inputs = {key: values.astype(SETTINGS[key].dtype) for key, values in columns.items()}
         inputs |= {"text": _strings(text.encode("utf-8", "replace")), "stop": _strings(STOP_SEPARATOR.join(stop))}
-        growing = GrowingText(int(inputs["max_new_tokens"][0]), stop)
+        return served, inputs, GrowingText(int(inputs["max_new_tokens"][0]), stop)
+
+    async def _generate(
+        self, body: bytes, name: str, version: int | None, label: str | None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The events of a text that grows; only here, not in TensorFlow Serving."""
+        served, inputs, growing = await run_in_threadpool(self._read_generate, body, name, version, label)
         tokens, log_probability = 0, 0.0
         while not growing.done:
             inputs["max_new_tokens"] = np.array([growing.size], np.int32)
@@ -256,6 +259,14 @@ async def _in_time(seconds: float) -> AsyncIterator[None]:
         raise Refusal("DEADLINE_EXCEEDED", f"The request took longer than {seconds:g} s") from None
 
 
+def _refusal(error: Exception) -> Refusal:
+    """What a client is told of an error; one that nobody expected is logged, too."""
+    if isinstance(error, Refusal):
+        return error
+    _LOG.error("a request failed", exc_info=error)
+    return Refusal("INTERNAL", f"{type(error).__name__}: {error}")
+
+
 async def _stream(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
     """Server-sent events; what fails after the first one is the last one, since the status is sent already."""
     begun = False
@@ -263,10 +274,10 @@ async def _stream(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]
         async for event in events:
             yield _event(event)
             begun = True
-    except Refusal as refusal:
+    except Exception as error:
         if not begun:
             raise
-        yield _event({"error": refusal.message})
+        yield _event({"error": _refusal(error).message})
 
 
 async def _again(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

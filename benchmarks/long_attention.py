@@ -141,8 +141,8 @@ def main() -> None:
             _, after, _ = peak(model_step, arguments.long, jit)
             recording.note(f"A training step of {arguments.long:,} tokens, {mode}: {after:,.0f} MB, the whole process.")
         task = f"attention to {arguments.tokens:,} tokens, forward and backward"
-        recording.headline(task, "the whole matrix", *times)
-        recording.headline(f"{task}, memory", "the whole matrix", *sizes)
+        recording.headline(task, "the whole matrix of scores", *times)
+        recording.headline(f"{task}, memory", "the whole matrix of scores", *sizes)
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ def main() -> None:
                 timings = race(contestants, arguments.rounds, steps=3)
                 rows.append(row(f"{kind}, {name}", timings, number))
                 if kind == "GPT-2":
-                    peer = f"the Rust library, {name[:-1]}ing"
+                    peer = f"`tokenizers` (Rust), {name[:-1]}ing"
                     recording.headline("byte pairs in the graph, all cores", peer, ratio(timings[1], timings[0]))
         caption = f"{number:,} sentences of {words:.1f} words in batches of {arguments.batch}, {arguments.size:,} ids"
         columns = ["sentences a second", "zoo", "library", "its time / ours", "range over the rounds"]

@@ -47,7 +47,10 @@ MODELS = {
         "transformer (Vaswani et al. [2017](https://arxiv.org/abs/1706.03762))",
         "published, of the size: 41.02",
     ),
-    "multi30k-fast": ("transformer of 6 + 1 layers, which learns from the one above", "its teacher in that run: 39.65"),
+    "multi30k-fast": (
+        "transformer of 6 + 1 layers, which learns from the one above; train that first",
+        "its teacher in that run: 39.65",
+    ),
     "pronounce": (
         "GRUs with attention and a conditional decoder, from letters to sounds",
         "Phonetisaurus, same words: 26.2%",
@@ -98,7 +101,7 @@ def overview_row(name: str, metrics: dict[str, Any]) -> list[str]:
     elif metrics.get("metric") == "accuracy":
         score = f"{metrics['accuracy']:.1%} accuracy"
     elif metrics.get("metric") == "masked_loss":
-        score = f"{metrics['token_accuracy']:.1%} of hidden pieces"
+        score = f"{metrics['token_accuracy']:.1%} of masked subwords"
     elif metrics.get("metric") == "word_error_rate":
         score = f"**{metrics['word_error_rate']:.1%}** of words wrong"
     elif metrics.get("metric") == "spelling":
@@ -106,9 +109,9 @@ def overview_row(name: str, metrics: dict[str, Any]) -> list[str]:
     elif metrics.get("metric") != "loss":
         score = f"{metrics['exact_match']:.2%} exact match"
     elif published:
-        score = f"**{metrics['loss']:.3f}** nats a character"
+        score = f"**{metrics['loss']:.3f}** nats per character"
     else:
-        score = f"perplexity {metrics['perplexity']:.1f} a piece of a word"
+        score = f"perplexity {metrics['perplexity']:.1f} per subword"
     million = f"{metrics['parameters'] / 1e6:.1f}M"
     return [
         f"`zoo train {name}`",

@@ -28,7 +28,7 @@ from .scoring.headline import headlines, scored_on
 
 _SAMPLE = dict(max_new_tokens=300, temperature=0.8, seed=0)
 _WEAKEST_GROUPS = 5
-_WEAKEST_CLASSES, _WORST_PAIRS, _SHOWN_CLASSES = 5, 5, 20
+_WEAKEST_CLASSES, _WORST_PAIRS, _SHOWN_CLASSES = 5, 5, 100
 
 # Each signature: its inputs and outputs.
 _OF_TRANSLATORS = {

@@ -172,7 +172,7 @@ def score(classifier: Classifies, corpus: LabelledCorpus, split: str) -> dict[st
         ValueError: the model does not classify, or does not know a label.
     """
     if not isinstance(classifier, Classifies):
-        raise ValueError("only a classifier can be scored on texts with classes")
+        raise ValueError("only a classifier can be scored on labelled texts")
     texts = corpus.read(split)
     with progress_bar(f"Scoring {split}", len(texts)) as advance:
         scores = (evaluate if texts.separator is None else evaluate_sets)(classifier, texts, advance=advance)

@@ -193,7 +193,7 @@ def _of_generator(generator: TextGenerator) -> tuple[dict[str, str], list[str]]:
 
 
 def _of_encoder(task: Any) -> tuple[dict[str, str], list[str]]:
-    """The facts and the limits of a classifier, an embedder or a filler of masks."""
+    """The facts and the limits of a classifier, an embedder or a mask filler."""
     encoder = task.encoder
     facts = {
         "sizes": f"{encoder.num_layers} layers of {encoder.num_heads} heads, width {encoder.units}, feed-forward"

@@ -1,4 +1,4 @@
-"""From texts with classes to batches: tokenised, and padded to the length of their bucket."""
+"""From labelled texts to batches: tokenised, and padded to the length of their bucket."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def encode(classifier: TextClassifier, texts: LabelledTexts, storage: Storage | 
 
 
 class LabelledBatches(BucketedBatches):
-    """Training or validation batches of texts with classes: ({ids}, labels `(B,)`, weights `(B,)`).
+    """Training or validation batches of labelled texts: ({ids}, labels `(B,)`, weights `(B,)`).
 
     Args:
         texts: the texts as ids.

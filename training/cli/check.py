@@ -40,7 +40,7 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Find what a stock TensorFlow Serving would refuse in a SavedModel, or get wrong.
+    """Check a SavedModel for what a stock TensorFlow Serving would refuse or get wrong.
 
     A finding is fatal (the version or a signature cannot be used), a warning (some requests fail or get wrong answers)
     or a note (harmless if on purpose). Exit code: 0 if nothing of the severity --fail-on or worse was found, 1 if

@@ -32,8 +32,8 @@ def generate(
         list[str] | None,
         typer.Argument(
             metavar="[PROMPT]...",
-            help="Texts to continue; without one, the model begins a text. Before texts that begin with a "
-            "dash, and behind all options, write `--`.",
+            help="Texts to continue; without one, the model begins a text. If a text begins with a dash, put all "
+            "options first, then `--`, then the texts.",
         ),
     ] = None,
     file: Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")] = None,

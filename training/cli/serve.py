@@ -46,8 +46,8 @@ def serve(
 ) -> None:
     """Serve SavedModels by TensorFlow Serving's REST interface: for laptops, demos and tests.
 
-    Any SavedModel, also of others. The newest version answers, and newer ones replace it as they appear. In production
-    use TensorFlow Serving itself, which also speaks gRPC.
+    It serves any SavedModel, not only the zoo's. The newest version answers, and newer ones replace it as they appear.
+    In production use TensorFlow Serving itself, which also speaks gRPC.
     """
     with user_errors((ValueError, OSError)):
         import zoo.serving.server  # noqa: F401  what is not installed is said at once

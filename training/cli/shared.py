@@ -48,8 +48,8 @@ Texts = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TEXT]...",
-        help="Texts. Without texts, stdin is read, a text per line. Before texts that begin with a dash, and behind "
-        "all options, write `--`.",
+        help="Texts. Without texts, stdin is read, a text per line. If a text begins with a dash, put all options "
+        "first, then `--`, then the texts.",
     ),
 ]
 TextFile = Annotated[

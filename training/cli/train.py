@@ -48,7 +48,7 @@ def train(
         float, typer.Option(min=1.0, help="Seconds that the workers of TF_CONFIG may take to start.")
     ] = 60.0,
     no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Remove at the end what a large corpus writes, and use no former cache.")
+        bool, typer.Option("--no-cache", help="Do not read the cache of a large corpus, and remove it at the end.")
     ] = False,
 ) -> None:
     """Train a recipe's model, score it on held-out text, and export it.
@@ -123,8 +123,8 @@ def evaluate(
     """Score a model on a split of its corpus.
 
     Translators: BLEU of sentences, error rates of pronunciations, how often the output is right. Classifiers:
-    accuracy, F1, calibration and confusions. Language models and mask fillers, as a run saved them (runs/NAME):
-    loss, perplexity.
+    accuracy, F1, calibration and confusions. Language models and mask fillers: loss and perplexity, of a run
+    (runs/NAME) and not of an export. A Hugging Face model needs --recipe.
     """
     with user_errors():
         from ..run_files import CACHE_FOLDER
@@ -158,21 +158,19 @@ def export(
         pathlib.Path,
         typer.Argument(
             metavar="RUN",
-            help="A run's folder, such as runs/dates, or a checkpoint's of Hugging Face, such as opus-mt-en-de.",
+            help="The folder of a run, such as runs/dates, or of a Hugging Face model, such as opus-mt-en-de.",
         ),
     ],
     to: Annotated[pathlib.Path | None, typer.Option(help="The model's folder; default saved_models/NAME.")] = None,
     target_language: Annotated[
         str | None,
-        typer.Option(
-            help="Of a checkpoint with several target languages, the one of texts that name none, such as fra."
-        ),
+        typer.Option(help="For a model with several target languages: the one for texts that name none, such as fra."),
     ] = None,
     pairs: Annotated[
         bool,
         typer.Option(
             "--pairs",
-            help="Of a classifier of Hugging Face: it was trained on pairs, such as a premise and a hypothesis.",
+            help="For a Hugging Face classifier that reads pairs of texts, such as a premise and a hypothesis.",
         ),
     ] = False,
     weights: Annotated[

@@ -45,15 +45,26 @@ def translate(
     ] = False,
     beam: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Number of hypotheses; 1 is greedy.", show_default="the model's"),
+        typer.Option(
+            min=1, metavar="N", help="Number of hypotheses; 1 is greedy. Not for an export.", show_default="the model's"
+        ),
     ] = None,
     length_penalty: Annotated[
         float | None,
-        typer.Option(min=0, metavar="X", help="Favours longer results; 0 does not.", show_default="the model's"),
+        typer.Option(
+            min=0,
+            metavar="X",
+            help="Favours longer results; 0 does not. Not for an export.",
+            show_default="the model's",
+        ),
     ] = None,
     n_best: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Print the N best results of each text; if N > 1, then an empty line."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Print the N best results of each text; if N > 1, then an empty line. Not for an export.",
+        ),
     ] = 1,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts to translate at once.")] = 64,
 ) -> None:

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from zoo.extras import needs
 
-_AT_ONCE = 1 << 16  # rows that are compared with the former ones at once
+_AT_ONCE = 1 << 16  # rows that are compared with the earlier ones at once
 _JAPANESE = '`["Han", "Hiragana", "Katakana"]`'
 
 
@@ -54,7 +54,7 @@ class Cleaning(pydantic.BaseModel, abc.ABC):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     duplicates: bool = Field(
-        default=False, description="drop a row that is equal to a former one in all its texts, and in its label"
+        default=False, description="drop a row that is equal to an earlier one in all its texts, and in its label"
     )
     script_share: float = Field(
         default=0.5,
@@ -154,7 +154,7 @@ class CleanPairs(Cleaning):
 
 
 class CleanTexts(Cleaning):
-    """What is dropped from the texts with classes to train on. Nothing is, unless a key says so."""
+    """What is dropped from the labelled texts to train on. Nothing is, unless a key says so."""
 
     script: Scripts | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""What corpora of texts with classes share: the texts of a split, and how they are cleaned."""
+"""What corpora of labelled texts share: the texts of a split, and how they are cleaned."""
 
 from __future__ import annotations
 

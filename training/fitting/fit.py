@@ -78,7 +78,7 @@ def fit(
     """Fits a model, and keeps the weights of the epoch with the best validation.
 
     If the folder holds a checkpoint of the same recipe and texts, the training goes on from there, and ends with
-    exactly the weights that it would have ended with undisturbed.
+    exactly the weights of an uninterrupted training.
 
     Args:
         recipe: what to train.

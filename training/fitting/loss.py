@@ -34,7 +34,8 @@ class TokenPrediction(keras.Model):
     """Fits a model of ids by the cross-entropy of its next tokens, the mean over all tokens with a weight.
 
     It wraps a model of `zoo.models` for `fit` and `evaluate`, and shares its weights. Without `r_drop`, the result is
-    the same as that of the model compiled with `SparseCategoricalCrossentropy`, with label smoothing in addition.
+    the same as that of the model compiled with `SparseCategoricalCrossentropy(reduction="mean_with_sample_weight")`,
+    with label smoothing in addition.
     Batches are (inputs, labels, weights). Labels are smoothed in training only: `evaluate` gives the negative
     log-likelihood of a token, without smoothing.
 
@@ -246,6 +247,15 @@ def projected_cross_entropy(
     pieces = passes * PIECES if vocabulary > SMALL_VOCABULARY else 1
     bias = tf.zeros([vocabulary]) if bias is None else tf.cast(bias, tf.float32)
 
+    # One axis of tokens, N = B T; with R-Drop, N = 2 B T.
+    labels = tf.reshape(tf.cast(labels, tf.int32), [-1])  # (B T,)
+    sample_weights = tf.reshape(tf.cast(sample_weights, tf.float32), [-1])  # (B T,)
+    vectors = tf.reshape(hidden, [-1, width])  # (N, D)
+    if r_drop:
+        # Both passes of a token become neighbours, so that they are in one piece. Each has half of its weight.
+        vectors = tf.reshape(tf.stack(tf.split(vectors, 2), axis=1), [-1, width])  # (N, D)
+        labels, sample_weights = tf.repeat(labels, 2), tf.repeat(sample_weights / 2, 2)  # (N,)
+
     # The gradient is written by hand, because autodiff would keep the logits of all pieces until the backward pass.
     # Here each piece's logits are used up, gradients included, while they are in the processor's cache; the residuals
     # are the gradients themselves, (N, D) + (V, D) numbers. See "translation training" in benchmarks/notes.md.
@@ -253,9 +263,9 @@ def projected_cross_entropy(
     def summed(vectors, weights, bias):
         narrow = tf.cast(weights, vectors.dtype)
         pieces_of = (_pieces(tensor, pieces, passes) for tensor in (vectors, labels, sample_weights))
-        sums = [_piece(*piece, narrow, bias, label_smoothing, r_drop) for piece in zip(*pieces_of, strict=True)]
-        vectors_grad, *sums = zip(*sums, strict=True)
-        loss, correct, weights_grad, bias_grad = map(tf.add_n, sums)
+        of_pieces = [_piece(*piece, narrow, bias, label_smoothing, r_drop) for piece in zip(*pieces_of, strict=True)]
+        vectors_grad, *others = zip(*of_pieces, strict=True)
+        loss, correct, weights_grad, bias_grad = map(tf.add_n, others)
         vectors_grad = tf.concat(vectors_grad, axis=0)[: tf.shape(vectors)[0]]  # (N, D)
         # The smoothed labels' own share of the last two gradients: e / V everywhere, and 1 - e at the label. It is
         # added here and not in the pieces, because a scatter passes over the whole (V, D) matrix.
@@ -272,13 +282,6 @@ def projected_cross_entropy(
 
         return (loss, correct), gradient
 
-    labels = tf.reshape(tf.cast(labels, tf.int32), [-1])  # (B T,)
-    sample_weights = tf.reshape(tf.cast(sample_weights, tf.float32), [-1])  # (B T,)
-    vectors = tf.reshape(hidden, [-1, width])  # (N, D)
-    if r_drop:
-        # Both passes of a token become neighbours, so that they are in one piece. Each has half of its weight.
-        vectors = tf.reshape(tf.stack(tf.split(vectors, 2), axis=1), [-1, width])  # (N, D)
-        labels, sample_weights = tf.repeat(labels, 2), tf.repeat(sample_weights / 2, 2)  # (N,)
     loss, correct = summed(vectors, output_weights, bias)
     return TokenLoss(loss, correct, tf.reduce_sum(sample_weights))
 

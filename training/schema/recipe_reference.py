@@ -37,7 +37,7 @@ as `recipe.json`, which `zoo train` takes as well.
 
 `[model] family` chooses the model: `rnn_seq2seq` (the default) and `transformer` are translators and learn from pairs
 of texts; `gpt` is a language model and learns from running text, as does `masked_language_model`, which fills gaps;
-`classifier` learns from texts with classes. The keys of `[model]` are the arguments of the classes in `zoo.models`.
+`classifier` learns from labelled texts. The keys of `[model]` are the arguments of the classes in `zoo.models`.
 Their docstrings explain the letters, such as D and H.
 
 `[model] start` fine-tunes a model of any family: see [Fine-tuning](own_data.md#fine-tuning).

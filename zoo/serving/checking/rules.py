@@ -1,4 +1,4 @@
-"""Findings, and the rules behind them: how bad each is, why a server minds, and how to mend it."""
+"""Findings, and the rules behind them: how bad each is, why a server minds, and how to fix it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Finding:
         where: the file, function and node, or signature and tensor; the first few of them where there are many.
         what: what is wrong there.
         why: what a server does then.
-        fix: how to mend it.
+        fix: how to fix it.
     """
 
     severity: Severity

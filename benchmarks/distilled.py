@@ -3,7 +3,8 @@
 Two finished runs of transformers, such as `multi30k-transformer` and `multi30k-fast`, translate the sources of the
 student's test split, one text a request, one request at a time. Ours are plain SavedModels in a graph-mode session.
 CTranslate2 has the weights of both in float32; it takes tokens and returns tokens. Its length penalty divides by
-another function of the length, so with a beam some texts differ.
+another function of the length, so with a beam some texts differ. With `--sources`, source texts of the training, the
+student is also exported with shortlists. BLEU is that of the validation split, in the style of published figures.
 
     zoo train multi30k-transformer && zoo train multi30k-fast
     python benchmarks/distilled.py runs/multi30k-transformer runs/multi30k-fast      # needs the 'peers' extra
@@ -73,6 +74,36 @@ def translations(folder: str, translator, tokens: list[list[str]], settings: dic
     return [text.decode() for text in translator.target_tokenizer.detokenize(ids.to_tensor()).numpy()]
 
 
+def taking_part(arguments, beams: int, recipe, texts, learnt, folder, recording) -> tuple[list[Contestant], dict]:
+    """Teacher, student, the student with shortlists, and CTranslate2; and the BLEU of ours, by name."""
+    from zoo_training.run import score
+
+    import zoo
+    from zoo.decoding import Shortlist
+
+    them, bleu = [], {}
+    for name in ("teacher", "student"):
+        scratch = pathlib.Path(folder, f"{name}{beams}")
+        translator = zoo.load(getattr(arguments, name))
+        translator.beam_size = beams
+        ours = {f"{name}, zoo": translator}
+        for size in arguments.sizes if learnt and name == "student" else ():
+            ours[f"student, {size:,} tokens"] = translator.with_shortlist(
+                Shortlist(learnt.translations, learnt.ranks, size)
+            )
+        for number, (called, listed) in enumerate(ours.items()):
+            path = zoo.serving.export(listed, scratch / str(number))
+            bleu[called] = score(zoo.load(path), recipe, "validation")["bleu_published_style"]["score"]
+            them.append(Contestant(called, zoo_step, (str(path), texts, 1)))
+        theirs, tokens, settings = ctranslate2_task(translator, str(scratch / "ctranslate2"), texts)
+        same = sum(map(str.__eq__, translations(theirs, translator, tokens, settings), translator(texts)))
+        recording.note(f"{name}, beam of {beams}: CTranslate2 gives {same} of our {len(texts)} texts.")
+        for number in (1, 2):
+            called = f"{name}, CTranslate2, {threads(number)}"
+            them.append(Contestant(called, ctranslate2_step, (theirs, tokens, settings, number)))
+    return them, bleu
+
+
 def main() -> None:
     """Runs the races; a row of the table is one of them."""
     parser = options(__doc__, rounds=6)
@@ -80,39 +111,41 @@ def main() -> None:
     parser.add_argument("student", type=pathlib.Path, help="its run")
     parser.add_argument("--beams", type=int, nargs="+", default=[5, 1], help="(default %(default)s)")
     parser.add_argument("--texts", type=int, default=200, help="of the test split (default %(default)s)")
+    parser.add_argument("--sources", type=pathlib.Path, help="source texts, a text per line, to learn a shortlist from")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 512], help="of shortlists (default %(default)s)")
     arguments = parser.parse_args()
     import_tensorflow()
     from zoo_training.run import default_split, read_back
 
     import zoo
+    from zoo.decoding import learn_shortlist
+    from zoo.serving.exporting import with_packed_model
 
-    corpus = read_back(arguments.student).corpus
-    texts = list(corpus.read(default_split(read_back(arguments.student))).sources[: arguments.texts])
+    recipe = read_back(arguments.student)
+    texts = list(recipe.corpus.read(default_split(recipe)).sources[: arguments.texts])
+    learnt = None
+    if arguments.sources:
+        sources = arguments.sources.read_text(encoding="utf-8").splitlines()
+        learnt = learn_shortlist(with_packed_model(zoo.load(arguments.student)), sources, min(arguments.sizes))
     packages = "tensorflow", "keras", "ctranslate2"
     with Recording(__file__, arguments.record, *packages) as recording, tempfile.TemporaryDirectory() as folder:
         rows = []
         for beams in arguments.beams:
-            them = []
-            for name in ("teacher", "student"):
-                scratch = pathlib.Path(folder, f"{name}{beams}")
-                translator = zoo.load(getattr(arguments, name))
-                translator.beam_size = beams
-                path = str(zoo.serving.export(translator, scratch / "zoo"))
-                theirs, tokens, settings = ctranslate2_task(translator, str(scratch / "ctranslate2"), texts)
-                same = sum(map(str.__eq__, translations(theirs, translator, tokens, settings), translator(texts)))
-                recording.note(f"{name}, beam of {beams}: CTranslate2 gives {same} of our {len(texts)} texts.")
-                them.append(Contestant(f"{name}, zoo", zoo_step, (path, texts, 1)))
-                for number in (1, 2):
-                    called = f"{name}, CTranslate2, {threads(number)}"
-                    them.append(Contestant(called, ctranslate2_step, (theirs, tokens, settings, number)))
+            them, bleu = taking_part(arguments, beams, recipe, texts, learnt, folder, recording)
             timings = race(them, arguments.rounds, steps=3, warm_up=2)
-            ours = best(timings, "student, zoo")
-            for engine in ("student, zoo", "teacher, zoo", "student, CTranslate2", "teacher, CTranslate2"):
-                found = best(timings, engine)
-                milliseconds = f"{found.median / AT_A_TURN * 1e3:.1f}"
-                shown = [f"{ratio(found, ours):.2f}x ({spread(found, ours)})"] if found is not ours else [""]
-                rows.append([f"{beams} beams" if beams > 1 else "greedy", engine, milliseconds, *shown])
-        recording.table(Table("", ["", "", "ms a text", "its time / the student's"], rows))
+            teacher = timings[0]
+            shown = [each for each in timings if each.name in bleu]
+            for found in (*shown, best(timings, "student, CTranslate2"), best(timings, "teacher, CTranslate2")):
+                rows.append(
+                    [
+                        f"{beams} beams" if beams > 1 else "greedy",
+                        found.name,
+                        f"{bleu[found.name]:.2f}" if found.name in bleu else "",
+                        f"{found.median / AT_A_TURN * 1e3:.1f}",
+                        "" if found is teacher else f"{ratio(found, teacher):.2f}x ({spread(found, teacher)})",
+                    ]
+                )
+        recording.table(Table("", ["", "", "BLEU", "ms a text", "its time / the teacher's"], rows))
 
 
 if __name__ == "__main__":

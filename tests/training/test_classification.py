@@ -286,7 +286,7 @@ def test_r_drop_reaches_the_objectives(recipe_of, folder):
 
 
 def test_other_models_are_not_scored_as_classifiers(recipe_of):
-    with pytest.raises(ValueError, match="only a classifier can be scored on texts with classes"):
+    with pytest.raises(ValueError, match="only a classifier can be scored on labelled texts"):
         classification.score(object(), recipe_of().corpus, "train")
     with pytest.raises(ValueError, match="only the run of a masked language model can be scored"):
         masked_language_modelling.score(object(), None, "train")

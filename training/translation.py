@@ -26,7 +26,7 @@ from .learn_tokenizer import learn_tokenizer
 from .preparing import digests, new_model
 from .progress import progress_bar, say
 from .run_files import Digest
-from .schema.recipe import blamed_on
+from .schema.recipe import RecipeError, blamed_on
 from .schema.translator_tables import TranslatorRecipe
 from .scoring.bleu import corpus_bleu
 from .scoring.evaluation import evaluate
@@ -188,7 +188,11 @@ def _in_stages(
     samplers: tuple[Sampler | None, Sampler | None],
     parts: list[Part] | None,
 ) -> Batches | BatchesInStages:
-    """Batches to train on; in stages, if a corpus has `epochs`."""
+    """Batches to train on; in stages, if a corpus has `epochs`.
+
+    Raises:
+        RecipeError: the corpora of a stage have no pairs, for example since all are too long.
+    """
     if parts is None:
         return _batches(recipe, encoded, samplers)
     # Of each corpus the pairs that are not too long.
@@ -197,6 +201,8 @@ def _in_stages(
     stages = []
     for begin in sorted({0, *(part.epochs for part in parts if part.epochs)}):
         weights = [part.weight if part.epochs is None or begin < part.epochs else 0.0 for part in parts]
+        if not any(count and weight for count, weight in zip(counts, weights, strict=True)):
+            raise RecipeError(f"corpus: after epoch {begin} no pairs are left to train on; raise `epochs` of a corpus")
         stages.append((begin, _batches(recipe, encoded, samplers, list(zip(counts, weights, strict=True)))))
     return BatchesInStages(stages, recipe.training.steps_per_epoch) if len(stages) > 1 else stages[0][1]
 

@@ -1,4 +1,4 @@
-"""From texts with classes to batches: the ids that the classifier reads, and each label and weight with its text."""
+"""From labelled texts to batches: the ids that the classifier reads, and each label and weight with its text."""
 
 import numpy as np
 import pytest

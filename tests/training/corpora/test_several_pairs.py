@@ -187,6 +187,12 @@ class TestBatches:
         assert np.mean(of_domain[: 2 * found.steps]) < 0.8
         assert set(of_domain[2 * found.steps :]) == {1.0}
 
+    def test_a_stage_without_pairs_is_an_error(self, recipe, tmp_path):
+        (tmp_path / "domain.tsv").write_text("a\tword by word by word\n" * 3 + "b\tx\nc\ty\n")
+        changes = ["corpus.0.validation_pairs=1", "corpus.0.test_pairs=1", "corpus.1.epochs=2", "lengths.max_target=9"]
+        with pytest.raises(RecipeError, match=r"^corpus: after epoch 2 no pairs are left to train on; raise `epochs`"):
+            translation.prepare(read_recipe(recipe, changes))
+
     def test_the_same_from_memory_files_and_cache(self, recipe, tmp_path, monkeypatch, capsys):
         cache = tmp_path / "run" / "cache"
         found = []

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 import zoo_training.fitting.fit
-from zoo_training.corpora.pairs import Pairs
+from zoo_training.corpora.pairs import Pairs, Part
 from zoo_training.fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.translation import prepare
@@ -28,7 +28,8 @@ def numbers(amount, seed):
 
 
 TRAIN, CHECK = numbers(200, 0), numbers(16, 1)
-WEIGHTED = Pairs(TRAIN.sources, TRAIN.targets, parts=[(70, 1.5), (130, 0.4)])  # two corpora
+# Two corpora; the second one alone in later epochs.
+WEIGHTED = Pairs(TRAIN.sources, TRAIN.targets, parts=[Part(70, 1.5, epochs=2), Part(130, 0.4)])
 SHORT = (
     *("training.batch_size=16", "training.epochs=5", "training.buckets=2", "training.jit_compile=false"),
     *("training.label_smoothing=0.1", "lengths.max_source=10", "lengths.max_target=10"),
@@ -151,10 +152,10 @@ class TestStops:
         interrupted(recipe, tmp_path / "stopped", [15])
         assert_the_same(tmp_path / "alone", tmp_path / "stopped")
 
-    def test_of_corpora_with_weights(self, tmp_path):
+    def test_of_corpora_with_weights_of_which_one_ends(self, tmp_path):
         recipe = short(SIMPLE)
         fit(recipe, WEIGHTED, CHECK, tmp_path / "alone")
-        for batches in (4, 19):  # 9 batches in an epoch
+        for batches in (4, 12, 19):  # 9 batches in an epoch; the first corpus ends after 18
             with pytest.raises(Stop):
                 fit(recipe, WEIGHTED, CHECK, tmp_path / "stopped", [StopAt(batches)])
         fit(recipe, WEIGHTED, CHECK, tmp_path / "stopped")

@@ -59,7 +59,7 @@ def step_of_model(name: str, changes: list[str]):
 
     found, recipe = prepared(name, changes)
     model = found.objective
-    model.compile(make_optimizer(recipe.training, 1000), jit_compile=recipe.training.jit_compile)
+    model.compile(make_optimizer(recipe.training, 1000), jit_compile=recipe.uses_xla(gpu=False))
     model.optimizer.build(model.trainable_variables)
     model.make_train_function()
     data = iter(found.training_from(0).take(READY).cache().repeat())

@@ -122,9 +122,10 @@ class Checkpoint(keras.callbacks.Callback):
         if not content:
             return False
         state, variables, averages = _read(file, content.removeprefix(_FOUND))
-        changed = changes(
-            _with_defaults(state["recipe"], self.recipe), self.recipe.model_dump(mode="json"), but=_WITHOUT_EFFECT
-        )
+        stored = _with_defaults(state["recipe"], self.recipe)
+        if self.recipe.training.jit_compile is None:  # changes the rounding alone; 0.1 stored true if it was left out
+            stored["training"]["jit_compile"] = None
+        changed = changes(stored, self.recipe.model_dump(mode="json"), but=_WITHOUT_EFFECT)
         if changed:
             raise CheckpointError(
                 f"{self.folder} holds an unfinished training whose recipe differs in {', '.join(changed)}; "

@@ -134,7 +134,8 @@ def _fitted(
     model = prepared.objective
     updates = max(1, config.epochs * steps // config.accumulate)
     factors = rate_factors(prepared.model, config.layer_decay)
-    model.compile(make_optimizer(config, updates, factors), jit_compile=config.jit_compile)
+    compiled = recipe.uses_xla(gpu=bool(tf.config.list_physical_devices("GPU")))
+    model.compile(make_optimizer(config, updates, factors), jit_compile=compiled)
     model.optimizer.build(model.trainable_variables)  # otherwise built in the first step, which is then traced twice
 
     # What happens at the end of an epoch, and the state of the last one, if there is one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import pydantic
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -22,7 +22,6 @@ from .recipe_tables import (
     Table,
     TrainingConfig,
     WordPieceConfig,
-    checked_for_xla,
     one_of,
 )
 from .signatures import table_of
@@ -135,10 +134,6 @@ class ClassifierRecipe(Recipe):
     training: ClassifierTraining = ClassifierTraining()
     lengths: TextLengths = TextLengths()
 
-    @pydantic.model_validator(mode="after")
-    def _many_shapes_without_xla(self) -> Self:
-        return checked_for_xla(self, [self.tokenizer])
-
 
 class MaskedLanguageModelConfig(Table):
     """A masked language model, and in `[model.encoder]` the arguments of its encoder."""
@@ -171,6 +166,7 @@ class MaskedLanguageModelRecipe(Recipe):
         ("tokenizer",): ("kind", {"wordpiece": WordPieceConfig}),
     }
 
+    one_length: ClassVar[bool] = True  # windows of `training.window` tokens
     corpus: Annotated[TEXT_CORPORA, Field(discriminator="kind")]
     tokenizer: WordPieceConfig = WordPieceConfig()  # the one kind that has a mask
     model: MaskedLanguageModelConfig

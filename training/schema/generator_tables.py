@@ -68,6 +68,7 @@ class GeneratorRecipe(Recipe):
         ("tokenizer",): ("kind", TOKENIZERS),
     }
 
+    one_length: ClassVar[bool] = True  # windows of `model.context_length`
     corpus: Annotated[CORPORA, Field(discriminator="kind")]
     tokenizer: TokenizerConfig = CharactersConfig()
     model: GPTConfig

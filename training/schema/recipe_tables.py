@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
@@ -216,7 +216,11 @@ class TrainingConfig(Table):
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32", description="precision of the layers' computation; weights are always float32"
     )
-    jit_compile: bool = Field(True, description="whether XLA compiles the training step, once for each bucket")
+    jit_compile: bool | None = Field(
+        None,
+        description="whether XLA compiles the training step, once for each length of batches. By default it does for "
+        "language models, whose batches have one length, and for others on a GPU, unless a tokenizer has `dropout`",
+    )
     tensorboard: bool = Field(
         False, description="whether to log for TensorBoard, into `tensorboard` in the run's folder"
     )
@@ -234,6 +238,7 @@ class Recipe(Table):
     # The tables that come in several kinds, by their path: the key that names the kind, and the kinds.
     kinds: ClassVar[dict[tuple[str, ...], tuple[str, dict[str, type[Any]]]]]
     several: ClassVar[bool] = False  # whether there may be several corpora, `[[corpus]]`
+    one_length: ClassVar[bool] = False  # whether all batches have one length, so that XLA compiles one training step
 
     description: str = Field("", description="one line for `zoo list`")
     seed: int = Field(0, ge=0, lt=2**32, description="seed of the initial weights and of the order of the texts")
@@ -261,6 +266,35 @@ class Recipe(Table):
             raise ValueError("training.frozen_layers needs model.start: layers with random weights must be trained")
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _many_shapes_without_xla(self) -> Self:
+        if self.training.jit_compile and self._pieces_vary:
+            raise ValueError(
+                "the tokenizer's dropout makes batches of many lengths, and XLA would compile the step for each one; "
+                "leave training.jit_compile out"
+            )
+        return self
+
+    @property
+    def tokenizers(self) -> Sequence[Any]:
+        """The tables of its tokenizers."""
+        return [self.tokenizer]
+
+    @property
+    def _pieces_vary(self) -> bool:
+        """Whether a text has other tokens each time, so that batches have any number of lengths."""
+        return any(getattr(tokenizer, "dropout", 0) for tokenizer in self.tokenizers)
+
+    def uses_xla(self, gpu: bool) -> bool:
+        """Whether XLA compiles the training step, on a machine with a GPU or without one.
+
+        On a CPU a graph, which begins at once, is about as fast for batches in buckets, or faster
+        (benchmarks/notes.md).
+        """
+        if self.training.jit_compile is not None:
+            return self.training.jit_compile
+        return self.one_length or (gpu and not self._pieces_vary)
+
     @pydantic.model_serializer(mode="wrap")
     def _only_what_counts(self, tables_of: Any) -> dict[str, Any]:
         """With `model.start`, what follows from that model is left out, so that it is not asked for when read again."""
@@ -269,20 +303,6 @@ class Recipe(Table):
             tables.pop("tokenizer", None)
             tables["model"] = _as_set(self.model, tables["model"])
         return tables
-
-
-def checked_for_xla(recipe: Any, tokenizers: Iterable[Any]) -> Any:
-    """The recipe, unless XLA would compile its training step for each of many lengths.
-
-    Raises:
-        ValueError: it would, because a tokenizer has dropout.
-    """
-    if recipe.training.jit_compile and any(getattr(tokenizer, "dropout", 0) for tokenizer in tokenizers):
-        raise ValueError(
-            "the tokenizer's dropout makes batches of many lengths, and XLA would compile the step for each one; "
-            "set training.jit_compile=false"
-        )
-    return recipe
 
 
 def _as_set(table: pydantic.BaseModel, dumped: dict[str, Any]) -> dict[str, Any]:

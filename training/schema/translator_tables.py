@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import pydantic
@@ -21,7 +22,6 @@ from .recipe_tables import (
     Table,
     TokenizerConfig,
     TrainingConfig,
-    checked_for_xla,
     one_of,
 )
 from .signatures import table_of
@@ -157,9 +157,10 @@ class TranslatorRecipe(Recipe):
                     raise ValueError(f"corpus.{key} is for one of several corpora, [[corpus]]; there is only one")
         return self
 
-    @pydantic.model_validator(mode="after")
-    def _many_shapes_without_xla(self) -> Self:
-        return checked_for_xla(self, self.tokenizer.sides)
+    @property
+    def tokenizers(self) -> Sequence[Any]:
+        """The tables of both sides' tokenizers, or of the joint one."""
+        return self.tokenizer.sides
 
     @pydantic.model_validator(mode="after")
     def _positions_for_all_lengths(self) -> Self:

@@ -10,6 +10,7 @@ from zoo import TextEmbedder
 from zoo.layers.functions import forward_only
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.serving import exporting
+from zoo.serving.packed import encoder as packed_encoder
 from zoo.serving.packed import groups, pack
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier
 from zoo.text import CharacterTokenizer, WordPieceTokenizer
@@ -74,6 +75,22 @@ def test_vectors_of_tokens_and_attention_maps_are_the_models(encoder):
             shown = shown[:, None, None]  # (B, 1, 1, T, 1)
             maps = (np.where(shown, each.attention_maps(**inputs), 0) for each in (packed, encoder))
             assert_same(*maps)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("heads", "units", "inner", "parts"), [(4, 16, 10, 2), (3, 12, 11, 1)])
+def test_two_parts_of_a_layer_are_the_layer(kind, heads, units, inner, parts, randomize, monkeypatch):
+    """An odd number of heads stays in one part, and so does an odd number of inner units."""
+    monkeypatch.setattr(packed_encoder, "LARGE", units * inner)
+    sizes = dict(SIZES, num_heads=heads, units=units, feed_forward_units=inner)
+    encoder = randomize(Encoder(**sizes, **KINDS[kind]))
+    packed = pack(MaskedLanguageModel(encoder), 8).encoder
+    layer = packed._layers[0]
+    assert (len(layer.attention), len(layer.feed_forward)) == (parts, parts)
+    for ids in (IDS, BATCHES["equal lengths"]):
+        inputs = batch(ids, encoder)
+        assert_same(packed(inputs).numpy(), np.where((ids != 0)[..., None], encoder(inputs), 0))
+    assert_same(packed.attention_maps(**inputs), encoder.attention_maps(**inputs))
 
 
 HEADS = {

@@ -97,5 +97,5 @@ def test_embeddings_are_the_tables_rows_times_the_factor(layer, tied, centered, 
 def test_large_and_small_products_are_the_same(transposed, monkeypatch):
     rows, kernel = tf.constant(ROWS, tf.float32), tf.constant(KERNEL.T if transposed else KERNEL, tf.float32)
     for limit in (24, 25):
-        monkeypatch.setattr(products, "_LARGE", limit)
+        monkeypatch.setattr(products, "LARGE", limit)
         np.testing.assert_allclose(products.product(rows, kernel, transposed), ROWS @ KERNEL, rtol=1e-5, atol=1e-5)

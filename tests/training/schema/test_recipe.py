@@ -247,10 +247,27 @@ class TestFaults:
     @pytest.mark.parametrize("override", ["tokenizer.joint", "tokenizer.target"])
     def test_pieces_that_vary_are_not_for_xla(self, override):
         pieces = f'{override}={{kind="byte_pair",dropout=0.1}}'
-        fault = r"^recipe 'dates': the tokenizer's dropout makes batches of many .* set training.jit_compile=false$"
+        fault = r"^recipe 'dates': the tokenizer's dropout makes batches of many .* leave training.jit_compile out$"
         with pytest.raises(RecipeError, match=fault):
             read_recipe("dates", [pieces, "training.jit_compile=true"])
         read_recipe("dates", [pieces, "training.jit_compile=false"])
+
+    @pytest.mark.parametrize(
+        ("name", "changes", "on_cpu", "on_gpu"),
+        [
+            ("multi30k-rnn", [], False, False),  # its recipe says so
+            ("multi30k-rnn", ["training.jit_compile=true"], True, True),
+            ("shakespeare", [], True, True),  # all windows have one length
+            ("bert-pydoc", ["training={epochs=1}"], True, True),
+            ("dates", ["training={epochs=1}"], False, True),  # buckets
+            ("languages", ["training={epochs=1}"], False, True),
+            ("dates", ["training={epochs=1}", 'tokenizer.joint={kind="byte_pair",dropout=0.1}'], False, False),
+        ],
+    )
+    def test_what_xla_compiles(self, name, changes, on_cpu, on_gpu):
+        recipe = read_recipe(name, changes)
+        assert recipe.uses_xla(gpu=False) is on_cpu
+        assert recipe.uses_xla(gpu=True) is on_gpu
 
 
 class TestOverrides:

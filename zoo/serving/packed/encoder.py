@@ -13,14 +13,18 @@ The indices are computed once a request, not in each layer. Texts that are equal
 group without a bias.
 
 Otherwise a layer is as in `layers`: one product for queries, keys and values, with the factor of the scores in the
-query's kernel. Normalisations are not inside the weights as they are there: for hundreds of rows, fewer passes over
-the rows count, not fewer operations. With oneDNN, TensorFlow computes products, their biases and GELU in one pass.
+query's kernel. A wide layer is in two parts, which two threads compute at the same time (`parts` there): one sentence
+takes 0.6 of the time with a model of MiniLM's size (benchmarks/notes.md, embedding.py). Normalisations are not inside
+the weights as they are there: for hundreds of rows, fewer passes over the rows count, not fewer operations. With
+oneDNN, TensorFlow computes products, their biases and GELU in one pass.
 
 Axes: B texts, T length, N tokens of all texts, D width, H heads, d width of a head.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import keras
@@ -30,8 +34,8 @@ from zoo.layers import SequencePooling, TransformerEncoderLayer
 from zoo.layers.functions.blockwise_attention import BLOCK
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.serving.packed.groups import Group
-from zoo.serving.packed.layers import PackedFeedForward, PackedSelfAttention
-from zoo.serving.packed.products import Unmoved, as_array, variable
+from zoo.serving.packed.layers import PackedFeedForward, PackedSelfAttention, parts
+from zoo.serving.packed.products import LARGE, Unmoved, as_array, variable
 from zoo.serving.packed.transformer import waves
 
 _GROUPS = 4  # more of them save scores, and cost operations
@@ -105,18 +109,46 @@ class _EncoderLayer(tf.Module):
     def __init__(self, layer: TransformerEncoderLayer):
         super().__init__()
         self.norm_first = layer.norm_first
-        self.attention = PackedSelfAttention(layer.self_attention, Unmoved(), Unmoved())
+        attention, network = layer.self_attention, layer.feed_forward
+        hidden = network.input_projection.kernel.shape  # (D, inner units)
+        shared = math.prod(hidden) >= LARGE
+        heads, units = parts(attention.num_heads, shared), parts(hidden[1], shared)
+        self.attention = [PackedSelfAttention(attention, Unmoved(), Unmoved(), part) for part in heads]
         self.attention_norm = _Norm(layer.self_attention_norm)
-        self.feed_forward = PackedFeedForward(layer.feed_forward, Unmoved(), Unmoved())
+        self.feed_forward = [PackedFeedForward(network, Unmoved(), Unmoved(), part) for part in units]
         self.feed_forward_norm = _Norm(layer.feed_forward_norm)
 
-    def __call__(self, rows: tf.Tensor, *attending: Any) -> tf.Tensor:
-        """Rows `(N, D)` -> `(N, D)`; the other arguments are those of `PackedSelfAttention.encode`."""
+    def __call__(self, rows: tf.Tensor, attending: dict[str, Any], maps: list[tf.Tensor] | None = None) -> tf.Tensor:
+        """Rows `(N, D)` -> `(N, D)`.
+
+        Args:
+            rows: all tokens.
+            attending: arguments of `PackedSelfAttention.encode`.
+            maps: a list to which the weights `(B, H, T, T)` are added, if there is one group; None for none.
+        """
+        weights: list[tf.Tensor] | None = None if maps is None else []  # of the parts
+
+        def attended(inputs):
+            return [part.encode(inputs, maps=weights, **attending) for part in self.attention]
+
+        def fed_forward(inputs):
+            return [part(inputs) for part in self.feed_forward]
+
         if self.norm_first:
-            rows += self.attention.encode(self.attention_norm(rows), *attending)
-            return rows + self.feed_forward(self.feed_forward_norm(rows))
-        rows = self.attention_norm(rows + self.attention.encode(rows, *attending))
-        return self.feed_forward_norm(rows + self.feed_forward(rows))
+            rows = _sum(rows, attended(self.attention_norm(rows)))
+            rows = _sum(rows, fed_forward(self.feed_forward_norm(rows)))
+        else:
+            rows = self.attention_norm(_sum(rows, attended(rows)))
+            rows = self.feed_forward_norm(_sum(rows, fed_forward(rows)))
+        if maps is not None:
+            maps.append(tf.concat(weights, axis=1))
+        return rows
+
+
+def _sum(rows: tf.Tensor, outputs: list[tf.Tensor]) -> tf.Tensor:
+    # The first output has a bias, and its product takes over bias and rows. The second has none: otherwise its product
+    # would take over the sum, and so wait for the first.
+    return functools.reduce(tf.add, outputs, rows)
 
 
 class PackedEncoder(tf.Module):
@@ -136,7 +168,7 @@ class PackedEncoder(tf.Module):
         self.input = tuple(model.input)  # the names
         self.norm_first, self._in_blocks = model.norm_first, max_length > BLOCK
         self._layers = [_EncoderLayer(layer) for layer in model.encoder]
-        self._heads = self._layers[0].attention.heads
+        self._heads = self._layers[0].attention[0].heads
         self._norm = _Norm(model.norm)
         self._embeddings = model.token_embedding.embeddings.value  # (V, D), which an output may share
         self._positions, self._segments = None, None
@@ -190,10 +222,16 @@ class PackedEncoder(tf.Module):
         if self._segments is not None:
             rows += tf.gather(self._segments, tf.gather_nd(segments, places))
         rows = rows if self.norm_first else self._norm(rows)
-        rotations = self._layers[0].attention.rotations(layout.columns[:, None])  # (N, 1, 3 H, d / 2)
+        rotations = self._layers[0].attention[0].rotations(layout.columns[:, None])  # (N, 1, 3 H, d / 2)
         rotations = None if rotations is None else rotations[:, 0]
+        attending = {
+            "groups": layout.groups,
+            "places": layout.contexts,
+            "rotations": rotations,
+            "in_blocks": self._in_blocks,
+        }
         for layer in self._layers:
-            rows = layer(rows, layout.groups, layout.contexts, rotations, maps, self._in_blocks)
+            rows = layer(rows, attending, maps)
         return self._norm(rows) if self.norm_first else rows
 
 

@@ -61,6 +61,27 @@ class Places(NamedTuple):
     rows: tf.Tensor
 
 
+WHOLE = slice(None)
+
+
+def parts(number: int, shared: bool) -> list[slice]:
+    """The heads of an attention, or the inner units of a feed-forward network, in one part or in two.
+
+    Two parts of a layer read the same rows, and the sum of their outputs is that of the layer (Shoeybi et al. 2019,
+    https://arxiv.org/abs/1909.08053). So two threads compute them at the same time, with one thread for each operation.
+
+    Args:
+        number: how many there are.
+        shared: whether to make two parts, if the number is even.
+    """
+    return [slice(0, number // 2), slice(number // 2, number)] if shared and number % 2 == 0 else [WHOLE]
+
+
+def _of_first(part: slice, bias: np.ndarray | None) -> np.ndarray | None:
+    """The bias of the output, which the first part adds."""
+    return None if part.start else bias
+
+
 class PackedSelfAttention(tf.Module):
     """Multi-head self-attention: of a decoder to the past, `prefill` and `decode_step`; of an encoder, `encode`.
 
@@ -70,15 +91,22 @@ class PackedSelfAttention(tf.Module):
         attention: a `zoo.layers.MultiHeadAttention`, with its weights.
         before: the `Norm` of the rows that it reads.
         after: the `Norm` of the rows that its output is added to.
+        part: the heads that are computed, of queries and of keys and values; see `parts`.
     """
 
-    def __init__(self, attention: MultiHeadAttention, before: Norm | Unnormalized | Unmoved, after: Norm | Unmoved):
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        before: Norm | Unnormalized | Unmoved,
+        after: Norm | Unmoved,
+        part: slice = WHOLE,
+    ):
         super().__init__()
-        self.heads, self.width, self._rotary = attention.num_heads, attention.key_dim, attention.rotary_embedding
-        self.groups = attention.key_dense.kernel.shape[1]
-        self.window = attention.sliding_window
+        self.width, self._rotary, self.window = attention.key_dim, attention.rotary_embedding, attention.sliding_window
         scale = self.width**-0.5 if attention.score_scale is None else attention.score_scale
-        query, key, value = map(_heads, (attention.query_dense, attention.key_dense, attention.value_dense))
+        denses = attention.query_dense, attention.key_dense, attention.value_dense
+        query, key, value = ([each[..., part, :] for each in _heads(dense)] for dense in denses)
+        self.heads, self.groups = query[0].shape[1], key[0].shape[1]
         if attention.use_query_key_norm:
             # These norms would undo a factor in the kernel, so the factor is put into their scales.
             norms = [as_array(norm.scale) for norm in (attention.query_norm, attention.key_norm)]  # (d,) each
@@ -90,7 +118,9 @@ class PackedSelfAttention(tf.Module):
             query = [scale * each for each in query]
         query, key = ([self._in_pairs(each) for each in part] for part in (query, key))
         self.inputs = before.reading(*side_by_side(query, key, value))  # (R, D + 1) -> (R, (H + 2 G) d)
-        self.outputs = after.writing(*matrix(attention.output_dense, contracted=2))  # (R, H d) -> (R, D + 1)
+        kernel, bias = matrix(attention.output_dense, contracted=2)  # (H d, D)
+        kernel = kernel.reshape(attention.num_heads, -1, kernel.shape[1])[part].reshape(-1, kernel.shape[1])
+        self.outputs = after.writing(kernel, _of_first(part, bias))  # (R, H d) -> (R, D + 1)
 
     def prefill(
         self,
@@ -347,14 +377,23 @@ class PackedFeedForward(tf.Module):
         network: a `zoo.layers.FeedForward`, with its weights.
         before: the `Norm` of the rows that it reads.
         after: the `Norm` of the rows that its output is added to.
+        part: the inner units that are computed; see `parts`.
     """
 
-    def __init__(self, network: FeedForward, before: Norm | Unnormalized | Unmoved, after: Norm | Unmoved):
+    def __init__(
+        self,
+        network: FeedForward,
+        before: Norm | Unnormalized | Unmoved,
+        after: Norm | Unmoved,
+        part: slice = WHOLE,
+    ):
         super().__init__()
         self.activation, self.gated = ACTIVATIONS[network.activation], network.activation in GATED
-        inner = [network.input_projection, *([network.gate_projection] if self.gated else ())]
-        self.inner = before.reading(*side_by_side(*map(matrix, inner)))
-        self.outer = after.writing(*matrix(network.output_projection))
+        inner = [matrix(network.input_projection), *([matrix(network.gate_projection)] if self.gated else ())]
+        inner = [(kernel[:, part], None if bias is None else bias[part]) for kernel, bias in inner]
+        self.inner = before.reading(*side_by_side(*inner))
+        kernel, bias = matrix(network.output_projection)
+        self.outer = after.writing(kernel[part], _of_first(part, bias))
 
     def __call__(self, rows: tf.Tensor) -> tf.Tensor:
         """`(R, D + 1)` -> `(R, D + 1)`."""

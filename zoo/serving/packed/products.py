@@ -31,7 +31,7 @@ import tensorflow as tf
 from zoo.layers.projection import Projection
 
 FORBIDDEN = -1e9  # added to the score of a forbidden key
-_LARGE = 2**18  # numbers in a kernel
+LARGE = 2**18  # numbers in a kernel that two threads should share
 _WIDE = 256  # features from which on a `Rescaling` is faster than a matrix
 
 
@@ -40,7 +40,7 @@ def product(left: tf.Tensor, right: tf.Tensor, transposed: bool = False) -> tf.T
     # oneDNN takes over MatMul with a bias, BatchMatMulV2 and Softmax, and needs 6 to 8 us to set each up: longer than
     # the product of one token. It leaves BatchMatMulV3 to TensorFlow's kernel, 2 to 4 us: 75 ms -> 58 ms (notes,
     # generation.py). Two threads share a large kernel better in MatMul: 1.9 ms -> 1.5 ms for 128 rows and 512 x 2048.
-    if right.shape.rank == 2 and right.shape.num_elements() >= _LARGE:
+    if right.shape.rank == 2 and right.shape.num_elements() >= LARGE:
         return tf.linalg.matmul(left, right, transpose_b=transposed)
     return tf.raw_ops.BatchMatMulV3(x=left, y=right, Tout=tf.float32, adj_y=transposed)
 

@@ -67,8 +67,8 @@ WHOLE = slice(None)
 def parts(number: int, shared: bool) -> list[slice]:
     """The heads of an attention, or the inner units of a feed-forward network, in one part or in two.
 
-    Two parts of a layer read the same rows, and the sum of their outputs is that of the layer (Shoeybi et al. 2019,
-    https://arxiv.org/abs/1909.08053). So two threads compute them at the same time, with one thread for each operation.
+    Two parts of a layer read the same rows, and the sum of their outputs is the layer's output (Shoeybi et al. 2019,
+    https://arxiv.org/abs/1909.08053). So two threads can compute them at the same time.
 
     Args:
         number: how many there are.

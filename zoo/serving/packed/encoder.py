@@ -146,8 +146,8 @@ class _EncoderLayer(tf.Module):
 
 
 def _sum(rows: tf.Tensor, outputs: list[tf.Tensor]) -> tf.Tensor:
-    # The first output has a bias, and its product takes over bias and rows. The second has none: otherwise its product
-    # would take over the sum, and so wait for the first.
+    # TensorFlow computes a product, its bias and a sum in one operation. So the second output has no bias: its product
+    # would take over the sum of both, and wait for the first.
     return functools.reduce(tf.add, outputs, rows)
 
 

@@ -7,6 +7,7 @@ ids. All of them read a prompt's tokens once and keep a cache. CTranslate2 may a
 with one operation each ("2 halves"). `--length` measures only ours, for several lengths: the time for each token.
 
     python benchmarks/generation.py                      # needs the 'peers' extra
+    python benchmarks/generation.py --sizes gpt2         # width 768, 12 layers, 50,257 pieces; 64 tokens
     python benchmarks/generation.py --length 128 256 512 1000
 """
 
@@ -20,8 +21,14 @@ from harness import Contestant, race, threads
 from results import Recording, Table, compared, options, ratio
 from zoo_training.start_tensorflow import import_tensorflow
 
-PROMPT, NEW, PIECES = 16, 256, 1000
-SIZES = {"small": dict(n_embd=128, n_layer=4, n_head=4), "medium": dict(n_embd=384, n_layer=6, n_head=6)}
+PROMPT = 16
+SIZES = {
+    "small": dict(n_embd=128, n_layer=4, n_head=4),
+    "medium": dict(n_embd=384, n_layer=6, n_head=6),
+    "gpt2": dict(n_embd=768, n_layer=12, n_head=12),
+}
+PIECES = {"small": 1000, "medium": 1000, "gpt2": 50_257}  # of the vocabulary
+NEW = {"small": 256, "medium": 256, "gpt2": 64}  # tokens to write
 
 
 def write_checkpoint(folder: str, size: str) -> None:
@@ -33,10 +40,11 @@ def write_checkpoint(folder: str, size: str) -> None:
     import transformers
 
     chance = random.Random(0)
-    words = ["".join(chance.choices("abcdefghijklmnop", k=chance.randint(2, 9))) for _ in range(3000)]
+    words = ["".join(chance.choices("abcdefghijklmnop", k=chance.randint(2, 9))) for _ in range(3 * PIECES[size])]
     trained = tokenizers.ByteLevelBPETokenizer()
     special = "<|endoftext|>"
-    trained.train_from_iterator([" ".join(words)], PIECES, special_tokens=[special], show_progress=False)
+    options = dict(min_frequency=1, special_tokens=[special], show_progress=False)
+    trained.train_from_iterator([" ".join(words)], PIECES[size], **options)
     trained.save_model(folder)
     torch.manual_seed(0)
     end = trained.token_to_id(special)
@@ -97,7 +105,7 @@ def zoo_step(path: str, folder: str, rows: int, new: int, threads: int):
     return step
 
 
-def ctranslate2_step(folder: str, rows: int, threads: int, halves: bool):
+def ctranslate2_step(folder: str, rows: int, new: int, threads: int, halves: bool):
     """CTranslate2."""
     import ctranslate2
     import tokenizers
@@ -106,16 +114,16 @@ def ctranslate2_step(folder: str, rows: int, threads: int, halves: bool):
     tokens = [[tokenizer.id_to_token(i) for i in row] for row in prompts(folder, "ids", rows)]
     divided = dict(inter_threads=2, intra_threads=1) if halves else dict(inter_threads=1, intra_threads=threads)
     generator = ctranslate2.Generator(f"{folder}/ctranslate2", "cpu", compute_type="float32", **divided)
-    settings = dict(min_length=NEW, max_length=NEW, sampling_topk=1, include_prompt_in_result=False)
+    settings = dict(min_length=new, max_length=new, sampling_topk=1, include_prompt_in_result=False)
 
     def step():
         found = generator.generate_batch(tokens, max_batch_size=rows // 2 if halves else 0, **settings)
-        assert all(len(each.sequences_ids[0]) == NEW for each in found)
+        assert all(len(each.sequences_ids[0]) == new for each in found)
 
     return step
 
 
-def transformers_step(folder: str, rows: int, threads: int):
+def transformers_step(folder: str, rows: int, new: int, threads: int):
     """`transformers` on PyTorch."""
     import torch
     import transformers
@@ -123,12 +131,12 @@ def transformers_step(folder: str, rows: int, threads: int):
     torch.set_num_threads(threads)
     model = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
     ids = torch.tensor(prompts(folder, "ids", rows))
-    settings = dict(min_new_tokens=NEW, max_new_tokens=NEW, do_sample=False, pad_token_id=0)
+    settings = dict(min_new_tokens=new, max_new_tokens=new, do_sample=False, pad_token_id=0)
 
     def step():
         with torch.inference_mode():
             found = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
-        assert found.shape[1] == PROMPT + NEW
+        assert found.shape[1] == PROMPT + new
 
     return step
 
@@ -140,7 +148,7 @@ def keras_hub_step(size: str, folder: str, rows: int, jit_compile: bool):
 
     sizes = SIZES[size]
     backbone = keras_hub.models.GPT2Backbone(
-        vocabulary_size=PIECES,
+        vocabulary_size=PIECES[size],
         num_layers=sizes["n_layer"],
         num_heads=sizes["n_head"],
         hidden_dim=sizes["n_embd"],
@@ -149,7 +157,7 @@ def keras_hub_step(size: str, folder: str, rows: int, jit_compile: bool):
     )
     model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
     model.compile(sampler="greedy", jit_compile=jit_compile)
-    ids = np.zeros((rows, PROMPT + NEW), "int32")
+    ids = np.zeros((rows, PROMPT + NEW[size]), "int32")
     ids[:, :PROMPT] = prompts(folder, "ids", rows)
     inputs = {"token_ids": ids, "padding_mask": (ids > 0).astype("int32")}
 
@@ -169,12 +177,13 @@ def export(folder: str, to: pathlib.Path) -> str:
 
 def contest(path: str, checkpoint: str, size: str, rows: int) -> list[Contestant]:
     """All of them; those whose threads can be set, with one and with two an operation."""
-    halves = [Contestant("CTranslate2, 2 halves", ctranslate2_step, (checkpoint, rows, 1, True))] if rows > 1 else []
+    what = checkpoint, rows, NEW[size]
+    halves = [Contestant("CTranslate2, 2 halves", ctranslate2_step, (*what, 1, True))] if rows > 1 else []
     return [
-        *(Contestant(f"zoo, {threads(n)}", zoo_step, (path, checkpoint, rows, NEW, n)) for n in (1, 2)),
-        *(Contestant(f"CTranslate2, {threads(n)}", ctranslate2_step, (checkpoint, rows, n, False)) for n in (1, 2)),
+        *(Contestant(f"zoo, {threads(n)}", zoo_step, (path, *what, n)) for n in (1, 2)),
+        *(Contestant(f"CTranslate2, {threads(n)}", ctranslate2_step, (*what, n, False)) for n in (1, 2)),
         *halves,
-        *(Contestant(f"`transformers`, {threads(n)}", transformers_step, (checkpoint, rows, n)) for n in (1, 2)),
+        *(Contestant(f"`transformers`, {threads(n)}", transformers_step, (*what, n)) for n in (1, 2)),
         Contestant("KerasHub, XLA", keras_hub_step, (size, checkpoint, rows, True)),
         Contestant("KerasHub, graph", keras_hub_step, (size, checkpoint, rows, False)),
     ]
@@ -205,14 +214,14 @@ def main() -> None:
                     continue
                 contestants = contest(path, str(checkpoint), size, rows)
                 timings = race(contestants, arguments.rounds, steps=1, warm_up=1)
-                recording.table(compared(timings, f"{what} of {NEW} new tokens", "ms"))
+                recording.table(compared(timings, f"{what} of {NEW[size]} new tokens", "ms"))
                 if (size, rows) == ("small", 1):
                     for peer in ("CTranslate2", "`transformers`", "KerasHub, graph", "KerasHub, XLA"):
                         best = min(
                             (each for each in timings if each.name.startswith(peer)), key=lambda each: each.median
                         )
                         recording.headline(
-                            f"{NEW} tokens of a small GPT, from the SavedModel", peer, ratio(best, timings[0])
+                            f"{NEW[size]} tokens of a small GPT, from the SavedModel", peer, ratio(best, timings[0])
                         )
 
 

@@ -145,9 +145,12 @@ def loops(function):
     ]
 
 
-@pytest.mark.parametrize(("call", "executor"), [(run, b"SINGLE_THREADED_EXECUTOR"), (run_with_a_branch, b"")])
-def test_a_servers_loop_stays_whole(call, executor):
-    with loops_for_a_server():
+@pytest.mark.parametrize(
+    ("call", "on_one_thread", "executor"),
+    [(run, True, b"SINGLE_THREADED_EXECUTOR"), (run, False, b""), (run_with_a_branch, True, b"")],
+)
+def test_a_servers_loop_stays_whole(call, on_one_thread, executor):
+    with loops_for_a_server(on_one_thread):
         function = tf.function(call, input_signature=[INTS], autograph=False).get_concrete_function()
     # The loop over phases, and in it the one over steps.
     assert loops(function) == [(True, {b""}), (False, {executor})]

@@ -8,12 +8,12 @@ import tensorflow as tf
 from zoo.decoding import WithMasks, WithPrefix, beam_search, logits_after, read_heads, read_hidden, score_tokens
 from zoo.layers.functions import forward_only
 from zoo.models import GPT, Masks, RNNSeq2Seq, Transformer
-from zoo.serving.packed import pack
+from zoo.serving.packed import layers, pack
 
 SOURCE = np.array([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
 TARGET = np.array([[2, 4, 5, 6], [2, 7, 0, 0]])
 SHOWN = np.array([[True, False, True, True, True], [True, True, False, True, True]])
-SIZES = dict(units=12, num_heads=3, feed_forward_units=10, dropout=0.0)
+SIZES = dict(units=12, num_heads=6, feed_forward_units=10, dropout=0.0)
 
 
 def random_weights(model, seed=0):
@@ -32,12 +32,17 @@ def transformer(request):
 
 @pytest.fixture(scope="module", params=["plain", "grouped"])
 def gpt(request):
-    more = dict(num_key_value_heads=1, positions="rotary", parallel_residual=True) if request.param == "grouped" else {}
-    return random_weights(GPT(11, num_layers=2, context_length=8, units=12, num_heads=3, **more))
+    more = dict(num_key_value_heads=2, positions="rotary", parallel_residual=True) if request.param == "grouped" else {}
+    return random_weights(GPT(11, num_layers=2, context_length=8, units=12, num_heads=6, **more))
 
 
-def in_both_forms(model):
-    return [model, pack(model, 8)]
+def in_all_forms(model):
+    """The model, packed, and packed with layers in two parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers, "WIDE", 1)
+        in_parts = pack(model, 8)
+    assert in_parts.in_parts
+    return [model, pack(model, 8), in_parts]
 
 
 def without_head(model, kind, layer, head):
@@ -74,14 +79,14 @@ TOKENS = tf.constant([[2, 5, 6, 7, 8], [2, 9, 4, 6, 0]])
 NEXT = np.array([[5, 6, 7, 8, 3], [9, 4, 6, 3, 0]])
 
 
-@pytest.mark.parametrize("off", [("encoder", 0, 2), ("source", 1, 0), ("decoder", 0, 1)], ids=lambda off: off[0])
+@pytest.mark.parametrize("off", [("encoder", 0, 4), ("source", 1, 0), ("decoder", 0, 1)], ids=lambda off: off[0])
 def test_a_head_that_is_off_is_one_whose_output_weights_are_zero(transformer, off):
     """In the second row only; of scores, of a beam search, and in the packed model. Its weights are zero too."""
     kind, layer, head = off
     heads = all_heads(transformer, 2)
     heads[kind][1, layer, head] = 0
     wanted = without_head(transformer, *off)
-    for model in in_both_forms(transformer):
+    for model in in_all_forms(transformer):
         masked = WithMasks(model, Masks(heads={name: tf.constant(each) for name, each in heads.items()}))
         for find in (lambda model: scores(model, INPUTS, LABELS), lambda model: translated(model)[1]):
             found, plain = find(masked), find(transformer)
@@ -100,7 +105,7 @@ def test_a_head_of_a_language_model_that_is_off(gpt):
     heads = all_heads(gpt, 2)
     heads[""][0, 1, 2] = 0
     wanted = without_head(gpt, "", 1, 2)
-    for model in in_both_forms(gpt):
+    for model in in_all_forms(gpt):
         masked = WithMasks(model, Masks(heads={"": tf.constant(heads[""])}))
         found = scores(masked, TOKENS, NEXT)
         np.testing.assert_allclose(found[0], scores(wanted, TOKENS, NEXT)[0], atol=1e-4)
@@ -120,7 +125,7 @@ def test_what_is_hidden_in_a_source_has_no_influence(transformer):
         hidden = layer(hidden, memory, memory_mask=(SOURCE != 0) & SHOWN)
     logits = transformer._logits(transformer._normalized(hidden))
     wanted = np.take_along_axis(np.array(tf.nn.log_softmax(logits)), LABELS[..., None], 2)[..., 0] * (LABELS != 0)
-    for model in in_both_forms(transformer):
+    for model in in_all_forms(transformer):
         masked = WithMasks(model, Masks(tf.constant(SHOWN)))
         found = scores(masked, INPUTS, LABELS)
         np.testing.assert_allclose(found, wanted, atol=1e-4)
@@ -154,7 +159,7 @@ def test_later_tokens_do_not_attend_to_what_is_hidden_in_a_text(gpt):
     """It attends to itself: its own logits stay, those of later tokens no longer depend on it."""
     shown = np.array([[True, True, False, True, True], [True, False, True, True, True]])
     other = tf.where(shown, TOKENS, 10)
-    for model in in_both_forms(gpt):
+    for model in in_all_forms(gpt):
         masked = WithMasks(model, Masks(tf.constant(shown)))
         found = scores(masked, TOKENS, NEXT)
         plain, changed = scores(gpt, TOKENS, NEXT), scores(masked, other, NEXT)
@@ -172,7 +177,7 @@ def test_later_tokens_do_not_attend_to_what_is_hidden_in_a_text(gpt):
 
 
 def test_all_of_a_source_may_be_hidden(transformer):
-    for model in in_both_forms(transformer):
+    for model in in_all_forms(transformer):
         masked = WithPrefix(WithMasks(model, Masks(tf.zeros([2, 5], tf.bool))), tf.constant([[4], [0]]))
         ids, log_probabilities = translated(masked)
         assert ids[0, 0] == 4 and np.isfinite(log_probabilities).all()

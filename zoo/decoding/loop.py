@@ -12,11 +12,12 @@ from tensorflow.core.framework import attr_value_pb2
 
 Nest = Any  # of tensors whose first axis has the rows
 
-_FOR_A_SERVER: ContextVar[bool] = ContextVar("for_a_server", default=False)
+# Whether one thread runs all of a step; None outside `loops_for_a_server`.
+_ON_ONE_THREAD: ContextVar[bool | None] = ContextVar("on_one_thread", default=None)
 
 
 @contextmanager
-def loops_for_a_server() -> Iterator[None]:
+def loops_for_a_server(on_one_thread: bool = True) -> Iterator[None]:
     """Loops that are traced inside run each step as a function call, which is faster on a CPU.
 
     TensorFlow by default turns a loop into nodes that its executor schedules one by one: for each loop variable three
@@ -25,12 +26,16 @@ def loops_for_a_server() -> Iterator[None]:
     0.65 to 0.95 of the time (benchmarks/notes.md, serving.py).
 
     It is for exports: on a GPU, a function's operations would all have to be there.
+
+    Args:
+        on_one_thread: False leaves the executor of one thread out, for a model whose step has parts that two threads
+            should compute at the same time.
     """
-    token = _FOR_A_SERVER.set(True)
+    token = _ON_ONE_THREAD.set(on_one_thread)
     try:
         yield
     finally:
-        _FOR_A_SERVER.reset(token)
+        _ON_ONE_THREAD.reset(token)
 
 
 class PhaseForm(NamedTuple):
@@ -101,8 +106,9 @@ def run_phases(
             (*start, _arrays(dtypes)),
             shape_invariants=(*tf.nest.map_structure(_loose_shape, start), _any_shape(dtypes)),
         )
-        if _FOR_A_SERVER.get() and not tf.executing_eagerly():
-            _as_function_calls(position.op)
+        on_one_thread = _ON_ONE_THREAD.get()
+        if on_one_thread is not None and not tf.executing_eagerly():
+            _as_function_calls(position.op, on_one_thread)
         moving = form.leave(position, moving) if form else moving
 
         # The place of each row of the batch in this phase. Rows that are not in it have place 0, which holds zeros.
@@ -135,14 +141,14 @@ def run_phases(
     return found, tuple(array.concat() for array in written)  # (T, B, ...)
 
 
-def _as_function_calls(output: tf.Operation) -> None:
+def _as_function_calls(output: tf.Operation, on_one_thread: bool) -> None:
     """Keeps the loop of an output as one operation, instead of the nodes that it would be turned into."""
     loop = output if output.type.endswith("While") else output.inputs[0].op
     # There is no public argument for these attributes. `_executor` is read where the function is instantiated.
     loop._set_attr("_lower_using_switch_merge", attr_value_pb2.AttrValue(b=False))
     functions = {name: loop.get_attr(name) for name in ("cond", "body")}
-    if any(_calls_functions(loop.graph, function.name) for function in functions.values()):
-        return  # with one thread, an operation that waits for a function would wait for ever
+    if not on_one_thread or any(_calls_functions(loop.graph, function.name) for function in functions.values()):
+        return  # with one thread, an operation that waits for a function, such as a branch, would wait for ever
     for name, function in functions.items():
         function.attr["_executor"].s = b"SINGLE_THREADED_EXECUTOR"
         loop._set_attr(name, attr_value_pb2.AttrValue(func=function))
@@ -178,7 +184,7 @@ def in_halves(
 ) -> tuple[tf.Tensor, ...]:
     """Decodes two halves of the rows, each in its own loop, which a runtime with two threads runs side by side.
 
-    A second thread for one loop gains little: most operations are too small to be shared. A loop over the halves does
+    A second thread for an operation gains little: most of them are too small to be shared. A loop over the halves does
     not help: with any `parallel_iterations`, the loops inside it ran one after another. A batch with few rows is
     decoded as a whole.
 

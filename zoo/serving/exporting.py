@@ -160,7 +160,7 @@ def export(
         # A `Transformer` becomes a `PackedTransformer`, a `GPT` a `PackedGPT`; a recurrent model stays as it is.
         served = with_packed_model(model)
         module = _bare_module(served, half=weights == "float16")
-        with loops_for_a_server():
+        with loops_for_a_server(on_one_thread=not getattr(served.model, "in_parts", False)):
             signatures = {
                 name: function
                 for name, function in served.signatures().items()

@@ -2,23 +2,25 @@
 
 import collections
 import contextlib
+from operator import attrgetter, methodcaller
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
-from zoo import TextGenerator
+from zoo import TextGenerator, Translator
 from zoo.decoding.loop import loops_for_a_server
 from zoo.decoding.sampling import generate
 from zoo.layers.functions import forward_only
 from zoo.models import GPT, Transformer
-from zoo.serving import exporting
-from zoo.serving.packed import pack
+from zoo.serving import exporting, open_servable
+from zoo.serving.packed import layers, pack, products
 from zoo.text import CharacterTokenizer
 
 # Sizes that differ from each other; rows of all lengths, one without any token.
 OF_GPT = dict(vocabulary_size=13, units=12, num_heads=6, num_layers=2, context_length=16, feed_forward_units=10)
-OF_TRANSFORMER = dict(source_vocabulary_size=13, target_vocabulary_size=13, units=12, num_heads=3)
+OF_TRANSFORMER = dict(source_vocabulary_size=13, target_vocabulary_size=13, units=12, num_heads=6)
 OF_TRANSFORMER |= dict(feed_forward_units=10, encoder_layers=1, decoder_layers=2)
 MODERN = dict(positions="rotary", normalization="rms", activation="swiglu", use_bias=False)
 KINDS = {
@@ -47,9 +49,21 @@ def model(request, randomize):
     return randomize(make(family, **arguments))
 
 
-@pytest.fixture(scope="module")
-def packed(model):
-    return pack(model, 16)
+def pack_in(parts, model, *lengths):
+    """The packed model, with layers in so many parts as if they were wide."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers, "WIDE", 1 if parts == 2 else 2**60)
+        packed = pack(model, *lengths)
+    assert packed.in_parts == (parts == 2)
+    return packed
+
+
+IN_PARTS = pytest.mark.parametrize("parts", [1, 2], ids=["one part", "two parts"])
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one part", "two parts"])
+def packed(request, model):
+    return pack_in(request.param, model, 16)
 
 
 def stepped(model, source, hypotheses=1):
@@ -79,11 +93,12 @@ def test_steps_without_rows_or_prompts(model, packed):
 OF_LANGUAGE = [kind for kind, (family, _) in KINDS.items() if family is GPT]
 
 
+@IN_PARTS
 @pytest.mark.parametrize("kind", OF_LANGUAGE)
 @pytest.mark.parametrize("hypotheses", [1, 3])
-def test_steps_in_room_are_the_steps_that_copy(kind, hypotheses, randomize):
+def test_steps_in_room_are_the_steps_that_copy(kind, hypotheses, parts, randomize):
     """After one step without room, three in room for three; the cache is then the same, and goes on."""
-    model = pack(randomize(make(GPT, **KINDS[kind][1])), 16)
+    model = pack_in(parts, randomize(make(GPT, **KINDS[kind][1])), 16)
     memory, cache = model.begin(tf.constant(SOURCE))
     cache = tf.nest.map_structure(lambda each: tf.repeat(each, hypotheses, axis=1), cache)
     ids = tf.constant(np.random.default_rng(1).integers(4, 13, (5, len(SOURCE), hypotheses)), tf.int32)
@@ -105,14 +120,15 @@ def test_steps_in_room_are_the_steps_that_copy(kind, hypotheses, randomize):
     np.testing.assert_allclose(model.step(ids[4], tf.constant(4), memory, left)[0], logits[4], atol=2e-6)
 
 
+@IN_PARTS
 @pytest.mark.parametrize("kind", OF_LANGUAGE)
 @pytest.mark.parametrize("temperature", [0.0, [0.0, 1.0, 0.7, 1.3]], ids=["likeliest", "drawn"])
-def test_texts_do_not_depend_on_the_room(kind, temperature, randomize):
+def test_texts_do_not_depend_on_the_room(kind, temperature, parts, randomize):
     """In an export's loops, in TensorFlow's own, whose steps may overlap, and in eager ones.
 
     Rows end at different times, with a room and one step behind it, and some write more tokens than the context has.
     """
-    model = pack(randomize(make(GPT, **KINDS[kind][1]), scale=0.4), 16)
+    model = pack_in(parts, randomize(make(GPT, **KINDS[kind][1]), scale=0.4), 16)
     specs = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)
 
     def call(prompts, limits):
@@ -120,7 +136,7 @@ def test_texts_do_not_depend_on_the_room(kind, temperature, randomize):
 
     def traced(steps, in_a_server):
         model.room_steps = steps
-        with loops_for_a_server() if in_a_server else contextlib.nullcontext():
+        with loops_for_a_server(on_one_thread=parts == 1) if in_a_server else contextlib.nullcontext():
             return tf.function(call).get_concrete_function(*specs)
 
     copying, *calls = traced(0, True), traced(3, True), traced(3, False)
@@ -155,12 +171,13 @@ def test_the_likeliest_tokens_of_a_language_model_have_a_loop_without_branches()
     np.testing.assert_array_equal(ids, generate(model, [[4, 5, 6]], 5, 0.0).ids)
 
 
-def test_the_logits_of_some_ids_are_those_among_all(model, packed):
+@IN_PARTS
+def test_the_logits_of_some_ids_are_those_among_all(model, parts):
+    packed = pack_in(parts, model, 16)
     if isinstance(model, GPT):
         assert not hasattr(packed, "output_columns")
         return
     ids = np.array([[3, 12, 5], [4, 4, 0], [7, 6, 5], [9, 3, 8]], "int32")
-    packed = pack(model, 16)  # since it will have more weights than the fixture
     packed.prepare_output_columns()
     memory, cache = packed.begin(tf.constant(SOURCE))
     cache = tf.nest.map_structure(lambda each: tf.repeat(each, 2, axis=1), cache)
@@ -233,10 +250,10 @@ def test_long_sources_are_encoded_in_blocks_where_needed(randomize):
     np.testing.assert_allclose(logits, expected, atol=2e-5)
 
 
-def step_operations(layers):
+def step_operations(number):
     """How many of each operation the bodies of an export's two loops have: of the likeliest tokens, of drawn ones."""
     tokenizer = CharacterTokenizer("abcd")
-    generator = exporting.with_packed_model(TextGenerator(GPT(tokenizer.size, 12, 3, layers, 32), tokenizer))
+    generator = exporting.with_packed_model(TextGenerator(GPT(tokenizer.size, 12, 3, number, 32), tokenizer))
     graph = generator.signatures()["generate"].get_concrete_function().graph.as_graph_def()
     bodies = [collections.Counter(node.op for node in function.node_def) for function in graph.library.function]
     loops = [counts for counts in bodies if counts["TensorListSetItem"] and counts["EuclideanNorm"]]
@@ -249,3 +266,26 @@ def test_a_step_has_few_operations_and_none_that_onednn_takes():
         assert of_layer.total() - of_layer["Const"] <= 38
         slow = {"MatMul", "BatchMatMulV2", "Softmax", "BiasAdd", "Shape", "Transpose", "StridedSlice"}
         assert not slow & set(of_layer)
+
+
+@pytest.mark.parametrize("family", [GPT, Transformer])
+def test_an_export_in_two_parts_answers_as_its_model(family, randomize, tmp_path, monkeypatch):
+    """With the products of wide layers, and steps that all threads may share."""
+    tokenizer, texts = CharacterTokenizer("abcdefghi"), ["abc", "", "fedca"]
+    model = randomize(make(family), scale=0.4)  # as many ids as the tokenizer has
+    if family is GPT:
+        task, ask = TextGenerator(model, tokenizer), methodcaller("generate", texts, 9, temperature=0.0)
+        number = attrgetter("log_probability")
+    else:
+        task = Translator(model, tokenizer, tokenizer, 12, 9, beam_size=3)
+        ask, number = methodcaller("translate", texts), attrgetter("score")
+    monkeypatch.setattr(layers, "WIDE", 1)
+    monkeypatch.setattr(products, "LARGE", 1)
+    version = exporting.export(task, tmp_path / "wide")
+    for found, expected in zip(ask(open_servable(version)), ask(task), strict=True):
+        assert found.text == expected.text
+        np.testing.assert_allclose(number(found), number(expected), atol=1e-4)
+    graph = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
+    nodes = [node for function in graph.library.function for node in function.node_def]
+    bodies = [each.attr["body"].func for each in nodes if each.op.endswith("While")]
+    assert bodies and not any("_executor" in each.attr for each in bodies)

@@ -10,8 +10,7 @@ from zoo import TextEmbedder
 from zoo.layers.functions import forward_only
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.serving import exporting
-from zoo.serving.packed import encoder as packed_encoder
-from zoo.serving.packed import groups, pack
+from zoo.serving.packed import groups, layers, pack
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier
 from zoo.text import CharacterTokenizer, WordPieceTokenizer
 
@@ -81,7 +80,7 @@ def test_vectors_of_tokens_and_attention_maps_are_the_models(encoder):
 @pytest.mark.parametrize(("heads", "units", "inner", "parts"), [(4, 16, 10, 2), (3, 12, 11, 1)])
 def test_two_parts_of_a_layer_are_the_layer(kind, heads, units, inner, parts, randomize, monkeypatch):
     """An odd number of heads stays in one part, and so does an odd number of inner units."""
-    monkeypatch.setattr(packed_encoder, "LARGE", units * inner)
+    monkeypatch.setattr(layers, "WIDE", units * inner)
     sizes = dict(SIZES, num_heads=heads, units=units, feed_forward_units=inner)
     encoder = randomize(Encoder(**sizes, **KINDS[kind]))
     packed = pack(MaskedLanguageModel(encoder), 8).encoder

@@ -4,6 +4,7 @@ Options follow from the constructors' signatures: a new argument fails here unti
 """
 
 import inspect
+import math
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ import tensorflow as tf
 from zoo import layers
 from zoo.layers.functions import forward_only
 from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder, Transformer
+from zoo.serving.packed import layers as packed_layers
 from zoo.serving.packed import pack, unsupported
 from zoo.serving.packed.layers import ACTIVATIONS, PackedLayer
 from zoo.serving.packed.products import Norm, Unnormalized
@@ -199,9 +201,11 @@ def of_packed(layer, inputs, memory):
     batch, length, width = inputs.shape
     rows = norm.part(inputs) if layer.norm_first else np.pad(inputs, [(0, 0), (0, 0), (0, 1)])
     rows = tf.constant(rows + norm.constant * np.eye(width + 1)[-1], tf.float32)
-    source = None if memory is None else [each[:, None] for each in layer.prepare(memory)]
+    attention, source = packed.self_attention[0], None
+    if memory is not None:  # keys and values (B, 1, H, S, d) of each part
+        heads = [part.heads for part in packed.cross_attention]
+        source = [*zip(*(tf.split(each[:, None], heads, 2) for each in layer.prepare(memory)), strict=True)]
     source = source, tf.zeros([batch, 1, 1, 1, 1])
-    attention = packed.self_attention
 
     def outputs(rows):
         """Without the constant; of a post-norm layer also scaled and shifted, which the next layer would do."""
@@ -220,6 +224,7 @@ def of_packed(layer, inputs, memory):
     return outputs(prefill(length)[0]), outputs(last)
 
 
+@pytest.mark.parametrize(("heads", "in_parts"), [(3, False), (2, True)], ids=["one part", "two parts"])
 @pytest.mark.parametrize(
     ("kind", "option", "to_a_source"),
     [
@@ -230,10 +235,12 @@ def of_packed(layer, inputs, memory):
         for to_a_source in ([True, False] if ALSO_ALONE & {*case.values[1]} else [True])
     ],
 )
-def test_a_decoder_layer(kind, option, to_a_source, changed, randomize, arrays):
+def test_a_decoder_layer(kind, option, to_a_source, heads, in_parts, changed, randomize, arrays, monkeypatch):
+    """An odd number of heads, as of keys and values here, and of inner units, stays in one part."""
+    monkeypatch.setattr(packed_layers, "WIDE", 1 if in_parts else math.inf)
     changed(kind, option)
     rotary = {"rotary_embedding": layers.RotaryEmbedding()} if kind is layers.RotaryEmbedding else {}
-    layer = layers.TransformerDecoderLayer(3, 10, **({} if to_a_source else {"cross_attention": False}), **rotary)
+    layer = layers.TransformerDecoderLayer(heads, 10, **({} if to_a_source else {"cross_attention": False}), **rotary)
     data = arrays(inputs=(2, 4, 12), memory=(2, 5, 8))
     memory = data.memory if layer.cross_attention else None
     layer(data.inputs, memory)

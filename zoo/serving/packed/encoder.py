@@ -13,7 +13,7 @@ The indices are computed once a request, not in each layer. Texts that are equal
 group without a bias.
 
 Otherwise a layer is as in `layers`: one product for queries, keys and values, with the factor of the scores in the
-query's kernel. A wide layer is in two parts, which two threads compute at the same time (`parts` there): one sentence
+query's kernel. A wide layer is in two parts, which two threads compute at the same time (`Part` there): one sentence
 takes 0.6 of the time with a model of MiniLM's size (benchmarks/notes.md, embedding.py). Normalisations are not inside
 the weights as they are there: for hundreds of rows, fewer passes over the rows count, not fewer operations. With
 oneDNN, TensorFlow computes products, their biases and GELU in one pass.
@@ -23,8 +23,6 @@ Axes: B texts, T length, N tokens of all texts, D width, H heads, d width of a h
 
 from __future__ import annotations
 
-import functools
-import math
 from typing import Any
 
 import keras
@@ -34,8 +32,14 @@ from zoo.layers import SequencePooling, TransformerEncoderLayer
 from zoo.layers.functions.blockwise_attention import BLOCK
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.serving.packed.groups import Group
-from zoo.serving.packed.layers import PackedFeedForward, PackedSelfAttention, parts
-from zoo.serving.packed.products import LARGE, Unmoved, as_array, variable
+from zoo.serving.packed.layers import (
+    PackedFeedForward,
+    PackedSelfAttention,
+    attend_in_parts,
+    in_sum,
+    parts_of,
+)
+from zoo.serving.packed.products import Unmoved, as_array, variable
 from zoo.serving.packed.transformer import waves
 
 _GROUPS = 4  # more of them save scores, and cost operations
@@ -109,13 +113,10 @@ class _EncoderLayer(tf.Module):
     def __init__(self, layer: TransformerEncoderLayer):
         super().__init__()
         self.norm_first = layer.norm_first
-        attention, network = layer.self_attention, layer.feed_forward
-        hidden = network.input_projection.kernel.shape  # (D, inner units)
-        shared = math.prod(hidden) >= LARGE
-        heads, units = parts(attention.num_heads, shared), parts(hidden[1], shared)
-        self.attention = [PackedSelfAttention(attention, Unmoved(), Unmoved(), part) for part in heads]
+        heads, units = parts_of(layer)
+        self.attention = [PackedSelfAttention(layer.self_attention, Unmoved(), Unmoved(), part) for part in heads]
         self.attention_norm = _Norm(layer.self_attention_norm)
-        self.feed_forward = [PackedFeedForward(network, Unmoved(), Unmoved(), part) for part in units]
+        self.feed_forward = [PackedFeedForward(layer.feed_forward, Unmoved(), Unmoved(), part) for part in units]
         self.feed_forward_norm = _Norm(layer.feed_forward_norm)
 
     def __call__(self, rows: tf.Tensor, attending: dict[str, Any], maps: list[tf.Tensor] | None = None) -> tf.Tensor:
@@ -126,29 +127,18 @@ class _EncoderLayer(tf.Module):
             attending: arguments of `PackedSelfAttention.encode`.
             maps: a list to which the weights `(B, H, T, T)` are added, if there is one group; None for none.
         """
-        weights: list[tf.Tensor] | None = None if maps is None else []  # of the parts
 
         def attended(inputs):
-            return [part.encode(inputs, maps=weights, **attending) for part in self.attention]
+            return attend_in_parts(self.attention, inputs, maps, **attending)
 
         def fed_forward(inputs):
             return [part(inputs) for part in self.feed_forward]
 
         if self.norm_first:
-            rows = _sum(rows, attended(self.attention_norm(rows)))
-            rows = _sum(rows, fed_forward(self.feed_forward_norm(rows)))
-        else:
-            rows = self.attention_norm(_sum(rows, attended(rows)))
-            rows = self.feed_forward_norm(_sum(rows, fed_forward(rows)))
-        if maps is not None:
-            maps.append(tf.concat(weights, axis=1))
-        return rows
-
-
-def _sum(rows: tf.Tensor, outputs: list[tf.Tensor]) -> tf.Tensor:
-    # TensorFlow computes a product, its bias and a sum in one operation. So the second output has no bias: its product
-    # would take over the sum of both, and wait for the first.
-    return functools.reduce(tf.add, outputs, rows)
+            rows = in_sum(rows, attended(self.attention_norm(rows)))
+            return in_sum(rows, fed_forward(self.feed_forward_norm(rows)))
+        rows = self.attention_norm(in_sum(rows, attended(rows)))
+        return self.feed_forward_norm(in_sum(rows, fed_forward(rows)))
 
 
 class PackedEncoder(tf.Module):

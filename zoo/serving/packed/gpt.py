@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.models.gpt import GPT, align_right, visible_pairs
 from zoo.models.masks import NO_MASKS, Masks
-from zoo.serving.packed.layers import PackedLayer, Places
+from zoo.serving.packed.layers import PackedLayer, Places, is_wide
 from zoo.serving.packed.products import (
     FORBIDDEN,
     Embedding,
@@ -33,7 +33,7 @@ class _WithRoom(NamedTuple):
         places: the `Places` of position 0; a step adds its position to the rows.
         bias: `(B, K, 1, 1, S + steps)`, zero at every token to come.
         forbidden: `(steps, S + steps)`, what each step adds to the bias: it forbids what is not written yet.
-        layers: for each layer keys and values, `(2 B K G (S + steps), d)`.
+        layers: for each layer, and each part of it, keys and values `(2 B K G (S + steps), d)`.
     """
 
     first: tf.Tensor
@@ -41,7 +41,7 @@ class _WithRoom(NamedTuple):
     places: Places
     bias: tf.Tensor
     forbidden: tf.Tensor
-    layers: tuple[tf.Tensor, ...]
+    layers: tuple[tuple[tf.Tensor, ...], ...]
 
 
 class PackedGPT(tf.Module):
@@ -50,8 +50,8 @@ class PackedGPT(tf.Module):
         h = E x + positions,    h = layer(h), N times,    logits = norm(h) E^T
 
     Axes: B batch, K hypotheses of a row, R rows (hypotheses in a step, tokens in a prefill), T length,
-    V vocabulary, D width, H heads, G key and value heads, d width of a head, P length of the longest
-    prompt, S tokens so far, P included.
+    V vocabulary, D width, H heads, G key and value heads of a part of a layer, d width of a head, P length
+    of the longest prompt, S tokens so far, P included.
 
     Args:
         model: the model. Later changes of its weights change nothing here.
@@ -68,11 +68,12 @@ class PackedGPT(tf.Module):
         bias = model.output_weights()[1]
         kernel = None if model.tied_embeddings else as_array(model.get_layer("logits").kernel)
         bias = None if bias is None else as_array(bias)
-        self._output = PackedOutput(norm, kernel, bias, table, norm.constant)
+        self.in_parts = is_wide(model.get_layer("layer_1"))
+        self._output = PackedOutput(norm, kernel, bias, table, norm.constant, self.in_parts)
         tied = self._output if model.tied_embeddings else None
         self._embedding = Embedding(table, norm, norm.centered, output=tied)
         # A layer with a sliding window cuts its cache at each step, which is a copy anyway.
-        windows = any(layer.self_attention.window is not None for layer in self._layers)
+        windows = any(layer.self_attention[0].window is not None for layer in self._layers)
         self.room_steps = 0 if windows else _ROOM_STEPS
         self._positions = None
         if model.positions == "learned":
@@ -92,8 +93,8 @@ class PackedGPT(tf.Module):
 
         Returns:
             memory: each row's number of tokens `(B,)`, and the zeros that each further token appends to the bias.
-            cache: the bias of the scores `(B, 1, 1, 1, S)`, which forbids padding, and for each layer the keys and
-                values `(B, 1, G, S, d)`.
+            cache: the bias of the scores `(B, 1, 1, 1, S)`, which forbids padding, and for each layer, and each part of
+                it, the keys and values `(B, 1, G, S, d)`.
         """
         tokens, mask, lengths, positions = align_right(tokens)
         _, cache = self._prefill(tokens, positions, mask)
@@ -132,7 +133,7 @@ class PackedGPT(tf.Module):
     def with_room(self, cache: Any, position: tf.Tensor, steps: int | tf.Tensor) -> _WithRoom:
         """A cache of `begin` or `step` with room for some steps, the first of them at this position."""
         bias, layers = cache
-        batch, hypotheses, groups, filled, width = tf.unstack(tf.shape(layers[0][0]))
+        batch, hypotheses, groups, filled, width = tf.unstack(tf.shape(layers[0][0][0]))
         size = filled + steps
         # The rows of a step are in the order in which it computes them: for each hypothesis keys, then values.
         heads = tf.reshape(tf.range(2 * batch * hypotheses * groups) * size, [2, -1, groups])
@@ -145,15 +146,21 @@ class PackedGPT(tf.Module):
             Places(tf.stack([2, batch, hypotheses, groups, size, width]), rows),
             tf.pad(bias, behind),
             tf.where(written, 0.0, FORBIDDEN),
-            tuple(tf.reshape(tf.pad(tf.stack(each), [*behind, [0, 0]]), [-1, width]) for each in layers),
+            tuple(
+                tuple(tf.reshape(tf.pad(tf.stack(part), [*behind, [0, 0]]), [-1, width]) for part in layer)
+                for layer in layers
+            ),
         )
 
     def without_room(self, cache: _WithRoom, position: tf.Tensor) -> tuple[Any, Any]:
         """The cache before the step of a position, as `begin` gives it."""
         filled = cache.filled + position - cache.first
-        shape = [*tf.unstack(cache.places.shape, num=6)[:5], self._layers[0].self_attention.width]
-        layers = (tf.unstack(tf.reshape(each, shape)[..., :filled, :], num=2) for each in cache.layers)
-        return cache.bias[..., :filled], tuple((keys, values) for keys, values in layers)
+        shape = [*tf.unstack(cache.places.shape, num=6)[:5], self._layers[0].self_attention[0].width]
+        layers = tuple(
+            tuple(tuple(tf.unstack(tf.reshape(part, shape)[..., :filled, :], num=2)) for part in layer)
+            for layer in cache.layers
+        )
+        return cache.bias[..., :filled], layers
 
     def without_logits(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """As `zoo.models.GPT.without_logits`: a function from ids `(B, T)` to rows for `logits_of`."""
@@ -202,7 +209,7 @@ class PackedGPT(tf.Module):
         rows = self._embedding(tokens)  # (R, D + 1)
         if self._positions is not None:
             rows += tf.gather(self._positions, tf.reshape(positions, [-1]))
-        return rows, self._layers[0].self_attention.rotations(positions)
+        return rows, self._layers[0].self_attention[0].rotations(positions)
 
 
 def _from_the_start(tokens: tf.Tensor) -> tf.Tensor:

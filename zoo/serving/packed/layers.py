@@ -9,15 +9,17 @@ generation.py and serving.py):
 - Normalisations are in the weights, see `products`.
 - An encoder's layer moves heads by a gather, see `groups`.
 
-In a step a decoder layer takes 35 operations instead of some 130. This halves the time for each token of the small
-GPT.
+In a step a decoder layer in one part takes 35 operations instead of some 130. This halves the time for each token of
+the small GPT.
 
 Axes: B batch, K hypotheses of a row, R rows (hypotheses in a step, tokens in a prefill), T tokens, S tokens in the
-cache or of the source, D width, H heads, G key and value heads, d width of a head.
+cache or of the source, D width, H heads, G key and value heads, d width of a head. H and G are those of a part of a
+layer, see `Part`; in the maps and masks of a layer, H are all of its heads.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -47,7 +49,7 @@ Cache = tuple[tf.Tensor, tf.Tensor]  # keys and values `(B, K, G, S, d)`
 
 
 class Places(NamedTuple):
-    """Where a step writes into caches that have room for more tokens. All layers of a model have the same places.
+    """Where a step writes into caches with room for more tokens. All parts of all layers have the same places.
 
     A longer cache is a copy, and copies took a third of the time of many rows (benchmarks/notes.md, generation.py).
     Here keys and values are in one tensor, of which a step changes one row for each head.
@@ -61,25 +63,49 @@ class Places(NamedTuple):
     rows: tf.Tensor
 
 
-WHOLE = slice(None)
+class Part(NamedTuple):
+    """A part of an attention's heads, or of a feed-forward network's inner units.
 
+    The parts of a layer read the same rows, and the sum of their outputs is the layer's output (Shoeybi et al. 2019,
+    https://arxiv.org/abs/1909.08053). So two threads can compute two parts at the same time.
 
-def parts(number: int, shared: bool) -> list[slice]:
-    """The heads of an attention, or the inner units of a feed-forward network, in one part or in two.
-
-    Two parts of a layer read the same rows, and the sum of their outputs is the layer's output (Shoeybi et al. 2019,
-    https://arxiv.org/abs/1909.08053). So two threads can compute them at the same time.
-
-    Args:
-        number: how many there are.
-        shared: whether to make two parts, if the number is even.
+    Attributes:
+        number: which one, from 0.
+        parts: how many there are.
     """
-    return [slice(0, number // 2), slice(number // 2, number)] if shared and number % 2 == 0 else [WHOLE]
+
+    number: int
+    parts: int
+
+    def of(self, size: int) -> slice:
+        """Its share of so many heads or units."""
+        return slice(size * self.number // self.parts, size * (self.number + 1) // self.parts)
+
+    def bias(self, bias: np.ndarray | None) -> np.ndarray | None:
+        """Its share of the output's bias, which the first part adds."""
+        return None if self.number else bias
 
 
-def _of_first(part: slice, bias: np.ndarray | None) -> np.ndarray | None:
-    """The bias of the output, which the first part adds."""
-    return None if part.start else bias
+WHOLE = Part(0, 1)
+# From so many numbers in the first kernel of its feed-forward network on, a layer is in two parts.
+WIDE = 2**18
+
+
+def is_wide(layer: TransformerDecoderLayer | TransformerEncoderLayer) -> bool:
+    """Whether two threads should share the products of a layer."""
+    return math.prod(layer.feed_forward.input_projection.kernel.shape) >= WIDE
+
+
+def parts_of(layer: TransformerDecoderLayer | TransformerEncoderLayer) -> tuple[list[Part], list[Part]]:
+    """The parts of a layer's attention, and of its feed-forward network: two of each if it is wide, else one.
+
+    An odd number of heads, or of inner units, stays in one part.
+    """
+    attention, network = layer.self_attention, layer.feed_forward
+    heads = attention.query_dense.kernel.shape[1], attention.key_dense.kernel.shape[1]
+    two = [Part(0, 2), Part(1, 2)] if is_wide(layer) else [WHOLE]
+    even = [size % 2 == 0 for size in (*heads, network.input_projection.kernel.shape[1])]
+    return two if all(even[:2]) else [WHOLE], two if even[2] else [WHOLE]
 
 
 class PackedSelfAttention(tf.Module):
@@ -91,7 +117,7 @@ class PackedSelfAttention(tf.Module):
         attention: a `zoo.layers.MultiHeadAttention`, with its weights.
         before: the `Norm` of the rows that it reads.
         after: the `Norm` of the rows that its output is added to.
-        part: the heads that are computed, of queries and of keys and values; see `parts`.
+        part: the heads that are computed, of queries and of keys and values.
     """
 
     def __init__(
@@ -99,13 +125,16 @@ class PackedSelfAttention(tf.Module):
         attention: MultiHeadAttention,
         before: Norm | Unnormalized | Unmoved,
         after: Norm | Unmoved,
-        part: slice = WHOLE,
+        part: Part = WHOLE,
     ):
         super().__init__()
         self.width, self._rotary, self.window = attention.key_dim, attention.rotary_embedding, attention.sliding_window
         scale = self.width**-0.5 if attention.score_scale is None else attention.score_scale
         denses = attention.query_dense, attention.key_dense, attention.value_dense
-        query, key, value = ([each[..., part, :] for each in _heads(dense)] for dense in denses)
+        query, key, value = (
+            [each[..., part.of(each.shape[-2]), :] for each in _heads(dense)] for dense in denses
+        )  # (D, H, d) and (H, d) each, of the part
+        self._own = part.of(attention.num_heads)
         self.heads, self.groups = query[0].shape[1], key[0].shape[1]
         if attention.use_query_key_norm:
             # These norms would undo a factor in the kernel, so the factor is put into their scales.
@@ -116,11 +145,11 @@ class PackedSelfAttention(tf.Module):
         else:
             self._head_scales = None
             query = [scale * each for each in query]
-        query, key = ([self._in_pairs(each) for each in part] for part in (query, key))
+        query, key = ([self._in_pairs(each) for each in of_heads] for of_heads in (query, key))
         self.inputs = before.reading(*side_by_side(query, key, value))  # (R, D + 1) -> (R, (H + 2 G) d)
         kernel, bias = matrix(attention.output_dense, contracted=2)  # (H d, D)
-        kernel = kernel.reshape(attention.num_heads, -1, kernel.shape[1])[part].reshape(-1, kernel.shape[1])
-        self.outputs = after.writing(kernel, _of_first(part, bias))  # (R, H d) -> (R, D + 1)
+        kernel = kernel.reshape(attention.num_heads, -1, kernel.shape[1])[self._own].reshape(-1, kernel.shape[1])
+        self.outputs = after.writing(kernel, part.bias(bias))  # (R, H d) -> (R, D + 1)
 
     def prefill(
         self,
@@ -140,7 +169,7 @@ class PackedSelfAttention(tf.Module):
             mask: boolean, True at tokens that may be attended to, `(B, T)` or for each token that attends `(B, T, T)`;
                 None allows all.
             return_weights: whether to return the attention weights.
-            head_mask: `(B, H)`, what multiplies each head's weights; None for nothing.
+            head_mask: `(B, heads of the layer)`, what multiplies each head's weights; None for nothing.
 
         Returns:
             The output `(B T, D + 1)`; keys and values `(B, 1, G, T, d)`; and the weights `(B, H, T, T)` or None.
@@ -155,6 +184,7 @@ class PackedSelfAttention(tf.Module):
         results = scaled_dot_product_attention(query * self.width**0.5, key, value, mask, None, return_weights)
         context, weights = results if return_weights else (results, None)  # (B, T, H, d), (B, H, T, T)
         if head_mask is not None:
+            head_mask = head_mask[:, self._own]  # (B, H)
             context *= head_mask[:, None, :, None]
             weights = None if weights is None else weights * head_mask[:, :, None, None]
         cache = tuple(tf.transpose(each, [0, 2, 1, 3])[:, None] for each in (key, value))  # (B, 1, G, T, d)
@@ -199,8 +229,8 @@ class PackedSelfAttention(tf.Module):
         else:
             query, new = tf.split(heads, [self.heads, 2 * self.groups], axis=2)  # (B, K, ., 1, d)
             # This writes into the memory of its argument. It is safe, also where a runtime begins a step before the
-            # last one has ended: the new row follows from the token before, and so from all that was read of the cache.
-            # Nothing else holds this memory.
+            # last one has ended: the new row follows from the token before, and so from all that was read of the
+            # caches of all parts. Nothing else holds this memory.
             cache = tf.raw_ops.InplaceUpdate(x=cache, i=places.rows, v=tf.reshape(new, [-1, self.width]))
             keys, values = tf.unstack(tf.reshape(cache, places.shape), num=2)  # (B, K, G, S, d)
         if self.groups != self.heads:
@@ -208,7 +238,7 @@ class PackedSelfAttention(tf.Module):
         scores = product(query, keys, transposed=True)  # (B, K, G, H / G, S + 1)
         weights = softmax(scores if bias is None else scores + bias)
         if head_mask is not None:
-            weights *= tf.reshape(head_mask, [-1, 1, self.groups, self.heads // self.groups, 1])
+            weights *= tf.reshape(head_mask[:, self._own], [-1, 1, self.groups, self.heads // self.groups, 1])
         return self._project_out(product(weights, values)), cache  # of (B, K, G, H / G, d)
 
     def rotations(self, positions: tf.Tensor) -> tf.Tensor | None:
@@ -259,13 +289,14 @@ class PackedSelfAttention(tf.Module):
             rotations: `(N, 3 H, d / 2)`, see `rotations`; None without rotary positions.
             maps: a list to which the weights `(B, H, T, T)` of each group are added; None for none.
             in_blocks: see `Group.attend`.
-            head_mask: see `Group.attend`.
+            head_mask: see `prefill`.
 
         Returns:
             As `rows`.
         """
         heads = self._rotated(self._normalized(self.inputs(rows)), [-1], rotations)
         heads = tf.reshape(heads, [-1, self.width])  # (N 3 H, d)
+        head_mask = None if head_mask is None else head_mask[:, self._own]  # (B, H)
         contexts = [group.attend(heads, maps, in_blocks, head_mask) for group in groups]  # (B H T, d) each
         contexts = contexts[0] if len(contexts) == 1 else tf.concat(contexts, 0)
         return self._project_out(tf.gather(contexts, places))  # of (N, H, d)
@@ -300,15 +331,20 @@ class PackedCrossAttention(tf.Module):
         attention: a `zoo.layers.MultiHeadAttention`, with its weights.
         before: the `Norm` of the rows that it reads.
         after: the `Norm` of the rows that its output is added to.
+        part: the heads that are computed.
     """
 
-    def __init__(self, attention: MultiHeadAttention, before: Norm | Unnormalized, after: Norm):
+    def __init__(self, attention: MultiHeadAttention, before: Norm | Unnormalized, after: Norm, part: Part = WHOLE):
         super().__init__()
-        self.heads, self.width = attention.num_heads, attention.key_dim
+        self._own = part.of(attention.num_heads)
+        self.heads, self.width = self._own.stop - self._own.start, attention.key_dim
+        columns = slice(self._own.start * self.width, self._own.stop * self.width)
         kernel, bias = matrix(attention.query_dense)
         scale = self.width**-0.5 if attention.score_scale is None else attention.score_scale
-        self.query = before.reading(scale * kernel, None if bias is None else scale * bias)  # (R, D + 1) -> (R, H d)
-        self.outputs = after.writing(*matrix(attention.output_dense, contracted=2))  # (R, H d) -> (R, D + 1)
+        kernel, bias = scale * kernel[:, columns], None if bias is None else scale * bias[columns]
+        self.query = before.reading(kernel, bias)  # (R, D + 1) -> (R, H d)
+        kernel, bias = matrix(attention.output_dense, contracted=2)
+        self.outputs = after.writing(kernel[columns], part.bias(bias))  # (R, H d) -> (R, D + 1)
 
     def prefill(
         self,
@@ -323,9 +359,9 @@ class PackedCrossAttention(tf.Module):
         Args:
             rows: `(B T, D + 1)`.
             length: T.
-            memory: keys and values `(B, 1, H, S, d)`, from `zoo.layers.MultiHeadAttention.project_memory`.
+            memory: keys and values `(B, 1, H, S, d)`, see `zoo.layers.MultiHeadAttention.project_memory`.
             bias: added to the scores, `(B, 1, 1, 1, S)`.
-            head_mask: `(B, H)`, what multiplies each head's weights; None for nothing.
+            head_mask: `(B, heads of the layer)`, what multiplies each head's weights; None for nothing.
 
         Returns:
             The output `(B T, D + 1)`, and the weights `(B, H, T, S)`.
@@ -333,7 +369,7 @@ class PackedCrossAttention(tf.Module):
         keys, values = (each[:, 0] for each in memory)  # (B, H, S, d)
         heads = tf.reshape(self.query(rows), [-1, length, self.heads, self.width])  # (B, T, H, d)
         weights = softmax(product(tf.transpose(heads, [0, 2, 1, 3]), keys, transposed=True) + bias[:, 0])
-        weights = weights if head_mask is None else weights * head_mask[:, :, None, None]
+        weights = weights if head_mask is None else weights * head_mask[:, self._own, None, None]
         context = tf.transpose(product(weights, values), [0, 2, 1, 3])  # (B, T, H, d)
         return self._project_out(context), weights
 
@@ -361,7 +397,7 @@ class PackedCrossAttention(tf.Module):
         # The product repeats keys and values over K; nothing is transposed: 7% to 9% off one row (notes, serving.py).
         heads = tf.reshape(self.query(rows), [-1, hypotheses, self.heads, 1, self.width])  # (B, K, H, 1, d)
         weights = softmax(product(heads, keys, transposed=True) + bias)  # (B, K, H, 1, S)
-        weights = weights if head_mask is None else weights * head_mask[:, None, :, None, None]
+        weights = weights if head_mask is None else weights * head_mask[:, None, self._own, None, None]
         return self._project_out(product(weights, values)), weights  # of (B, K, H, 1, d)
 
     def _project_out(self, context: tf.Tensor) -> tf.Tensor:
@@ -377,7 +413,7 @@ class PackedFeedForward(tf.Module):
         network: a `zoo.layers.FeedForward`, with its weights.
         before: the `Norm` of the rows that it reads.
         after: the `Norm` of the rows that its output is added to.
-        part: the inner units that are computed; see `parts`.
+        part: the inner units that are computed.
     """
 
     def __init__(
@@ -385,15 +421,16 @@ class PackedFeedForward(tf.Module):
         network: FeedForward,
         before: Norm | Unnormalized | Unmoved,
         after: Norm | Unmoved,
-        part: slice = WHOLE,
+        part: Part = WHOLE,
     ):
         super().__init__()
         self.activation, self.gated = ACTIVATIONS[network.activation], network.activation in GATED
         inner = [matrix(network.input_projection), *([matrix(network.gate_projection)] if self.gated else ())]
-        inner = [(kernel[:, part], None if bias is None else bias[part]) for kernel, bias in inner]
-        self.inner = before.reading(*side_by_side(*inner))
         kernel, bias = matrix(network.output_projection)
-        self.outer = after.writing(kernel[part], _of_first(part, bias))
+        own = part.of(len(kernel))
+        inner = [(of_input[:, own], None if shift is None else shift[own]) for of_input, shift in inner]
+        self.inner = before.reading(*side_by_side(*inner))
+        self.outer = after.writing(kernel[own], part.bias(bias))
 
     def __call__(self, rows: tf.Tensor) -> tf.Tensor:
         """`(R, D + 1)` -> `(R, D + 1)`."""
@@ -433,11 +470,15 @@ ACTIVATIONS: dict[Any, Callable[[tf.Tensor], tf.Tensor]] = {
 class PackedLayer(tf.Module):
     """A layer: self-attention, attention to a source if there is one, feed-forward network.
 
-        norm first:    x = x + part(norm(x))
-        post-norm:     x = norm(x + part(x))
+        norm first:    x = x + sublayer(norm(x))
+        post-norm:     x = norm(x + sublayer(x))
 
-    With norms first, layers pass on the sum x. With norms behind, they pass on `normalized(x + part(x))`: scale and
-    shift of that norm are in the weights of the next part, and in `Norm.residual` for the next sum.
+    With norms first, layers pass on the sum x. With norms behind, they pass on `normalized(x + sublayer(x))`: scale and
+    shift of that norm are in the weights of the next sublayer, and in `Norm.residual` for the next sum.
+
+    Each sublayer of a wide layer is in two parts, which two threads compute at the same time. TensorFlow's own two
+    threads share a product of so few rows badly. With one thread for each operation, 5 rows of a model of GPT-2's width
+    take 0.54 of the time (benchmarks/notes.md, generation.py).
 
     Args:
         layer: the layer, with its weights. A decoder's has `prefill` and `decode_step`, an encoder's `encode`.
@@ -456,11 +497,12 @@ class PackedLayer(tf.Module):
         self.last = norms[-1]
         reads = norms if layer.norm_first else [before, *norms[:-1]]
         self.residuals: Any = None if layer.norm_first else [each.residual() for each in reads]
-        self.self_attention = PackedSelfAttention(layer.self_attention, reads[0], norms[0])
-        self.cross_attention = None
-        if to_source:
-            self.cross_attention = PackedCrossAttention(layer.memory_attention, reads[1], norms[1])
-        self.feed_forward = PackedFeedForward(layer.feed_forward, reads[-1], norms[-1])
+        heads, units = parts_of(layer)
+        self.self_attention = [PackedSelfAttention(layer.self_attention, reads[0], norms[0], part) for part in heads]
+        self.cross_attention = [
+            PackedCrossAttention(layer.memory_attention, reads[1], norms[1], part) for part in heads if to_source
+        ]
+        self.feed_forward = [PackedFeedForward(layer.feed_forward, reads[-1], norms[-1], part) for part in units]
 
     def prefill(
         self,
@@ -473,7 +515,7 @@ class PackedLayer(tf.Module):
         return_weights: bool = False,
         head_mask: tf.Tensor | None = None,
         memory_head_mask: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, Cache, list[tf.Tensor | None]]:
+    ) -> tuple[tf.Tensor, tuple[Cache, ...], list[tf.Tensor | None]]:
         """All tokens of sequences at once.
 
         Args:
@@ -481,83 +523,131 @@ class PackedLayer(tf.Module):
             shape: B and T.
             rotations: see `PackedSelfAttention.rotations`.
             mask: see `PackedSelfAttention.prefill`.
-            memory: keys and values of the source, see `PackedCrossAttention.prefill`; None without a source.
+            memory: for each part, keys and values of the source, see `PackedCrossAttention.prefill`; None without a
+                source.
             memory_bias: see `PackedCrossAttention.prefill`.
             return_weights: whether to return the weights of the attention to the past.
             head_mask: `(B, H)` of the self-attention, what multiplies each head's weights; None for nothing.
             memory_head_mask: likewise of the attention to the source.
 
         Returns:
-            The rows after the layer; the cache; and a list of the weights of the attention to the past `(B, H, T, T)`,
-            or None, and if there is a source, to it `(B, H, T, S)`.
+            The rows after the layer; the cache of each part; and a list of the weights of the attention to the past
+            `(B, H, T, T)`, or None, and if there is a source, to it `(B, H, T, S)`.
         """
         inputs = self._input(rows)
-        added, cache, past = self.self_attention.prefill(inputs, shape, rotations, mask, return_weights, head_mask)
-        rows, weights = self._sum(0, rows, added), [past]
-        if self.cross_attention is not None:
-            source = memory, memory_bias, memory_head_mask
-            added, to_source = self.cross_attention.prefill(self._input(rows), shape[1], *source)
-            rows, weights = self._sum(1, rows, added), [past, to_source]
-        return self._fed_forward(inputs, rows), cache, weights
+        options = rotations, mask, return_weights, head_mask
+        of_past = [part.prefill(inputs, shape, *options) for part in self.self_attention]
+        added, caches, maps = zip(*of_past, strict=True)
+        rows, weights = self._sum(0, rows, added), [_together(maps, 1)]
+        if self.cross_attention:
+            read = self._input(rows)
+            of_source = [
+                part.prefill(read, shape[1], each, memory_bias, memory_head_mask)
+                for part, each in zip(self.cross_attention, memory, strict=True)
+            ]
+            added, maps = zip(*of_source, strict=True)
+            rows, weights = self._sum(1, rows, added), [*weights, _together(maps, 1)]
+        return self._fed_forward(inputs, rows), caches, weights
 
     def decode_step(
         self,
         rows: tf.Tensor,
         hypotheses: int | tf.Tensor,
         rotations: tf.Tensor | None,
-        cache: Cache | tf.Tensor,
+        caches: Sequence[Cache | tf.Tensor],
         bias: tf.Tensor | None = None,
         memory: Any = None,
         memory_bias: tf.Tensor | None = None,
         head_mask: tf.Tensor | None = None,
         memory_head_mask: tf.Tensor | None = None,
         places: Places | None = None,
-    ) -> tuple[tf.Tensor, Cache | tf.Tensor, tf.Tensor | None]:
+    ) -> tuple[tf.Tensor, tuple[Cache | tf.Tensor, ...], tf.Tensor | None]:
         """One more token of each hypothesis.
 
         Args:
             rows: `(B K, D + 1)`.
             hypotheses: K.
             rotations: see `PackedSelfAttention.rotations`.
-            cache: see `PackedSelfAttention.decode_step`.
+            caches: of each part, see `PackedSelfAttention.decode_step`.
             bias: see `PackedSelfAttention.decode_step`.
-            memory: keys and values of the source, see `PackedCrossAttention.prefill`; None without a source.
+            memory: see `prefill`.
             memory_bias: see `PackedCrossAttention.prefill`.
             head_mask: see `prefill`.
             memory_head_mask: see `prefill`.
             places: see `PackedSelfAttention.decode_step`.
 
         Returns:
-            The rows after the layer; the cache; and the weights `(B, K, H, 1, S)` of the attention to the source, or
+            The rows after the layer; the caches; and the weights `(B, K, H, 1, S)` of the attention to the source, or
             None.
         """
         inputs = self._input(rows)
-        added, cache = self.self_attention.decode_step(inputs, hypotheses, rotations, cache, bias, head_mask, places)
+        of_past = [
+            part.decode_step(inputs, hypotheses, rotations, cache, bias, head_mask, places)
+            for part, cache in zip(self.self_attention, caches, strict=True)
+        ]
+        added, caches = zip(*of_past, strict=True)
         rows, weights = self._sum(0, rows, added), None
-        if self.cross_attention is not None:
-            source = memory, memory_bias, memory_head_mask
-            added, weights = self.cross_attention.decode_step(self._input(rows), hypotheses, *source)
-            rows = self._sum(1, rows, added)
-        return self._fed_forward(inputs, rows), cache, weights
+        if self.cross_attention:
+            read = self._input(rows)
+            of_source = [
+                part.decode_step(read, hypotheses, each, memory_bias, memory_head_mask)
+                for part, each in zip(self.cross_attention, memory, strict=True)
+            ]
+            added, maps = zip(*of_source, strict=True)
+            rows, weights = self._sum(1, rows, added), _together(maps, 2)
+        return self._fed_forward(inputs, rows), caches, weights
 
-    def encode(self, rows: tf.Tensor, *attending: Any, **options: Any) -> tf.Tensor:
-        """Rows `(N, D + 1)` -> `(N, D + 1)`; the other arguments are those of `PackedSelfAttention.encode`."""
+    def encode(self, rows: tf.Tensor, maps: list[tf.Tensor] | None = None, **attending: Any) -> tf.Tensor:
+        """Rows `(N, D + 1)` -> `(N, D + 1)`; the arguments are those of `attend_in_parts`."""
         inputs = self._input(rows)
-        added = self.self_attention.encode(inputs, *attending, **options)
+        added = attend_in_parts(self.self_attention, inputs, maps, **attending)
         return self._fed_forward(inputs, self._sum(0, rows, added))
 
     def _fed_forward(self, inputs: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """The layer's output, of its normalised inputs and of the rows after attention, `(R, D + 1)` each."""
         # Two norms of the same row differ only in scale and shift, which are in the weights. So a parallel residual
-        # normalises once for both parts.
+        # normalises once for both sublayers.
         inputs = inputs if self.parallel_residual else self._input(rows)
-        return self._sum(-1, rows, self.feed_forward(inputs))  # (R, D + 1)
+        return self._sum(-1, rows, [part(inputs) for part in self.feed_forward])  # (R, D + 1)
 
     def _input(self, rows: tf.Tensor) -> tf.Tensor:
         return normalized(rows) if self.norm_first else rows
 
-    def _sum(self, part: int, rows: tf.Tensor, added: tf.Tensor) -> tf.Tensor:
-        return rows + added if self.norm_first else normalized(self.residuals[part](rows) + added)
+    def _sum(self, sublayer: int, rows: tf.Tensor, added: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The rows after a sublayer, of those before it and the outputs of its parts, `(R, D + 1)` each."""
+        if self.norm_first:
+            return in_sum(rows, added)
+        return normalized(in_sum(self.residuals[sublayer](rows), added))
+
+
+def attend_in_parts(
+    attention: Sequence[PackedSelfAttention], rows: tf.Tensor, maps: list[tf.Tensor] | None, **attending: Any
+) -> list[tf.Tensor]:
+    """The output of each part of an encoder's attention, as `rows`.
+
+    Args:
+        attention: the parts.
+        rows: see `PackedSelfAttention.encode`.
+        maps: a list to which the weights `(B, H, T, T)` of all heads are added, if there is one group; None for none.
+        **attending: the other arguments of `PackedSelfAttention.encode`.
+    """
+    weights: list[tf.Tensor] | None = None if maps is None else []  # of the parts
+    outputs = [part.encode(rows, maps=weights, **attending) for part in attention]
+    if maps is not None:
+        maps.append(_together(weights, 1))
+    return outputs
+
+
+def in_sum(rows: tf.Tensor, outputs: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Rows and the outputs of a sublayer's parts, added up."""
+    # The second part has no bias. With one, TensorFlow may join its product with this sum, and the product would have
+    # to wait for the first part.
+    return functools.reduce(tf.add, outputs, rows)
+
+
+def _together(of_parts: Any, axis: int) -> tf.Tensor | None:
+    """The weights of all heads, of those of each part; None if there are none."""
+    return of_parts[0] if len(of_parts) == 1 or of_parts[0] is None else tf.concat(of_parts, axis)
 
 
 def _heads(projection: Projection) -> list[np.ndarray]:

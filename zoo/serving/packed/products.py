@@ -22,6 +22,8 @@ Axes: R rows, D width, N and M any width, V vocabulary.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import keras
@@ -230,9 +232,18 @@ class PackedOutput(tf.Module):
         bias: `(V,)` or None.
         embeddings: `(V, D)`, used where there is no kernel.
         constant: the last feature of rows that are made from these embeddings.
+        wide: divides the features of the rows between two products, which two threads compute at the same time.
     """
 
-    def __init__(self, norm: Norm, kernel: Any = None, bias: Any = None, embeddings: Any = None, constant: float = 0.0):
+    def __init__(
+        self,
+        norm: Norm,
+        kernel: Any = None,
+        bias: Any = None,
+        embeddings: Any = None,
+        constant: float = 0.0,
+        wide: bool = False,
+    ):
         super().__init__()
         self.scale, self.shift = None, None
         if kernel is not None:
@@ -248,7 +259,11 @@ class PackedOutput(tf.Module):
         # Adding a bias to (R, V) logits takes a tenth of the product's time; one more row of weights is free.
         self._has_bias = bias is not None
         rows += [] if bias is None else [np.asarray(bias, "float32")[None]]
-        self.kernel = variable(np.concatenate(rows))  # (D + 1 or D + 2, V)
+        kernel = np.concatenate(rows)  # (D + 1 or D + 2, V)
+        # Two variables: a slice of one would be a copy at each step.
+        ends = [0, len(kernel) // 2, len(kernel)] if wide else [0, len(kernel)]
+        self._kernels = [variable(kernel[begin:end]) for begin, end in itertools.pairwise(ends)]
+        self.size, self._sizes = len(kernel), np.diff(ends).tolist()
         self.transposed: tf.Variable | None = None
 
     def logits(self, rows: tf.Tensor) -> tf.Tensor:
@@ -263,12 +278,20 @@ class PackedOutput(tf.Module):
 
     def of_scaled(self, rows: tf.Tensor) -> tf.Tensor:
         """Rows from `scaled` -> `(R, V)`."""
-        return product(rows, self.kernel)
+        rows = tf.split(rows, self._sizes, axis=1) if len(self._sizes) > 1 else [rows]
+        return functools.reduce(tf.add, map(product, rows, self._kernels))
 
     def prepare_columns(self) -> None:
         """Stores the kernel once more, for `columns`: 2,048 of 58,000 take 0.9 ms from its rows, and 32 from here."""
         if self.transposed is None:
-            self.transposed = variable(self.kernel.numpy().T)  # (V, D + 1 or D + 2)
+            self.transposed = variable(np.concatenate(self._kernels).T)  # (V, D + 1 or D + 2)
+
+    def embedded(self, ids: tf.Tensor) -> tf.Tensor:
+        """The columns for ids `(R,)`, where the kernel is made of embeddings: `(D + 1 or D + 2, R)`."""
+        # Not from a variable itself: after the first `ResourceGather`, TensorFlow copies a variable whenever it is read
+        # as a whole. For the 119 MB of OPUS-MT that was a quarter of a step.
+        found = [tf.gather(tf.convert_to_tensor(kernel), ids, axis=1) for kernel in self._kernels]
+        return found[0] if len(found) == 1 else tf.concat(found, 0)
 
     def columns(self, ids: tf.Tensor) -> tf.Tensor:
         """The columns of the kernel for ids `(B, C)`: `(B, D + 1 or D + 2, C)`."""
@@ -299,15 +322,13 @@ class Embedding(tf.Module):
         elif centered:
             matrix = np.pad(first.part(scale * np.eye(table.shape[1])), [[0, 1], [0, 0]])  # (D + 1, D + 1)
             matrix[-1, -1] = scale
-            self._matrix = variable(np.pad(matrix, [[0, output.kernel.shape[0] - len(matrix)], [0, 0]]))
+            self._matrix = variable(np.pad(matrix, [[0, output.size - len(matrix)], [0, 0]]))
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
         """`(R,)` -> `(R, D + 1)`."""
         if self._output is None:
             return tf.gather(self._table, ids)
-        # Not from the variable itself: after the first `ResourceGather`, TensorFlow copies a variable whenever it is
-        # read as a whole. For the 119 MB of OPUS-MT that was a quarter of a step.
-        columns = tf.gather(tf.convert_to_tensor(self._output.kernel), ids, axis=1)  # (D + 1 or D + 2, R)
+        columns = self._output.embedded(ids)  # (D + 1 or D + 2, R)
         if self._matrix is not None:  # one product removes the mean, scales and transposes
             return tf.raw_ops.BatchMatMulV3(x=columns, y=self._matrix, Tout=tf.float32, adj_x=True)
         return self._scale * tf.transpose(columns)[:, : self._output.features]

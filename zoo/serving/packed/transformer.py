@@ -14,7 +14,7 @@ from zoo.layers.functions.positions import frequencies
 from zoo.models.masks import NO_MASKS, Masks
 from zoo.models.transformer import Transformer
 from zoo.serving.packed.groups import Group
-from zoo.serving.packed.layers import PackedLayer
+from zoo.serving.packed.layers import PackedLayer, is_wide
 from zoo.serving.packed.products import (
     FORBIDDEN,
     Embedding,
@@ -75,7 +75,8 @@ class PackedTransformer(tf.Module):
         kernel = as_array(model.get_layer("logits").kernel) if model.tied_embeddings == "none" else None
         bias = model.output_weights()[1]
         bias = None if bias is None else as_array(bias)
-        self._output = PackedOutput(last, kernel, bias, target, first.constant / scale)
+        self.in_parts = is_wide(decoder[0])
+        self._output = PackedOutput(last, kernel, bias, target, first.constant / scale, self.in_parts)
         tied = None if model.tied_embeddings == "none" else self._output
         centered = first.centered and self.norm_first
         self._target = Embedding(target, first, centered, scale, tied)
@@ -111,14 +112,15 @@ class PackedTransformer(tf.Module):
             masks: tokens and heads to leave out.
 
         Returns:
-            memory: the mask `(B, S)`, the bias of the scores `(B, 1, 1, 1, S)`, and for each decoder layer the keys and
-                values `(B, 1, H, S, d)` of its attention to the source; and the heads of `masks`, if it has some.
-            cache: for each decoder layer the keys and values `(B, 1, H, 0, d)` of past tokens, none so far.
+            memory: the mask `(B, S)`, the bias of the scores `(B, 1, 1, 1, S)`, and for each decoder layer, and each
+                part of it, the keys and values `(B, 1, H, S, d)` of its attention to the source; and the heads of
+                `masks`, if it has some.
+            cache: likewise the keys and values `(B, 1, H, 0, d)` of past tokens, none so far.
         """
         memory = self._memory(source, masks)
-        attention = self._layers[0].self_attention
+        attention = self._layers[0].self_attention[0]
         empty = tf.zeros([tf.shape(source)[0], 1, attention.groups, 0, attention.width])  # (B, 1, H, 0, d)
-        return memory, tuple((empty, empty) for _ in self._layers)
+        return memory, tuple(tuple((empty, empty) for _ in layer.self_attention) for layer in self._layers)
 
     def prepare_output_columns(self) -> None:
         """To be called before the first use of `output_columns`. The weights then have the output's table twice."""
@@ -208,36 +210,45 @@ class PackedTransformer(tf.Module):
         rows = self._source(tf.reshape(source, [-1]))  # (B S, D + 1)
         if self._source_positions is not None:
             rows += tf.gather(self._source_positions, columns)
-        attention: Any = self._encoder[0].self_attention
+        attention = self._encoder[0].self_attention[0]
         rotations = attention.rotations(columns[:, None])  # (B S, 1, 3 H, d / 2)
         rotations = None if rotations is None else rotations[:, 0]
         group = Group(tf.reshape(tf.range(tf.size(source)), shape), mask, attention.heads)
-        places = tf.reshape(group.contexts, [-1, attention.heads])  # (B S, H)
+        attending = {
+            "groups": [group],
+            "places": tf.reshape(group.contexts, [-1, attention.heads]),  # (B S, H)
+            "rotations": rotations,
+            "in_blocks": self._in_blocks,
+        }
         for index, layer in enumerate(self._encoder):
-            head_mask = masks.of_layer("encoder", index)
-            rows = layer.encode(rows, [group], places, rotations, maps, self._in_blocks, head_mask)
+            rows = layer.encode(rows, maps, head_mask=masks.of_layer("encoder", index), **attending)
         rows = self._memory_product(normalized(rows) if self.norm_first else rows)  # (B S, 2 M H d)
         # A gather that moves heads to the front, as in `groups`.
-        to_source: Any = self._layers[0].cross_attention
-        number = 2 * len(self._layers) * to_source.heads  # 2 M H
+        # For each layer first the keys of its parts, then the values.
+        parts = [part for layer in self._layers for _ in range(2) for part in layer.cross_attention]
+        heads, width = [part.heads for part in parts], parts[0].width
+        number = sum(heads)  # 2 M H, with all heads of a layer
         vectors = tf.reshape(tf.range(tf.size(source)) * number, [shape[0], 1, 1, shape[1]])
         vectors += tf.reshape(tf.range(number), [1, 1, number, 1])  # (B, 1, 2 M H, S)
         # If a source is all padding, the bias forbids all keys alike and the softmax is uniform. Zero values then give
         # a zero context, as the model's own attention does.
         rows *= tf.cast(tf.reshape(mask, [-1, 1]), tf.float32)
-        vectors = tf.gather(tf.reshape(rows, [-1, to_source.width]), vectors)  # (B, 1, 2 M H, S, d)
-        parts = tf.split(vectors, 2 * len(self._layers), axis=2)  # (B, 1, H, S, d) each
+        vectors = tf.gather(tf.reshape(rows, [-1, width]), vectors)  # (B, 1, 2 M H, S, d)
+        pieces = iter(tf.split(vectors, heads, axis=2))  # (B, 1, H, S, d) each, with the heads of a part
+        layers = []
+        for layer in self._layers:
+            keys, values = ([next(pieces) for _ in layer.cross_attention] for _ in range(2))
+            layers.append(tuple(zip(keys, values, strict=True)))
         bias = tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None]  # (B, 1, 1, 1, S)
-        heads = {} if masks.heads is None else {"heads": dict(masks.heads)}
-        layers = tuple(zip(parts[::2], parts[1::2], strict=True))
-        return {"mask": mask, "bias": bias, "layers": layers, **heads}
+        left_out = {} if masks.heads is None else {"heads": dict(masks.heads)}
+        return {"mask": mask, "bias": bias, "layers": tuple(layers), **left_out}
 
     def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Target tokens `(R,)` at `(R,)` or `(1,)` -> rows `(R, D + 1)`, and rotations `(., 1, 3 H, d / 2)`."""
         rows = self._target(tokens)
         if self._target_positions is not None:
             rows += tf.gather(self._target_positions, positions)
-        return rows, self._layers[0].self_attention.rotations(positions[:, None])
+        return rows, self._layers[0].self_attention[0].rotations(positions[:, None])
 
 
 def _stack(layers: list[Any], norm: Any) -> tuple[list[PackedLayer], Norm]:

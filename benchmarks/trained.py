@@ -38,14 +38,14 @@ MODELS = {
         "GRU encoder-decoder with additive attention (Bahdanau et al. [2014](https://arxiv.org/abs/1409.0473))",
         "",
     ),
-    "multi30k-rnn": ("the same without attention (Cho et al. [2014](https://arxiv.org/abs/1406.1078))", ""),
+    "multi30k-rnn": ("GRU encoder-decoder without attention (Cho et al. [2014](https://arxiv.org/abs/1406.1078))", ""),
     "multi30k-rnn-attention": (
-        "with it, and a conditional decoder ([Nematus](https://arxiv.org/abs/1703.04357))",
-        "published, of the kind: 39.0",
+        "GRU encoder-decoder with attention and a conditional decoder ([Nematus](https://arxiv.org/abs/1703.04357))",
+        "published for this kind of model: 39.0",
     ),
     "multi30k-transformer": (
         "transformer (Vaswani et al. [2017](https://arxiv.org/abs/1706.03762))",
-        "published, of the size: 41.02",
+        "published for a model of this size: 41.02",
     ),
     "multi30k-fast": (
         "transformer of 6 + 1 layers, which learns from the one above; train that first",
@@ -58,7 +58,7 @@ MODELS = {
     "spell": ("the same, from sounds to letters", ""),
     "gpt-pydoc": ("GPT with rotary positions and SwiGLU, of Python's own manual", ""),
     "shakespeare-tiny": ("GPT-2 (Radford et al. 2019) in nanoGPT's laptop size", "nanoGPT 1.88"),
-    "shakespeare": ("the same kind, of width 256", "nanoGPT, 10.7M on an A100, 1.470"),
+    "shakespeare": ("GPT of width 256, with rotary positions and SwiGLU", "nanoGPT, 10.7M on an A100, 1.470"),
     "languages": ("bidirectional GRU over characters, with a classifier of 64 languages", ""),
     "bert-pydoc": ("small BERT (Devlin et al. [2019](https://arxiv.org/abs/1810.04805)), of Python's own manual", ""),
 }

@@ -120,7 +120,7 @@ class _Watch(threading.Thread):
     """Ends this process when another worker is lost, because a collective operation then may wait for ever.
 
     A worker is there as long as the port of its TensorFlow server accepts connections: the kernel closes it in the
-    moment that the process dies. TensorFlow's own health check covers workers that hang.
+    moment that the process dies. A worker that hangs keeps its port open, so the others wait for it.
     """
 
     def __init__(self, cluster: Cluster):

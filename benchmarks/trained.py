@@ -13,6 +13,12 @@ work. `zoo compare-lengths` drew the picture.
     zoo train multi30k-transformer                # any of the recipes
     python benchmarks/trained.py --record
 
+A second table has the same recipes with other seeds, their mean and their standard deviation. A model that was
+trained with a seed does not replace that of the recipe:
+
+    zoo train multi30k-transformer --set seed=1 --models seed1
+    python benchmarks/trained.py --seeds seed1 --record
+
 Published figures: for a transformer of this size 41.02 (Transformer-Tiny of
 [Wu et al. 2021](https://arxiv.org/abs/2105.14462)); for a GRU with attention and a conditional decoder 39.0, the best
 of five, and 38.1, their mean ([Caglayan et al. 2017](https://arxiv.org/abs/1707.04481)); for characters of Shakespeare
@@ -24,10 +30,13 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from results import FOLDER, Recording, Table, options
-from zoo_training.run_files import read_metrics
+from zoo_training.run_files import RECIPE_FILE, read_metrics
 
 from zoo.serving.layout import newest_version
 
@@ -68,6 +77,13 @@ def main() -> None:
     """Collects the scores and prints them."""
     parser = options(__doc__)
     parser.add_argument("--models", type=pathlib.Path, default=MODELS_FOLDER, help="where the models are")
+    parser.add_argument(
+        "--seeds",
+        type=pathlib.Path,
+        nargs="+",
+        default=[],
+        help="where models of other seeds are",
+    )
     arguments = parser.parse_args()
     kept = FOLDER / "trained.json"
     found = json.loads(kept.read_text(encoding="utf-8"))["tables"] if kept.is_file() else 3 * [{"rows": []}]
@@ -91,6 +107,45 @@ def main() -> None:
         recording.table(Table("Sentences", columns, sentences))
         columns = ["", "parameters", "tokens scored", "loss, nats", "perplexity", "bits a byte", "minutes"]
         recording.table(Table("Running text", columns, texts))
+        before_seeds = found[3]["rows"] if len(found) > 3 else []
+        columns = ["", "seed", "BLEU, published style", "BLEU, raw", "chrF", "exact match", "minutes"]
+        recording.table(Table("Other seeds", columns, seed_rows(sentences, before_seeds, arguments.seeds)))
+
+
+def seed_rows(
+    sentences: Sequence[Sequence[str]], before: Sequence[Sequence[str]], folders: Sequence[pathlib.Path]
+) -> list[list[str]]:
+    """A row for each seed of the translators that have several, and one with their mean and standard deviation.
+
+    Args:
+        sentences: the rows of the table *Sentences*, which are of seed 0.
+        before: the rows that were recorded last.
+        folders: where further models are.
+    """
+    rows = {(row[0], row[1]): list(row) for row in before if row[1].isdecimal()}
+    for folder in folders:
+        for name in MODELS:
+            version = newest_version(folder / name)
+            if version is not None and "bleu" in (metrics := read_metrics(version)):
+                recipe = json.loads((version / RECIPE_FILE).read_text(encoding="utf-8"))
+                row = sentences_row(name, metrics)
+                rows[row[0], str(recipe["seed"])] = [row[0], str(recipe["seed"]), *row[2:]]
+    table = []
+    for first in sentences:
+        own = {0: [first[0], "0", *first[2:]]}
+        own |= {int(seed): row for (name, seed), row in rows.items() if name == first[0]}
+        if len(own) > 1:
+            table += [own[seed] for seed in sorted(own)]
+            scores = [mean([row[column] for row in own.values()]) for column in range(2, 6)]
+            table.append([first[0], "mean and standard deviation", *scores, ""])
+    return table
+
+
+def mean(cells: Sequence[str]) -> str:
+    """The mean of the scores that cells such as `40.19 [38.6, 41.8]` or `7.2%` begin with, and their deviation."""
+    values = [float(re.findall(r"[\d.]+", cell)[0]) for cell in cells]
+    places, percent = (1, "%") if cells[0].endswith("%") else (2, "")
+    return f"{statistics.mean(values):.{places}f}{percent} ± {statistics.stdev(values):.{places}f}"
 
 
 def overview_row(name: str, metrics: dict[str, Any]) -> list[str]:

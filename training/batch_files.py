@@ -44,12 +44,14 @@ class Chunk:
         file: the path.
         begin: its first byte, or its first row in a Parquet file. A line belongs to the chunk in which it begins.
         end: the byte or row behind it.
+        source: the input file as it was found, which `file` is the unpacked copy of if its name ends in `.gz`.
     """
 
     number: int
     file: str
     begin: int
     end: int
+    source: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -363,7 +365,7 @@ def _table(pairs: Sequence[tuple[Record, Any]], chunk: Chunk, layout: Layout) ->
 
 
 def _dead_letter(window: Window, record: Record, failure: Failure) -> bytes:
-    letter = {"file": window.chunk.file, "line": record.line, "reason": failure.reason, "row": record.raw}
+    letter = {"file": window.chunk.source, "line": record.line, "reason": failure.reason, "row": record.raw}
     return json.dumps(letter, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
 
 

@@ -116,6 +116,8 @@ def _resumed_or_new(asked: Request, scratch: str, overwrite: bool, say: Callable
     """The plan, of which some parts may be there."""
     file = f"{scratch}/{_PLAN}"
     begun = FileSystems.exists(file)
+    if not begun and FileSystems.exists(scratch):  # a run was killed while it unpacked inputs, which may have changed
+        FileSystems.delete([scratch])
     try:
         plan = make_plan(asked, scratch)
     except BaseException:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gzip
 import json
 import os
 import pathlib
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -157,7 +159,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     )
     if writes != "txt" and (taken := set(layout.outputs.values()) & set(names)):
         raise ValueError(f"the input has a column {sorted(taken)[0]!r} already; give --prefix for the new ones")
-    chunks = _chunks(paths, layout, asked.header)
+    chunks = _chunks(paths, [each.path for each in files], layout, asked.header)
     if not chunks:
         raise ValueError(f"{asked.pattern} has no rows")
     if reads == "jsonl":
@@ -253,14 +255,26 @@ def _format(path: str) -> str:
 
 
 def _unpacked(path: str, number: int, scratch: str) -> str:
-    """A file that can be read from the middle: gzip cannot, so it is unpacked once."""
+    """A file that can be read from the middle: gzip cannot, so it is unpacked once.
+
+    Raises:
+        ValueError: it is no gzip file, or it is damaged or cut off.
+    """
     if compression(path) == CompressionTypes.UNCOMPRESSED:
         return path
     unpacked = f"{scratch}/{_UNPACKED}{number:06}-{pathlib.PurePath(path).stem}"
     if not FileSystems.exists(unpacked):
-        with open_file(path) as packed, whole(unpacked) as file:
-            while piece := packed.read(1 << 20):
-                file.write(piece)
+        # Beam's own reader takes a file that is cut off for one that ends there. Python's reader reports it.
+        with (
+            FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as raw,
+            gzip.GzipFile(fileobj=raw) as packed,
+            whole(unpacked) as file,
+        ):
+            try:
+                while piece := packed.read(1 << 20):
+                    file.write(piece)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise ValueError(f"{path} is no gzip file, or it is damaged or cut off ({error})") from None
     return unpacked
 
 
@@ -336,7 +350,7 @@ def _main_output(gives: Mapping[str, TensorSpec]) -> list[str]:
     return next(([name] for name in ("text", "label") if name in gives), list(gives))
 
 
-def _chunks(paths: Sequence[str], layout: Layout, header: bool) -> list[Chunk]:
+def _chunks(paths: Sequence[str], sources: Sequence[str], layout: Layout, header: bool) -> list[Chunk]:
     sizes = []  # of each file: its first byte or row, and the one behind its last
     for path in paths:
         if layout.reads == "parquet":
@@ -347,8 +361,8 @@ def _chunks(paths: Sequence[str], layout: Layout, header: bool) -> list[Chunk]:
     least, most = _CHUNK_ROWS if layout.reads == "parquet" else _CHUNK_BYTES
     step = min(max(sum(end - begin for begin, end in sizes) // _CHUNKS, least), most)
     ranges = [
-        (path, first, min(first + step, end))
-        for path, (begin, end) in zip(paths, sizes, strict=True)
+        (path, first, min(first + step, end), source)
+        for path, source, (begin, end) in zip(paths, sources, sizes, strict=True)
         for first in range(begin, end, step)
     ]
     return [Chunk(number, *each) for number, each in enumerate(ranges)]

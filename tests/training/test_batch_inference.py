@@ -128,6 +128,31 @@ class TestFormats:
             assert file.read() == "text\toutput_text\na\t>A\nc\t>C\ne\t>E\n"
         letters = json_lines("out.failed.jsonl")
         assert [(each["line"], each["row"]) for each in letters] == [(3, "bad"), (3, "bad")]
+        assert [each["file"] for each in letters] == [str(place / f"in{number}.tsv.gz") for number in (0, 2)]
+
+    @pytest.mark.parametrize("damage", ["cut off", "a wrong byte", "a wrong checksum", "no gzip file"])
+    def test_a_damaged_gzip_file_is_refused(self, upper, place, damage):
+        packed = gzip.compress("".join(f"text {number}\n" for number in range(2000)).encode())
+        middle = len(packed) // 2
+        content = {
+            "cut off": packed[:middle],
+            "a wrong byte": packed[:middle] + bytes([packed[middle] ^ 255]) + packed[middle + 1 :],
+            "a wrong checksum": packed[:-8] + bytes(4) + packed[-4:],
+            "no gzip file": b"a line\n",
+        }[damage]
+        (place / "in.txt.gz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"in\.txt\.gz is no gzip file, or it is damaged or cut off"):
+            infer_files(Request(upper, "in.txt.gz", "out.txt", outputs=["text"]))
+        assert os.listdir() == ["in.txt.gz"]
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_what_a_killed_run_unpacked_is_unpacked_again(self, upper, place, overwrite):
+        (place / "out.txt.parts").mkdir()
+        (place / "out.txt.parts" / "input-000000-in.txt").write_text("old\n")  # as left before there is a plan
+        (place / "in.txt.gz").write_bytes(gzip.compress(b"new\n"))
+        infer_files(Request(upper, "in.txt.gz", "out.txt", outputs=["text"]), overwrite=overwrite)
+        assert (place / "out.txt").read_text() == ">NEW\n"
+        assert sorted(os.listdir()) == ["in.txt.gz", "out.txt"]
 
     def test_json_keeps_what_it_was(self, upper, place):
         lines = ['{"text":"a", "big": 12345678901234567890123, "not": NaN, "half": "\\ud800", "text2": 1.10}  ', "{ }"]

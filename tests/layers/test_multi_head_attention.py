@@ -200,9 +200,10 @@ IMPLICIT = {f"{name}_mask": ids != 0 for name, ids in IDS.items()}
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_implicit_masks_do_what_explicit_ones_do_and_the_querys_goes_on():
+@pytest.mark.parametrize("norm", [False, True])  # a norm that knew no masks would warn that it drops them
+def test_implicit_masks_do_what_explicit_ones_do_and_the_querys_goes_on(norm):
     query, value, key = (embedded(ids, width) for ids, width in zip(IDS.values(), (5, 6, 6), strict=True))
-    layer = randomized(query.shape, value.shape)
+    layer = randomized(query.shape, value.shape, use_query_key_norm=norm)
     bare = [tf.identity(each) for each in (query, value, key)]
     without_key = {name: mask for name, mask in IMPLICIT.items() if name != "key_mask"}
     result = layer(query, value)

@@ -236,6 +236,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _norm(self, name: str) -> keras.layers.Layer:
         norm = keras.layers.RMSNormalization(epsilon=self.norm_epsilon, dtype=self.dtype_policy, name=name)
+        norm.supports_masking = True  # it works per position; without this Keras warns that the mask is lost
         norm.build((None, None, None, self.key_dim))
         return norm
 

@@ -98,6 +98,10 @@ def test_a_training_starts_from_it(folder, tmp_path):
         ({"num_hidden_layers": 9999}, "the weights lack encoder.layer.1.attention.self.query.weight, .* and others"),
         ({"architectures": ["BertForQuestionAnswering"]}, "only models that end in ForSequenceClassification, "),
         ({"architectures": [3]}, r"architectures is \[3\], and must be a list of names"),
+        (
+            {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": False},
+            "tie_word_embeddings is False; only True",
+        ),
         ({"architectures": ["BertForMaskedLM"]}, "the weights lack cls.predictions.transform.dense.weight"),
         ({"num_labels": 10**9}, "num_labels is 1000000000, and must be at most 100,000"),
         ({"id2label": {"0": "only"}}, "id2label is .* of a model with two classes or more"),
@@ -157,6 +161,20 @@ def test_an_embedder_and_its_length(folder):
     embedder = zoo.load(folder)
     assert (embedder.max_length, embedder.model.pooling, embedder.model.normalize) == (7, "mean", True)
     assert np.linalg.norm(embedder(["abb"])) == pytest.approx(1)
+
+
+def test_what_sentence_transformers_does_to_a_text_first(folder):
+    modules(folder, ["Transformer", "Pooling"], MEAN, PLACES)
+    prompts = {"prompts": {"query": "query: ", "none": ""}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    with pytest.warns(UserWarning, match="puts 'query: ' before each text"):
+        zoo.load(folder)
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts | {"default_prompt_name": "none"}))
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    zoo.load(folder)  # the tokenizer removes capitals, too
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(ValueError, match="do_lower_case is True, and the tokenizer keeps capitals"):
+        zoo.load(folder)
 
 
 @pytest.mark.parametrize(

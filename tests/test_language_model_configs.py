@@ -42,6 +42,11 @@ def arguments(tmp_path):
         (LLAMA, "sliding_window", None),
         ({**LLAMA, "sliding_window": 8}, "sliding_window", None),  # a key that Llama ignores
         ({**LLAMA, "model_type": "mistral", "sliding_window": 8}, "sliding_window", 8),
+        (
+            {**LLAMA, "model_type": "mistral", "sliding_window": 8, "layer_types": ["full_attention"] * 4},
+            "sliding_window",
+            8,
+        ),
         ({**QWEN2, "max_window_layers": 3}, "sliding_window", [None, None, None, 8]),
         ({**QWEN2, "layer_types": ["sliding_attention", "full_attention"] * 2}, "sliding_window", [8, None, 8, None]),
         ({**QWEN2, "use_sliding_window": False}, "sliding_window", None),
@@ -82,6 +87,11 @@ def test_what_a_configuration_asks_for(arguments, content, name, value):
         (
             {**LLAMA, "rope_parameters": {"partial_rotary_factor": "x"}},
             r"rope_theta and partial_rotary_factor\) must be positive numbers, .* They are 10000\.0 and 'x'",
+        ),
+        ({**LLAMA, "partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1; only GPT-NeoX"),
+        (
+            {**LLAMA, "rope_parameters": {"partial_rotary_factor": 0.5}},
+            "partial_rotary_factor must be 1; only GPT-NeoX",
         ),
         ({**QWEN2, "layer_types": ["full_attention"]}, "for each of the 4 layers"),
         ({**QWEN2, "layer_types": [["full_attention"]] * 4}, "for each of the 4 layers"),

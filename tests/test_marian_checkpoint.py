@@ -131,6 +131,12 @@ def test_a_generation_that_cannot_be_read(folder, content, message):
         zoo.load(folder)
 
 
+def test_tokens_that_are_in_no_vocabulary(folder):
+    (folder / "added_tokens.json").write_text('{"<new>": 14}')
+    with pytest.raises(ValueError, match="adds the tokens <new>, which are in no vocabulary file"):
+        zoo.load(folder)
+
+
 def test_tensors_that_are_missing(folder):
     (folder / "pytorch_model.bin").unlink()
     safetensors.numpy.save_file({"model.shared.weight": np.zeros((14, 6), "float32")}, folder / "model.safetensors")

@@ -257,6 +257,35 @@ def test_settings_are_those_of_the_generation(ours):
     assert ours.early_stopping is False
 
 
+@pytest.mark.parametrize("theirs", [CONFIGS["shared"]], ids=["shared"], indirect=True)
+def test_settings_of_the_configuration_count_only_without_the_generations_file(theirs, tmp_path):
+    import transformers
+
+    copy = shutil.copytree(theirs[2], tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text()) | {"num_beams": 3, "max_length": 30}
+    (copy / "config.json").write_text(json.dumps(config))
+    for content in ({}, {"max_new_tokens": 7}, {"num_beams": 2, "max_length": 9}):
+        (copy / "generation_config.json").write_text(json.dumps(content))
+        wanted = transformers.MarianMTModel.from_pretrained(copy).generation_config
+        ours = zoo.load(copy)
+        assert ours.beam_size == (wanted.num_beams or 1)
+        if wanted.max_new_tokens is not None:
+            assert ours.max_target_length == wanted.max_new_tokens
+        elif wanted.max_length is not None:
+            assert ours.max_target_length == wanted.max_length - 1
+    (copy / "generation_config.json").unlink()
+    assert (zoo.load(copy).beam_size, zoo.load(copy).max_target_length) == (3, 29)
+
+
+@pytest.mark.parametrize("theirs", [CONFIGS["shared"]], ids=["shared"], indirect=True)
+def test_other_settings_of_the_generation_are_left_out_with_a_warning(theirs, tmp_path):
+    copy = shutil.copytree(theirs[2], tmp_path / "copy")
+    settings = {"do_sample": True, "forced_bos_token_id": 0, "suppress_tokens": [], "min_length": 0}
+    (copy / "generation_config.json").write_text(json.dumps(settings))
+    with pytest.warns(UserWarning, match=r"left out: \{'do_sample': True, 'forced_bos_token_id': 0\}"):
+        zoo.load(copy)
+
+
 def test_exported_it_gives_the_same(ours, tmp_path):
     exported = zoo.load(zoo.serving.export(ours, tmp_path / "marian"))
     texts = [text for text in TEXTS if text]

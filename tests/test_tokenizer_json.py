@@ -681,6 +681,23 @@ class TestAddedTokens:
             read_tokenizer(folder)
 
 
+def test_a_space_before_a_text_by_the_settings_beside_the_file(written):
+    folder = written(changed("gpt2", {}))
+
+    def beside(**settings):
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        return read_tokenizer(folder).get_config()["add_prefix_space"]
+
+    assert not beside(add_prefix_space=None)
+    assert beside(add_prefix_space=True, tokenizer_class="GPT2TokenizerFast")
+    assert not beside(add_prefix_space=True, tokenizer_class="PreTrainedTokenizerFast")
+    with pytest.raises(ValueError, match=r"`add_prefix_space` must be true or false\. It is 1"):
+        beside(add_prefix_space=1)
+    folder = written(changed("llama2", {}))
+    with pytest.raises(ValueError, match="has add_prefix_space = False, against its components"):
+        beside(add_prefix_space=False)
+
+
 def test_merges_of_older_files(written):
     content = changed("gpt2", {})
     content["model"]["merges"] = ["#version: 0.2", *map(" ".join, content["model"]["merges"])]
@@ -697,7 +714,47 @@ def test_the_two_files_of_gpt_2(tmp_path):
         read_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize("said_by", ["the class", "the model"])
+def test_the_two_files_of_qwen2(tmp_path, said_by):
+    library_of("qwen2").model.save(str(tmp_path))
+    if said_by == "the class":
+        (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "Qwen2Tokenizer"}')
+    else:
+        (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    ours, alike = read_tokenizer(tmp_path), ours_of("qwen2")
+    for name in ("patterns", "nfc", "add_prefix_space", "individual_digits", "merges"):
+        assert ours.get_config()[name] == alike.get_config()[name]
+
+
+def test_two_files_of_an_unknown_class(tmp_path):
+    library_of("gpt2").model.save(str(tmp_path))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XGLMTokenizerFast"}')
+    with pytest.raises(ValueError, match=r"asks for a XGLMTokenizer; without tokenizer\.json, only GPT2Tokenizer, Rob"):
+        read_tokenizer(tmp_path)
+
+
 class TestSpecialTokens:
+    @pytest.mark.peers
+    @pytest.mark.parametrize("start", [None, False, True])
+    @pytest.mark.parametrize("whole", [False, True], ids=["two files", "tokenizer.json"])
+    def test_the_token_that_the_settings_ask_for(self, written, start, whole):
+        transformers = pytest.importorskip("transformers")
+        folder = written(changed("gpt2", {}))
+        if not whole:
+            (folder / "tokenizer.json").unlink()
+            library_of("gpt2").model.save(str(folder))
+        settings = {"tokenizer_class": "GPT2Tokenizer"} | ({} if start is None else {"add_bos_token": start})
+        settings |= {f"{name}_token": "<|endoftext|>" for name in ("bos", "eos", "unk")}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        theirs = transformers.GPT2Tokenizer.from_pretrained(folder)
+        found = read_special_tokens(folder)
+        assert [*found.before, "a", *found.after] == theirs.convert_ids_to_tokens(theirs("a")["input_ids"])
+
+    def test_a_token_that_is_asked_for_and_has_no_name(self, tmp_path):
+        (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true}')
+        with pytest.raises(ValueError, match=r"`bos_token` in tokenizer_config\.json must be a string\. It is None"):
+            read_special_tokens(tmp_path)
+
     def test_what_stands_around_a_text(self, written):
         content = changed("llama3", {})
         library = library_of("llama3")

@@ -86,6 +86,34 @@ def test_the_files_of_older_checkpoints(tmp_path):
     assert [config[name] for name in ("lowercase", "strip_accents", "handle_chinese_chars")] == [False, True, False]
 
 
+def test_settings_beside_the_file_have_the_last_word(tmp_path):
+    content = json.loads(library(lowercase=True, strip_accents=False).to_str())
+    settings = {"do_lower_case": False, "strip_accents": None, "tokenize_chinese_chars": False}
+
+    def found(**more):
+        config = read_word_pieces(written(tmp_path, content, tokenizer_config=more)).tokenizer.get_config()
+        return [config[name] for name in ("lowercase", "strip_accents", "handle_chinese_chars")]
+
+    assert found() == found(**settings, tokenizer_class="PreTrainedTokenizerFast") == [True, False, True]
+    assert found(**settings, tokenizer_class="BertTokenizerFast") == found(**settings) == [False, None, False]
+    with pytest.raises(ValueError, match=r"`lowercase` must be true or false\. It is 'no'"):
+        found(do_lower_case="no")
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("change", [{"do_lower_case": False}, {"strip_accents": False}, {"strip_accents": None}])
+def test_settings_that_were_changed_later_are_read_as_transformers_does(tmp_path, change):
+    transformers = pytest.importorskip("transformers")
+    content = json.loads(library(lowercase=True, strip_accents=True).to_str())
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": True} | change
+    written(tmp_path, content, tokenizer_config=settings)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    tokenizer, order = read_word_pieces(tmp_path)
+    for text in ("Groß ab", "ÄB", "äb gro"):
+        row = tokenizer.tokenize([text], add_start=True, add_end=True).numpy()[0]
+        assert order[row].tolist() == theirs(text)["input_ids"], text
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"do_lower_case": False, "tokenize_chinese_chars": False}])

@@ -64,6 +64,18 @@ def test_unknown_sizes(case):
     np.testing.assert_array_equal(graph(x), ours(x))
 
 
+@pytest.mark.parametrize("case", [CASES[0], CASES[1]], ids=lambda case: case[3])
+def test_the_width_may_be_unknown_and_must_be_that_of_the_kernel(case):
+    ours, _, x = pair(case, use_bias=False)
+    graph = tf.function(ours, input_signature=[tf.TensorSpec([None] * x.ndim)])
+    np.testing.assert_array_equal(graph(x), ours(x))
+    twice = np.concatenate([x, x], -1)
+    whole = tf.function(ours, input_signature=[tf.TensorSpec([None, *twice.shape[1:]])])
+    for call in (ours, whole):
+        with pytest.raises(ValueError, match=rf"The last axes of the input must be \({x.shape[-case[0]]},"):
+            call(twice)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "mode"),

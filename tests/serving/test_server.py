@@ -364,6 +364,7 @@ class TestOtherPaths:
 
     def test_elsewhere_is_nothing(self, tiny):
         assert tiny.ask("GET", "/statuspage")[::2] == (404, {"error": "Not found: /statuspage"})
+        assert tiny.ask("POST", "/", {})[::2] == (400, {"error": "Malformed request: POST /"})
 
     def test_pages_of_other_origins_read_answers_only_if_allowed(self, running, saved):
         origin = [("Origin", "http://localhost:3000")]

@@ -86,7 +86,8 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
         return self.label_separator
 
     def _rows(self, files: Path) -> Iterator[LabelledText]:
-        for number, (text, label, *second) in read_table(expanded(files), self._columns, self.header):
+        warns = "header" not in self.model_fields_set  # the user has not said that there is none
+        for number, (text, label, *second) in read_table(expanded(files), self._columns, self.header, warns):
             if clean(text) and not clean(label) and self._separator is None:
                 raise CorpusError(
                     f"{files}:{number}: no label (label_column = {self.label_column!r}). Received: {text[:60]!r}"

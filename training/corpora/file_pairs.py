@@ -108,7 +108,8 @@ class FilePairs(HeldOutFiles, PairCorpus):
         if isinstance(files, tuple):
             return _parallel(*map(expanded, files))
         columns = {name: getattr(self, name) for name in ("source_column", "target_column")}
-        return (cells for _, cells in read_table(expanded(files), columns, self.header))
+        warns = "header" not in self.model_fields_set  # the user has not said that there is none
+        return (cells for _, cells in read_table(expanded(files), columns, self.header, warns))
 
     def _hold_out(self, whole: Pairs) -> np.ndarray:
         where = " and ".join(map(str, self.train)) if isinstance(self.train, tuple) else str(self.train)

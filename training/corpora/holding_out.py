@@ -195,9 +195,11 @@ def hold_out(
                 chosen[cluster] = number
                 missing -= int(sizes[cluster])
         if count and count - missing <= least * count:
+            smallest = int(sizes[chosen == 0].min(initial=usable))
             raise LargeClusters(
-                f"{asked}: {what} that share a text stay together, and of the {usable} usable {what} every such "
-                "cluster left is larger than the split; ask for more, or for 0 to have no such split."
+                f"{asked}: {what} that share a text stay together, and of the {usable} usable {what} the smallest such "
+                f"group left has {smallest}; {f'ask for {smallest} or more, ' if 2 * smallest < usable else ''}give "
+                "a file for the split, or ask for 0 to have no such split."
             )
         if missing:
             short[split] = missing

@@ -21,13 +21,16 @@ from .files import lines_of
 logger = logging.getLogger(__name__)
 
 
-def read_table(path: Path, columns: Mapping[str, int | str], header: bool) -> Iterator[tuple[int, tuple[str, ...]]]:
+def read_table(
+    path: Path, columns: Mapping[str, int | str], header: bool, warns: bool = True
+) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The number of each line of a TSV, from 1, and its cells in some columns; a blank line has empty cells.
 
     Args:
         path: the file, in UTF-8, gzipped if its name ends in `.gz`.
         columns: the number of each column, from 1, or its header. The keys are those of the recipe, for errors.
         header: whether the first line names the columns.
+        warns: whether a warning tells of a first line that looks like names, and is read as a row.
 
     Raises:
         CorpusError: a column is missing or chosen twice, its name stands twice in the header, or the file cannot be
@@ -46,7 +49,7 @@ def read_table(path: Path, columns: Mapping[str, int | str], header: bool) -> It
         cells = line.split("\t")
         if len(cells) >= needed:
             chosen = tuple(cells[index] for index in indexes)
-            if number == 1 and not header:
+            if number == 1 and not header and warns:
                 _warn_of_header(path, chosen)
             widths[len(cells)] += 1
             first_of_width.setdefault(len(cells), number)
@@ -128,8 +131,9 @@ _WORDS = _OF_PAIRS | _OF_LABELS
 
 
 def names_columns(cells: Iterable[str]) -> bool:
-    """Whether each cell is a usual name of a column: `source`, `target text`, `English`, `en`, `deu`, ..."""
-    return all(" ".join(cell.casefold().replace("_", " ").split()) in _names() for cell in cells)
+    """Whether each cell is another usual name of a column: `source`, `target text`, `English`, `en`, `deu`, ..."""
+    names = [" ".join(cell.casefold().replace("_", " ").split()) for cell in cells]
+    return len(set(names)) == len(names) and all(name in _names() for name in names)
 
 
 @functools.cache

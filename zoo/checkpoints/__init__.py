@@ -10,7 +10,7 @@ from __future__ import annotations
 import pathlib
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+TOKENIZER_CONFIG_FILE, ADDED_TOKENS_FILE = "tokenizer_config.json", "added_tokens.json"
 
 
 def is_checkpoint(path: pathlib.Path) -> bool:

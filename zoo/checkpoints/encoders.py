@@ -32,7 +32,7 @@ from zoo.text.tokenizer import FIRST
 
 FAMILIES: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
 MODULES_FILE = "modules.json"
-_SENTENCE_FILE = "sentence_bert_config.json"
+_SENTENCE_FILE, _PROMPTS_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
 # By how the name of the architecture ends.
 _TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
 _SHORTEST = 5  # tokens of a text
@@ -61,6 +61,8 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     """
     family = FAMILIES[config.get("model_type")]
     kind = _kind(path, config)
+    if kind == "filler":
+        config.only(tie_word_embeddings=True)  # the embedding is the output matrix
     made, size = family.arguments(config), config.whole("vocab_size")
     vocabulary = (_of_byte_pairs if family is roberta else _of_word_pieces)(path, size)
     labels = _labels(config) if kind == "classifier" else []
@@ -85,6 +87,7 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
         model = MaskedLanguageModel(encoder, *layers, name="masked_language_model")
         task = MaskFiller(model, vocabulary.tokenizer, max_length)
     else:
+        _check_texts(path, vocabulary.tokenizer)
         model = SentenceEmbedder(encoder, *_modules(path), name="sentence_embedder")
         task = TextEmbedder(model, vocabulary.tokenizer, max_length)
     assign(model, wanted, stored, path)
@@ -230,11 +233,33 @@ def _modules(path: pathlib.Path) -> tuple[str, bool]:
     return poolings[0], len(kinds) == 3
 
 
+def _check_texts(path: pathlib.Path, tokenizer: Tokenizer) -> None:
+    """Checks what sentence-transformers does to a text before the tokenizer.
+
+    Raises:
+        ValueError: it removes capitals, and the tokenizer does not.
+    """
+    settings, prompts = (_content(path / name) for name in (_SENTENCE_FILE, _PROMPTS_FILE))
+    if settings.get("do_lower_case") and not tokenizer.get_config().get("lowercase"):
+        raise ValueError(f"{path / _SENTENCE_FILE}: do_lower_case is True, and the tokenizer keeps capitals.")
+    name, known = prompts.get("default_prompt_name"), prompts.get("prompts")
+    if name is not None and isinstance(known, dict) and known.get(name):
+        warnings.warn(
+            f"{path}: sentence-transformers puts {known[name]!r} before each text. Here, put it there yourself.",
+            stacklevel=4,
+        )
+
+
 def _max_length(path: pathlib.Path, positions: int) -> int:
     """The most tokens of a text: the limit of sentence-transformers, else of the tokenizer, else of the positions."""
     for name, key in ((_SENTENCE_FILE, "max_seq_length"), (TOKENIZER_CONFIG_FILE, "model_max_length")):
-        content = read_json(path / name) if (path / name).is_file() else {}
-        limit = content.get(key) if isinstance(content, dict) else None
+        limit = _content(path / name).get(key)
         if type(limit) is int and limit > 0:
             return max(_SHORTEST, min(limit, positions))
     return positions
+
+
+def _content(file: pathlib.Path) -> dict[str, Any]:
+    """The content of a file of settings; empty if there is none."""
+    content = read_json(file) if file.is_file() else {}
+    return content if isinstance(content, dict) else {}

@@ -28,6 +28,11 @@ def arguments(config: Config) -> dict[str, Any]:
         config.only(attention_bias=False)
     width, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     key_dim = config.whole("head_dim", max(width // heads, 1))
+    positions = rotary(config, key_dim)
+    if positions["rotary_dim"] is not None:  # in `transformers` these families rotate all features, whatever it says
+        raise ValueError(
+            f"{config.file}: partial_rotary_factor must be 1; only GPT-NeoX rotates a part of the features."
+        )
     return {
         "units": width,
         "num_heads": heads,
@@ -44,7 +49,7 @@ def arguments(config: Config) -> dict[str, Any]:
         "sliding_window": _windows(config),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
         "epsilon": config.number("rms_norm_eps", 1e-6),
-        **rotary(config, key_dim),
+        **positions,
     }
 
 
@@ -97,7 +102,7 @@ def _windows(config: Config) -> Any:
     if kind != "mistral" and not config.flag("use_sliding_window", False):
         return None
     window, kinds = config.whole("sliding_window"), config.get("layer_types")
-    if kinds is None and kind == "mistral":
+    if kind == "mistral":  # in all layers, whatever `layer_types` says
         return window
     if kinds is None:
         first = config.whole("max_window_layers", 28)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, TOKENIZER_CONFIG_FILE
+from zoo.checkpoints import ADDED_TOKENS_FILE, CONFIG_FILE, GENERATION_FILE, TOKENIZER_CONFIG_FILE
 from zoo.checkpoints.hugging_face import (
     ACTIVATIONS,
     Config,
@@ -40,6 +40,20 @@ _IGNORED = (
     r"(model\.)?(encoder|decoder)\.embed_positions\.weight",
     r"lm_head\.weight",
 )
+# Settings of the generation that the zoo does not have, and their values when they are off.
+_LEFT_OUT = {
+    "do_sample": False,
+    "num_beam_groups": 1,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "forced_bos_token_id": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+}
 _PROJECTIONS = (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value"), ("out_proj", "attention_output"))
 
 
@@ -63,8 +77,8 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     """Reads a translator of Marian.
 
     The folder holds `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json` (and `target_vocab.json` if
-    the sides do not share a vocabulary). Beam size, length penalty and lengths come from `generation_config.json`, else
-    from `config.json`.
+    the sides do not share a vocabulary). Beam size, length penalty and lengths come from `generation_config.json`; only
+    without that file, from `config.json`.
 
     The special tokens have other ids in the zoo. The other tokens keep their order. A text may begin with the target
     language, such as `>>fra<<`, if the vocabulary has it.
@@ -87,6 +101,7 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     sizes = config.whole("vocab_size"), config.whole("decoder_vocab_size", config.whole("vocab_size"))
     files = VOCABULARY_FILE, VOCABULARY_FILE if shared else TARGET_VOCABULARY_FILE
     source, target = (read_vocabulary(path, name, size, config) for name, size in zip(files, sizes, strict=True))
+    _check_added_tokens(path, {*source.pieces, *target.pieces, UNKNOWN_PIECE, END_PIECE, PADDING_PIECE})
     generation = _generation(path, config)
     made, settings = arguments(config, shared), _settings(path, config, generation)
     unused = _unused_ids(path, generation, target)
@@ -208,16 +223,32 @@ def tensors(
             yield from dense(f"{theirs}.fc2", f"{ours}/feed_forward/output", (width, hidden))
 
 
+def _check_added_tokens(path: pathlib.Path, pieces: set[str]) -> None:
+    """Refuses tokens that are in no vocabulary: the library finds them in a text before SentencePiece does."""
+    files = path / ADDED_TOKENS_FILE, path / TOKENIZER_CONFIG_FILE
+    added, settings = (read_json(file) if file.is_file() else {} for file in files)
+    described = settings.get("added_tokens_decoder") if isinstance(settings, dict) else None
+    described = [each.get("content") for each in (described or {}).values()]
+    more = [str(token) for token in (*added, *described) if token not in pieces]
+    if more:
+        raise ValueError(f"{path} adds the tokens {', '.join(more[:5])}, which are in no vocabulary file.")
+
+
 def _generation(path: pathlib.Path, config: Config) -> Callable[[str, Any], Any]:
-    """A function from a key and its default to the value in `generation_config.json`, else in `config.json`."""
+    """A function from a key and its default to the value in `generation_config.json`.
+
+    Without that file, the values are those of `config.json`, as in `transformers`.
+    """
     file = path / GENERATION_FILE
-    content = read_json(file) if file.is_file() else {}
+    if not file.is_file():
+        return config.get
+    content = read_json(file)
     if not isinstance(content, dict):
         raise ValueError(f"{file} must hold an object. It holds a {type(content).__name__}.")
 
     def setting(name: str, default: Any) -> Any:
         value = content.get(name)
-        return config.get(name, default) if value is None else value
+        return default if value is None else value
 
     return setting
 
@@ -254,6 +285,8 @@ def _unused_ids(path: pathlib.Path, setting: Callable[[str, Any], Any], target: 
 def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], Any]) -> dict[str, Any]:
     """The translator's settings. The limit of a source is the smaller one of the tokenizer and the positions."""
     longest, beams, penalty = setting("max_length", 512), setting("num_beams", 1), setting("length_penalty", 1.0)
+    if type(more := setting("max_new_tokens", None)) is int:
+        longest = more + 1  # `max_length` counts the start token
     if type(longest) is not int or type(beams) is not int or type(penalty) not in (int, float):
         raise ValueError(
             f"{path}: max_length, num_beams and length_penalty of the generation must be numbers. They are "
@@ -264,17 +297,16 @@ def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], 
     stopping = setting("early_stopping", False)
     if type(stopping) is not bool and stopping != "never":
         raise ValueError(f"{path}: early_stopping of the generation must be true, false or 'never', not {stopping!r}.")
-    for name, usual in (("no_repeat_ngram_size", 0), ("repetition_penalty", 1.0)):
-        if setting(name, usual) != usual:
-            warnings.warn(
-                f"{path}: {name} is {setting(name, usual)!r} in the generation, and is left out.", stacklevel=5
-            )
+    left_out = {name: setting(name, usual) for name, usual in _LEFT_OUT.items()}
+    left_out = {name: value for name, value in left_out.items() if value not in (_LEFT_OUT[name], None, [])}
+    if left_out:
+        warnings.warn(f"{path}: these settings of the generation are left out: {left_out!r}.", stacklevel=4)
     longest_source = config.whole("max_position_embeddings", 512)
     tokenizer = read_json(path / TOKENIZER_CONFIG_FILE) if (path / TOKENIZER_CONFIG_FILE).is_file() else {}
     limit = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
     return {
         "max_source_length": min(limit, longest_source) if type(limit) is int and limit > 1 else longest_source,
-        "max_target_length": longest - 1,  # the start token is counted there
+        "max_target_length": longest - 1,
         "beam_size": beams,
         "length_penalty": penalty,
         "length_normalization": "mean",

@@ -17,18 +17,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.checkpoints import TOKENIZER_CONFIG_FILE
+from zoo.checkpoints import ADDED_TOKENS_FILE, CONFIG_FILE, TOKENIZER_CONFIG_FILE
 from zoo.checkpoints.hugging_face import read_json
 from zoo.text import BytePairTokenizer, CharacterPairTokenizer, WordPieceTokenizer
 from zoo.text.added_tokens import AddedToken
 from zoo.text.word_piece import BERT_PIECES, MASK_PIECE, read_vocabulary, special_pieces_first
-from zoo.text.words import GPT_2
+from zoo.text.words import GPT_2, QWEN_2
 
 TOKENIZER_FILE = "tokenizer.json"
-_VOCABULARY_FILE, _MERGES_FILE, _ADDED_FILE = "vocab.json", "merges.txt", "added_tokens.json"
+_VOCABULARY_FILE, _MERGES_FILE = "vocab.json", "merges.txt"
 _SPECIAL_FILE, _WORD_PIECE_FILE = "special_tokens_map.json", "vocab.txt"
 _SPACE = "▁"
+# Classes of `transformers` whose tokenizers can be read from `vocab.json` and `merges.txt` alone.
+_QWEN = "Qwen2Tokenizer"
+_OF_TWO_FILES = ("GPT2Tokenizer", "RobertaTokenizer", _QWEN)
 _BERT_PURPOSES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
+# Options of `tokenizer_config.json`, and what the normalizer calls them.
+_BERT_OVERRIDES = {"do_lower_case": "lowercase", "tokenize_chinese_chars": "handle_chinese_chars"}
 _BERT_PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 # For messages: whatever stands in a file, they stay short.
 _SHORT = reprlib.Repr()
@@ -45,8 +50,8 @@ def read_tokenizer(
     the post-processor puts around a text: see `read_special_tokens`.
 
     Args:
-        path: the folder, with `tokenizer.json` or with `vocab.json` and `merges.txt`. Tokens that
-            `tokenizer_config.json` adds are read too; as in `transformers`, it has the last word on them.
+        path: the folder, with `tokenizer.json` or with `vocab.json` and `merges.txt`. As in `transformers`,
+            `tokenizer_config.json` has the last word on added tokens and on `add_prefix_space`.
         special_tokens: pieces that are special tokens even if no file says so.
         size: the number of ids that the model has. Special tokens beyond it, such as a padding token that was added
             later, are left out; no text gives them.
@@ -71,8 +76,9 @@ def read_tokenizer(
     content = read_json(file)
     try:
         if file.name == _VOCABULARY_FILE:
-            content = _of_gpt_2(content, path / _MERGES_FILE)
-        return _tokenizer(_object(content, "it"), _settings(path), frozenset(special_tokens), size, options)
+            content = _of_two_files(path, content)
+        space = _flag(_overrides(path), "add_prefix_space", None)
+        return _tokenizer(_object(content, "it"), _settings(path), frozenset(special_tokens), size, space, options)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
@@ -97,8 +103,8 @@ def read_word_pieces(path: str | pathlib.Path, size: int | None = None) -> WordP
     `truncation` and `padding` in the file are left to the caller.
 
     Args:
-        path: the folder, with `tokenizer.json` or with `vocab.txt`. Tokens that `tokenizer_config.json` adds are read
-            too.
+        path: the folder, with `tokenizer.json` or with `vocab.txt`. As in `transformers`, `tokenizer_config.json` has
+            the last word on added tokens, capitals, accents and Chinese characters.
         size: the number of ids that the model has. Special tokens beyond it are left out.
 
     Returns:
@@ -140,6 +146,9 @@ class SpecialTokens:
 def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
     """Reads what a checkpoint's special tokens are for; `tokenizer.id_of` gives their ids.
 
+    As in `transformers`, `add_bos_token` and `add_eos_token` of `tokenizer_config.json` count only if there is no
+    `tokenizer.json`, whose post-processor has the last word.
+
     Args:
         path: the folder.
 
@@ -162,7 +171,12 @@ def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
                     raise _unknown("the post-processor", component)
         except ValueError as error:
             raise ValueError(f"{path / TOKENIZER_FILE} cannot be read: {error}") from None
-    return SpecialTokens(_names(path), tuple(before), tuple(after))
+        return SpecialTokens(_names(path), tuple(before), tuple(after))
+    names, config = _names(path), _config(path)
+    for name, around in (("bos", before), ("eos", after)):
+        if _flag(config, f"add_{name}_token", False):
+            around.append(_string(names.get(f"{name}_token"), f"`{name}_token` in {TOKENIZER_CONFIG_FILE}"))
+    return SpecialTokens(names, tuple(before), tuple(after))
 
 
 def _around(component: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -194,31 +208,62 @@ def _names(
     return names
 
 
+def _config(path: pathlib.Path) -> dict[str, Any]:
+    """The content of `tokenizer_config.json`; empty if there is none."""
+    file = path / TOKENIZER_CONFIG_FILE
+    return _object(read_json(file), file.name) if file.is_file() else {}
+
+
+def _overrides(path: pathlib.Path) -> dict[str, Any]:
+    """The content of `tokenizer_config.json`, if its options go before those of `tokenizer.json`.
+
+    They do in `transformers` if the tokenizer's class belongs to a family. The general classes leave `tokenizer.json`
+    as it is.
+    """
+    config = _config(path)
+    return {} if config.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend") else config
+
+
 def _settings(path: pathlib.Path) -> list[dict[str, Any]]:
     """The added tokens of the files beside the tokenizer, with their ids."""
     entries = []
-    if (path / TOKENIZER_CONFIG_FILE).is_file():
-        settings = _object(read_json(path / TOKENIZER_CONFIG_FILE), TOKENIZER_CONFIG_FILE)
-        decoder = _object(settings.get("added_tokens_decoder") or {}, "`added_tokens_decoder`")
-        for number, entry in decoder.items():
-            if not number.isdecimal():
-                raise ValueError(f"{TOKENIZER_CONFIG_FILE} has an added token with the id {number!r}")
-            entries.append({**_object(entry, "an added token"), "id": int(number)})
-    if (path / _ADDED_FILE).is_file() and not (path / TOKENIZER_FILE).is_file():
+    decoder = _object(_config(path).get("added_tokens_decoder") or {}, "`added_tokens_decoder`")
+    for number, entry in decoder.items():
+        if not number.isdecimal():
+            raise ValueError(f"{TOKENIZER_CONFIG_FILE} has an added token with the id {number!r}")
+        entries.append({**_object(entry, "an added token"), "id": int(number)})
+    if (path / ADDED_TOKENS_FILE).is_file() and not (path / TOKENIZER_FILE).is_file():
         described, special = {entry.get("content") for entry in entries}, _names(path).values()
-        for content, number in _object(read_json(path / _ADDED_FILE), _ADDED_FILE).items():
+        for content, number in _object(read_json(path / ADDED_TOKENS_FILE), ADDED_TOKENS_FILE).items():
             if content in special:
                 entries.append({"content": content, "id": number, "special": True})
             elif content not in described:
-                raise ValueError(f"{_ADDED_FILE} adds {content!r}, and {TOKENIZER_CONFIG_FILE} does not describe it")
+                raise ValueError(
+                    f"{ADDED_TOKENS_FILE} adds {content!r}, and {TOKENIZER_CONFIG_FILE} does not describe it"
+                )
     return entries
 
 
-def _of_gpt_2(vocabulary: Any, merges: pathlib.Path) -> dict[str, Any]:
-    """What `tokenizer.json` would say of the two files of GPT-2."""
-    lines = merges.read_text(encoding="utf-8").splitlines()
+def _of_two_files(path: pathlib.Path, vocabulary: Any) -> dict[str, Any]:
+    """What `tokenizer.json` would say of `vocab.json` and `merges.txt`, which leave the rules to the class."""
+    lines = (path / _MERGES_FILE).read_text(encoding="utf-8").splitlines()
+    kind = _config(path).get("tokenizer_class")
+    if kind is None:
+        model = _object(read_json(path / CONFIG_FILE), CONFIG_FILE) if (path / CONFIG_FILE).is_file() else {}
+        kind = _QWEN if str(model.get("model_type")).startswith("qwen") else _OF_TWO_FILES[0]
+    kind = _string(kind, "`tokenizer_class`").removesuffix("Fast")
+    if kind not in _OF_TWO_FILES:
+        raise ValueError(
+            f"{TOKENIZER_CONFIG_FILE} asks for a {kind}; without {TOKENIZER_FILE}, only {', '.join(_OF_TWO_FILES)} can "
+            "be read"
+        )
+    cuts: list[dict[str, Any]] = [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": kind != _QWEN}]
+    if kind == _QWEN:
+        split = {"type": "Split", "pattern": {"Regex": QWEN_2}, "behavior": "Isolated", "invert": False}
+        cuts.insert(0, split)
     return {
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "normalizer": {"type": "NFC"} if kind == _QWEN else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
         "decoder": {"type": "ByteLevel"},
         "model": {"type": "BPE", "vocab": vocabulary, "merges": [line for line in lines if line]},
     }
@@ -229,9 +274,10 @@ def _tokenizer(
     settings: list[dict[str, Any]],
     special_tokens: frozenset[str],
     size: int | None,
+    add_prefix_space: bool | None,
     options: dict[str, Any],
 ) -> BytePairTokenizer | CharacterPairTokenizer:
-    """The tokenizer of the content of `tokenizer.json`."""
+    """The tokenizer of the content of `tokenizer.json`; `add_prefix_space` replaces the file's, unless it is None."""
     model = _object(content.get("model"), "`model`")
     if model.get("type", "BPE") != "BPE":
         raise ValueError(f"its model is {model['type']!r}; only 'BPE' can be read")
@@ -254,30 +300,30 @@ def _tokenizer(
     if any(component["type"] == "ByteLevel" for component in (*cuts, *decoders)):
         if byte_fallback:
             raise ValueError("its model has the option byte_fallback = True beside ByteLevel, which cannot be read")
-        arguments |= {**_byte_level_cuts(cuts), **_byte_level_changes(changes), "allow_missing_bytes": True}
+        arguments |= {
+            **_byte_level_cuts(cuts, add_prefix_space),
+            **_byte_level_changes(changes),
+            "allow_missing_bytes": True,
+        }
         if [component["type"] for component in decoders] != ["ByteLevel"]:
             raise _unknown("the decoder", *decoders)
         return BytePairTokenizer(**arguments, **options)
     arguments |= {**_metaspace(changes, cuts), "byte_fallback": byte_fallback}
+    prepends = arguments.get("prepend", True) and arguments.get("prepend_scheme") != "never"
+    if add_prefix_space not in (None, prepends):
+        raise ValueError(f"{TOKENIZER_CONFIG_FILE} has add_prefix_space = {add_prefix_space}, against its components")
     return CharacterPairTokenizer(**arguments, strip_space=_strips_space(decoders, byte_fallback))
 
 
 def _of_bert(path: pathlib.Path, vocabulary: list[str]) -> dict[str, Any]:
-    """What `tokenizer.json` would say of a `vocab.txt` and the settings beside it."""
-    file = path / TOKENIZER_CONFIG_FILE
-    settings = _object(read_json(file), TOKENIZER_CONFIG_FILE) if file.is_file() else {}
+    """What `tokenizer.json` would say of a `vocab.txt`."""
     names = _names(path, _BERT_PURPOSES)
     start, end = (names.get(f"{name}_token", default) for name, default in (("cls", "[CLS]"), ("sep", "[SEP]")))
     places = {piece: place for place, piece in enumerate(vocabulary)}
     if len(places) < len(vocabulary):
         raise ValueError("it has a piece twice")
     return {
-        "normalizer": {
-            "type": "BertNormalizer",
-            "handle_chinese_chars": settings.get("tokenize_chinese_chars"),
-            "strip_accents": settings.get("strip_accents"),
-            "lowercase": settings.get("do_lower_case"),
-        },
+        "normalizer": {"type": "BertNormalizer"},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {"type": "BertProcessing", "cls": [start], "sep": [end]},
         "decoder": {"type": "WordPiece"},
@@ -306,6 +352,10 @@ def _word_pieces(path: pathlib.Path, content: dict[str, Any], size: int | None) 
     _only(decoder, {"prefix", "cleanup"})
     if decoder.get("prefix", "##") != prefix:
         raise _unknown("the decoder", decoder)
+    config = _overrides(path)
+    normalizer |= {name: config[key] for key, name in _BERT_OVERRIDES.items() if config.get(key) is not None}
+    if "strip_accents" in config:  # null has a meaning: where there are no capitals
+        normalizer["strip_accents"] = config["strip_accents"]
     unknown, mask = _string(model.get("unk_token"), "`unk_token`"), names.get("mask_token", MASK_PIECE)
     special = [names.get("pad_token", BERT_PIECES[0]), unknown, *_start_and_end(content)]
     vocabulary, added = _vocabulary(content, model, _settings(path), frozenset((*special, mask)), size)
@@ -386,7 +436,7 @@ def _merges(model: dict[str, Any]) -> list[str]:
     return merges
 
 
-def _byte_level_cuts(cuts: list[dict[str, Any]]) -> dict[str, Any]:
+def _byte_level_cuts(cuts: list[dict[str, Any]], space: bool | None) -> dict[str, Any]:
     """The arguments for pre-tokenizers that end in ByteLevel: it, with Digits or Split before it."""
     patterns: list[str] = []
     digits = None
@@ -407,7 +457,7 @@ def _byte_level_cuts(cuts: list[dict[str, Any]]) -> dict[str, Any]:
     if last["type"] != "ByteLevel":
         raise _unknown("the pre-tokenizer", *cuts)
     _only(last, {"add_prefix_space", "trim_offsets", "use_regex"})
-    add_prefix_space = _flag(last, "add_prefix_space", True)
+    add_prefix_space = _flag(last, "add_prefix_space", True) if space is None else space
     if add_prefix_space and len(cuts) > 1:
         raise ValueError("its ByteLevel has the option add_prefix_space = True behind another pre-tokenizer")
     if _flag(last, "use_regex", True):
@@ -482,7 +532,7 @@ def _only(component: dict[str, Any], options: set[str]) -> None:
         raise ValueError(f"its {component['type']} has the option {option} = {_SHORT.repr(component[option])}")
 
 
-def _flag(mapping: Mapping[str, Any], name: str, default: bool) -> bool:
+def _flag(mapping: Mapping[str, Any], name: str, default: Any) -> Any:
     value = mapping.get(name)
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"`{name}` must be true or false. It is {_SHORT.repr(value)}")

@@ -73,7 +73,7 @@ class AdditiveAttention(ScoredAttention):
     def _product(self, inputs: Tensor, kernel: Tensor) -> Tensor:
         kernel = ops.cast(ops.cast(kernel, self.compute_dtype), inputs.dtype)  # as `__call__` rounds it
         # A product of rank 2: XLA differentiates it with a batch of unknown size, inside a loop too.
-        flat = ops.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), kernel)  # (rows, units)
+        flat = ops.matmul(ops.reshape(inputs, (-1, inputs.shape[-1] or kernel.shape[0])), kernel)  # (rows, units)
         return ops.reshape(flat, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
     def get_config(self) -> dict[str, Any]:

@@ -56,11 +56,16 @@ class Projection(keras.layers.EinsumDense):
         free = len(input_shape) - self.contracted
         self.equation = self.equation.replace("...", ascii_uppercase[:free])
         self.partial_output_shape = (*(None,) * (free - 1), *self.produced_shape)
+        self.consumed_shape = tuple(input_shape[free:])
         super().build(input_shape)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """The product, the bias and the activation."""
-        free, width = sizes_of(inputs, slice(-self.contracted)), math.prod(inputs.shape[-self.contracted :])
+        found, width = tuple(inputs.shape[-self.contracted :]), math.prod(self.consumed_shape)
+        if any(size not in (None, wanted) for size, wanted in zip(found, self.consumed_shape, strict=True)):
+            # Without this, the reshape below could take the numbers of one row for those of two.
+            raise ValueError(f"The last axes of the input must be {self.consumed_shape}. Received: {inputs.shape}")
+        free = sizes_of(inputs, slice(-self.contracted))
         product = ops.matmul(ops.reshape(inputs, (-1, width)), _of_rank(2, self.kernel, (width, -1)))  # (rows, outputs)
         if self.bias is not None:
             product = product + _of_rank(1, self.bias, (-1,))

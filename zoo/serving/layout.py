@@ -19,7 +19,7 @@ def versions(path: pathlib.Path) -> dict[int, pathlib.Path]:
     """The versions in a model's folder: their numbers, in ascending order, and their folders."""
     if not path.is_dir():
         return {}
-    found = {int(child.name): child for child in path.iterdir() if is_version(child.name) and child.is_dir()}
+    found = {int(child.name): child for child in sorted(path.iterdir()) if is_version(child.name) and child.is_dir()}
     return dict(sorted(found.items()))
 
 

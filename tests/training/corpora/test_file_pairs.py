@@ -82,6 +82,12 @@ class TestTable:
         assert told.startswith(f"{path}:1: {source!r} and {target!r} look like the names of columns, and are read as a")
         assert told.endswith("if they are names, set header = true in [corpus]")
 
+    @pytest.mark.parametrize(("first", "fields"), [("ee\tEE", {}), ("it\tes", {"header": False})])
+    def test_no_warning_where_it_would_be_wrong(self, write, first, fields, caplog):
+        corpus = FilePairs(train=write("p.tsv", f"{first}\n{numbered(40)}"), **fields)
+        assert sum(len(corpus.read(split)) for split in corpus.splits) == 41
+        assert not caplog.messages
+
     def test_in_the_columns_that_are_read_and_in_every_file(self, write, caplog):
         path, test = write("p.tsv", f"id\tde\ten\n{numbered(2)}"), write("t.tsv", "1\tde\ten\n")
         with pytest.raises(CorpusError, match="of the 3 columns needed"):
@@ -327,8 +333,14 @@ class TestHeldOut:
 
     def test_all_pairs_hang_together(self, write):
         path = write("p.tsv", "".join(f"the same\ttarget {n}\n" for n in range(10)))
-        with pytest.raises(CorpusError, match=r"p\.tsv: cannot hold out .* of the 10 usable pairs every such cluster"):
+        message = r"p\.tsv: cannot hold out .* the 10 usable pairs the smallest such group left has 10; give a file for"
+        with pytest.raises(CorpusError, match=message):
             self.splits(path)
+        path = write("q.tsv", "".join(f"text {n % 3}\ttarget {n}\n" for n in range(30)))
+        message = r"of the 30 usable pairs the smallest such group left has 10; ask for 10 or more, give a file for the"
+        with pytest.raises(CorpusError, match=message):
+            self.splits(path, validation_pairs=9)
+        assert len(self.splits(path, validation_pairs=10, test_pairs=0)["validation"]) == 10
 
     def test_fewer_than_asked_are_told(self, write, caplog):
         path = write("p.tsv", "".join(f"source {n // 3}\ttarget {n}\n" for n in range(30)))

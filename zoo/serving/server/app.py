@@ -106,6 +106,9 @@ def build_app(
     async def elsewhere(request: Request, _: Exception) -> Response:
         return _error(Refusal("NOT_FOUND", f"Not found: {request.url.path}"))
 
+    async def malformed(request: Request, _: Exception) -> Response:
+        return _error(invalid(f"Malformed request: {request.method} {request.url.path}"))
+
     routes = [
         Route("/v1/{path:path}", api.answer, methods=_METHODS),
         Route("/", explorer),
@@ -118,7 +121,9 @@ def build_app(
             CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=["Content-Type"]
         )
     ]
-    return Starlette(routes=routes, middleware=middleware if cors else [], exception_handlers={404: elsewhere})
+    return Starlette(
+        routes=routes, middleware=middleware if cors else [], exception_handlers={404: elsewhere, 405: malformed}
+    )
 
 
 class _Api:

@@ -86,6 +86,19 @@ def test_computes_bert(randomize, numpy_softmax):
         np.testing.assert_array_equal(maps[row, :, :, :length, length:], 0)
 
 
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
+def test_a_head_may_be_cloned_and_be_a_part_of_another_model_that_is_saved(activation, tmp_path, randomize):
+    model = randomize(Classifier(Encoder(**SIZES), 3, hidden_units=7, activation=activation))
+    inputs = inputs_of(model)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(clone(inputs), model(inputs))
+    whole = keras.Model(model.input, keras.layers.Rescaling(2.0)(model.output))
+    whole.save(tmp_path / "whole.keras")
+    loaded = keras.models.load_model(tmp_path / "whole.keras")
+    np.testing.assert_array_equal(loaded(inputs), 2 * np.array(model(inputs)))
+
+
 def test_heads_compute_their_equations(head):
     """Of the encoder's vectors, which the test before checks."""
     inputs, w = inputs_of(head), weights_of(head)

@@ -10,19 +10,35 @@ from zoo.layers.dropout import Dropout
 from zoo.layers.functions.tensors import Shape, Tensor
 from zoo.layers.projection import Projection
 
+# Registered, so that a layer which holds one of these functions can be cloned and saved.
+_registered = keras.saving.register_keras_serializable(package="zoo")
 
-def _silu(x: Tensor) -> Tensor:
-    # Without the custom gradient of TensorFlow's, which an export cannot keep.
+
+@_registered
+def gelu(x: Tensor) -> Tensor:
+    """The Gaussian error linear unit x * P(X <= x), exactly, for a standard normal X."""
+    return keras.ops.gelu(x, approximate=False)
+
+
+@_registered
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GPT-2's approximation of `gelu`."""
+    return keras.ops.gelu(x, approximate=True)
+
+
+@_registered
+def silu(x: Tensor) -> Tensor:
+    """The function x * sigmoid(x), without the custom gradient of TensorFlow's, which an export cannot keep."""
     return x * keras.ops.sigmoid(x)
 
 
 # What Keras does not have, or names otherwise; all other names are those of `keras.activations`.
 _ACTIVATIONS = {
-    "gelu": lambda x: keras.ops.gelu(x, approximate=False),
-    "gelu_tanh": lambda x: keras.ops.gelu(x, approximate=True),
-    "silu": _silu,
-    "swiglu": _silu,
-    "geglu": lambda x: keras.ops.gelu(x, approximate=False),
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "silu": silu,
+    "swiglu": silu,
+    "geglu": gelu,
 }
 GATED = ("swiglu", "geglu")
 

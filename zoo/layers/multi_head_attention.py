@@ -213,6 +213,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self._output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
         if self.use_query_key_norm:
             self._query_norm, self._key_norm = (self._norm(name) for name in ("query_norm", "key_norm"))
+        if self.rotary_embedding is not None and not self.rotary_embedding.built:
+            self.rotary_embedding.build((*query_shape[:-1], self.num_heads, self.key_dim))
 
     def _projection(self, name: str, contracted: int, output_shape: Shape, activation: Any = None) -> Projection:
         use_bias = self.use_bias

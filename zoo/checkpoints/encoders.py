@@ -22,6 +22,7 @@ from zoo.checkpoints.hugging_face import (
     norm,
     picked,
     read_json,
+    read_settings,
     stored_tensors,
 )
 from zoo.checkpoints.tokenizer_json import read_special_tokens, read_tokenizer, read_word_pieces
@@ -239,7 +240,7 @@ def _check_texts(path: pathlib.Path, tokenizer: Tokenizer) -> None:
     Raises:
         ValueError: it removes capitals, and the tokenizer does not.
     """
-    settings, prompts = (_content(path / name) for name in (_SENTENCE_FILE, _PROMPTS_FILE))
+    settings, prompts = (read_settings(path / name) for name in (_SENTENCE_FILE, _PROMPTS_FILE))
     if settings.get("do_lower_case") and not tokenizer.get_config().get("lowercase"):
         raise ValueError(f"{path / _SENTENCE_FILE}: do_lower_case is True, and the tokenizer keeps capitals.")
     name, known = prompts.get("default_prompt_name"), prompts.get("prompts")
@@ -253,13 +254,7 @@ def _check_texts(path: pathlib.Path, tokenizer: Tokenizer) -> None:
 def _max_length(path: pathlib.Path, positions: int) -> int:
     """The most tokens of a text: the limit of sentence-transformers, else of the tokenizer, else of the positions."""
     for name, key in ((_SENTENCE_FILE, "max_seq_length"), (TOKENIZER_CONFIG_FILE, "model_max_length")):
-        limit = _content(path / name).get(key)
+        limit = read_settings(path / name).get(key)
         if type(limit) is int and limit > 0:
             return max(_SHORTEST, min(limit, positions))
     return positions
-
-
-def _content(file: pathlib.Path) -> dict[str, Any]:
-    """The content of a file of settings; empty if there is none."""
-    content = read_json(file) if file.is_file() else {}
-    return content if isinstance(content, dict) else {}

@@ -119,6 +119,16 @@ def read_json(file: pathlib.Path) -> Any:
         raise ValueError(f"{file} cannot be read: its brackets are nested too deeply") from None
 
 
+def read_settings(file: pathlib.Path) -> dict[str, Any]:
+    """The content of a JSON file of settings; empty if there is none, or if it holds something else.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    content = read_json(file) if file.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
 def write_json(file: pathlib.Path, content: Any) -> None:
     """Writes a JSON file."""
     file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -24,6 +24,7 @@ from zoo.checkpoints.hugging_face import (
     norm,
     picked,
     read_json,
+    read_settings,
     stored_tensors,
 )
 from zoo.models import Transformer
@@ -225,11 +226,13 @@ def tensors(
 
 def _check_added_tokens(path: pathlib.Path, pieces: set[str]) -> None:
     """Refuses tokens that are in no vocabulary: the library finds them in a text before SentencePiece does."""
-    files = path / ADDED_TOKENS_FILE, path / TOKENIZER_CONFIG_FILE
-    added, settings = (read_json(file) if file.is_file() else {} for file in files)
-    described = settings.get("added_tokens_decoder") if isinstance(settings, dict) else None
-    described = [each.get("content") for each in (described or {}).values()]
-    more = [str(token) for token in (*added, *described) if token not in pieces]
+    described = read_settings(path / TOKENIZER_CONFIG_FILE).get("added_tokens_decoder")
+    entries = described.values() if isinstance(described, dict) else []
+    added = [
+        *read_settings(path / ADDED_TOKENS_FILE),
+        *(each.get("content") for each in entries if isinstance(each, dict)),
+    ]
+    more = [str(token) for token in added if token not in pieces]
     if more:
         raise ValueError(f"{path} adds the tokens {', '.join(more[:5])}, which are in no vocabulary file.")
 
@@ -302,8 +305,7 @@ def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], 
     if left_out:
         warnings.warn(f"{path}: these settings of the generation are left out: {left_out!r}.", stacklevel=4)
     longest_source = config.whole("max_position_embeddings", 512)
-    tokenizer = read_json(path / TOKENIZER_CONFIG_FILE) if (path / TOKENIZER_CONFIG_FILE).is_file() else {}
-    limit = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
+    limit = read_settings(path / TOKENIZER_CONFIG_FILE).get("model_max_length")
     return {
         "max_source_length": min(limit, longest_source) if type(limit) is int and limit > 1 else longest_source,
         "max_target_length": longest - 1,

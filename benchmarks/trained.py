@@ -87,7 +87,7 @@ def main() -> None:
     arguments = parser.parse_args()
     kept = FOLDER / "trained.json"
     found = json.loads(kept.read_text(encoding="utf-8"))["tables"] if kept.is_file() else 3 * [{"rows": []}]
-    before = [{row[0]: row for row in table["rows"]} for table in found]
+    before = [{row[0]: row for row in table["rows"]} for table in found[:3]]
     with Recording(__file__, arguments.record, "sacrebleu", timed=False) as recording:
         overview, sentences, texts = [], [], []
         for name in MODELS:
@@ -102,14 +102,16 @@ def main() -> None:
                 sentences.append(sentences_row(name, metrics))
             elif metrics.get("metric") == "loss":
                 texts.append(texts_row(name, metrics))
+        before_seeds = found[3]["rows"] if len(found) > 3 else []
+        seeds = seed_rows(sentences, before_seeds, arguments.seeds)
+        overview = [[*row[:3], with_mean(row[3], row[0], seeds), row[4]] for row in overview]
         recording.table(Table("", ["command", "model", "parameters", "score", "training"], overview))
         columns = ["", "parameters", "BLEU, published style", "BLEU, raw", "chrF", "exact match", "minutes"]
         recording.table(Table("Sentences", columns, sentences))
         columns = ["", "parameters", "tokens scored", "loss, nats", "perplexity", "bits a byte", "minutes"]
         recording.table(Table("Running text", columns, texts))
-        before_seeds = found[3]["rows"] if len(found) > 3 else []
         columns = ["", "seed", "BLEU, published style", "BLEU, raw", "chrF", "exact match", "minutes"]
-        recording.table(Table("Other seeds", columns, seed_rows(sentences, before_seeds, arguments.seeds)))
+        recording.table(Table("Other seeds", columns, seeds))
 
 
 def seed_rows(
@@ -139,6 +141,15 @@ def seed_rows(
             scores = [mean([row[column] for row in own.values()]) for column in range(2, 6)]
             table.append([first[0], "mean and standard deviation", *scores, ""])
     return table
+
+
+def with_mean(score: str, command: str, seeds: Sequence[Sequence[str]]) -> str:
+    """A score of the README's table with the mean of all seeds behind it, if there are several."""
+    rows = [row for row in seeds if row[0].strip("`") == command.strip("`").removeprefix("zoo train ")]
+    parts = [part for part in score.split("; ") if not part.startswith("mean of ")]
+    if rows:
+        parts.insert(1, f"mean of {len(rows) - 1} seeds {rows[-1][2]}")
+    return "; ".join(parts)
 
 
 def mean(cells: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """A folder of BERT that is not whole or does not fit together; `test_encoder_peers.py` reads whole ones."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -127,6 +128,15 @@ def test_weights_that_do_not_fit(folder):
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"model\.safetensors cannot be read"):
         zoo.load(folder)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_text_that_is_cut_at_its_beginning_is_told(folder, side):
+    (folder / "tokenizer_config.json").write_text(json.dumps({"truncation_side": side}))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        zoo.load(folder)
+    assert any("cuts long texts at their beginning" in str(each.message) for each in told) == (side == "left")
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "model.safetensors"])

@@ -122,6 +122,23 @@ def test_classes(write, tmp_path, several):
         assert found.probabilities == pytest.approx(dict(zip(LABELS.values(), row, strict=True)), abs=1e-5)
 
 
+def test_an_output_matrix_that_is_no_copy_of_the_embedding(write, tmp_path):
+    import safetensors.numpy
+
+    write("ForMaskedLM")
+    tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    name = next(name for name in tensors if name.endswith("word_embeddings.weight"))
+    copy = {"bert": "cls.predictions.decoder", "distilbert": "vocab_projector", "roberta": "lm_head.decoder"}
+    copy = f"{copy[name.split('.')[0]]}.weight"
+    tensors[copy] = tensors[name].copy()
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
+    zoo.load(tmp_path)
+    tensors[copy][3] *= 2
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"(decoder|vocab_projector)\.weight and .* differ"):
+        zoo.load(tmp_path)
+
+
 def test_masks(write, tmp_path):
     model, tokenizer = write("ForMaskedLM")
     texts = [text.replace("[MASK]", tokenizer.mask_token) for text in MASKED]

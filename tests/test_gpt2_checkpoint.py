@@ -185,7 +185,34 @@ def test_tokens_that_the_generation_suppresses_are_never_predicted(folder, loade
         zoo.load(folder)
 
 
+def test_settings_of_the_generation_that_are_left_out_are_told(folder):
+    settings = {"repetition_penalty": 1.1, "do_sample": True, "temperature": 0.7, "bad_words_ids": None}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    with pytest.warns(UserWarning, match=r"settings of the generation are left out: \{'repetition_penalty': 1\.1\}"):
+        zoo.load(folder)
+
+
+def test_a_copy_of_the_tied_matrix(folder, loaded):
+    weights = safetensors.numpy.load_file(folder / "model.safetensors")
+    weights["lm_head.weight"] = weights["wte.weight"].copy()
+    safetensors.numpy.save_file(weights, folder / "model.safetensors")
+    np.testing.assert_array_equal(zoo.load(folder).model.get_weights()[0], loaded.model.get_weights()[0])
+    weights["lm_head.weight"][3, 2] += 1
+    safetensors.numpy.save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"lm_head\.weight and wte\.weight differ, and by config\.json"):
+        zoo.load(folder)
+
+
 class TestFaults:
+    def test_an_embedder_or_a_model_that_looks_ahead(self, folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"is_causal": False}))
+        with pytest.raises(ValueError, match=r"is_causal is False; only True can be read"):
+            zoo.load(folder)
+        (folder / "modules.json").write_text("[]")
+        with pytest.raises(ValueError, match=r"has a modules\.json, so it is an embedder"):
+            zoo.load(folder)
+
     @pytest.mark.parametrize("name", ["model.safetensors", "vocab.json", "merges.txt"])
     def test_a_missing_file(self, folder, name):
         (folder / name).unlink()

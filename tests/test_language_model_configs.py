@@ -58,6 +58,11 @@ def arguments(tmp_path):
             "rotary_scaling",
             {"rope_type": "linear", "factor": 2.0},
         ),
+        (
+            {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 3.0}, "rope_parameters": {"rope_theta": 7.0}},
+            "rotary_scaling",
+            {"rope_type": "linear", "factor": 3.0},
+        ),
         ({**NEOX, "head_dim": 4}, "rotary_dim", 1),
         ({**NEOX, "rotary_pct": 1.0}, "rotary_dim", None),
         (NEO, "sliding_window", [None, 256, None, 256]),

@@ -278,6 +278,30 @@ def test_settings_of_the_configuration_count_only_without_the_generations_file(t
 
 
 @pytest.mark.parametrize("theirs", [CONFIGS["shared"]], ids=["shared"], indirect=True)
+def test_spaces_are_cleaned_up_if_the_settings_say_so(theirs, tmp_path):
+    copy = shutil.copytree(theirs[2], tmp_path / "copy")
+    for cleans in (False, True):
+        (copy / "tokenizer_config.json").write_text(json.dumps({"clean_up_tokenization_spaces": cleans}))
+        assert zoo.load(copy).target_tokenizer.clean_up_spaces == cleans
+
+
+@pytest.mark.parametrize("theirs", CONFIGS.values(), ids=CONFIGS.keys(), indirect=True)
+def test_an_output_matrix_that_is_no_copy_of_the_embedding(theirs, tmp_path):
+    import safetensors.numpy
+
+    copy = shutil.copytree(theirs[2], tmp_path / "copy")
+    tensors = safetensors.numpy.load_file(copy / "model.safetensors")
+    name = next(name for name in ("model.shared.weight", "model.decoder.embed_tokens.weight") if name in tensors)
+    tensors["lm_head.weight"] = tensors[name].copy()
+    safetensors.numpy.save_file(tensors, copy / "model.safetensors")
+    zoo.load(copy)
+    tensors["lm_head.weight"][3] *= 2
+    safetensors.numpy.save_file(tensors, copy / "model.safetensors")
+    with pytest.raises(ValueError, match=rf"lm_head\.weight and {name} differ"):
+        zoo.load(copy)
+
+
+@pytest.mark.parametrize("theirs", [CONFIGS["shared"]], ids=["shared"], indirect=True)
 def test_other_settings_of_the_generation_are_left_out_with_a_warning(theirs, tmp_path):
     copy = shutil.copytree(theirs[2], tmp_path / "copy")
     settings = {"do_sample": True, "forced_bos_token_id": 0, "suppress_tokens": [], "min_length": 0}

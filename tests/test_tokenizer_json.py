@@ -726,10 +726,23 @@ def test_the_two_files_of_qwen2(tmp_path, said_by):
         assert ours.get_config()[name] == alike.get_config()[name]
 
 
+def test_the_flags_of_special_tokens_beside_two_files(tmp_path):
+    library_of("gpt2").model.save(str(tmp_path))
+    described = {"content": "<|endoftext|>", "lstrip": True, "rstrip": False, "__type": "AddedToken"}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": described, "pad_token": "a"}))
+    (found,) = read_tokenizer(tmp_path).get_config()["added_tokens"]
+    assert (found["content"], found["lstrip"], found["rstrip"], found["special"]) == (
+        "<|endoftext|>",
+        True,
+        False,
+        True,
+    )
+
+
 def test_two_files_of_an_unknown_class(tmp_path):
     library_of("gpt2").model.save(str(tmp_path))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XGLMTokenizerFast"}')
-    with pytest.raises(ValueError, match=r"asks for a XGLMTokenizer; without tokenizer\.json, only GPT2Tokenizer, Rob"):
+    with pytest.raises(ValueError, match=r"the tokenizer is a XGLMTokenizer; without tokenizer\.json, only GPT2Tok"):
         read_tokenizer(tmp_path)
 
 

@@ -100,6 +100,14 @@ def test_settings_beside_the_file_have_the_last_word(tmp_path):
         found(do_lower_case="no")
 
 
+@pytest.mark.parametrize("file", ["tokenizer_config", "config"])
+def test_a_vocabulary_for_another_way_to_cut_words(tmp_path, file):
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    (tmp_path / f"{file}.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
+    with pytest.raises(ValueError, match=r"vocab\.txt cannot be read: the tokenizer is a BertJapaneseTok"):
+        read_word_pieces(tmp_path)
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("change", [{"do_lower_case": False}, {"strip_accents": False}, {"strip_accents": None}])
 def test_settings_that_were_changed_later_are_read_as_transformers_does(tmp_path, change):

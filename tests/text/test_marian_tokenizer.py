@@ -51,6 +51,28 @@ def pieces(tokenizer, text):
     return [piece.decode() for piece in tokenizer.tokens(tokenizer.tokenize([text])).numpy()[0] if piece]
 
 
+def test_spaces_are_cleaned_up_as_transformers_does():
+    """Its ten replacements, one after the other, in a text of characters."""
+    content = io.BytesIO()
+    characters = "abcdefilmnorstuvy .?!,'"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([characters, characters[::-1]] * 9),
+        model_writer=content,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    cleaning = MarianTokenizer(content.getvalue(), clean_up_spaces=True)
+    texts = ["bon . bon ? bon ! bon , bon", "a ' b 's c 'm d 've e 're f n't", "a . . b .c", "a . 's", "a ' 's ! ?", ""]
+    for text in texts:
+        expected = text
+        for old in (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're"):
+            expected = expected.replace(old, old.strip())
+        assert cleaning.detokenize(cleaning.tokenize([text])).numpy()[0].decode() == expected
+    again = tokenizer_from_config(tokenizer_to_config(cleaning))
+    assert again.detokenize(again.tokenize(["a !"])).numpy()[0] == b"a!"
+
+
 @pytest.mark.parametrize("text", ["lower", " lower", "a >>fra<< b", "<<", ">>", ">>fra", "", "slow\nlow"])
 def test_without_a_language_a_text_has_the_pieces_of_the_library(tokenizer, library, text):
     expected = [piece if library.piece_to_id(piece) else "<unk>" for piece in library.encode(text, out_type=str)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pathlib
 
+MODULES_FILE = "modules.json"  # of sentence-transformers
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZER_CONFIG_FILE, ADDED_TOKENS_FILE = "tokenizer_config.json", "added_tokens.json"
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.checkpoints import CONFIG_FILE, TOKENIZER_CONFIG_FILE, bert, distilbert, roberta
+from zoo.checkpoints import CONFIG_FILE, MODULES_FILE, TOKENIZER_CONFIG_FILE, bert, distilbert, roberta
 from zoo.checkpoints.hugging_face import (
     Config,
     Tensor,
@@ -25,14 +25,13 @@ from zoo.checkpoints.hugging_face import (
     read_settings,
     stored_tensors,
 )
-from zoo.checkpoints.tokenizer_json import read_special_tokens, read_tokenizer, read_word_pieces
+from zoo.checkpoints.tokenizer_json import TOKENIZER_FILE, read_special_tokens, read_tokenizer, read_word_pieces
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.text import Tokenizer
 from zoo.text.tokenizer import FIRST
 
 FAMILIES: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
-MODULES_FILE = "modules.json"
 _SENTENCE_FILE, _PROMPTS_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
 # By how the name of the architecture ends.
 _TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
@@ -69,13 +68,18 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     labels = _labels(config) if kind == "classifier" else []
     stored = {family.renamed(name): tensor for name, tensor in stored_tensors(path, family.PREFIX).items()}
     of_head = _of_head(family, kind, made["units"], size, len(labels), vocabulary.rows)
-    of_both = itertools.chain(family.tensors(made, size, vocabulary.rows), of_head)
+    copies = _copies(family, made["units"], size) if kind == "filler" else []
+    of_both = itertools.chain(
+        family.tensors(made, size, vocabulary.rows), of_head, (each for each in copies if each.name in stored)
+    )
     wanted = check_tensors(path, stored, of_both, _ignored(family, kind))
     try:
         encoder = Encoder(vocabulary.size, **made, name=config.get("model_type"))
     except ValueError as error:
         raise ValueError(f"{config.file} asks for a model that cannot be built: {error}") from None
     max_length = _max_length(path, made["max_length"])
+    if _cuts_left(path):
+        warnings.warn(f"{path}: the tokenizer cuts long texts at their beginning. Here their end is cut.", stacklevel=4)
     model: Any
     task: TextClassifier | TextEmbedder | MaskFiller
     if kind == "classifier":
@@ -181,11 +185,19 @@ def _of_head(
         yield Tensor(family.MASKED_BIAS, (size,), "output_bias/bias", rows)
 
 
+def _copies(family: ModuleType, width: int, size: int) -> Iterator[Tensor]:
+    """What a masked language model may hold twice: the embedding as its output matrix, and the bias of it."""
+    for name in family.MASKED_COPIES:
+        is_bias = name.endswith("bias")
+        of = family.MASKED_BIAS if is_bias else "embeddings.word_embeddings.weight"
+        yield Tensor(name, (size,) if is_bias else (size, width), None, copy_of=of)
+
+
 def _ignored(family: ModuleType, kind: str) -> list[str]:
     """Other tensors that the checkpoint may hold: copies, and heads that were used only in its training."""
     layers = [*family.CLASSIFIER.values()] if kind != "classifier" else []
     layers += [*family.MASKED.values()] if kind != "filler" else []
-    single = [*family.MASKED_COPIES, family.MASKED_BIAS]
+    single = [*family.MASKED_COPIES, family.MASKED_BIAS] if kind != "filler" else []
     return [*family.IGNORED, *map(re.escape, single), *(rf"{re.escape(name)}\.(weight|bias)" for name in layers)]
 
 
@@ -249,6 +261,14 @@ def _check_texts(path: pathlib.Path, tokenizer: Tokenizer) -> None:
             f"{path}: sentence-transformers puts {known[name]!r} before each text. Here, put it there yourself.",
             stacklevel=4,
         )
+
+
+def _cuts_left(path: pathlib.Path) -> bool:
+    """Whether a text that is too long loses its beginning in `transformers`."""
+    truncation = read_settings(path / TOKENIZER_FILE).get("truncation")
+    direction = truncation.get("direction") if isinstance(truncation, dict) else None
+    side = read_settings(path / TOKENIZER_CONFIG_FILE).get("truncation_side", direction)
+    return str(side).lower() == "left"
 
 
 def _max_length(path: pathlib.Path, positions: int) -> int:

@@ -12,7 +12,7 @@ from zoo.checkpoints.hugging_face import ACTIVATIONS, Config, Tensor, norm, tran
 
 PREFIX = "transformer."
 RENAMED: dict[str, str] = {}
-IGNORED = (r"lm_head\.weight", r"h\.\d+\.attn\.attention\.(bias|masked_bias)")  # the tied output, and masks
+IGNORED = (r"h\.\d+\.attn\.attention\.(bias|masked_bias)",)  # masks
 
 
 def arguments(config: Config) -> dict[str, Any]:

@@ -14,7 +14,8 @@ import pathlib
 import re
 import reprlib
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -65,12 +66,14 @@ class Tensor(NamedTuple):
         weight: the path of our weight; None for a tensor that repeats another one.
         change: a function from the tensor to the numbers of our weight; None if only the shapes differ. It may move
             numbers, leave some out and insert zeros. It must not compute new numbers: see `collect`.
+        copy_of: the name of the tensor that it repeats.
     """
 
     name: str
     shape: tuple[int, ...]
     weight: str | None
     change: Callable[[np.ndarray], np.ndarray] | None = None
+    copy_of: str | None = None
 
 
 def transposed(array: np.ndarray) -> np.ndarray:
@@ -127,6 +130,40 @@ def read_settings(file: pathlib.Path) -> dict[str, Any]:
     """
     content = read_json(file) if file.is_file() else {}
     return content if isinstance(content, dict) else {}
+
+
+# Settings of `generation_config.json` that change texts, and their values if they are off.
+_GENERATION = {
+    "do_sample": False,
+    "num_beam_groups": 1,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "bad_words_ids": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "forced_bos_token_id": None,
+    "forced_decoder_ids": None,
+    "sequence_bias": None,
+    "exponential_decay_length_penalty": None,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+}
+
+
+def warn_of_generation(path: pathlib.Path, setting: Callable[[str, Any], Any], read: Container[str]) -> None:
+    """Warns of settings of a generation that are left out.
+
+    Args:
+        path: the checkpoint's folder, for the message.
+        setting: a function from a key and its default to its value.
+        read: the keys that the importer reads, or that are settings of each request.
+    """
+    found = {name: setting(name, usual) for name, usual in _GENERATION.items() if name not in read}
+    left_out = {name: value for name, value in found.items() if value not in (_GENERATION[name], None, [])}
+    if left_out:
+        warnings.warn(f"{path}: these settings of the generation are left out: {left_out!r}.", stacklevel=5)
 
 
 def write_json(file: pathlib.Path, content: Any) -> None:
@@ -363,8 +400,14 @@ def assign(
     """Gives each weight of a model its numbers, read one tensor after the other.
 
     Raises:
-        ValueError: a tensor holds NaN or infinity, or cannot be read.
+        ValueError: a tensor holds NaN or infinity, cannot be read, or has other numbers than the one that it repeats.
     """
+    tensors = list(tensors)
+    for copy in tensors:
+        if copy.copy_of and not np.array_equal(stored[copy.name].read(), stored[copy.copy_of].read()):
+            raise ValueError(
+                f"{path}: {copy.name} and {copy.copy_of} differ, and by {CONFIG_FILE} they are the same matrix."
+            )
     sources = {tensor.weight: tensor for tensor in tensors}
     for weight in model.weights:
         tensor = sources[weight.path]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import reprlib
 import warnings
@@ -10,8 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, gpt2, gpt_neo, gpt_neox, llama
-from zoo.checkpoints.hugging_face import Config, assign, check_tensors, picked, read_json, stored_tensors
+from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, MODULES_FILE, gpt2, gpt_neo, gpt_neox, llama
+from zoo.checkpoints.hugging_face import (
+    Config,
+    Tensor,
+    assign,
+    check_tensors,
+    picked,
+    read_json,
+    stored_tensors,
+    warn_of_generation,
+)
 from zoo.checkpoints.tokenizer_json import SpecialTokens, read_special_tokens, read_tokenizer
 from zoo.models import GPT
 from zoo.tasks.text_generator import TextGenerator
@@ -48,6 +58,9 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
         ValueError: a file cannot be read, does not fit the others, or asks for something that `GPT` cannot do.
     """
     family = FAMILIES[config.get("model_type")]
+    if (path / MODULES_FILE).is_file():
+        raise ValueError(f"{path} has a {MODULES_FILE}, so it is an embedder; of language models these cannot be read.")
+    config.only(is_causal=True)
     arguments, size = family.arguments(config), config.whole("vocab_size")
     special = read_special_tokens(path)
     tokenizer = read_tokenizer(path, {DEFAULT_END}, size)
@@ -58,6 +71,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     generation = read_json(path / GENERATION_FILE) if (path / GENERATION_FILE).is_file() else {}
     if not isinstance(generation, dict):
         raise ValueError(f"{path / GENERATION_FILE} must hold an object. It holds a {type(generation).__name__}.")
+    warn_of_generation(path, generation.get, read={"do_sample", "suppress_tokens"})
     end = _end(path, config, generation, tokenizer, special)
     start, add_start = _start(path, tokenizer, special, end)
 
@@ -69,9 +83,13 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
 
     stored = stored_tensors(path, family.PREFIX)
     stored = {family.RENAMED.get(name, name): tensor for name, tensor in stored.items()}
-    is_tied = arguments.get("tied_embeddings", True)
-    ignored = (*family.IGNORED, *([r"lm_head\.weight|embed_out\.weight"] if is_tied else ()))
-    tensors = check_tensors(path, stored, family.tensors(arguments, size, rows), ignored)
+    copies: list[Tensor] = []
+    if arguments.get("tied_embeddings", True):
+        table = next(each for each in family.tensors(arguments, size, rows) if each.weight == "embedding/embeddings")
+        names = {"lm_head.weight", "embed_out.weight"} & stored.keys()
+        copies = [Tensor(name, table.shape, None, copy_of=table.name) for name in sorted(names)]
+    wanted = itertools.chain(family.tensors(arguments, size, rows), copies)
+    tensors = check_tensors(path, stored, wanted, family.IGNORED)
     # The checkpoint's end of text, `FIRST + end`, is never written: the zoo's END is written in its place. It stands
     # directly behind the special ids here, where `end_piece` reads it. The ids behind the vocabulary are padding.
     unused = dict.fromkeys([*range(END), FIRST + end, *_suppressed(path, generation, size)])

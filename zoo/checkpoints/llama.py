@@ -64,7 +64,8 @@ def rotary(
         theta: the key of the longest wavelength before version 5.
         share: the key of the share of features that are rotated before version 5, and its default.
     """
-    name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    # If both are there, `transformers` takes the older one.
+    name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     table = config.get(name, {})
     if not isinstance(table, dict):
         raise config.wrong(name, "an object")

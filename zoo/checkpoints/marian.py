@@ -26,6 +26,7 @@ from zoo.checkpoints.hugging_face import (
     read_json,
     read_settings,
     stored_tensors,
+    warn_of_generation,
 )
 from zoo.models import Transformer
 from zoo.tasks.translator import Translator
@@ -36,25 +37,7 @@ from zoo.text.tokenizer import FIRST
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
 VOCABULARY_FILE, TARGET_VOCABULARY_FILE = "vocab.json", "target_vocab.json"
 UNKNOWN_PIECE, END_PIECE, PADDING_PIECE = "<unk>", "</s>", "<pad>"
-# Constants, and the tied output.
-_IGNORED = (
-    r"(model\.)?(encoder|decoder)\.embed_positions\.weight",
-    r"lm_head\.weight",
-)
-# Settings of the generation that the zoo does not have, and their values when they are off.
-_LEFT_OUT = {
-    "do_sample": False,
-    "num_beam_groups": 1,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "forced_bos_token_id": None,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-    "no_repeat_ngram_size": 0,
-    "encoder_no_repeat_ngram_size": 0,
-    "repetition_penalty": 1.0,
-    "encoder_repetition_penalty": 1.0,
-}
+_IGNORED = (r"(model\.)?(encoder|decoder)\.embed_positions\.weight",)  # constants
 _PROJECTIONS = (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value"), ("out_proj", "attention_output"))
 
 
@@ -115,6 +98,8 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     assign(model, wanted, stored, path)
     source_tokenizer = MarianTokenizer.from_file(path / SOURCE_FILE, source.pieces)
     target_tokenizer = MarianTokenizer.from_file(path / TARGET_FILE, target.pieces)
+    if read_settings(path / TOKENIZER_CONFIG_FILE).get("clean_up_tokenization_spaces"):
+        target_tokenizer = MarianTokenizer(**target_tokenizer.get_config() | {"clean_up_spaces": True})
     if target_language is not None:
         source_tokenizer = source_tokenizer.with_target_language(target_language)
     return Translator(model, source_tokenizer, target_tokenizer, **settings)
@@ -204,11 +189,14 @@ def tensors(
         copies = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
         name = next((name for name in ("model.shared.weight", *copies) if name in stored), "model.shared.weight")
         yield Tensor(name, (sizes[0], width), "target_embedding/embeddings", target.of)
-        for copy in {"model.shared.weight", *copies} & {*stored} - {name}:
-            yield Tensor(copy, (sizes[0], width), None)
+        for copy in {"model.shared.weight", *copies, "lm_head.weight"} & {*stored} - {name}:
+            yield Tensor(copy, (sizes[0], width), None, copy_of=name)
     else:
         yield Tensor("model.encoder.embed_tokens.weight", (sizes[0], width), "source_embedding/embeddings", source.of)
-        yield Tensor("model.decoder.embed_tokens.weight", (sizes[1], width), "target_embedding/embeddings", target.of)
+        name = "model.decoder.embed_tokens.weight"
+        yield Tensor(name, (sizes[1], width), "target_embedding/embeddings", target.of)
+        if "lm_head.weight" in stored:
+            yield Tensor("lm_head.weight", (sizes[1], width), None, copy_of=name)
     yield Tensor("final_logits_bias", (1, sizes[1]), "output_bias/bias", lambda array: target.of(array[0]))
     for side, layers in (("encoder", made["encoder_layers"]), ("decoder", made["decoder_layers"])):
         for index in range(layers):
@@ -300,10 +288,7 @@ def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], 
     stopping = setting("early_stopping", False)
     if type(stopping) is not bool and stopping != "never":
         raise ValueError(f"{path}: early_stopping of the generation must be true, false or 'never', not {stopping!r}.")
-    left_out = {name: setting(name, usual) for name, usual in _LEFT_OUT.items()}
-    left_out = {name: value for name, value in left_out.items() if value not in (_LEFT_OUT[name], None, [])}
-    if left_out:
-        warnings.warn(f"{path}: these settings of the generation are left out: {left_out!r}.", stacklevel=4)
+    warn_of_generation(path, setting, read={"bad_words_ids"})
     longest_source = config.whole("max_position_embeddings", 512)
     limit = read_settings(path / TOKENIZER_CONFIG_FILE).get("model_max_length")
     return {

@@ -29,8 +29,10 @@ renamed = bert.renamed
 
 def arguments(config: Config) -> dict[str, Any]:
     """The arguments of `zoo.models.Encoder`, all but the number of ids."""
-    config.only(pad_token_id=_PADDING, type_vocab_size=1)  # both texts of a pair are of one kind
+    config.only(pad_token_id=_PADDING)
     made = bert.arguments(config)
+    if made["num_segments"] != 1:
+        raise config.wrong("type_vocab_size", "1: both texts of a pair are of one kind")
     return made | {"max_length": made["max_length"] - _PADDING - 1}
 
 

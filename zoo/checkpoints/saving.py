@@ -186,7 +186,10 @@ def _write_marian(translator: Translator, folder: pathlib.Path) -> None:
     write_json(folder / GENERATION_FILE, generation)
     settings = {"tokenizer_class": "MarianTokenizer", "model_max_length": translator.max_source_length}
     settings |= {"eos_token": marian.END_PIECE, "unk_token": marian.UNKNOWN_PIECE, "pad_token": marian.PADDING_PIECE}
-    write_json(folder / TOKENIZER_CONFIG_FILE, settings | {"separate_vocabs": not shared})
+    # `transformers` before version 5 removes spaces unless it is told not to.
+    cleans = getattr(translator.target_tokenizer, "clean_up_spaces", False)
+    settings |= {"separate_vocabs": not shared, "clean_up_tokenization_spaces": cleans}
+    write_json(folder / TOKENIZER_CONFIG_FILE, settings)
 
 
 def _pieces_of_marian(tokenizer: SentencePieceTokenizer, shared: bool) -> dict[str, int]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.checkpoints import ADDED_TOKENS_FILE, CONFIG_FILE, TOKENIZER_CONFIG_FILE
-from zoo.checkpoints.hugging_face import read_json
+from zoo.checkpoints.hugging_face import read_json, read_settings
 from zoo.text import BytePairTokenizer, CharacterPairTokenizer, WordPieceTokenizer
 from zoo.text.added_tokens import AddedToken
 from zoo.text.word_piece import BERT_PIECES, MASK_PIECE, read_vocabulary, special_pieces_first
@@ -31,6 +31,9 @@ _SPACE = "▁"
 # Classes of `transformers` whose tokenizers can be read from `vocab.json` and `merges.txt` alone.
 _QWEN = "Qwen2Tokenizer"
 _OF_TWO_FILES = ("GPT2Tokenizer", "RobertaTokenizer", _QWEN)
+# The same from `vocab.txt` alone; others cut words by rules of a language.
+_OF_WORD_PIECES = ("BertTokenizer", "DistilBertTokenizer")
+_GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
 _BERT_PURPOSES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
 # Options of `tokenizer_config.json`, and what the normalizer calls them.
 _BERT_OVERRIDES = {"do_lower_case": "lowercase", "tokenize_chinese_chars": "handle_chinese_chars"}
@@ -208,6 +211,14 @@ def _names(
     return names
 
 
+def _described(path: pathlib.Path, ids: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The special tokens of a vocabulary that the files beside it describe with their flags, such as `lstrip`."""
+    for file in (_SPECIAL_FILE, TOKENIZER_CONFIG_FILE):
+        for value in read_settings(path / file).values():
+            if isinstance(value, dict) and isinstance(value.get("content"), str) and value["content"] in ids:
+                yield {key: each for key, each in value.items() if key != "__type"}
+
+
 def _config(path: pathlib.Path) -> dict[str, Any]:
     """The content of `tokenizer_config.json`; empty if there is none."""
     file = path / TOKENIZER_CONFIG_FILE
@@ -220,8 +231,21 @@ def _overrides(path: pathlib.Path) -> dict[str, Any]:
     They do in `transformers` if the tokenizer's class belongs to a family. The general classes leave `tokenizer.json`
     as it is.
     """
-    config = _config(path)
-    return {} if config.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend") else config
+    return {} if _class(path) in _GENERAL else _config(path)
+
+
+def _class(path: pathlib.Path, known: tuple[str, ...] = ()) -> str:
+    """The name of the tokenizer's class without `Fast`, by `tokenizer_config.json`, else by `config.json`; or empty.
+
+    Raises:
+        ValueError: it is named, and is none of the known ones.
+    """
+    file = path / CONFIG_FILE
+    names = (content.get("tokenizer_class") for content in (_config(path), read_settings(file)))
+    name = str(next(filter(None, names), "")).removesuffix("Fast")
+    if name and known and name not in known:
+        raise ValueError(f"the tokenizer is a {name}; without {TOKENIZER_FILE}, only {', '.join(known)} can be read")
+    return name
 
 
 def _settings(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -247,16 +271,10 @@ def _settings(path: pathlib.Path) -> list[dict[str, Any]]:
 def _of_two_files(path: pathlib.Path, vocabulary: Any) -> dict[str, Any]:
     """What `tokenizer.json` would say of `vocab.json` and `merges.txt`, which leave the rules to the class."""
     lines = (path / _MERGES_FILE).read_text(encoding="utf-8").splitlines()
-    kind = _config(path).get("tokenizer_class")
-    if kind is None:
-        model = _object(read_json(path / CONFIG_FILE), CONFIG_FILE) if (path / CONFIG_FILE).is_file() else {}
-        kind = _QWEN if str(model.get("model_type")).startswith("qwen") else _OF_TWO_FILES[0]
-    kind = _string(kind, "`tokenizer_class`").removesuffix("Fast")
-    if kind not in _OF_TWO_FILES:
-        raise ValueError(
-            f"{TOKENIZER_CONFIG_FILE} asks for a {kind}; without {TOKENIZER_FILE}, only {', '.join(_OF_TWO_FILES)} can "
-            "be read"
-        )
+    ids = _object(vocabulary, "it")
+    kind = _class(path, _OF_TWO_FILES)
+    if not kind and str(read_settings(path / CONFIG_FILE).get("model_type")).startswith("qwen"):
+        kind = _QWEN
     cuts: list[dict[str, Any]] = [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": kind != _QWEN}]
     if kind == _QWEN:
         split = {"type": "Split", "pattern": {"Regex": QWEN_2}, "behavior": "Isolated", "invert": False}
@@ -265,7 +283,8 @@ def _of_two_files(path: pathlib.Path, vocabulary: Any) -> dict[str, Any]:
         "normalizer": {"type": "NFC"} if kind == _QWEN else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
         "decoder": {"type": "ByteLevel"},
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": [line for line in lines if line]},
+        "added_tokens": [{**token, "id": ids[token["content"]], "special": True} for token in _described(path, ids)],
+        "model": {"type": "BPE", "vocab": ids, "merges": [line for line in lines if line]},
     }
 
 
@@ -317,6 +336,7 @@ def _tokenizer(
 
 def _of_bert(path: pathlib.Path, vocabulary: list[str]) -> dict[str, Any]:
     """What `tokenizer.json` would say of a `vocab.txt`."""
+    _class(path, _OF_WORD_PIECES)
     names = _names(path, _BERT_PURPOSES)
     start, end = (names.get(f"{name}_token", default) for name, default in (("cls", "[CLS]"), ("sep", "[SEP]")))
     places = {piece: place for place, piece in enumerate(vocabulary)}

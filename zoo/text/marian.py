@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -14,6 +15,9 @@ from zoo.text.tokenizer import FIRST, UNKNOWN, strip
 
 # As in `transformers`: the text begins with `>>`, and the first `<<` ends the language.
 _LANGUAGE = r"\A(?s:>>.*?<<)"
+# What `clean_up_tokenization` of `transformers` replaces, one after the other.
+_CLEANED = [(f" {sign}", sign) for sign in ".?!,"] + [(" ' ", "'")]
+_CLEANED += [(f" {ending}", ending) for ending in ("n't", "'m", "'s", "'ve", "'re")]
 
 
 class MarianTokenizer(SentencePieceTokenizer):
@@ -27,13 +31,22 @@ class MarianTokenizer(SentencePieceTokenizer):
         model: as for `SentencePieceTokenizer`.
         vocabulary: as for `SentencePieceTokenizer`.
         target_language: the language of texts that begin with none, such as `fra`; None for none.
+        clean_up_spaces: whether a text of ids loses its spaces before `.`, `?`, `!`, `,` and English endings such as
+            `n't`, as with `clean_up_tokenization_spaces` of `transformers`.
 
     Raises:
         ValueError: as for `SentencePieceTokenizer`, or the vocabulary has no such language.
     """
 
-    def __init__(self, model: bytes | str, vocabulary: Iterable[str] | None = None, target_language: str | None = None):
+    def __init__(
+        self,
+        model: bytes | str,
+        vocabulary: Iterable[str] | None = None,
+        target_language: str | None = None,
+        clean_up_spaces: bool = False,
+    ):
         super().__init__(model, vocabulary)
+        self.clean_up_spaces = clean_up_spaces
         pieces = [piece.decode() for piece in self._pieces[FIRST:-1]]
         languages = {piece: id_ for id_, piece in enumerate(pieces, FIRST) if piece[:2] == ">>" and piece[-2:] == "<<"}
         self.languages = tuple(sorted(piece[2:-2] for piece in languages))
@@ -61,7 +74,8 @@ class MarianTokenizer(SentencePieceTokenizer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, fit for JSON."""
-        return {**json.loads(self._arguments), "target_language": self.target_language}
+        settings = {"target_language": self.target_language, "clean_up_spaces": self.clean_up_spaces}
+        return {**json.loads(self._arguments), **settings}
 
     def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
         rest = tf.strings.regex_replace(texts, _LANGUAGE, "", replace_global=False)  # (B,)
@@ -75,4 +89,7 @@ class MarianTokenizer(SentencePieceTokenizer):
 
     def _join(self, ids: tf.Tensor) -> tf.Tensor:
         # As in `transformers`: a translation that is cut off at the limit may end with a lone space.
-        return strip(super()._join(ids))
+        texts = strip(super()._join(ids))
+        for before, after in _CLEANED if self.clean_up_spaces else ():
+            texts = tf.strings.regex_replace(texts, re.escape(before), after)
+        return texts

@@ -7,8 +7,9 @@ import contextlib
 import importlib.metadata
 import pathlib
 import sys
+import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
 
 import typer
 
@@ -80,16 +81,33 @@ def _options(
 
 @contextlib.contextmanager
 def user_errors(kinds: tuple[type[Exception], ...] = (ValueError, OSError)) -> Iterator[None]:
-    """Turns a user's mistake into one line on stderr and exit code 2."""
+    """Turns a user's mistake into one line on stderr and exit code 2, and a warning into one line."""
     caught: tuple[type[Exception], ...] = (MissingExtraError, *kinds)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            yield
     except BrokenPipeError:  # `zoo ... | head` is no mistake; click ends quietly
         raise
     except caught as error:
         message = str(error) if not isinstance(error, OSError) or error.errno is None else _os_error(error)
         typer.echo(f"zoo: {' '.join(message.split())}", err=True)
         raise typer.Exit(2) from None
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning for users is shown without its place in the code, which tells them nothing."""
+    told = f"zoo: warning: {' '.join(str(message).split())}\n"
+    if not issubclass(category, UserWarning):
+        told = warnings.formatwarning(message, category, filename, lineno)
+    typer.echo(told, err=True, nl=False)
 
 
 def _os_error(error: OSError) -> str:

@@ -220,7 +220,7 @@ def _check_added_tokens(path: pathlib.Path, pieces: set[str]) -> None:
         *read_settings(path / ADDED_TOKENS_FILE),
         *(each.get("content") for each in entries if isinstance(each, dict)),
     ]
-    more = [str(token) for token in added if token not in pieces]
+    more = [token for token in dict.fromkeys(map(str, added)) if token not in pieces]
     if more:
         raise ValueError(f"{path} adds the tokens {', '.join(more[:5])}, which are in no vocabulary file.")
 

@@ -9,11 +9,12 @@ import shutil
 import threading
 import time
 import tomllib
+import warnings
 
 import pytest
 from command_line import refuses, run, succeeds
 from zoo_training.answering import answers, chunks
-from zoo_training.cli.shared import model_name, read_lines
+from zoo_training.cli.shared import model_name, read_lines, user_errors
 
 import zoo
 from zoo import TextGenerator
@@ -35,6 +36,15 @@ COMMANDS = (
     "list",
     "batch",
 )
+
+
+def test_a_warning_is_one_line_without_its_place(capsys):
+    with user_errors():
+        warnings.warn("one thing\n  and another", stacklevel=1)
+        warnings.warn("for developers", RuntimeWarning, stacklevel=1)
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first == "zoo: warning: one thing and another"
+    assert second.startswith(__file__) and second.endswith("RuntimeWarning: for developers")
 
 
 class TestHelp:

@@ -77,7 +77,7 @@ MODELS = ("cnn", "rnn", "transformer", "gpt")
 OPTIONS = ("gpt-xla", "cnn-steps_per_execution", "cnn-accumulation", "cnn-mixed_float16")
 
 
-def trained(number, models, folder, steps=100):
+def trained(number, models, folder, steps=50):
     """The weights of each model, by its name, after so many workers have trained it."""
     folder.mkdir()
     results = [loopback.ended(each, 300) for each in loopback.start_all([PROGRAM, steps, folder, *models], number)]
@@ -93,9 +93,9 @@ def trained(number, models, folder, steps=100):
 
 @pytest.mark.long
 def test_many_workers_train_as_one(tmp_path):
-    """One worker with 64 rows, two with 32 and four with 16; with two also the options of Keras."""
+    """One worker with 64 rows, and two with 32; four with 16 train two of the models, for the time it takes."""
     alone = trained(1, MODELS + OPTIONS, tmp_path / "1")
-    for number, models in ((2, MODELS + OPTIONS), (4, MODELS)):
+    for number, models in ((2, MODELS + OPTIONS), (4, ("cnn", "gpt"))):
         together = trained(number, models, tmp_path / str(number))
         for name in models:
             assert any(abs(array).max() > 0.05 for array in together[name])

@@ -694,7 +694,7 @@ def test_a_space_before_a_text_by_the_settings_beside_the_file(written):
     with pytest.raises(ValueError, match=r"`add_prefix_space` must be true or false\. It is 1"):
         beside(add_prefix_space=1)
     folder = written(changed("llama2", {}))
-    with pytest.raises(ValueError, match="has add_prefix_space = False, against its components"):
+    with pytest.raises(ValueError, match="says add_prefix_space = False; it says otherwise"):
         beside(add_prefix_space=False)
 
 

@@ -131,7 +131,7 @@ _WORDS = _OF_PAIRS | _OF_LABELS
 
 
 def names_columns(cells: Iterable[str]) -> bool:
-    """Whether each cell is another usual name of a column: `source`, `target text`, `English`, `en`, `deu`, ..."""
+    """Whether the cells are different, usual names of columns: `source`, `target text`, `English`, `en`, `deu`, ..."""
     names = [" ".join(cell.casefold().replace("_", " ").split()) for cell in cells]
     return len(set(names)) == len(names) and all(name in _names() for name in names)
 

@@ -330,7 +330,7 @@ def _tokenizer(
     arguments |= {**_metaspace(changes, cuts), "byte_fallback": byte_fallback}
     prepends = arguments.get("prepend", True) and arguments.get("prepend_scheme") != "never"
     if add_prefix_space not in (None, prepends):
-        raise ValueError(f"{TOKENIZER_CONFIG_FILE} has add_prefix_space = {add_prefix_space}, against its components")
+        raise ValueError(f"{TOKENIZER_CONFIG_FILE} says add_prefix_space = {add_prefix_space}; it says otherwise")
     return CharacterPairTokenizer(**arguments, strip_space=_strips_space(decoders, byte_fallback))
 
 

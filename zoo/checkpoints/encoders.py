@@ -6,7 +6,7 @@ import itertools
 import pathlib
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -68,11 +68,9 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     labels = _labels(config) if kind == "classifier" else []
     stored = {family.renamed(name): tensor for name, tensor in stored_tensors(path, family.PREFIX).items()}
     of_head = _of_head(family, kind, made["units"], size, len(labels), vocabulary.rows)
-    copies = _copies(family, made["units"], size) if kind == "filler" else []
-    of_both = itertools.chain(
-        family.tensors(made, size, vocabulary.rows), of_head, (each for each in copies if each.name in stored)
-    )
-    wanted = check_tensors(path, stored, of_both, _ignored(family, kind))
+    copies = _copies(family, made["units"], size, stored) if kind == "filler" else []
+    all_parts = itertools.chain(family.tensors(made, size, vocabulary.rows), of_head, copies)
+    wanted = check_tensors(path, stored, all_parts, _ignored(family, kind))
     try:
         encoder = Encoder(vocabulary.size, **made, name=config.get("model_type"))
     except ValueError as error:
@@ -185,9 +183,9 @@ def _of_head(
         yield Tensor(family.MASKED_BIAS, (size,), "output_bias/bias", rows)
 
 
-def _copies(family: ModuleType, width: int, size: int) -> Iterator[Tensor]:
-    """What a masked language model may hold twice: the embedding as its output matrix, and the bias of it."""
-    for name in family.MASKED_COPIES:
+def _copies(family: ModuleType, width: int, size: int, stored: Container[str]) -> Iterator[Tensor]:
+    """What a masked language model holds twice: the embedding as its output matrix, and the bias of it."""
+    for name in (name for name in family.MASKED_COPIES if name in stored):
         is_bias = name.endswith("bias")
         of = family.MASKED_BIAS if is_bias else "embeddings.word_embeddings.weight"
         yield Tensor(name, (size,) if is_bias else (size, width), None, copy_of=of)

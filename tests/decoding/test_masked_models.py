@@ -86,15 +86,15 @@ def test_a_head_that_is_off_is_one_whose_output_weights_are_zero(transformer, of
     heads = all_heads(transformer, 2)
     heads[kind][1, layer, head] = 0
     wanted = without_head(transformer, *off)
+    plain_scores, wanted_scores = (scores(model, INPUTS, LABELS) for model in (transformer, wanted))
+    (_, plain_beam), (wanted_ids, wanted_beam) = (translated(model) for model in (transformer, wanted))
+    assert np.abs(wanted_scores[1] - plain_scores[1]).max() > 1e-3
     for model in in_all_forms(transformer):
         masked = WithMasks(model, Masks(heads={name: tf.constant(each) for name, each in heads.items()}))
-        for find in (lambda model: scores(model, INPUTS, LABELS), lambda model: translated(model)[1]):
-            found, plain = find(masked), find(transformer)
-            np.testing.assert_allclose(found[0], plain[0], atol=1e-4)
-            np.testing.assert_allclose(found[1], find(wanted)[1], atol=1e-4)
-        assert np.abs(scores(masked, INPUTS, LABELS)[1] - scores(transformer, INPUTS, LABELS)[1]).max() > 1e-3
-        found, expected = (translated(each)[0][1] for each in (masked, wanted))
-        np.testing.assert_array_equal(found[found != 0], expected[expected != 0])
+        found, (ids, beam) = scores(masked, INPUTS, LABELS), translated(masked)
+        np.testing.assert_allclose(found, [plain_scores[0], wanted_scores[1]], atol=1e-4)
+        np.testing.assert_allclose(beam, [plain_beam[0], wanted_beam[1]], atol=1e-4)
+        np.testing.assert_array_equal(ids[1][ids[1] != 0], wanted_ids[1][wanted_ids[1] != 0])
         with forward_only(16):
             maps = dict(zip(("source", "encoder", "decoder"), masked.attention_maps(*INPUTS.values()), strict=True))
         is_zero = [not np.any(maps[kind][row, layer, head]) for row in (0, 1)]
@@ -104,12 +104,11 @@ def test_a_head_that_is_off_is_one_whose_output_weights_are_zero(transformer, of
 def test_a_head_of_a_language_model_that_is_off(gpt):
     heads = all_heads(gpt, 2)
     heads[""][0, 1, 2] = 0
-    wanted = without_head(gpt, "", 1, 2)
+    plain, wanted = (scores(model, TOKENS, NEXT) for model in (gpt, without_head(gpt, "", 1, 2)))
     for model in in_all_forms(gpt):
         masked = WithMasks(model, Masks(heads={"": tf.constant(heads[""])}))
         found = scores(masked, TOKENS, NEXT)
-        np.testing.assert_allclose(found[0], scores(wanted, TOKENS, NEXT)[0], atol=1e-4)
-        np.testing.assert_allclose(found[1], scores(gpt, TOKENS, NEXT)[1], atol=1e-4)
+        np.testing.assert_allclose(found, [wanted[0], plain[1]], atol=1e-4)
         assert not np.any(masked.attention_maps(TOKENS)[0, 1, 2])
 
 
@@ -132,8 +131,9 @@ def test_what_is_hidden_in_a_source_has_no_influence(transformer):
         np.testing.assert_allclose(scores(masked, {**INPUTS, "source": tf.constant(other)}, LABELS), found, atol=1e-5)
         assert np.abs(found - scores(transformer, INPUTS, LABELS)).max(1).min() > 1e-3
         ids, log_probabilities = translated(masked)
-        np.testing.assert_array_equal(translated(masked, other)[0], ids)
-        np.testing.assert_allclose(translated(masked, other)[1], log_probabilities, atol=1e-5)
+        of_other = translated(masked, other)
+        np.testing.assert_array_equal(of_other[0], ids)
+        np.testing.assert_allclose(of_other[1], log_probabilities, atol=1e-5)
         with forward_only(16):
             to_source, within, _ = masked.attention_maps(*INPUTS.values())
         for maps in (to_source, within):

@@ -19,7 +19,8 @@ from tests.serving.conftest import SCRIPTS
 from zoo.serving import ServingClient
 from zoo.serving.exporting import with_packed_model
 
-pytestmark = pytest.mark.long
+# In one process: each would start servers of its own, which take longer than the tests.
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("servers")]
 
 NUMBERS = {"max_new_tokens": tf.int32, "temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32}
 NUMBERS |= {"repetition_penalty": tf.float32, "seed": tf.int64}

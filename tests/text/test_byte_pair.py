@@ -178,7 +178,8 @@ def test_one_very_long_word():
 
 @pytest.mark.long
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora in {DATA}, which are not part of the project")
-def test_all_sentences_of_multi30k():
+def test_sentences_of_multi30k():
+    """The pairs are learnt from all of them; every third is compared."""
     texts = {}
     for language in ("en", "de"):
         with gzip.open(DATA / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
@@ -192,8 +193,9 @@ def test_all_sentences_of_multi30k():
     merges = [tuple(merge.split(" ")) for merge in config["merges"]]
     library = library_of(tokenizers.models.BPE(ids, merges))
     tokenize, detokenize = tf.function(tokenizer.tokenize), tf.function(tokenizer.detokenize)
-    for begin in range(0, len(both), 1000):
-        batch = both[begin : begin + 1000]
+    some = both[::3]
+    for begin in range(0, len(some), 1000):
+        batch = some[begin : begin + 1000]
         rows = tokenize(tf.constant(batch))
         assert [[i for i in row if i] for row in rows.numpy().tolist()] == library_ids(library, batch)
         assert [text.decode() for text in detokenize(rows).numpy()] == batch

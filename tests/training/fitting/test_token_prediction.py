@@ -24,11 +24,11 @@ def rnn(ties="none", size=SIZE, **options):
     return RNNSeq2Seq(size, size, units=8, readout_units=8, tied_embeddings=ties, **options)
 
 
-def bigrams():
+def bigrams(size=SIZE, dropout=0.0):
     """A model that knows nothing but the last token, and so is traced at once."""
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target")}
-    hidden = keras.layers.Embedding(SIZE, 8)(inputs["target"])
-    logits = keras.layers.Dense(SIZE, bias_initializer="random_normal")
+    hidden = keras.layers.Dropout(dropout)(keras.layers.Embedding(size, 8)(inputs["target"]))
+    logits = keras.layers.Dense(size, bias_initializer="random_normal")
     model = keras.Model(inputs, logits(hidden))
     model.without_logits = lambda: keras.Model(inputs, hidden)
     model.output_weights = lambda: (keras.ops.transpose(logits.kernel), logits.bias)
@@ -125,10 +125,12 @@ class TestTheSameTraining:
 
 
 class TestRDrop:
-    @pytest.mark.parametrize(("size", "jit_compile"), [(SIZE, True), (LARGE, False)])
-    def test_without_dropout_the_training_is_the_same(self, size, jit_compile):
+    @pytest.mark.parametrize(
+        ("family", "size", "jit_compile"), [(bigrams, SIZE, True), (bigrams, LARGE, False), (transformer, SIZE, False)]
+    )
+    def test_without_dropout_the_training_is_the_same(self, family, size, jit_compile):
         """Both passes then agree, and their divergence and its gradient are 0."""
-        one, two = twins(transformer, size=size)
+        one, two = twins(family, size=size)
         data = dataset(batches([(4, 5)] * 3, size))
         histories = [
             compiled(model, 0.1, r_drop, epsilon=1e-3, jit_compile=jit_compile).fit(data, verbose=0, shuffle=False)
@@ -138,17 +140,16 @@ class TestRDrop:
         for first, second in zip(one.get_weights(), two.get_weights(), strict=True):
             np.testing.assert_allclose(first, second, rtol=0, atol=1e-5)
 
-    @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-    def test_it_brings_predictions_with_dropout_together(self, family):
+    def test_it_brings_predictions_with_dropout_together(self):
         def divergence(model):
             inputs = next(iter(batches([(8, 6)])))[0]
             p, q = (tf.nn.softmax(model(inputs, training=True)).numpy() for _ in "pq")
             return ((p - q) * np.log(p / q)).sum(-1).mean()
 
         found, data = [], dataset(list(batches([(8, 6)])))
-        for r_drop in (0.0, 5.0):
+        for r_drop in (0.0, 20.0):
             keras.utils.set_random_seed(0)
-            model = family(dropout=0.3)
+            model = bigrams(dropout=0.3)
             prediction = compiled(model, 0.0, r_drop, schedule="constant")
             before = prediction.evaluate(data, verbose=0)[0]
             prediction.fit(data.repeat(60), verbose=0, shuffle=False)

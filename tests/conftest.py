@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import random
@@ -15,6 +16,17 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:
     # There are as many workers as cores: a second thread for the products of each would wait for the other worker.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+
+
+# Tracing makes objects by the ten thousand that stay. To look for garbage among them every 700 objects, as Python does
+# by default, takes a tenth of the time of a test.
+gc.set_threshold(100_000, 20, 100)
+
+
+def pytest_collection_finish():
+    """What the imports have made is no garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 # Methods of the suites of `zoo.testing` that trace or export for seconds, for each class that the suites go through.

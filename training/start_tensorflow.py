@@ -1,4 +1,4 @@
-"""Starts TensorFlow as the commands use it: with oneDNN's operations, and without notes in the terminal.
+"""Starts TensorFlow as the commands use it: with oneDNN's operations, without notes in the terminal, and sooner.
 
 TensorFlow's wheel has products and softmax of oneDNN. By itself it uses them only on processors that have instructions
 for neural networks, such as AVX-512 VNNI. With AVX2 alone, a training step without them takes 1.1 to 1.4 times as
@@ -11,6 +11,7 @@ back what the process writes to stderr while TensorFlow starts, and to print it 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import platform
 import re
@@ -38,7 +39,8 @@ def import_tensorflow(operation_threads: int | None = None):
         return sys.modules["tensorflow"]
     use_onednn()
     with without_notes():
-        import tensorflow as tf
+        with sooner():
+            import tensorflow as tf
 
         if operation_threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(operation_threads)
@@ -51,6 +53,29 @@ def use_onednn() -> None:
     """Before TensorFlow's import: makes it use oneDNN's operations, unless `TF_ENABLE_ONEDNN_OPTS` is set already."""
     if platform.machine() in ("x86_64", "AMD64"):  # on others there is no measurement
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
+@contextlib.contextmanager
+def sooner() -> Iterator[None]:
+    """Imports of TensorFlow in here take about two thirds of the time.
+
+    They make a million objects, and none of them becomes garbage. So the garbage collector, which would go through
+    them again and again, rests; afterwards it leaves them out. And Keras imports matplotlib where it is installed, for
+    plots that no command draws: it does not find it in here.
+    """
+    hidden = "matplotlib" not in sys.modules
+    if hidden:
+        sys.modules["matplotlib"] = None  # type: ignore[assignment] # an import of it raises ImportError
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if hidden:
+            del sys.modules["matplotlib"]
+        gc.freeze()
+        if collects:
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 import sys
 
 import pytest
@@ -45,6 +46,19 @@ def test_after_an_error_what_was_written_is_shown(capfd):
         raise ImportError
     os.write(2, b"I0000 later.cc:1] is no business of ours\n")
     assert capfd.readouterr().err == "why it failed\nI0000 later.cc:1] is no business of ours\n"
+
+
+def test_matplotlib_is_not_imported_with_keras_but_can_be_afterwards():
+    program = """if True:
+        import gc, sys
+        from zoo_training.start_tensorflow import import_tensorflow
+        import_tensorflow()
+        assert "keras" in sys.modules and "matplotlib" not in sys.modules
+        assert gc.isenabled() and gc.get_freeze_count() > 100_000
+        import matplotlib.pyplot
+    """
+    pytest.importorskip("matplotlib", reason="needs the extra 'pictures'")
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_second_import_is_the_first():

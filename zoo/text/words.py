@@ -12,10 +12,10 @@ Axes: B batch, W words of all texts.
 """
 
 import functools
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import tensorflow as tf
 from tokenizers import Regex, normalizers, pre_tokenizers
 
@@ -129,12 +129,7 @@ def _is_digit(character: str) -> bool:
 
 def in_ranges(characters: Iterable[str]) -> str:
     """Sorted characters as ranges for RE2."""
-    return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in _ranges(map(ord, characters)))
-
-
-def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The first and the last of each run of consecutive numbers."""
-    # Within a run, the number minus its index stays the same.
-    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in run]
-        yield members[0], members[-1]
+    codes = np.frombuffer("".join(characters).encode("utf-32-le"), "<u4")  # a class may have a million
+    ends = np.flatnonzero(np.diff(codes) != 1)
+    firsts, lasts = np.insert(codes[ends + 1], 0, codes[:1]), np.append(codes[ends], codes[-1:])
+    return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in zip(firsts, lasts, strict=True))

@@ -2,7 +2,8 @@
 
 `loading.load_checkpoint` chooses the family, and `saving.save_checkpoint` is the way back. What all share is in
 `hugging_face`: the configuration, and the weights, whose shapes are checked before a model is built. `pytorch_file`
-reads the weights of older checkpoints, and `tokenizer_json` the tokenizer of any family.
+reads the weights of older checkpoints, `tokenizer_json` the tokenizer of any family, and `tokenizer_files` the files
+beside it.
 """
 
 from __future__ import annotations

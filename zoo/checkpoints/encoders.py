@@ -25,7 +25,8 @@ from zoo.checkpoints.hugging_face import (
     read_settings,
     stored_tensors,
 )
-from zoo.checkpoints.tokenizer_json import TOKENIZER_FILE, read_special_tokens, read_tokenizer, read_word_pieces
+from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE
+from zoo.checkpoints.tokenizer_json import read_special_tokens, read_tokenizer, read_word_pieces
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.text import Tokenizer

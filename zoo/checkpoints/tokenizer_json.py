@@ -11,36 +11,40 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.checkpoints import ADDED_TOKENS_FILE, CONFIG_FILE, TOKENIZER_CONFIG_FILE
-from zoo.checkpoints.hugging_face import read_json, read_settings
+from zoo.checkpoints import TOKENIZER_CONFIG_FILE
+from zoo.checkpoints.hugging_face import read_json
+from zoo.checkpoints.tokenizer_files import (
+    BERT_PURPOSES,
+    MERGES_FILE,
+    SHORT,
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+    WORD_LIST_FILE,
+    added_tokens,
+    as_list,
+    as_object,
+    as_string,
+    flag,
+    from_two_files,
+    from_word_list,
+    overriding_config,
+    special_names,
+    tokenizer_config,
+)
 from zoo.text import BytePairTokenizer, CharacterPairTokenizer, WordPieceTokenizer
 from zoo.text.added_tokens import AddedToken
 from zoo.text.word_piece import BERT_PIECES, MASK_PIECE, read_vocabulary, special_pieces_first
-from zoo.text.words import GPT_2, QWEN_2
+from zoo.text.words import GPT_2
 
-TOKENIZER_FILE = "tokenizer.json"
-_VOCABULARY_FILE, _MERGES_FILE = "vocab.json", "merges.txt"
-_SPECIAL_FILE, _WORD_PIECE_FILE = "special_tokens_map.json", "vocab.txt"
 _SPACE = "▁"
-# Classes of `transformers` whose tokenizers can be read from `vocab.json` and `merges.txt` alone.
-_QWEN = "Qwen2Tokenizer"
-_OF_TWO_FILES = ("GPT2Tokenizer", "RobertaTokenizer", _QWEN)
-# The same from `vocab.txt` alone; others cut words by rules of a language.
-_OF_WORD_PIECES = ("BertTokenizer", "DistilBertTokenizer")
-_GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
-_BERT_PURPOSES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
 # Options of `tokenizer_config.json`, and what the normalizer calls them.
 _BERT_OVERRIDES = {"do_lower_case": "lowercase", "tokenize_chinese_chars": "handle_chinese_chars"}
 _BERT_PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
-# For messages: whatever stands in a file, they stay short.
-_SHORT = reprlib.Repr()
-_SHORT.maxdict = _SHORT.maxstring = _SHORT.maxother = 80
 _FLAGS = [field.name for field in dataclasses.fields(AddedToken) if field.name != "content"]
 
 
@@ -70,18 +74,18 @@ def read_tokenizer(
     path = pathlib.Path(path)
     file = path / TOKENIZER_FILE
     if not file.is_file():
-        for name in (_VOCABULARY_FILE, _MERGES_FILE):
+        for name in (VOCABULARY_FILE, MERGES_FILE):
             if not (path / name).is_file():
                 raise FileNotFoundError(
                     f"{path} is not a whole checkpoint: it has no {name} (and no {TOKENIZER_FILE})."
                 )
-        file = path / _VOCABULARY_FILE
+        file = path / VOCABULARY_FILE
     content = read_json(file)
     try:
-        if file.name == _VOCABULARY_FILE:
-            content = _of_two_files(path, content)
-        space = _flag(_overrides(path), "add_prefix_space", None)
-        return _tokenizer(_object(content, "it"), _settings(path), frozenset(special_tokens), size, space, options)
+        if file.name == VOCABULARY_FILE:
+            content = from_two_files(path, content)
+        space = flag(overriding_config(path), "add_prefix_space", None)
+        return _tokenizer(as_object(content, "it"), added_tokens(path), frozenset(special_tokens), size, space, options)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
@@ -120,12 +124,12 @@ def read_word_pieces(path: str | pathlib.Path, size: int | None = None) -> WordP
     path = pathlib.Path(path)
     file = path / TOKENIZER_FILE
     if not file.is_file():
-        file = path / _WORD_PIECE_FILE
+        file = path / WORD_LIST_FILE
         if not file.is_file():
             raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {TOKENIZER_FILE} and no {file.name}.")
     try:
-        content = _of_bert(path, read_vocabulary(file)) if file.name == _WORD_PIECE_FILE else read_json(file)
-        return _word_pieces(path, _object(content, "it"), size)
+        content = from_word_list(path, read_vocabulary(file)) if file.name == WORD_LIST_FILE else read_json(file)
+        return _word_pieces(path, as_object(content, "it"), size)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
@@ -162,130 +166,37 @@ def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
     before: list[str] = []
     after: list[str] = []
     if (path / TOKENIZER_FILE).is_file():
-        content = _object(read_json(path / TOKENIZER_FILE), "it")
+        content = as_object(read_json(path / TOKENIZER_FILE), "it")
         try:
             for component in _chain(content.get("post_processor"), "processors"):
                 if component["type"] == "TemplateProcessing":
                     before, after = _around(component)
                 elif component["type"] == "RobertaProcessing":
-                    parts = ((_list(component.get(name), name), name) for name in ("cls", "sep"))
-                    before, after = ([_string(next(iter(part), None), name)] for part, name in parts)
+                    parts = ((as_list(component.get(name), name), name) for name in ("cls", "sep"))
+                    before, after = ([as_string(next(iter(part), None), name)] for part, name in parts)
                 elif component["type"] != "ByteLevel":
                     raise _unknown("the post-processor", component)
         except ValueError as error:
             raise ValueError(f"{path / TOKENIZER_FILE} cannot be read: {error}") from None
-        return SpecialTokens(_names(path), tuple(before), tuple(after))
-    names, config = _names(path), _config(path)
+        return SpecialTokens(special_names(path), tuple(before), tuple(after))
+    names, config = special_names(path), tokenizer_config(path)
     for name, around in (("bos", before), ("eos", after)):
-        if _flag(config, f"add_{name}_token", False):
-            around.append(_string(names.get(f"{name}_token"), f"`{name}_token` in {TOKENIZER_CONFIG_FILE}"))
+        if flag(config, f"add_{name}_token", False):
+            around.append(as_string(names.get(f"{name}_token"), f"`{name}_token` in {TOKENIZER_CONFIG_FILE}"))
     return SpecialTokens(names, tuple(before), tuple(after))
 
 
 def _around(component: dict[str, Any]) -> tuple[list[str], list[str]]:
     """The tokens before and after the text in a template."""
-    parts = [_object(part, "a part of `single`") for part in _list(component.get("single"), "`single`")]
+    parts = [as_object(part, "a part of `single`") for part in as_list(component.get("single"), "`single`")]
     places = [i for i, part in enumerate(parts) if "Sequence" in part]
     if len(places) != 1:
         raise ValueError("TemplateProcessing must have one text in `single`")
 
     def tokens(parts: list[dict[str, Any]]) -> list[str]:
-        return [_string(_object(part.get("SpecialToken"), "a part").get("id"), "an id") for part in parts]
+        return [as_string(as_object(part.get("SpecialToken"), "a part").get("id"), "an id") for part in parts]
 
     return tokens(parts[: places[0]]), tokens(parts[places[0] + 1 :])
-
-
-def _names(
-    path: pathlib.Path,
-    purposes: Iterable[str] = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token"),
-) -> dict[str, str]:
-    """The special tokens that the files beside the tokenizer name, by their purposes."""
-    names = {}
-    for file in (path / _SPECIAL_FILE, path / TOKENIZER_CONFIG_FILE):
-        content = _object(read_json(file), file.name) if file.is_file() else {}
-        for purpose in purposes:
-            value = content.get(purpose)
-            value = value.get("content") if isinstance(value, dict) else value
-            if isinstance(value, str):
-                names[purpose] = value
-    return names
-
-
-def _described(path: pathlib.Path, ids: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The special tokens of a vocabulary that the files beside it describe with their flags, such as `lstrip`."""
-    for file in (_SPECIAL_FILE, TOKENIZER_CONFIG_FILE):
-        for value in read_settings(path / file).values():
-            if isinstance(value, dict) and isinstance(value.get("content"), str) and value["content"] in ids:
-                yield {key: each for key, each in value.items() if key != "__type"}
-
-
-def _config(path: pathlib.Path) -> dict[str, Any]:
-    """The content of `tokenizer_config.json`; empty if there is none."""
-    file = path / TOKENIZER_CONFIG_FILE
-    return _object(read_json(file), file.name) if file.is_file() else {}
-
-
-def _overrides(path: pathlib.Path) -> dict[str, Any]:
-    """The content of `tokenizer_config.json`, if its options go before those of `tokenizer.json`.
-
-    They do in `transformers` if the tokenizer's class belongs to a family. The general classes leave `tokenizer.json`
-    as it is.
-    """
-    return {} if _class(path) in _GENERAL else _config(path)
-
-
-def _class(path: pathlib.Path, known: tuple[str, ...] = ()) -> str:
-    """The name of the tokenizer's class without `Fast`, by `tokenizer_config.json`, else by `config.json`; or empty.
-
-    Raises:
-        ValueError: it is named, and is none of the known ones.
-    """
-    file = path / CONFIG_FILE
-    names = (content.get("tokenizer_class") for content in (_config(path), read_settings(file)))
-    name = str(next(filter(None, names), "")).removesuffix("Fast")
-    if name and known and name not in known:
-        raise ValueError(f"the tokenizer is a {name}; without {TOKENIZER_FILE}, only {', '.join(known)} can be read")
-    return name
-
-
-def _settings(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The added tokens of the files beside the tokenizer, with their ids."""
-    entries = []
-    decoder = _object(_config(path).get("added_tokens_decoder") or {}, "`added_tokens_decoder`")
-    for number, entry in decoder.items():
-        if not number.isdecimal():
-            raise ValueError(f"{TOKENIZER_CONFIG_FILE} has an added token with the id {number!r}")
-        entries.append({**_object(entry, "an added token"), "id": int(number)})
-    if (path / ADDED_TOKENS_FILE).is_file() and not (path / TOKENIZER_FILE).is_file():
-        described, special = {entry.get("content") for entry in entries}, _names(path).values()
-        for content, number in _object(read_json(path / ADDED_TOKENS_FILE), ADDED_TOKENS_FILE).items():
-            if content in special:
-                entries.append({"content": content, "id": number, "special": True})
-            elif content not in described:
-                raise ValueError(
-                    f"{ADDED_TOKENS_FILE} adds {content!r}, and {TOKENIZER_CONFIG_FILE} does not describe it"
-                )
-    return entries
-
-
-def _of_two_files(path: pathlib.Path, vocabulary: Any) -> dict[str, Any]:
-    """What `tokenizer.json` would say of `vocab.json` and `merges.txt`, which leave the rules to the class."""
-    lines = (path / _MERGES_FILE).read_text(encoding="utf-8").splitlines()
-    ids = _object(vocabulary, "it")
-    kind = _class(path, _OF_TWO_FILES)
-    if not kind and str(read_settings(path / CONFIG_FILE).get("model_type")).startswith("qwen"):
-        kind = _QWEN
-    cuts: list[dict[str, Any]] = [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": kind != _QWEN}]
-    if kind == _QWEN:
-        split = {"type": "Split", "pattern": {"Regex": QWEN_2}, "behavior": "Isolated", "invert": False}
-        cuts.insert(0, split)
-    return {
-        "normalizer": {"type": "NFC"} if kind == _QWEN else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
-        "decoder": {"type": "ByteLevel"},
-        "added_tokens": [{**token, "id": ids[token["content"]], "special": True} for token in _described(path, ids)],
-        "model": {"type": "BPE", "vocab": ids, "merges": [line for line in lines if line]},
-    }
 
 
 def _tokenizer(
@@ -297,7 +208,7 @@ def _tokenizer(
     options: dict[str, Any],
 ) -> BytePairTokenizer | CharacterPairTokenizer:
     """The tokenizer of the content of `tokenizer.json`; `add_prefix_space` replaces the file's, unless it is None."""
-    model = _object(content.get("model"), "`model`")
+    model = as_object(content.get("model"), "`model`")
     if model.get("type", "BPE") != "BPE":
         raise ValueError(f"its model is {model['type']!r}; only 'BPE' can be read")
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
@@ -307,12 +218,12 @@ def _tokenizer(
     arguments: dict[str, Any] = {
         "vocabulary": vocabulary,
         "merges": _merges(model),
-        "ignore_merges": _flag(model, "ignore_merges", False),
-        "unk_token": None if model.get("unk_token") is None else _string(model["unk_token"], "`unk_token`"),
-        "fuse_unk": _flag(model, "fuse_unk", False),
+        "ignore_merges": flag(model, "ignore_merges", False),
+        "unk_token": None if model.get("unk_token") is None else as_string(model["unk_token"], "`unk_token`"),
+        "fuse_unk": flag(model, "fuse_unk", False),
         "added_tokens": added,
     }
-    byte_fallback = _flag(model, "byte_fallback", False)
+    byte_fallback = flag(model, "byte_fallback", False)
     cuts = _chain(content.get("pre_tokenizer"), "pretokenizers")
     changes = _chain(content.get("normalizer"), "normalizers")
     decoders = _chain(content.get("decoder"), "decoders")
@@ -334,33 +245,16 @@ def _tokenizer(
     return CharacterPairTokenizer(**arguments, strip_space=_strips_space(decoders, byte_fallback))
 
 
-def _of_bert(path: pathlib.Path, vocabulary: list[str]) -> dict[str, Any]:
-    """What `tokenizer.json` would say of a `vocab.txt`."""
-    _class(path, _OF_WORD_PIECES)
-    names = _names(path, _BERT_PURPOSES)
-    start, end = (names.get(f"{name}_token", default) for name, default in (("cls", "[CLS]"), ("sep", "[SEP]")))
-    places = {piece: place for place, piece in enumerate(vocabulary)}
-    if len(places) < len(vocabulary):
-        raise ValueError("it has a piece twice")
-    return {
-        "normalizer": {"type": "BertNormalizer"},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", "cls": [start], "sep": [end]},
-        "decoder": {"type": "WordPiece"},
-        "model": {"type": "WordPiece", "vocab": places, "unk_token": names.get("unk_token", "[UNK]")},
-    }
-
-
 def _word_pieces(path: pathlib.Path, content: dict[str, Any], size: int | None) -> WordPieces:
     """The tokenizer of the content of `tokenizer.json`."""
-    model, names = _object(content.get("model"), "`model`"), _names(path, _BERT_PURPOSES)
+    model, names = as_object(content.get("model"), "`model`"), special_names(path, BERT_PURPOSES)
     if model.get("type") != "WordPiece":
         raise ValueError(f"its model is {model.get('type')!r}; only 'WordPiece' can be read")
     _only(model, {"vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"})
-    prefix = _string(model.get("continuing_subword_prefix", "##"), "`continuing_subword_prefix`")
+    prefix = as_string(model.get("continuing_subword_prefix", "##"), "`continuing_subword_prefix`")
     longest = model.get("max_input_chars_per_word", 100)
     if type(longest) is not int or longest < 0:
-        raise ValueError(f"`max_input_chars_per_word` must be a number. It is {_SHORT.repr(longest)}")
+        raise ValueError(f"`max_input_chars_per_word` must be a number. It is {SHORT.repr(longest)}")
     chains = [_chain(content.get(part), name) for part, name in _BERT_PARTS.items()]
     for part, chain, kind in zip(_BERT_PARTS, chains, ("BertNormalizer", "BertPreTokenizer", "WordPiece"), strict=True):
         if [component["type"] for component in chain] != [kind]:
@@ -372,21 +266,21 @@ def _word_pieces(path: pathlib.Path, content: dict[str, Any], size: int | None) 
     _only(decoder, {"prefix", "cleanup"})
     if decoder.get("prefix", "##") != prefix:
         raise _unknown("the decoder", decoder)
-    config = _overrides(path)
+    config = overriding_config(path)
     normalizer |= {name: config[key] for key, name in _BERT_OVERRIDES.items() if config.get(key) is not None}
     if "strip_accents" in config:  # null has a meaning: where there are no capitals
         normalizer["strip_accents"] = config["strip_accents"]
-    unknown, mask = _string(model.get("unk_token"), "`unk_token`"), names.get("mask_token", MASK_PIECE)
+    unknown, mask = as_string(model.get("unk_token"), "`unk_token`"), names.get("mask_token", MASK_PIECE)
     special = [names.get("pad_token", BERT_PIECES[0]), unknown, *_start_and_end(content)]
-    vocabulary, added = _vocabulary(content, model, _settings(path), frozenset((*special, mask)), size)
+    vocabulary, added = _vocabulary(content, model, added_tokens(path), frozenset((*special, mask)), size)
     pieces, order = special_pieces_first(vocabulary, special)
     tokenizer = WordPieceTokenizer(
         pieces,
-        **{name: _flag(normalizer, name, True) for name in flags},
-        strip_accents=None if normalizer.get("strip_accents") is None else _flag(normalizer, "strip_accents", False),
+        **{name: flag(normalizer, name, True) for name in flags},
+        strip_accents=None if normalizer.get("strip_accents") is None else flag(normalizer, "strip_accents", False),
         continuing_subword_prefix=prefix,
         max_input_chars_per_word=longest,
-        cleanup=_flag(decoder, "cleanup", True),
+        cleanup=flag(decoder, "cleanup", True),
         mask_token=mask,
         added_tokens=[token for token in added if token["content"] not in special],
     )
@@ -397,9 +291,9 @@ def _start_and_end(content: dict[str, Any]) -> tuple[str, str]:
     """The token before a text, and the one behind it, which also stands between two texts."""
     chain = _chain(content.get("post_processor"), "processors")
     if [component["type"] for component in chain] == ["BertProcessing"]:
-        both = [_list(chain[0].get(name), f"`{name}`") for name in ("cls", "sep")]
+        both = [as_list(chain[0].get(name), f"`{name}`") for name in ("cls", "sep")]
         if all(both):
-            return _string(both[0][0], "`cls`"), _string(both[1][0], "`sep`")
+            return as_string(both[0][0], "`cls`"), as_string(both[1][0], "`sep`")
     if [component["type"] for component in chain] == ["TemplateProcessing"]:
         before, after = _around(chain[0])
         if len(before) == len(after) == 1:
@@ -415,22 +309,22 @@ def _vocabulary(
     size: int | None,
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """The pieces in the order of their ids, and the arguments of the added tokens."""
-    ids = _object(model.get("vocab"), "`vocab`")
+    ids = as_object(model.get("vocab"), "`vocab`")
     for piece, number in ids.items():
         if type(number) is not int:
-            raise ValueError(f"the id of {piece!r} must be a number. It is {_SHORT.repr(number)}")
+            raise ValueError(f"the id of {piece!r} must be a number. It is {SHORT.repr(number)}")
     added: dict[str, dict[str, Any]] = {}
     ids = dict(ids)
-    for entry in (*_list(content.get("added_tokens") or [], "`added_tokens`"), *settings):
-        entry = _object(entry, "an added token")
-        piece, number = _string(entry.get("content"), "the content of an added token"), entry.get("id")
+    for entry in (*as_list(content.get("added_tokens") or [], "`added_tokens`"), *settings):
+        entry = as_object(entry, "an added token")
+        piece, number = as_string(entry.get("content"), "the content of an added token"), entry.get("id")
         if type(number) is not int or ids.setdefault(piece, number) != number:
             raise ValueError(
-                f"the added token {piece!r} has the id {_SHORT.repr(number)}, and elsewhere {ids.get(piece)}"
+                f"the added token {piece!r} has the id {SHORT.repr(number)}, and elsewhere {ids.get(piece)}"
             )
-        if _flag(entry, "single_word", False):
+        if flag(entry, "single_word", False):
             raise ValueError(f"the added token {piece!r} has single_word = True, which cannot be read")
-        flags = {name: _flag(entry, name, name == "normalized" and not entry.get("special")) for name in _FLAGS}
+        flags = {name: flag(entry, name, name == "normalized" and not entry.get("special")) for name in _FLAGS}
         added[piece] = {"content": piece, **flags}
     for piece in special_tokens & ids.keys():
         added.setdefault(piece, {"content": piece, "special": True})
@@ -446,12 +340,12 @@ def _vocabulary(
 def _merges(model: dict[str, Any]) -> list[str]:
     """The merges, each as two pieces with a space between."""
     merges = []
-    for merge in _list(model.get("merges"), "`merges`"):
+    for merge in as_list(model.get("merges"), "`merges`"):
         if isinstance(merge, list):
-            if len(merge) != 2 or any(" " in _string(piece, "a piece of a merge") for piece in merge):
-                raise ValueError(f"a merge must be two pieces without a space. It is {_SHORT.repr(merge)}")
+            if len(merge) != 2 or any(" " in as_string(piece, "a piece of a merge") for piece in merge):
+                raise ValueError(f"a merge must be two pieces without a space. It is {SHORT.repr(merge)}")
             merge = " ".join(merge)
-        if not _string(merge, "a merge").startswith("#version"):
+        if not as_string(merge, "a merge").startswith("#version"):
             merges.append(merge)
     return merges
 
@@ -464,23 +358,23 @@ def _byte_level_cuts(cuts: list[dict[str, Any]], space: bool | None) -> dict[str
         kind = component["type"]
         if kind == "Digits" and digits is None and not patterns:
             _only(component, {"individual_digits"})
-            digits = _flag(component, "individual_digits", False)
+            digits = flag(component, "individual_digits", False)
         elif kind == "Split":
             _only(component, {"pattern", "behavior", "invert"})
             if (component.get("behavior"), component.get("invert")) != ("Isolated", False):
                 raise _unknown("the pre-tokenizer", component)
-            pattern = _object(component.get("pattern"), "a `pattern`")
-            patterns.append(_string(pattern.get("Regex"), "the `Regex` of a `pattern`"))
+            pattern = as_object(component.get("pattern"), "a `pattern`")
+            patterns.append(as_string(pattern.get("Regex"), "the `Regex` of a `pattern`"))
         else:
             raise _unknown("the pre-tokenizer", component)
     last = cuts[-1] if cuts else {"type": None}
     if last["type"] != "ByteLevel":
         raise _unknown("the pre-tokenizer", *cuts)
     _only(last, {"add_prefix_space", "trim_offsets", "use_regex"})
-    add_prefix_space = _flag(last, "add_prefix_space", True) if space is None else space
+    add_prefix_space = flag(last, "add_prefix_space", True) if space is None else space
     if add_prefix_space and len(cuts) > 1:
         raise ValueError("its ByteLevel has the option add_prefix_space = True behind another pre-tokenizer")
-    if _flag(last, "use_regex", True):
+    if flag(last, "use_regex", True):
         patterns.append(GPT_2)
     return {"patterns": patterns, "individual_digits": digits, "add_prefix_space": add_prefix_space}
 
@@ -506,7 +400,7 @@ def _metaspace(changes: list[dict[str, Any]], cuts: list[dict[str, Any]]) -> dic
         _only(component, {"replacement", "prepend_scheme", "split", "add_prefix_space"})
         scheme = component.get("prepend_scheme", "always")
         if component.get("replacement") == _SPACE and component.get("add_prefix_space") in (None, scheme != "never"):
-            return {"prepend_scheme": scheme, "split": _flag(component, "split", True)}
+            return {"prepend_scheme": scheme, "split": flag(component, "split", True)}
     if cuts or not changes:
         raise _unknown("the pre-tokenizer", *cuts)
     raise _unknown("the normalizer", *changes)
@@ -529,9 +423,9 @@ def _chain(component: Any, name: str) -> list[dict[str, Any]]:
         return []
     chain, rest = [], [component]
     while rest:  # no recursion, which a file could make too deep
-        component = _object(rest.pop(0), "a component")
-        if _string(component.get("type"), "the `type` of a component") == "Sequence":
-            rest[:0] = _list(component.get(name), f"`{name}`")
+        component = as_object(rest.pop(0), "a component")
+        if as_string(component.get("type"), "the `type` of a component") == "Sequence":
+            rest[:0] = as_list(component.get(name), f"`{name}`")
         else:
             chain.append(component)
     return chain
@@ -542,36 +436,11 @@ def _unknown(what: str, *components: dict[str, Any]) -> ValueError:
     names = []
     for component in components:
         options = {name: value for name, value in component.items() if name != "type"}
-        names.append(repr(component["type"]) + (f" with {_SHORT.repr(options)}" if options else ""))
+        names.append(repr(component["type"]) + (f" with {SHORT.repr(options)}" if options else ""))
     return ValueError(f"{what} {', '.join(names) or None} cannot be read")
 
 
 def _only(component: dict[str, Any], options: set[str]) -> None:
     """Refuses a component with other options than these."""
     for option in component.keys() - options - {"type"}:
-        raise ValueError(f"its {component['type']} has the option {option} = {_SHORT.repr(component[option])}")
-
-
-def _flag(mapping: Mapping[str, Any], name: str, default: Any) -> Any:
-    value = mapping.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise ValueError(f"`{name}` must be true or false. It is {_SHORT.repr(value)}")
-    return default if value is None else value
-
-
-def _object(value: Any, what: str) -> dict[str, Any]:
-    return _checked(value, dict, f"{what} must be an object")
-
-
-def _list(value: Any, what: str) -> list[Any]:
-    return _checked(value, list, f"{what} must be a list")
-
-
-def _string(value: Any, what: str) -> str:
-    return _checked(value, str, f"{what} must be a string")
-
-
-def _checked(value: Any, kind: type, message: str) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"{message}. It is {_SHORT.repr(value)}")
-    return value
+        raise ValueError(f"its {component['type']} has the option {option} = {SHORT.repr(component[option])}")

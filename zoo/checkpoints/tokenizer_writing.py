@@ -8,7 +8,7 @@ from typing import Any
 
 from zoo.checkpoints import TOKENIZER_CONFIG_FILE
 from zoo.checkpoints.hugging_face import write_json
-from zoo.checkpoints.tokenizer_json import TOKENIZER_FILE
+from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE
 from zoo.text import BytePairTokenizer
 from zoo.text.added_tokens import AddedToken
 from zoo.text.words import GPT_2

@@ -288,8 +288,11 @@ STRIPPED = {
 
 
 @pytest.mark.parametrize("name", STRIPPED)
-@pytest.mark.parametrize("hand_gradient", [True, False], ids=["by hand", "derived"])
-@pytest.mark.parametrize("jit_compile", [True, False], ids=["XLA", "graph"])
+@pytest.mark.parametrize(
+    ("hand_gradient", "jit_compile"),
+    [(True, True), (True, False), (False, False)],
+    ids=["by hand, XLA", "by hand, graph", "derived, graph"],
+)
 def test_strips_are_attention_with_its_gradients(
     arrays, strips, name, hand_gradient, jit_compile, numpy_allowed, numpy_attention
 ):

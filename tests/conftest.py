@@ -85,6 +85,12 @@ def once():
     return once
 
 
+@pytest.fixture
+def no_collection(monkeypatch):
+    """For tests that quantise: Keras collects the garbage of the whole process after each of a model's kernels."""
+    monkeypatch.setattr(gc, "collect", lambda generation=2: 0)
+
+
 @pytest.fixture(scope="session")
 def randomize():
     """A function that gives a layer or model random nonzero weights, biases included, and returns it."""

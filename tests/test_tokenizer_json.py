@@ -333,7 +333,6 @@ PLANES = [chr(c) for c in itertools.chain(range(0xD800), range(0xE000, 0x20000, 
 PLANES += [chr(c) for c in range(0x20000, 0x110000, 0x400)] + [chr(c - 1) for c in range(0x20400, 0x110001, 0x400)]
 
 
-@pytest.mark.long
 @family
 def test_every_character_alone(name):
     """Of the first scripts and the blocks of spaces, punctuation and signs all, of the others one in 41."""
@@ -825,6 +824,7 @@ class TestGptNeox(TokenizerTests):
 
 class TestQwen2(TokenizerTests):
     texts = ("größer 中 😀", "ab\n", "", "<|im_start|>user\n12<tool_call>")
+    test_it_is_exported_with_core_operations = None  # `test_text_export.py` tests more
 
     def make_tokenizer(self):
         return ours_of("qwen2")
@@ -833,6 +833,7 @@ class TestQwen2(TokenizerTests):
 class TestLlama2(TokenizerTests):
     texts = ("größer 中 😀", "ab\n", "", "<s> a  b", "▁<0x41>".replace("▁", "_"), " a")
     before = " "
+    test_it_is_exported_with_core_operations = None  # `test_text_export.py` tests more
 
     def make_tokenizer(self):
         return ours_of("llama2 legacy")

@@ -278,7 +278,7 @@ class TestLoop:
 
 @pytest.fixture(scope="module")
 def gpt(randomize):
-    return randomize(GPT(13, units=12, num_heads=3, num_layers=2, context_length=32, positions="rotary"), scale=0.4)
+    return randomize(GPT(13, units=12, num_heads=3, num_layers=1, context_length=32, positions="rotary"), scale=0.4)
 
 
 PROMPTS = np.array([[4, 5, 6, 7], [9, 0, 0, 0], [8, 12, 0, 0], [5, 5, 11, 0]], "int32")
@@ -391,7 +391,7 @@ class TestGenerate:
             assert not np.any(ids[row, length:])
             np.testing.assert_allclose(scores[row, :length], alone_scores[0], atol=1e-5)
         # One seed for all counts up.
-        np.testing.assert_array_equal(generate(short, LONG, 25, 1.3, 0, 0.95, 1.2, seed=5).ids, ids)
+        np.testing.assert_array_equal(generate(short, LONG, 7, 1.3, 0, 0.95, 1.2, seed=5).ids, ids[:, :7])
         assert run(LONG[:0], [])[0].shape == (0, 1)
 
     def test_what_fits_is_what_sample_draws(self, short):
@@ -433,7 +433,7 @@ class TestGenerate:
                 return count >= 9
 
         found, count = generate(short, LONG, 25, 2.0, seed=1, watch=Nine())
-        free = generate(short, LONG, 25, 2.0, seed=1).ids[:, :9]
+        free = generate(short, LONG, 9, 2.0, seed=1).ids
         np.testing.assert_array_equal(found.ids, free)
         np.testing.assert_array_equal(count, np.count_nonzero(free, axis=1))
 

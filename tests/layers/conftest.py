@@ -37,7 +37,7 @@ def called():
         import tensorflow as tf
 
         if path != "eager":
-            function = tf.function(function, jit_compile=path == "XLA")
+            function = tf.function(function, jit_compile=path == "XLA", autograph=False)
         return function(*(tf.constant(array) for array in arrays))
 
     return called

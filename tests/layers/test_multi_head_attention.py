@@ -241,7 +241,9 @@ def test_models_pass_the_querys_mask_on_in_a_graph_too():
     pooled = keras.layers.GlobalAveragePooling1D()(attended)
     model = keras.Model(inputs, [attended, pooled])
     assert attended.shape == (None, None, 6)
-    graph = tf.function(lambda ids: model(ids), input_signature=[tf.TensorSpec((None, None), tf.int32)])
+    graph = tf.function(
+        lambda ids: model(ids), input_signature=[tf.TensorSpec((None, None), tf.int32)], autograph=False
+    )
     for each in (ids, np.pad(ids, ((0, 0), (0, 3)))):
         outputs = graph(each)
         np.testing.assert_allclose(outputs[1][0], np.mean(outputs[0][0, :3], 0), atol=1e-6)
@@ -347,7 +349,9 @@ def test_steps_of_unknown_sizes_in_a_graph(arrays):
     x = arrays(inputs=(2, 5, 6))
     layer = randomized((2, 5, 6), (2, 5, 6), num_key_value_heads=2, key_dim=4, rotary_embedding=RotaryEmbedding(9.0))
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None, 6]), *[tf.TensorSpec([None, 2, None, 4])] * 2])
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None, 6]), *[tf.TensorSpec([None, 2, None, 4])] * 2], autograph=False
+    )
     def step(inputs, keys, values):
         return layer.step(inputs, (keys, values))
 
@@ -448,7 +452,7 @@ def test_a_custom_gradient_is_there_unless_a_call_is_not_for_training():
     layer = randomized(QUERY, VALUE)
 
     def has_custom_gradient(training):
-        call = tf.function(lambda query, value: layer(query, value, training=training))
+        call = tf.function(lambda query, value: layer(query, value, training=training), autograph=False)
         definition = call.get_concrete_function(tf.TensorSpec(QUERY), tf.TensorSpec(VALUE)).graph.as_graph_def()
         found = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
         return any("_gradient_op_type" in node.attr for node in found)

@@ -60,17 +60,17 @@ def test_unknown_sizes(case):
     output = ours(inputs)
     assert output.shape == (*[None] * free, *case[1])
     np.testing.assert_array_equal(keras.Model(inputs, output)(x), ours(x))
-    graph = tf.function(ours, input_signature=[tf.TensorSpec([*[None] * free, *x.shape[free:]])])
+    graph = tf.function(ours, input_signature=[tf.TensorSpec([*[None] * free, *x.shape[free:]])], autograph=False)
     np.testing.assert_array_equal(graph(x), ours(x))
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[1]], ids=lambda case: case[3])
 def test_the_width_may_be_unknown_and_must_be_that_of_the_kernel(case):
     ours, _, x = pair(case, use_bias=False)
-    graph = tf.function(ours, input_signature=[tf.TensorSpec([None] * x.ndim)])
+    graph = tf.function(ours, input_signature=[tf.TensorSpec([None] * x.ndim)], autograph=False)
     np.testing.assert_array_equal(graph(x), ours(x))
     twice = np.concatenate([x, x], -1)
-    whole = tf.function(ours, input_signature=[tf.TensorSpec([None, *twice.shape[1:]])])
+    whole = tf.function(ours, input_signature=[tf.TensorSpec([None, *twice.shape[1:]])], autograph=False)
     for call in (ours, whole):
         with pytest.raises(ValueError, match=rf"The last axes of the input must be \({x.shape[-case[0]]},"):
             call(twice)
@@ -82,6 +82,7 @@ def test_the_width_may_be_unknown_and_must_be_that_of_the_kernel(case):
     [(CASES[0], "int8"), (CASES[1], "int4"), (CASES[2], "int8"), (CASES[3], "int4")],
     ids=lambda each: each[3] if isinstance(each, tuple) else each,
 )
+@pytest.mark.usefixtures("no_collection")
 def test_quantised_as_einsum_is(case, mode):
     ours, theirs, x = pair(case)
     exact = ours(x)
@@ -94,6 +95,7 @@ def test_quantised_as_einsum_is(case, mode):
     assert np.abs(ours(x) - exact).max() > 1e-3
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_quantisation_takes_a_configuration():
     ours, theirs, x = pair(CASES[0])
     for layer in (ours, theirs):

@@ -182,7 +182,7 @@ def test_nothing_to_attend_to_gives_zeros_on_every_path(make, x, policy, scored,
         return layer(query, value, key, mask=mask, return_attention_scores=scored)
 
     mask = np.array([[False] * 4, [False, True, False, False]])
-    outputs = (tf.function(call) if compiled else call)(x.query, x.value, x.key, mask)
+    outputs = (tf.function(call, autograph=False) if compiled else call)(x.query, x.value, x.key, mask)
     context = outputs[0] if scored else outputs
     np.testing.assert_array_equal(tf.cast(context[0], "float32"), np.zeros((3, 7)))
     # The other row has one key to attend to and gets its value.
@@ -306,7 +306,9 @@ def test_masks_of_embeddings_are_taken_in_the_graph_of_a_model():
     memory = keras.layers.Embedding(9, 5, mask_zero=True)(source)
     context = AdditiveAttention(6)(keras.layers.Embedding(9, 5, mask_zero=True)(target), memory)
     model = keras.Model([source, target], keras.layers.Dense(2)(context))
-    graph = tf.function(lambda *ids: model(list(ids)), input_signature=[tf.TensorSpec((None, None))] * 2)
+    graph = tf.function(
+        lambda *ids: model(list(ids)), input_signature=[tf.TensorSpec((None, None))] * 2, autograph=False
+    )
     ids = [VALUES * [4.0, 5, 6, 7], QUERIES * [1.0, 2, 3]]
     before = model(ids)
     longer = graph(np.pad(ids[0], [(0, 0), (0, 2)]), np.pad(ids[1], [(0, 0), (2, 0)]))

@@ -150,6 +150,7 @@ def test_lora_goes_along(arrays, randomize):
     np.testing.assert_allclose(ours(x), expected, rtol=0, atol=100 * 2**-24 * np.abs(expected).max())
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_a_quantised_model_is_refused():
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     model.quantize("int8")

@@ -243,9 +243,10 @@ def test_a_classifier_learns_which_token_decides():
     ids[np.arange(600), places] = 4 + labels
     model = Classifier(RNNEncoder(13, units=8, dropout=0.0), 3, pooling="attention", dropout=0.0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(0.02), loss, jit_compile=False)
+    model.optimizer.build(model.trainable_variables)  # otherwise the first step is traced twice
     model.fit({"ids": ids[:500]}, labels[:500], batch_size=50, epochs=6, verbose=0)
-    assert model.evaluate({"ids": ids[500:]}, labels[500:], verbose=0)[1] > 0.97
+    assert (np.argmax(model({"ids": ids[500:]}), axis=-1) == labels[500:]).mean() > 0.97
 
 
 # What they refuse.

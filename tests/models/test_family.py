@@ -47,6 +47,7 @@ def test_an_optimizer_goes_on_after_loading_a_model_with_a_frozen_layer(tmp_path
 
 @pytest.mark.long
 @pytest.mark.parametrize("family", [GPT, RNNSeq2Seq])
+@pytest.mark.usefixtures("no_collection")
 def test_a_quantised_model_is_loaded_as_it_was(family, tmp_path, randomize):
     if family is GPT:
         model, inputs = randomize(GPT(**SIZES)), TOKENS

@@ -208,6 +208,7 @@ def test_fit_learns_from_batches_of_two_shapes_under_xla():
         keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"),
         jit_compile=True,  # where the batch is of unknown size too, inside the loop and in its gradient
     )
+    model.optimizer.build(model.trainable_variables)  # otherwise the first step is compiled twice
     batches = batch(16, 3).concatenate(batch(12, 5)).repeat(20)
     losses = model.fit(batches, epochs=2, shuffle=False, verbose=0).history["loss"]
     assert losses[1] < losses[0] / 2

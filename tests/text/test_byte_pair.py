@@ -192,7 +192,8 @@ def test_sentences_of_multi30k():
     ids = {piece: i for i, piece in enumerate(config["vocabulary"])}
     merges = [tuple(merge.split(" ")) for merge in config["merges"]]
     library = library_of(tokenizers.models.BPE(ids, merges))
-    tokenize, detokenize = tf.function(tokenizer.tokenize), tf.function(tokenizer.detokenize)
+    tokenize = tf.function(tokenizer.tokenize, [tf.TensorSpec([None], tf.string)], autograph=False)
+    detokenize = tf.function(tokenizer.detokenize, [tf.TensorSpec([None, None], tf.int32)], autograph=False)
     some = both[::3]
     for begin in range(0, len(some), 1000):
         batch = some[begin : begin + 1000]

@@ -34,6 +34,7 @@ def test_half_a_surrogate_pair_is_read_as_a_question_mark():
 
 class TestCharacters(TokenizerTests):
     texts = TEXTS
+    test_it_is_exported_with_core_operations = None  # `test_text_export.py` tests more
 
     def make_tokenizer(self):
         return CharacterTokenizer("".join(sorted(set("".join(TEXTS)))))
@@ -41,6 +42,7 @@ class TestCharacters(TokenizerTests):
 
 class TestBytePairs(TokenizerTests):
     texts = (*TEXTS, "e\u0301é", "\U0010ffff<s>Ġ▁")
+    test_it_is_exported_with_core_operations = None  # `test_text_export.py` tests more
 
     def make_tokenizer(self):
         return BytePairTokenizer.learn([*TEXTS * 3, "ab ab größer"], 280)
@@ -48,6 +50,7 @@ class TestBytePairs(TokenizerTests):
 
 class TestBytePairsOfNormalisedTexts(TokenizerTests):
     texts = TEXTS
+    test_it_is_exported_with_core_operations = None  # `test_text_export.py` tests more
 
     def make_tokenizer(self):
         return BytePairTokenizer.learn(["ÀB größer ab"] * 3, 270, lowercase=True, nfc=True)

@@ -206,6 +206,7 @@ def test_what_lora_has_learnt_is_in_the_kernels_of_the_copy(recipe_of, starts, t
     np.testing.assert_allclose(model(tokens), old.model(tokens), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_a_quantised_start_is_refused(recipe_of, starts, tmp_path):
     old = zoo.load(starts / "gpt")
     old.model.quantize("int8")

@@ -64,7 +64,7 @@ def test_the_graph_computes_the_same_for_unknown_sizes(make, x, compiled):
     given = [] if compiled else [tf.constant(ROWS)]
     specs = [tf.TensorSpec((None, None, 6)), *(tf.TensorSpec((None, None), each.dtype) for each in given)]
 
-    @tf.function(jit_compile=compiled, input_signature=specs)
+    @tf.function(jit_compile=compiled, input_signature=specs, autograph=False)
     def call(inputs, *positions):
         return layer(inputs, *positions)
 
@@ -80,7 +80,9 @@ def test_the_graph_computes_the_same_for_unknown_sizes(make, x, compiled):
 )
 def test_the_graph_may_know_the_sizes_of_one_alone(x, inputs, positions):
     layer = SinusoidalPositionalEncoding()
-    call = tf.function(layer.__call__, input_signature=[tf.TensorSpec(inputs), tf.TensorSpec(positions, tf.int64)])
+    call = tf.function(
+        layer.__call__, input_signature=[tf.TensorSpec(inputs), tf.TensorSpec(positions, tf.int64)], autograph=False
+    )
     np.testing.assert_allclose(call(x, ROWS), layer(x, positions=ROWS), atol=1e-6)
 
 

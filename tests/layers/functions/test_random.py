@@ -70,7 +70,7 @@ def test_takes_one_step_of_the_generator():
 def test_shape_and_block_may_be_tensors_in_a_graph():
     dropout_mask = make()
 
-    @tf.function(input_signature=[tf.TensorSpec((None, 4)), tf.TensorSpec((), tf.int32)])
+    @tf.function(input_signature=[tf.TensorSpec((None, 4)), tf.TensorSpec((), tf.int32)], autograph=False)
     def call(like, block):
         return dropout_mask((2, tf.shape(like)[0], 4), block)
 
@@ -84,7 +84,7 @@ def test_draws_what_keras_draws_in_a_graph_and_without_one():
     expected = keras.random.uniform((4, 50), seed=other) >= 0.3
     np.testing.assert_array_equal(DropoutMask(0.3, generator)((4, 100))[:, :50] != 0, expected)
     masks = [DropoutMask(0.3, keras.random.SeedGenerator(5)) for _ in range(2)]
-    np.testing.assert_array_equal(tf.function(lambda: masks[0](SHAPE))(), masks[1](SHAPE))
+    np.testing.assert_array_equal(tf.function(lambda: masks[0](SHAPE), autograph=False)(), masks[1](SHAPE))
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,16 @@ def test_draws_what_keras_draws_in_a_graph_and_without_one():
 def test_threefry_gives_the_words_that_its_authors_publish(counters, keys, words, jit_compile):
     """The known answers of Random123."""
     given = [tf.constant([each] if number < 2 else each, tf.uint32) for number, each in enumerate((*counters, *keys))]
-    results = tf.function(lambda a, b, *keys: threefry((a, b), keys), jit_compile=jit_compile)(*given)
+    results = tf.function(lambda a, b, *keys: threefry((a, b), keys), jit_compile=jit_compile, autograph=False)(*given)
     assert [int(each[0]) for each in results] == list(words)
 
 
 def compiled(rate=0.3, seed=7, block=0, shape=SHAPE):
     """What `DropoutMask` draws under XLA."""
     generator = keras.random.SeedGenerator(seed)
-    return np.array(tf.function(lambda: DropoutMask(rate, generator)(shape, block), jit_compile=True)())
+    return np.array(
+        tf.function(lambda: DropoutMask(rate, generator)(shape, block), jit_compile=True, autograph=False)()
+    )
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
@@ -126,7 +128,7 @@ def test_xla_drops_the_share_of_each_quarter_independently_of_the_others(rate):
 def test_under_xla_each_seed_call_and_block_has_numbers_of_its_own():
     generator = keras.random.SeedGenerator(7)
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def call():
         dropout_mask = DropoutMask(0.3, generator)
         return [dropout_mask((40, 30), block) for block in (0, 1, 1000)], dropout_mask((40, 30), 1)
@@ -143,6 +145,6 @@ def test_under_xla_each_seed_call_and_block_has_numbers_of_its_own():
 
 def test_xla_draws_without_the_function_that_is_slow_there():
     generator = keras.random.SeedGenerator(7)
-    call = tf.function(lambda: DropoutMask(0.3, generator)(SHAPE), jit_compile=True)
+    call = tf.function(lambda: DropoutMask(0.3, generator)(SHAPE), jit_compile=True, autograph=False)
     operations = {each.type for each in call.get_concrete_function().graph.get_operations()}
     assert not [each for each in operations if each.startswith("StatelessRandom")]

@@ -17,7 +17,11 @@ def test_steps_through_time_from_the_initial_states(compiled):
     def run(inputs, first, second):
         return recur(add_up, inputs, (first, second), 2, "float32")
 
-    call = tf.function(run, input_signature=[tf.TensorSpec([None] * n) for n in (3, 2, 2)]) if compiled else run
+    call = (
+        tf.function(run, input_signature=[tf.TensorSpec([None] * n) for n in (3, 2, 2)], autograph=False)
+        if compiled
+        else run
+    )
     inputs = tf.constant([[[1.0], [2.0], [3.0]], [[0.0], [5.0], [0.0]]])
     outputs = call(inputs, tf.constant([[0.0], [10.0]]), tf.constant([[100.0], [0.0]]))
     expected = [[[1, 101], [3, 104], [6, 110]], [[10, 10], [15, 25], [15, 40]]]

@@ -272,7 +272,13 @@ def strips(monkeypatch):
 
 
 def compiled(x, jit_compile=True, **arguments):
-    return tf.function(lambda *x: differentiated(x, **arguments), jit_compile=jit_compile)(*x)
+    return tf.function(lambda *x: differentiated(x, **arguments), jit_compile=jit_compile, autograph=False)(*x)
+
+
+def traced(x, **arguments):
+    """The graph that XLA would compile."""
+    function = tf.function(lambda *x: differentiated(x, **arguments), jit_compile=True, autograph=False)
+    return function.get_concrete_function(*x)
 
 
 STRIPPED = {
@@ -287,11 +293,13 @@ STRIPPED = {
 }
 
 
-@pytest.mark.parametrize("name", STRIPPED)
+# The cuts are made while a graph is traced, by XLA or not, so that few of them suffice for XLA.
 @pytest.mark.parametrize(
-    ("hand_gradient", "jit_compile"),
-    [(True, True), (True, False), (False, False)],
-    ids=["by hand, XLA", "by hand, graph", "derived, graph"],
+    ("name", "hand_gradient", "jit_compile"),
+    [
+        *((name, hand_gradient, False) for name in STRIPPED for hand_gradient in (True, False)),
+        *((name, True, True) for name in ("causal", "and pairs", "and everything")),
+    ],
 )
 def test_strips_are_attention_with_its_gradients(
     arrays, strips, name, hand_gradient, jit_compile, numpy_allowed, numpy_attention
@@ -329,7 +337,7 @@ def test_each_strip_draws_its_dropout_by_a_number_of_its_own(arrays, strips):
         blocks.append(block)
         return dropout_mask(shape, block)
 
-    compiled(inputs_of(arrays, N, N), mask=AttentionMask(causal=True), dropout_mask=recorded)
+    traced(inputs_of(arrays, N, N), mask=AttentionMask(causal=True), dropout_mask=recorded)
     assert blocks == [0, 1, 2, 3]
 
 
@@ -345,7 +353,7 @@ def test_each_strip_draws_its_dropout_by_a_number_of_its_own(arrays, strips):
     ids=["not causal", "an offset", "an unknown offset", "other keys", "few tokens"],
 )
 def test_no_strips_where_they_would_be_wrong_or_slow(arrays, strips, lengths, parts):
-    compiled(inputs_of(arrays, *lengths), mask=AttentionMask(**parts))
+    traced(inputs_of(arrays, *lengths), mask=AttentionMask(**parts))
     assert strips == [lengths]
 
 
@@ -366,14 +374,14 @@ def test_a_graph_needs_more_tokens_for_strips(arrays, jit_compile, shortest):
             assert len(MODULE._strips_of(query, query, AttentionMask(causal=True))) == number
             return query
 
-        tf.function(count, [query], jit_compile=jit_compile).get_concrete_function()
+        tf.function(count, [query], jit_compile=jit_compile, autograph=False).get_concrete_function()
 
 
 def test_strips_may_be_differentiated_twice(arrays, strips, monkeypatch):
     """Not so blocks: see `test_each_gradient_in_blocks_refuses_to_be_differentiated_by_each_of_the_inputs`."""
     x, mask = inputs_of(arrays, N, N), AttentionMask(causal=True)
 
-    @tf.function
+    @tf.function(autograph=False)
     def second():
         query, key, value = (tf.cast(each, "float64") for each in x[:3])
         with tf.GradientTape() as outer:
@@ -410,7 +418,7 @@ def test_strips_where_the_batch_is_unknown(arrays, strips, monkeypatch, numpy_al
     x, dropout_mask = inputs_of(arrays, N, N), dropout_of()
     specs = [tf.TensorSpec((None, *each.shape[1:]), "float64") for each in x]
     arguments = dict(mask=AttentionMask(causal=True), dropout_mask=dropout_mask)
-    attend = tf.function(lambda *x: differentiated(x, **arguments), specs)
+    attend = tf.function(lambda *x: differentiated(x, **arguments), specs, autograph=False)
     numbers = np.zeros((B, H, N, N))
     for number, (begin, end) in enumerate([(0, 7), (7, 15), (15, 22), (22, 30)]):
         numbers[:, :, begin:end, :end] = dropout_mask((B, H, end - begin, end), number)
@@ -426,7 +434,7 @@ def test_no_strips_of_a_mask_whose_axes_of_1_are_not_known(arrays, strips):
         given = np.ones(shape, bool)
         spec = tf.TensorSpec([None] * len(shape), "bool")
 
-        @tf.function(input_signature=[spec])
+        @tf.function(input_signature=[spec], autograph=False)
         def attend(given, part=part):
             return scaled_dot_product_attention(*x[:3], AttentionMask(causal=True, **{part: given}))
 
@@ -447,7 +455,9 @@ def test_no_strips_of_few_scores(arrays, strips, monkeypatch):
 def test_no_strips_for_an_unknown_length(arrays, strips):
     x, mask = inputs_of(arrays, N, N), AttentionMask(causal=True)
     specs = [tf.TensorSpec((B, None, *each.shape[2:]), "float64") for each in x[:3]]
-    tf.function(lambda *x: scaled_dot_product_attention(*x, mask, blockwise=False), specs).get_concrete_function()
+    tf.function(
+        lambda *x: scaled_dot_product_attention(*x, mask, blockwise=False), specs, autograph=False
+    ).get_concrete_function()
     assert strips == [(None, None)]
 
 
@@ -460,10 +470,10 @@ def test_strips_in_what_xla_compiles_with_what_is_around_it(arrays, strips, monk
     def attend(query):
         return scaled_dot_product_attention(query, key, value, AttentionMask(causal=True))
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def outer(query):
         if around == "a function":
-            return tf.function(attend)(query)
+            return tf.function(attend, autograph=False)(query)
         return tf.while_loop(lambda i, _: i < 1, lambda i, _: (i + 1, attend(query)), (0, tf.zeros((B, N, H, E))))[1]
 
     np.testing.assert_allclose(outer(query), attend(query), rtol=0, atol=1e-5)
@@ -535,7 +545,7 @@ def test_xla_drops_the_same_weights_in_forward_and_gradient_in_blocks(arrays, nu
     grad_output = arrays(grad_output=(B, 20, H, 30)).grad_output
     dropout_mask = dropout_of()
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def call(*x):
         return differentiated(x, "float32", dropout_mask=dropout_mask, blockwise=True)
 
@@ -557,7 +567,7 @@ def with_unknown_sizes(blockwise, dtype="float64", dropout_mask=None, **options)
     specs = [tf.TensorSpec((None, None, heads, width), dtype) for heads, width in ((H, D), (K, D), (K, E), (H, E))]
     parts = {name: tf.TensorSpec(shape, "bool") for name, shape in PARTS.items()}
 
-    @tf.function(input_signature=[specs, {**parts, "offset": tf.TensorSpec((), tf.int32)}], **options)
+    @tf.function(input_signature=[specs, {**parts, "offset": tf.TensorSpec((), tf.int32)}], **options, autograph=False)
     def call(x, parts):
         mask = AttentionMask(**parts, causal=True, window=20)
         return differentiated(x, dtype, mask=mask, blockwise=blockwise, dropout_mask=dropout_mask)
@@ -572,7 +582,7 @@ def test_the_batch_of_one_side_may_be_unknown(arrays, known, monkeypatch, numpy_
     of_queries, of_keys = known
     sides = ((of_queries, H, D), (of_keys, K, D), (of_keys, K, E), (of_queries, H, E))
     specs = [tf.TensorSpec((batch, None, heads, width), "float64") for batch, heads, width in sides]
-    call = tf.function(lambda *x: differentiated(x, blockwise=True), input_signature=specs)
+    call = tf.function(lambda *x: differentiated(x, blockwise=True), input_signature=specs, autograph=False)
     expected = numpy_attention(*x[:3], numpy_allowed(shape_of(x)), x[3])
     assert_close(call(*(tf.cast(each, "float64") for each in x)), expected)
 
@@ -626,7 +636,7 @@ def test_takes_blocks_for_more_scores_than_large(arrays, known, monkeypatch):
     for large, in_blocks in ((B * H * 16 * 48 - 1, True), (B * H * 16 * 48, False)):
         monkeypatch.setattr(MODULE, "LARGE", large)
 
-        @tf.function(input_signature=specs)
+        @tf.function(input_signature=specs, autograph=False)
         def call(query, key, value):
             return scaled_dot_product_attention(query, key, value, AttentionMask(causal=True))
 
@@ -648,7 +658,10 @@ def test_xla_for_a_cpu_takes_blocks_from_so_many_tokens_on(arrays, monkeypatch, 
     value[:, 40:] = np.nan
     specs = [tf.TensorSpec((None, *each.shape[1:])) for each in (query, key, value)]
     call = tf.function(
-        lambda *x: scaled_dot_product_attention(*x, AttentionMask(causal=True)), specs, jit_compile=jit_compile
+        lambda *x: scaled_dot_product_attention(*x, AttentionMask(causal=True)),
+        specs,
+        jit_compile=jit_compile,
+        autograph=False,
     )
     assert np.isnan(call(query, key, value)).any() != in_blocks
 
@@ -664,7 +677,9 @@ def test_many_scores_are_large_but_not_where_one_length_fits_a_block(lengths, un
     def is_large(large, block):
         monkeypatch.setattr(MODULE, "LARGE", large)
         monkeypatch.setattr(MODULE, "BLOCK", block)
-        return bool(tf.function(lambda q, k: MODULE._is_large(q, k, None), input_signature=specs)(*arrays))
+        return bool(
+            tf.function(lambda q, k: MODULE._is_large(q, k, None), input_signature=specs, autograph=False)(*arrays)
+        )
 
     scores = B * H * 16 * 48
     assert is_large(scores - 1, block=15) and not is_large(scores, block=15)
@@ -673,7 +688,7 @@ def test_many_scores_are_large_but_not_where_one_length_fits_a_block(lengths, un
 
 
 def test_counts_more_scores_than_an_integer_holds():
-    @tf.function(input_signature=[tf.TensorSpec((None, 2, None, 1))] * 2)
+    @tf.function(input_signature=[tf.TensorSpec((None, 2, None, 1))] * 2, autograph=False)
     def is_large(query, key):
         return MODULE._is_large(query, key, None)
 
@@ -684,7 +699,9 @@ def test_counts_more_scores_than_an_integer_holds():
 
 def nodes(function, spec):
     """Every operation of the function's graph, and of the functions that it calls."""
-    definition = tf.function(function, input_signature=[spec]).get_concrete_function().graph.as_graph_def()
+    definition = (
+        tf.function(function, input_signature=[spec], autograph=False).get_concrete_function().graph.as_graph_def()
+    )
     return [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
 
 
@@ -710,7 +727,9 @@ def test_forward_only_leaves_out_gradients_and_what_only_longer_sequences_need(
     found = nodes(inside, spec)
     assert not any("_gradient_op_type" in node.attr for node in found)
     assert any("While" in node.op for node in found) == loops
-    np.testing.assert_allclose(tf.function(inside, input_signature=[spec])(x[1]), outside(x[1]), atol=1e-6)
+    np.testing.assert_allclose(
+        tf.function(inside, input_signature=[spec], autograph=False)(x[1]), outside(x[1]), atol=1e-6
+    )
 
 
 def test_forward_only_ends_also_by_an_error():
@@ -763,7 +782,7 @@ def test_a_whole_matrix_can_be_differentiated_twice(arrays, jit_compile):
     def call(*x):
         return twice(lambda *x: scaled_dot_product_attention(*x, mask), x)
 
-    results = (call if jit_compile is None else tf.function(call, jit_compile=jit_compile))(*x)
+    results = (call if jit_compile is None else tf.function(call, jit_compile=jit_compile, autograph=False))(*x)
     assert_close(results, twice(plainly, x))
 
 
@@ -784,7 +803,7 @@ def test_each_gradient_in_blocks_refuses_to_be_differentiated_by_each_of_the_inp
 
 
 def test_in_blocks_it_refuses_in_a_graph_where_the_first_gradient_starts_from_constants(arrays):
-    @tf.function
+    @tf.function(autograph=False)
     def call(*inputs):
         with tf.GradientTape() as outer:
             outer.watch(inputs)

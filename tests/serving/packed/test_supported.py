@@ -378,6 +378,7 @@ def test_a_family_with_an_unknown_option_stays_as_it_is(kind, name, value, famil
     assert unsupported(model) == f"the packed {kind.__name__} does not know {name}={value!r}"
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_what_has_no_packed_form_stays_as_it_is():
     class Own(GPT):
         pass

@@ -27,7 +27,7 @@ test: .venv/ready-test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not peers and not long and not browser"
 
 test-long: .venv/ready-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
 
 test-peers: .venv/ready-peers
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers

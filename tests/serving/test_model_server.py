@@ -19,8 +19,7 @@ from tests.serving.conftest import SCRIPTS
 from zoo.serving import ServingClient
 from zoo.serving.exporting import with_packed_model
 
-# In one process: each would start servers of its own, which take longer than the tests.
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("servers")]
+pytestmark = pytest.mark.long
 
 NUMBERS = {"max_new_tokens": tf.int32, "temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32}
 NUMBERS |= {"repetition_penalty": tf.float32, "seed": tf.int64}

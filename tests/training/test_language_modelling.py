@@ -133,6 +133,7 @@ class TestTraining:
         assert set(eval(call, scope)) == {"text", "log_probability", "tokens"}
 
     def test_stopped_it_goes_on_to_the_same_weights(self, workplace, tmp_path):
+        """Compiled by XLA, as language models are by default."""
         import keras
 
         class Stop(keras.callbacks.Callback):
@@ -140,7 +141,7 @@ class TestTraining:
                 if self.params["epochs"] and self.model.optimizer.iterations == 50:
                     raise KeyboardInterrupt
 
-        short = recipe(workplace, "model.dropout=0.1")
+        short = recipe(workplace, "model.dropout=0.1", "training.jit_compile=true")
         alone = fit(short, language_modelling.prepare(short), tmp_path / "alone")
         with pytest.raises(KeyboardInterrupt):
             fit(short, language_modelling.prepare(short), tmp_path / "stopped", [Stop()])

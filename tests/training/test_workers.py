@@ -67,47 +67,25 @@ def all_ended(workers, seconds=200):
 
 
 @pytest.mark.long
-def test_two_workers_train_as_one(texts, tmp_path):
-    """The weights, and the scores of each epoch."""
-    corpus = texts()
-    all_ended([loopback.start(command(tmp_path / "one", corpus))])
-    results = all_ended(loopback.start_all(command(tmp_path / "two", corpus), 2))
+def test_after_a_kill_all_start_again_and_end_with_the_same_weights(texts, tmp_path):
+    """Bit for bit, with dropout, accumulated gradients and a moving average."""
+    more = ("training.accumulate=2", "training.average_decay=0.9")
+    corpus = texts(rows=600)
+    results = all_ended(loopback.start_all(command(tmp_path / "undisturbed", corpus, *more, dropout=0.2), 2))
     lines = [" ".join(lines) for _, _, lines in results]
     assert ["epoch 4/4" in each for each in lines] == [True, False], "the chief alone shows the progress"
-    alone, together = arrays(tmp_path / "one"), arrays(tmp_path / "two")
-    for name, array in alone.items():
-        np.testing.assert_allclose(array, together[name], atol=2e-5, err_msg=name)
-    for one, two in zip(history(tmp_path / "one"), history(tmp_path / "two"), strict=True):
-        assert {name: float(each) for name, each in one.items()} == pytest.approx(
-            {name: float(each) for name, each in two.items()}, abs=1e-4
-        )
-    assert list((tmp_path / "two" / "models" / "dates").glob("*/saved_model.pb"))
-
-
-@pytest.mark.long
-def test_killed_workers_start_again_and_end_with_the_same_weights(texts, tmp_path):
-    """Bit for bit, with dropout, accumulated gradients and a moving average; each worker is killed once."""
-    more = ("training.accumulate=2", "training.average_decay=0.9", "training.epochs=6")
-    corpus = texts(rows=600)
-    all_ended(loopback.start_all(command(tmp_path / "undisturbed", corpus, *more, dropout=0.2), 2))
     again = command(tmp_path / "killed", corpus, *more, dropout=0.2)
-    chance = random.Random(time.time())
-    written = tmp_path / "killed" / "run" / "checkpoint.npz"
-    for killed in (0, 1):
-        before = written.stat().st_mtime_ns if written.is_file() else None
-        workers = loopback.start_all(again, 2)
-        begin = time.monotonic()
-        while time.monotonic() - begin < 100 and (not written.is_file() or written.stat().st_mtime_ns == before):
-            time.sleep(0.02)
-        time.sleep(chance.uniform(0, 0.5))
-        workers[killed].kill()
-        code, _, lines = loopback.ended(workers[1 - killed], 60)
-        assert code == 75, lines
-        assert f"worker {killed} (" in lines[-1]
-        assert lines[-1].endswith("is lost; start all workers again")
-        assert not any("Traceback" in line for line in lines)
-        loopback.ended(workers[killed])
-    assert written.is_file(), "the training must not have ended before the kill"
+    workers = loopback.start_all(again, 2)
+    wait_for(tmp_path / "killed" / "run" / "checkpoint.npz")
+    time.sleep(random.Random(time.time()).uniform(0, 0.5))
+    workers[0].kill()
+    code, _, lines = loopback.ended(workers[1], 60)
+    assert code == 75, lines
+    assert "worker 0 (" in lines[-1]
+    assert lines[-1].endswith("is lost; start all workers again")
+    assert not any("Traceback" in line for line in lines)
+    loopback.ended(workers[0])
+    assert not (tmp_path / "killed" / "run" / "metrics.json").exists(), "it must not have ended before the kill"
     all_ended(loopback.start_all(again, 2))
     expected, found = arrays(tmp_path / "undisturbed"), arrays(tmp_path / "killed")
     for name, array in expected.items():
@@ -126,21 +104,17 @@ def test_a_worker_that_is_told_to_end_ends(texts, tmp_path):
     assert lines[-1].endswith("is lost; start all workers again")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_devices_end_with_the_command_that_started_them(texts, tmp_path, number):
-    more = command(tmp_path, texts(rows=600), "training.epochs=500", options=("--devices", "2"))
-    process = loopback.start(more)
-    wait_for(tmp_path / "run" / "checkpoint.npz")
-    children = below(process)
-    assert len(children) == 2
-    process.send_signal(number)
-    assert loopback.ended(process, 30)[0] == (128 + number if number == signal.SIGTERM else -number)
-    gone(children)
-
-
-@pytest.mark.parametrize(("number", "ended"), [(1, 143), (2, 143), (2, 130)], ids=["one", "two", "Ctrl-C"])
-def test_local_workers_end_with_the_command(tmp_path, number, ended):
+@pytest.mark.parametrize(
+    ("number", "sent", "ended"),
+    [
+        (1, signal.SIGTERM, 128 + signal.SIGTERM),
+        (2, signal.SIGTERM, 128 + signal.SIGTERM),
+        (2, signal.SIGINT, 128 + signal.SIGINT),
+        (2, signal.SIGKILL, -signal.SIGKILL),
+    ],
+    ids=["one", "two", "Ctrl-C", "killed"],
+)
+def test_local_workers_end_with_the_command(tmp_path, number, sent, ended):
     """One device too; a worker that ignores SIGTERM is killed."""
     script = tmp_path / "script.py"
     script.write_text(
@@ -155,9 +129,9 @@ def test_local_workers_end_with_the_command(tmp_path, number, ended):
     process = loopback.start(["-c", short, "--devices", number, script, number, tmp_path / "begun"])
     wait_until(lambda: len(list((tmp_path / "begun").iterdir())) == number)
     children = below(process)
-    process.send_signal(signal.SIGTERM if ended == 143 else signal.SIGINT)
+    process.send_signal(sent)
     code, _, _ = loopback.ended(process, 20)
-    assert code in (ended, -signal.SIGINT if ended == 130 else ended)
+    assert code in (ended, -sent if sent == signal.SIGINT else ended)
     gone(children)
 
 
@@ -191,7 +165,7 @@ def gone(processes):
     wait_until(lambda: not any(map(lives, processes)), 10)
 
 
-def wait_until(condition, seconds=100):
+def wait_until(condition, seconds=300):
     begin = time.monotonic()
     while not condition():
         assert time.monotonic() - begin < seconds
@@ -202,7 +176,7 @@ def wait_for(path):
     wait_until(path.is_file)
 
 
-def refused(workers, message, seconds=60, code=2):
+def refused(workers, message, seconds=200, code=2):
     for each in workers:
         ended, out, lines = loopback.ended(each, seconds)
         assert (ended, out) == (code, "")
@@ -213,16 +187,17 @@ def refused(workers, message, seconds=60, code=2):
 @pytest.mark.long
 class TestMistakes:
     def test_a_worker_that_never_comes(self, texts, tmp_path):
-        hosts = loopback.addresses(3)
+        hosts = loopback.addresses(2)
         start = command(tmp_path, texts(), options=("--wait", 15))
-        workers = [loopback.start(start, loopback.config(hosts, index)) for index in (0, 1)]
-        refused(workers, f"worker 2 ({hosts[2]}) did not come within 15 seconds")
+        refused(
+            [loopback.start(start, loopback.config(hosts, 0))], f"worker 1 ({hosts[1]}) did not come within 15 seconds"
+        )
 
     def test_a_wrong_tf_config(self, texts, tmp_path):
         start, hosts = command(tmp_path, texts()), loopback.addresses(2)
         with loopback.socket.create_server(("127.0.0.1", int(hosts[1].rpartition(":")[2]))):
             refused([loopback.start(start, loopback.config(hosts, 1))], "is in use")
-        refused([loopback.start(start, "{"), loopback.start(start, loopback.config(hosts, 2))], "zoo: TF_CONFIG")
+        refused([loopback.start(start, "{")], "zoo: TF_CONFIG")
 
     def test_devices_beside_a_tf_config(self, texts, tmp_path):
         start = command(tmp_path, texts(), options=("--devices", "2"))
@@ -240,7 +215,7 @@ class TestMistakes:
         chief, other = (loopback.start(each, loopback.config(hosts, index)) for index, each in enumerate(starts))
         told = f"zoo: the workers differ in their recipe: worker 1 ({hosts[1]}) not as worker 0 ({hosts[0]})"
         for worker, more in ((chief, ""), (other, "; this one in training.learning_rate")):
-            ended, out, lines = loopback.ended(worker, 60)
+            ended, out, lines = loopback.ended(worker, 200)
             assert (ended, out, lines[-1]) == (2, "", told + more)
 
     def test_different_texts(self, texts, tmp_path):
@@ -260,12 +235,18 @@ class TestMistakes:
 
 @pytest.mark.long
 def test_devices_of_one_machine(texts, tmp_path):
+    """The weights, and the scores of each epoch, are those of one device."""
     corpus = texts()
-    for name, options in (("one", ()), ("four", ("--devices", "4"))):
+    for name, options in (("one", ()), ("two", ("--devices", "2"))):
         all_ended([loopback.start(command(tmp_path / name, corpus, "training.epochs=2", options=options))])
-    one, four = arrays(tmp_path / "one"), arrays(tmp_path / "four")
+    one, two = arrays(tmp_path / "one"), arrays(tmp_path / "two")
     for name, array in one.items():
-        np.testing.assert_allclose(array, four[name], atol=2e-5, err_msg=name)
-    metrics = json.loads((tmp_path / "four" / "run" / "metrics.json").read_text())
+        np.testing.assert_allclose(array, two[name], atol=2e-5, err_msg=name)
+    for alone, together in zip(history(tmp_path / "one"), history(tmp_path / "two"), strict=True):
+        assert {name: float(each) for name, each in alone.items()} == pytest.approx(
+            {name: float(each) for name, each in together.items()}, abs=1e-4
+        )
+    metrics = json.loads((tmp_path / "two" / "run" / "metrics.json").read_text())
     assert "unfinished" not in metrics
+    assert list((tmp_path / "two" / "models" / "dates").glob("*/saved_model.pb"))
     refused([loopback.start(command(tmp_path, corpus, options=("--devices", "0")))], "must be `all` or a number from 1")

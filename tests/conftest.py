@@ -86,6 +86,16 @@ def once():
 
 
 @pytest.fixture
+def eager():
+    """Functions run without a graph: to trace one takes longer than to run it once."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
 def no_collection(monkeypatch):
     """For tests that quantise: Keras collects the garbage of the whole process after each of a model's kernels."""
     monkeypatch.setattr(gc, "collect", lambda generation=2: 0)

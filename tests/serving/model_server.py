@@ -5,6 +5,8 @@ the warm-up file, and answers by REST and gRPC; concurrent requests are joined i
 in which neither Keras nor this project can be imported.
 
     python model_server.py VERSION_FOLDER [THREADS]      prints its addresses, and serves until stdin ends
+
+For each line of stdin it prints how many requests were in its largest batch.
 """
 
 import contextlib
@@ -160,9 +162,9 @@ def main():
     with FakeRest(models) as rest, FakeGrpc(models) as grpc:
         started = {"rest": rest.address, "grpc": grpc.address, "warmed": warmed}
         print(json.dumps(started), flush=True)
-        sys.stdin.read()
-    strangers = list(filter(is_absent, sys.modules))
-    print(json.dumps({"strangers": strangers, "largest": max(batching.batches, default=0)}), flush=True)
+        for _ in sys.stdin:
+            print(max(batching.batches, default=0), flush=True)
+    print(json.dumps(list(filter(is_absent, sys.modules))), flush=True)
 
 
 if __name__ == "__main__":

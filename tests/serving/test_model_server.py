@@ -13,7 +13,7 @@ import socket
 import numpy as np
 import pytest
 import tensorflow as tf
-from servers import BINARY, SERVERS, Refused, RestClient, in_time, real, stand_in, zoo_serve
+from servers import BINARY, SERVERS, Refused, RestClient, in_time, real
 
 from tests.serving.conftest import SCRIPTS
 from zoo.serving import ServingClient
@@ -61,8 +61,13 @@ def test_the_warm_up_was_answered(translating, writing):
     assert writing.warmed == 3 * 4 + 1
 
 
-def test_rest_and_grpc_say_what_the_translator_says(translating, transformer):
-    wanted = with_packed_model(transformer).translate(TEXTS)
+@pytest.fixture(scope="module")
+def translations(transformer):
+    return with_packed_model(transformer).translate(TEXTS)
+
+
+def test_rest_and_grpc_say_what_the_translator_says(translating, translations):
+    wanted = translations
     called = translating.call("serving_default", text=(TEXTS, tf.string))
     assert [text.decode() for text in called["text"]] == [each.text for each in wanted]
     assert called["score"] == pytest.approx([each.score for each in wanted], rel=1e-5)
@@ -187,6 +192,8 @@ def test_many_clients_at_once_get_what_each_would_get_alone(writing):
             alone = writing.call("generate", **single)
             assert alone["text"] == together["text"][row : row + 1]
             assert alone["tokens"] == together["tokens"][row : row + 1]
+    if hasattr(writing, "largest_batch"):
+        assert writing.largest_batch() > 1
 
 
 BAD = {
@@ -281,19 +288,12 @@ def test_garbage_and_quitters_do_not_disturb_the_others(writing):
     assert writing.by_rest({"instances": ["ab"]})[0] == 200
 
 
-def test_requests_are_batched(exported_generator):
-    with stand_in(exported_generator) as client, concurrent.futures.ThreadPoolExecutor(8) as clients:
-        list(clients.map(lambda _: client.call("serving_default", text=(["ab"], tf.string)), range(32)))
-    assert client.batched > 1
-
-
-@pytest.mark.parametrize("server", [zoo_serve, real])
-def test_a_new_version_is_served_and_a_bad_one_refused(server, exported_generator, tmp_path):
-    """The server does this itself, while the old version goes on answering."""
-    if server is real and BINARY is None:
+def test_a_new_version_is_served_and_a_bad_one_refused(exported_generator, tmp_path):
+    """The server does this itself, while the old version goes on answering; for `zoo serve` see `test_server.py`."""
+    if BINARY is None:
         pytest.skip("tensorflow_model_server is not on the PATH, nor named by TF_SERVING_BIN")
     version = shutil.copytree(exported_generator, tmp_path / "writer" / "1")
-    with server(version) as client:
+    with real(version) as client:
 
         def answers():
             return len(client.call("serving_default", text=(["ab"], tf.string))["text"]) == 1

@@ -52,6 +52,21 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture
+def without_export(monkeypatch):
+    """Where the exported graphs are not what the test is about: trainings write the card and the metrics alone."""
+
+    def export(task, path, files, **options):
+        version = pathlib.Path(path, "1")
+        version.mkdir(parents=True)
+        for name, content in files(version).items():
+            (version / name).write_text(content, encoding="utf-8")
+        return version
+
+    monkeypatch.setattr("zoo_training.run.export", export)
+    monkeypatch.setattr("zoo_training.run.serving_metrics", lambda *_: {})
+
+
 @pytest.fixture(scope="session")
 def zoo_command():
     """Runs the command `zoo` in a new process."""

@@ -1,4 +1,4 @@
-"""A run on a small pronouncing dictionary, from the recipe to the card and the answers of the export."""
+"""A run on a small pronouncing dictionary, from the recipe to the card and the answers."""
 
 import dataclasses
 import hashlib
@@ -31,7 +31,7 @@ SMALL = (
 
 
 @pytest.mark.long
-def test_from_the_recipe_to_the_export(monkeypatch, tmp_path):
+def test_from_the_recipe_to_the_answers(monkeypatch, tmp_path, without_export):
     """Each letter has its sound."""
     words = ["".join(letters) for size in (2, 3, 4) for letters in itertools.product(SOUNDS, repeat=size)][::2]
     lines = "".join(f"{word} {' '.join(SOUNDS[letter] for letter in word)}\n" for word in words)
@@ -48,7 +48,7 @@ def test_from_the_recipe_to_the_export(monkeypatch, tmp_path):
     rate = re.escape(f"{metrics['word_error_rate']:.2%}")
     assert re.search(rf"^\| word error rate \| \*\*{rate} \[[\d., ]+\]\*\* of 50 test words \|$", card, re.MULTILINE)
     assert "Carnegie Mellon University" in card
-    pronounce = zoo.load(tmp_path / "models" / "sounds")
+    pronounce = zoo.load(tmp_path / "run")
     known = ["badi", "KODA", "dabo"]
     wanted = [" ".join(SOUNDS[letter] for letter in word.lower()) for word in known]
     assert sum(map(str.__eq__, pronounce(known), wanted)) >= 2

@@ -20,7 +20,7 @@ from zoo.models import (
 )
 from zoo.text import START, CharacterTokenizer, WordPieceTokenizer
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("eager")]
 
 LETTERS = CharacterTokenizer("abcdefgh 0123456789-")
 PIECES = WordPieceTokenizer.learn(["the quick brown fox jumps over the lazy dog"] * 3, 80)

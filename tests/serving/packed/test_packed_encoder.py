@@ -185,14 +185,6 @@ def assert_same_answers(found, expected):
             assert_same(found[name].numpy(), values.numpy())
 
 
-@pytest.fixture
-def eager():
-    """Signatures run without graphs, which take seconds to make."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
 def test_signatures_of_a_packed_task_answer_as_the_tasks(task, eager):
     packed = exporting.with_packed_model(task)
     assert packed.model is not task.model

@@ -15,6 +15,7 @@ import pytest
 from command_line import refuses, run, succeeds
 from zoo_training.answering import answers, chunks
 from zoo_training.cli.shared import model_name, read_lines, user_errors
+from zoo_training.run import Run
 
 import zoo
 from zoo import TextGenerator
@@ -211,19 +212,22 @@ class TestExport:
         for folder in (trained / MODEL, trained / MODEL / "1"):
             assert refuses("export", folder).startswith(f"{folder} is an export already: copy its folder")
 
-    @pytest.mark.long
     def test_a_run_once_more_here_or_elsewhere(self, trained, tmp_path, monkeypatch):
-        again = tmp_path / "again" / "1"
-        assert succeeds("export", "runs/backwards", "--to", again.parent, "--explore") == f"{again}\n"
-        assert zoo.load(again).complete(["abc"])[0].text == zoo.load(again)(["abc"])[0]
-        assert "| `complete` | `text` and the others of `next` ->" in (again / "README.md").read_text()
-        assert succeeds("translate", tmp_path / "again", "fade7") == "7EDAF\n"
-        monkeypatch.chdir(tmp_path)
-        assert succeeds("export", trained / "runs" / "backwards") == "saved_models/backwards/1\n"
+        """Where to, and with which options; a real one is in `test_run.py`."""
+        given = []
+        monkeypatch.setattr(Run, "export", lambda run, *options: given.append((run.name, *options)) or "THERE/1")
+        options = ("--explore", "--weights", "float16")
+        assert succeeds("export", "runs/backwards", "--to", tmp_path / "again", *options) == "THERE/1\n"
+        assert succeeds("export", trained / "runs" / "backwards") == "THERE/1\n"
+        here = pathlib.Path("saved_models/backwards")
+        assert given == [
+            ("backwards", tmp_path / "again", "float16", True),
+            ("backwards", here, "float32", False),
+        ]
 
 
 @pytest.mark.long
-def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recipe):
+def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recipe, without_export):
     """Its recipe.json is a recipe; the model has the run's name; without test pairs it is scored on validation."""
     changes = [
         "model.units=4",
@@ -241,8 +245,6 @@ def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recip
     assert (metrics["name"], metrics["split"], metrics["total"]) == ("backwards", "validation", 110)
     assert [path.name for path in (tmp_path / "models" / "backwards").iterdir()] == ["1"]
     assert "110 validation pairs" in (tmp_path / "models" / "backwards" / "1" / "README.md").read_text(encoding="utf-8")
-    told = refuses("attend", tmp_path / "models" / "backwards", "fade7", "--out", tmp_path / "page.html")
-    assert told.endswith("backwards/1 has no signature 'attention': its model attends to nothing.")
 
 
 @pytest.mark.long
@@ -285,6 +287,7 @@ def test_sentences_are_scored_by_bleu(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.usefixtures("without_export")
 class TestStoppedTraining:
     """A run that was interrupted in its second epoch, while it printed the results of the first."""
 

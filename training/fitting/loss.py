@@ -282,7 +282,8 @@ def projected_cross_entropy(
 
         return (loss, correct), gradient
 
-    loss, correct = summed(vectors, output_weights, bias)
+    # Read before: without a graph, TensorFlow would take a variable for one that the function found by itself.
+    loss, correct = summed(vectors, tf.convert_to_tensor(output_weights), bias)
     return TokenLoss(loss, correct, tf.reduce_sum(sample_weights))
 
 

@@ -124,6 +124,17 @@ class TestTheSameTraining:
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
+def test_it_trains_without_a_graph_too(eager):
+    """As people do who look for an error, by `tf.config.run_functions_eagerly`."""
+    model = rnn("target")
+    data = list(batches([(4, 5)]))
+    loss, right = tokens_loss(model, data)
+    before = model.get_weights()
+    logs = compiled(model).fit(dataset(data), verbose=0).history
+    assert logs == {"loss": [pytest.approx(loss, rel=1e-5)], "token_accuracy": [pytest.approx(right, rel=1e-5)]}
+    assert all(np.abs(one - other).max() > 0 for one, other in zip(model.get_weights(), before, strict=True))
+
+
 class TestRDrop:
     @pytest.mark.parametrize(
         ("family", "size", "jit_compile"), [(bigrams, SIZE, True), (bigrams, LARGE, False), (transformer, SIZE, False)]

@@ -57,11 +57,11 @@ def use_onednn() -> None:
 
 @contextlib.contextmanager
 def sooner() -> Iterator[None]:
-    """Imports of TensorFlow in here take about two thirds of the time.
+    """An import of TensorFlow in here takes about two thirds of the time.
 
-    They make a million objects, and none of them becomes garbage. So the garbage collector, which would go through
-    them again and again, rests; afterwards it leaves them out. And Keras imports matplotlib where it is installed, for
-    plots that no command draws: it does not find it in here.
+    It makes 450,000 objects that the garbage collector would go through again and again, though none is garbage: the
+    collector rests, and leaves them out afterwards. And it brings Keras, which imports matplotlib where that is
+    installed, a fifth of the time, for plots that no command draws: in here it does not find it.
     """
     hidden = "matplotlib" not in sys.modules
     if hidden:

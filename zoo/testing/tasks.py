@@ -18,11 +18,12 @@ import zoo.serving
 @contextlib.contextmanager
 def _eagerly() -> Iterator[None]:
     """Calls of a task run without a graph: to trace one takes longer than to run it once."""
+    before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
         yield
     finally:
-        tf.config.run_functions_eagerly(False)
+        tf.config.run_functions_eagerly(before)
 
 
 class TaskTests:

@@ -44,6 +44,11 @@ def versions(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def dates():
+    return zoo.load(MODELS / "dates")
+
+
 class Noted:
     """A model of texts and numbers that keeps the batches it gets; a batch with the text "bad" fails."""
 
@@ -201,10 +206,10 @@ def gives(rows, transform, expected):
 
 
 class TestPipelines:
-    def test_strings_by_a_released_model_as_zoo_load_gives_them(self):
+    def test_strings_by_a_released_model_as_zoo_load_gives_them(self, dates):
         texts = [text for text in HOSTILE if isinstance(text, str) and text != "\ud800"]  # which Beam's coder refuses
         texts += ["21 नवंबर 2026", "samedi 21 novembre 2026"]
-        expected = [(each.source, each.text) for each in zoo.load(MODELS / "dates").translate(texts)]
+        expected = [(each.source, each.text) for each in dates.translate(texts)]
 
         def translated(rows):
             results = rows | RunInference(SavedModelHandler(MODELS / "dates", batch_size=3))
@@ -283,7 +288,7 @@ def _names_the_text(found):
     assert (key, "a bad text" in reason, "\n" in reason) == (2, True, False), found
 
 
-def test_the_class_for_ray_data_adds_columns():
+def test_the_class_for_ray_data_adds_columns(dates):
     page = (MODELS.parent / "docs" / "batch.md").read_text(encoding="utf-8")
     [program] = re.findall(r"^```python\n(import numpy.*?^class Answers.*?)^answers = ", page, re.DOTALL | re.MULTILINE)
     names = {}
@@ -293,6 +298,6 @@ def test_the_class_for_ray_data_adds_columns():
     assert {name: column.tolist() for name, column in found.items() if name != "output_score"} == {
         "id": [7, 8, 9],
         "text": batch["text"].tolist(),
-        "output_text": zoo.load(MODELS / "dates")(batch["text"].tolist()),
+        "output_text": dates(batch["text"].tolist()),
     }
     assert found["output_score"].dtype == np.float32

@@ -10,7 +10,7 @@ import tomllib
 
 import nbformat
 import pytest
-import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 from typer.testing import CliRunner
 from zoo_training.cli import app
 
@@ -199,5 +199,7 @@ class TestReleasedModels:
         assert {"README.md", "metrics.json", "recipe.json"} <= {file.name for file in version.iterdir()}
         assert zoo.serving.check(version) == []
         card = (version / "README.md").read_text(encoding="utf-8")
-        signatures = tf.saved_model.load(str(version)).signatures
+        [graph] = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes()).meta_graphs
+        signatures = {name for name in graph.signature_def if not name.startswith("__saved_model")}
+        assert len(signatures) > 1
         assert [signature for signature in signatures if f"`{signature}`" not in card] == []

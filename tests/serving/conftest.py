@@ -126,7 +126,7 @@ def readers():
     def encoder():
         return Encoder(tokenizer.size, units=12, num_heads=3, num_layers=2, max_length=40, num_segments=2)
 
-    classifier = Classifier(encoder(), 3, pooling="first", hidden_units=7)
+    classifier = Classifier(encoder(), 3, pooling="attention", hidden_units=7)
     tasks = {
         "classifier": TextClassifier(classifier, tokenizer, ["low", "middling", "high"], pairs=True),
         "embedder": TextEmbedder(SentenceEmbedder(encoder()), tokenizer),

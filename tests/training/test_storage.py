@@ -272,7 +272,7 @@ max_source = 30
 
 @pytest.mark.parametrize("dropout", [0.0, pytest.param(0.2, marks=pytest.mark.long)])
 def test_batches_digests_and_vocabulary_are_the_same_from_memory_files_and_cache(
-    table, tmp_path, monkeypatch, dropout, capsys
+    table, tmp_path, monkeypatch, dropout, capsys, eager
 ):
     file = tmp_path / "mine.toml"
     file.write_text(RECIPE.format(table=table, dropout=dropout))
@@ -368,12 +368,13 @@ def test_the_memory_of_reading_and_holding_out_hardly_grows_with_the_corpus(tmp_
     """In bytes a pair. As strings in memory, these would take 500."""
     random = np.random.default_rng(0)
     words = np.array([f"{word}{index}" for word in WORDS for index in range(50)])
+    texts = [" ".join(row) for row in random.choice(words, (10_000, 12))]
     peaks = []
     for number in (200_000, 600_000):
         table = tmp_path / f"{number}.tsv"
         with table.open("w", encoding="utf-8") as file:
-            for index, row in enumerate(random.choice(words, (number, 24))):
-                file.write(f"{' '.join(row[:12])} {index}\t{' '.join(row[12:])} {index}\n")
+            for index in range(number):
+                file.write(f"{texts[index % 10_000]} {index}\t{texts[-index % 10_000]} {index}\n")
         done = subprocess.run([sys.executable, "-c", _PEAK, table], stdout=subprocess.PIPE, check=True)
         read, peak = map(int, done.stdout.split())
         assert read == number

@@ -195,8 +195,9 @@ def test_signatures_of_a_packed_task_answer_as_the_tasks(task, eager):
 
 
 @pytest.mark.long
-def test_exports_answer_as_the_tasks(task, tmp_path):
-    loaded = tf.saved_model.load(str(exporting.export(task, tmp_path / "model")))
+@pytest.mark.parametrize("name", ["classifier", "embedder", "filler"])
+def test_exports_answer_as_the_tasks(readers, exported_readers, name, eager):
+    task, loaded = readers[name], tf.saved_model.load(str(exported_readers[name]))
     for texts in (["a [MASK] cab", "", "b", "abcd abcd abcd"], ["dab a"], ["ab", "cd"]):
         for name, inputs in task.example_requests(texts).items():
             assert_same_answers(loaded.signatures[name](**inputs), task.signatures()[name](**inputs))

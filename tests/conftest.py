@@ -20,7 +20,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 # Tracing makes objects by the ten thousand that stay. To look for garbage among them every 700 objects, as Python does
 # by default, takes a tenth of the time of a test.
-gc.set_threshold(100_000, 20, 100)
+gc.set_threshold(50_000, 10, 10)
 
 
 def pytest_collection_finish():

@@ -59,17 +59,18 @@ def test_a_whole_one(folder):
     assert sum(found.probabilities.values()) == pytest.approx(1)
 
 
-@pytest.mark.long
-def test_it_is_exported_as_a_classifier_of_pairs(folder, tmp_path):
+def test_the_command_exports_it_as_a_classifier_of_pairs(folder, tmp_path, monkeypatch):
+    """What is exported; that an export of pairs answers as the classifier does is tested with the tasks."""
+    given = []
+    monkeypatch.setattr("zoo_training.imported.export_imported", lambda *given_: given.append(given_) or "THERE/1")
     done = typer.testing.CliRunner().invoke(app, ["export", str(folder), "--pairs", "--to", str(tmp_path / "pairs")])
-    assert done.exit_code == 0, done.output
+    assert (done.exit_code, done.stdout) == (0, "THERE/1\n"), done.output
+    [(task, _, path, weights, explore)] = given
+    assert (task.pairs, path, weights, explore) == (True, tmp_path / "pairs", "float32", False)
     loaded = zoo.load(folder)
-    ours = zoo.TextClassifier(loaded.model, loaded.tokenizer, loaded.labels, loaded.max_length, pairs=True)
-    texts = [("abb", "a"), ("a", "abb")]
-    exported = zoo.load(tmp_path / "pairs").classify(texts)
-    for one, other in zip(ours.classify(texts), exported, strict=True):
-        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
-    assert exported[0].probabilities != pytest.approx(exported[1].probabilities, abs=1e-3)
+    assert (task.labels, task.max_length) == (loaded.labels, loaded.max_length)
+    for one, other in zip(task.model.get_weights(), loaded.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.long

@@ -94,7 +94,8 @@ class TestReadAgain:
         for ours, theirs in zip(task.tokenizers, loaded.tokenizers, strict=True):
             np.testing.assert_array_equal(theirs.tokenize(PROMPTS + SOURCES), ours.tokenize(PROMPTS + SOURCES))
             ids = random.integers(4, ours.size, (50, 6))
-            np.testing.assert_array_equal(theirs.detokenize(ids), ours.detokenize(ids))
+            texts = [[text.strip() for text in each.detokenize(ids).numpy()] for each in (ours, theirs)]
+            assert texts[0] == texts[1]  # those of Marian have no space at their ends
         sides = [random.integers(4, each.size, (3, 7)) for each in task.tokenizers]
         inputs = dict(zip(("source", "target"), sides, strict=True)) if len(sides) > 1 else sides[0]
         columns = [END, *range(4, task.tokenizers[-1].size)]

@@ -81,9 +81,9 @@ def loaded(saved):
     return zoo.load(saved[1])
 
 
-def texts_of(task, **settings):
+def texts_of(task):
     if isinstance(task, zoo.Translator):
-        return task.translate(SOURCES, **settings)
+        return task.translate(SOURCES)
     return task.generate(PROMPTS, max_new_tokens=9, temperature=0.0)
 
 

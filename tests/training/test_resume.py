@@ -68,14 +68,14 @@ class StopAt(keras.callbacks.Callback):
 class CopyAt(keras.callbacks.Callback):
     """Keeps what a kill after so many batches would have left behind."""
 
-    def __init__(self, batches, copy):
+    def __init__(self, batches, folder, copy):
         super().__init__()
-        self.left, self.copy = batches, copy
+        self.left, self.folder, self.copy = batches, folder, copy
 
     def on_train_batch_end(self, batch, logs=None):
         self.left -= 1
         if self.left == 0:
-            shutil.copytree(self.copy.parent / "alone", self.copy)
+            shutil.copytree(self.folder, self.copy)
 
 
 def left_behind(folder):
@@ -106,7 +106,7 @@ class TestStops:
         keys = "training.epochs=2", "training.average_decay=0.9", "training.warmup_steps=7"
         recipe, stopped = short(SIMPLE, *keys), tmp_path / "stopped"
 
-        alone = fit(recipe, TRAIN, CHECK, tmp_path / "alone", [CopyAt(18, stopped)])
+        alone = fit(recipe, TRAIN, CHECK, tmp_path / "alone", [CopyAt(18, tmp_path / "alone", stopped)])
         same_letters = Pairs([text[::-1] for text in TRAIN.sources], TRAIN.targets)
         with pytest.raises(CheckpointError, match=r"unfinished training of other texts \(train changed\); --restart"):
             fit(recipe, same_letters, CHECK, stopped)
@@ -131,9 +131,10 @@ class TestStops:
     )
     def test_in_the_middle_of_epochs(self, tmp_path, overrides):
         recipe = short(*overrides)
-        alone = fit(recipe, TRAIN, CHECK, tmp_path / "alone", [CopyAt(18, tmp_path / "stopped")])
-        resumed = fit(recipe, TRAIN, CHECK, tmp_path / "stopped")
-        assert_the_same(tmp_path / "alone", tmp_path / "stopped")
+        folder, stopped = tmp_path / "alone", tmp_path / "stopped"
+        alone = fit(recipe, TRAIN, CHECK, folder, [CopyAt(18, folder, stopped)])
+        resumed = fit(recipe, TRAIN, CHECK, stopped)
+        assert_the_same(folder, stopped)
         assert resumed.history == alone.history
         assert len(alone.history) == 5
         for ours, theirs in zip(*(each.task.model.get_weights() for each in (alone, resumed)), strict=True):

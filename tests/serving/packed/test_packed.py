@@ -120,7 +120,7 @@ def test_steps_in_room_are_the_steps_that_copy(kind, hypotheses, parts, randomiz
     np.testing.assert_allclose(model.step(ids[4], tf.constant(4), memory, left)[0], logits[4], atol=2e-6)
 
 
-DRAWN = [0.0, 1.0, 0.7, 1.3]  # the first row is not
+DRAWN = [0.0, 1.0, 0.7, 1.3]  # temperatures; the first row is the likeliest
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ class TestProcesses:
         assert found[0].keys() == {"text", "seed", "output_text", "tokens", "log_probability"}
 
     def test_a_killed_worker_and_a_killed_command_lose_nothing(self, tmp_path):
-        """The other worker goes on; no process is left behind; and the same command does what is missing."""
+        """New workers take over from a killed one. A killed command leaves no process; called again, it goes on."""
         rows = dates(16_000)
         (tmp_path / "in.txt").write_bytes(b"\n".join(rows) + b"\n")
         command = [COMMAND, "batch", DATES, "in.txt", "out.txt", "--workers", "2"]

@@ -26,7 +26,8 @@ from zoo.text.sentence_piece_file import (
     byte_piece,
     read_model,
 )
-from zoo.text.sentence_piece_graph import Cutter, Normalizer, Pairs, Viterbi, packed, repaired, unpacked
+from zoo.text.sentence_piece_graph import Cutter, Pairs, Viterbi, packed, unpacked
+from zoo.text.sentence_piece_normalizer import Normalizer, repaired
 from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, to_learn_from, without_padding
 
 _UNKNOWN_PENALTY = np.float32(10)
@@ -39,7 +40,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     The file holds everything: the pieces and their scores, how a text is normalised, and whether a piece is chosen by a
     unigram language model or by byte-pair merges. For every text, broken UTF-8 included, the graph gives the pieces of
-    the library's version 0.2.3 (`sentence_piece_graph` explains how).
+    the library's version 0.2.3 (`sentence_piece_normalizer` and `sentence_piece_graph` explain how).
 
     Ids 0 to 3 are padding, unknown, start and end; the piece `vocabulary[i]` has the id `i + 4`. By default these are
     the pieces of the file, in its order, but for the control and unknown ones (`<s>`, `</s>`, `<unk>`). A translator of
@@ -211,7 +212,7 @@ class SentencePieceTokenizer(Tokenizer):
         return json.loads(self._arguments)
 
     def _whole_words(self, words: Sequence[str], numbers: Sequence[int]) -> tuple[list[str], np.ndarray]:
-        """The words whose segmentation is the one piece with their number, and up to which size of text it is."""
+        """The words whose segmentation is the one piece with their number, and its reach; see `Viterbi`."""
         if not words:
             return [], np.zeros(0, np.float32)
         pieces, rows, reach = self._model(tf.constant(words))
@@ -256,7 +257,10 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = tf.RaggedTensor.from_value_rowids(
             pieces, tf.repeat(rows, lengths), tf.size(texts, tf.int64), validate=False
         )
-        sizes = tf.cast(tf.strings.length(texts), tf.float32)  # (B,)
+        if isinstance(self._model, Pairs):  # what stands around a word changes nothing
+            return pieces
+        sizes = self._model.sizes(unpacked(pieces.values)[0])  # (P,)
+        sizes = tf.math.unsorted_segment_sum(sizes, pieces.value_rowids(), tf.size(texts))  # (B,)
         close = reach <= tf.gather(sizes, rows)  # (W,): the text around the word might change its pieces
         values, lengths = tf.cond(
             tf.reduce_any(close),
@@ -271,10 +275,10 @@ class SentencePieceTokenizer(Tokenizer):
         Args:
             words: all words, `(W,)`.
             pieces: the packed piece of each, `(W,)`.
-            reach: the size of text up to which it is certain, `(W,)`.
+            reach: the sum of sizes up to which it is certain, `(W,)`.
 
         Returns:
-            The packed pieces `(P,)`, and how many pieces each word has and their reach, `(W,)`.
+            The packed pieces `(P,)`, and how many pieces each word has and its reach, `(W,)`.
         """
         is_rare = pieces < 0
         rare = tf.unique(tf.boolean_mask(words, is_rare))  # a repeated word is segmented once

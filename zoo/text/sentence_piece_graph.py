@@ -1,29 +1,27 @@
-"""SentencePiece as a TensorFlow graph: normalisation, and the segmentation of words by a unigram or BPE model.
+"""SentencePiece as a TensorFlow graph: the segmentation of texts by a unigram or BPE model.
 
 The reference is the sentencepiece library, version 0.2.3; the graph gives the same ids for every text. Inside, a space
 is a space: the `▁` of the vocabulary's file is one, if the file turns spaces into it.
 
 How it works, on `["A  café."]` with NFKC normalisation and the pieces ` A`, ` ca`, ` c`, `a`, `f`, `é` and `.`:
 
-1. `Normalizer` brings texts into the form that the pieces are of: ` A café.`. A text that one regular expression
-   recognises as being in that form only gets its first space. Others are walked through the file's map of characters,
-   from all places at once; pointers from each match to the next one are then followed in doubling steps.
+1. `sentence_piece_normalizer` brings texts into the form that the pieces are of: ` A café.`.
 2. `Cutter` cuts texts where no piece of the vocabulary reaches across, which the vocabulary tells and no option of the
    training: ` A`, ` café`, `.`. If pieces hold spaces inside, a text stays whole.
 3. Most words are one piece, and the tokenizer finds them in a table. The others are segmented together, a repeated one
-   once: `Trie` walks from all their characters at once and finds which pieces begin there.
-4. For a unigram model, `Viterbi` goes along all words at the same time and keeps, for each place, the length of the
-   last piece of the best segmentation up to there. Going back from the ends follows pointers in doubling steps again.
-   For a BPE model, `Pairs` merges neighbours, as `byte_pair_graph` explains.
+   once: a `Trie` walks from all their characters at once and finds which pieces begin there.
+4. For a unigram model, `Viterbi` keeps, for each place, the length of the last piece of the best segmentation up to
+   there. Going back from the ends follows pointers in doubling steps. For a BPE model, `Pairs` merges neighbours, as
+   `byte_pair_graph` explains.
 
 The library does not cut. For a unigram model it adds float32 scores along the whole text, and rounding decides where
 two segmentations are equally good, as for `a` `aa` and `aa` `a`: the answer depends on what stands before. So `Viterbi`
-also gives by how much a segmentation is better than the next one. Where this exceeds what rounding can do in a text of
-that length, cutting changes nothing. A text with a closer decision, one in thousands, is segmented once more as a
-whole.
+also gives by how much a segmentation is better than the next one. Where this exceeds what rounding can do in a text
+with such a sum of scores, cutting changes nothing. A text with a closer decision, one in thousands, is segmented once
+more as a whole.
 
-Axes: B batch, W words, N characters (or bytes) of all words and one more for the end of each, D characters of the
-longest match.
+Axes: B batch, W words, N characters of all words and one more for the end of each, D characters of the longest match,
+E matches of pieces at all places.
 """
 
 from __future__ import annotations
@@ -37,197 +35,12 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.byte_pair_graph import Merging
-from zoo.text.sentence_piece_file import SPACE, Normalization
-from zoo.text.tokenizer import is_utf8
+from zoo.text.tokenizer import rows_of
+from zoo.text.trie import BITS, LAST, Trie, characters_of, followed, longest
 from zoo.text.words import SEPARATOR, in_ranges, separated
 
-_BITS = 21  # enough for U+10FFFF
-LAST = 2**_BITS - 1  # behind the last character of each word; no piece has it
-_REPLACEMENT = "\ufffd".encode()
 _SCORE_LIMIT = 1e5  # beyond it the library subtracts the sum so far
-
-
-class Trie(tf.Module):
-    """Keys, searched from all places of a text at once.
-
-    Args:
-        keys: sequences of characters or bytes, below 2**21 - 1, and a number from 0 on for each.
-    """
-
-    def __init__(self, keys: Mapping[tuple[int, ...], int]):
-        super().__init__()
-        # State 0 has no way out, state 1 is the root. One integer holds a state and a character, so that a single
-        # lookup makes a step; a table cannot be empty, hence the first entry.
-        steps, values = {0: 0}, [-1, -1]
-        for key, value in keys.items():
-            state = 1
-            for character in key:
-                following = steps.setdefault(state << _BITS | character, len(values))
-                if following == len(values):
-                    values.append(-1)
-                state = following
-            values[state] = value
-        self._values = np.array(values, np.int32)
-        pairs = tf.lookup.KeyValueTensorInitializer(
-            tf.constant(list(steps), tf.int64), tf.constant(list(steps.values()), tf.int64)
-        )
-        self._steps = tf.lookup.StaticHashTable(pairs, default_value=0)
-
-    def __call__(self, characters: tf.Tensor) -> tf.Tensor:
-        """The number of the key of d characters that begins at each place, or -1.
-
-        Args:
-            characters: the characters, int64 `(N,)`, with `LAST` behind each text.
-
-        Returns:
-            Numbers, int32 `(D, N)`, D as large as a key was followed.
-        """
-        count = tf.size(characters)
-        found = tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[None])
-
-        def step(depth, states, shifted, found):
-            states = self._steps.lookup(tf.bitwise.left_shift(states, _BITS) + shifted)  # (N,)
-            found = found.write(depth, tf.gather(tf.constant(self._values), states))
-            return depth + 1, states, tf.concat([shifted[1:], [LAST]], axis=0), found
-
-        _, _, _, found = tf.while_loop(
-            lambda depth, states, shifted, found: tf.reduce_any(states > 0),
-            step,
-            (0, tf.ones([count], tf.int64), characters, found),
-            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None]), None),
-        )
-        return found.stack()  # (D, N)
-
-
-class Normalizer(tf.Module):
-    """Brings texts into the form that pieces are of.
-
-    Args:
-        rules: how.
-        protected: sequences of characters that stay as they are.
-
-    Attributes:
-        escapes: whether spaces become `▁`, which they do not yet in what this module returns.
-    """
-
-    def __init__(self, rules: Normalization, protected: Iterable[str] = ()):
-        super().__init__()
-        self._rules = rules
-        self.escapes = rules.escape_spaces
-        self._protected = Trie({tuple(text.encode()): 0 for text in protected}) if protected else None
-        changing = rules.character_map.changing if rules.character_map else frozenset()
-        changing |= {SPACE} if self.escapes else frozenset()
-        kept = rf"[^{in_ranges(sorted(changing))}\x{{d800}}-\x{{dfff}}"  # UTF-8 has no surrogates, but RE2 reads them
-        self._plain = f"{kept} ]+( {kept} ]+)*" if rules.remove_extra_spaces else f"{kept}]+"
-        texts = b"" if rules.character_map is None else rules.character_map.texts
-        self._broken = len(texts)  # what is written for a byte that is no UTF-8
-        texts += _REPLACEMENT + b"\0"
-        self._texts = np.frombuffer(texts, np.uint8)
-        ends = np.flatnonzero(self._texts == 0)
-        self._sizes = (ends[np.searchsorted(ends, np.arange(len(texts)))] - np.arange(len(texts))).astype(np.int32)
-
-    def __call__(self, texts: tf.Tensor) -> tf.Tensor:
-        """Strings of any bytes `(B,)` as valid UTF-8 `(B,)`; where spaces become `▁`, a space stands for both."""
-        plain = tf.strings.regex_full_match(texts, self._plain)  # (B,)
-        return tf.cond(tf.reduce_all(plain), lambda: self._with_space(texts), lambda: self._mixed(texts, plain))
-
-    def _with_space(self, texts: tf.Tensor) -> tf.Tensor:
-        if not self._rules.dummy_space:
-            return texts
-        return texts + " " if self._rules.space_behind else " " + texts
-
-    def _mixed(self, texts: tf.Tensor, plain: tf.Tensor) -> tf.Tensor:
-        """Of some texts that are in the right form, and others `(B,)`, of which there is at least one."""
-        others = tf.where(~plain)  # (R, 1)
-        changed = self._changed(tf.gather(texts, others[:, 0]))
-        return tf.tensor_scatter_nd_update(self._with_space(texts), others, changed)
-
-    def _changed(self, texts: tf.Tensor) -> tf.Tensor:
-        """Any texts `(R,)`, R at least 1, byte by byte."""
-        count = tf.size(texts, tf.int64)
-        data, rows = _bytes_of(texts + b"\0")  # (N,), (N,)
-        ends = tf.cumsum(tf.strings.length(texts) + 1) - 1  # (R,)
-        is_end = tf.scatter_nd(ends[:, tf.newaxis], tf.ones_like(ends, tf.bool), tf.shape(data))  # (N,)
-
-        # What is read at each place, as if one came there: the longest rule, or one character.
-        sizes, valid = _utf8(data)  # (N,), (N,)
-        texts_at = tf.where(valid, -1, self._broken)  # (N,): where the replacement begins, if there is one
-        if self._rules.character_map is not None:
-            lengths, begins = self._longest_rules(data)
-            sizes, texts_at = tf.where(lengths > 0, lengths, sizes), tf.where(lengths > 0, begins, texts_at)
-        if self._protected is not None:
-            lengths = longest(self._protected(tf.cast(data, tf.int64)))
-            sizes, texts_at = tf.where(lengths > 0, lengths, sizes), tf.where(lengths > 0, -1, texts_at)
-
-        # One really comes to the places after what was read.
-        places = tf.range(tf.size(data))
-        pointers = tf.where(is_end, places, places + sizes)
-        starts = followed(tf.cast(pointers, tf.int64), tf.cast(tf.concat([[0], ends[:-1] + 1], axis=0), tf.int64))
-        heads = tf.gather(
-            tf.where(starts)[:, 0], tf.cumsum(tf.cast(starts, tf.int32)) - 1
-        )  # (N,): of what a byte is in
-        heads = tf.cast(heads, tf.int32)
-
-        # A place writes its byte, or the whole replacement if it is the first one, or nothing.
-        written = tf.gather(texts_at, heads)  # (N,)
-        whole = tf.where(places == heads, tf.gather(tf.constant(self._sizes), tf.maximum(written, 0)), 0)
-        counts = tf.where(written < 0, 1, whole)  # (N,)
-        origins = tf.repeat(places, counts)  # (M,)
-        offsets = tf.range(tf.size(origins)) - tf.repeat(tf.cumsum(counts, exclusive=True), counts)  # (M,)
-        begins = tf.gather(written, origins)  # (M,)
-        replaced = tf.gather(tf.constant(self._texts), tf.maximum(begins, 0) + offsets)
-        output = tf.where(begins < 0, tf.gather(data, origins), tf.cast(replaced, tf.int32))  # (M,)
-        kept = ~tf.gather(is_end, origins)
-        if self._rules.remove_extra_spaces:
-            kept &= ~_repeated_spaces(output, tf.gather(heads, origins), ~kept)
-        output, output_rows = tf.boolean_mask(output, kept), tf.boolean_mask(tf.gather(rows, origins), kept)
-        result = _strings(output, output_rows, count)  # (R,)
-        if self.escapes:
-            result = tf.strings.regex_replace(result, SPACE, " ")
-        if self._rules.remove_extra_spaces:
-            result = tf.strings.regex_replace(result, " +$", "")
-        if not self._rules.dummy_space:
-            return result
-        if not self._rules.remove_extra_spaces:
-            return tf.where(texts == b"", result, self._with_space(result))
-        if not self._rules.space_behind:
-            return tf.where(result == b"", result, self._with_space(result))
-        # A text gets a space behind it even if nothing is left of it, but not if it was only spaces.
-        read = tf.where(
-            texts_at < 0, tf.where(sizes == 1, data, 0), tf.gather(self._only_byte(), tf.maximum(texts_at, 0))
-        )
-        other = starts & ~is_end & (read != ord(" "))
-        return tf.where(tf.math.segment_max(tf.cast(other, tf.int32), rows) > 0, self._with_space(result), result)
-
-    def _only_byte(self) -> tf.Tensor:
-        """The byte of each replacement that is one byte, and 0 for others."""
-        return tf.constant(np.where(self._sizes == 1, self._texts, 0).astype(np.int32))
-
-    def _longest_rules(self, data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The length of the longest key that begins at each place, 0 if there is none, and where its text begins."""
-        map_ = self._rules.character_map
-        assert map_ is not None
-        states = np.arange(len(map_.units))
-        bases = np.where(map_.labels < 256, states ^ map_.offsets, 0)
-        values = np.where(map_.has_value & (map_.labels < 256), map_.values[bases], -1)
-        labels = tf.constant(map_.labels.clip(max=256).astype(np.int32))
-        bases, values = tf.constant(bases.astype(np.int32)), tf.constant(values.astype(np.int32))
-
-        def step(depth, base, alive, shifted, lengths, texts):
-            state = tf.bitwise.bitwise_xor(base, shifted)
-            alive &= tf.gather(labels, state) == shifted
-            value = tf.where(alive, tf.gather(values, state), -1)
-            lengths, texts = tf.where(value < 0, lengths, depth), tf.where(value < 0, texts, value)
-            return depth + 1, tf.gather(bases, state), alive, tf.concat([shifted[1:], [0]], axis=0), lengths, texts
-
-        zeros, vector = tf.zeros_like(data), tf.TensorShape([None])
-        *_, lengths, texts = tf.while_loop(
-            lambda depth, base, alive, *_: tf.reduce_any(alive),
-            step,
-            (1, zeros + bases[0], zeros == 0, data, zeros, zeros),
-            shape_invariants=(tf.TensorShape([]), *(vector,) * 5),
-        )
-        return lengths, texts
+_SHORT = 64  # characters of words that are segmented piece by piece
 
 
 class Cutter(tf.Module):
@@ -293,41 +106,80 @@ class Viterbi(tf.Module):
             whole: whether nothing stands before and behind the texts.
 
         Returns:
-            The pieces, packed by `packed`, `(P,)`; the text of each, int64 `(P,)`; and how many bytes the text around a
-            word may have at most for which the library certainly segments the word in this way, float32 `(W,)`.
+            The pieces, packed by `packed`, `(P,)`; the text of each, int64 `(P,)`; and the reach of each word, float32
+            `(W,)`: inside a text whose pieces have a smaller `sizes` in sum, the library certainly segments the word in
+            this way.
         """
-        decoded = tf.strings.unicode_decode(texts, "UTF-8")  # (W, ragged)
-        ends = tf.fill([tf.size(texts), 1], LAST)
-        decoded = tf.concat([decoded, tf.RaggedTensor.from_tensor(ends, row_splits_dtype=tf.int64)], axis=1)
-        characters, rows = tf.cast(decoded.values, tf.int64), decoded.value_rowids()  # (N,), (N,)
+        characters, splits = characters_of(texts)  # (N,), (W + 1,)
+        rows = rows_of(splits[1:], tf.size(characters))  # (N,)
         numbers = self._trie(characters)  # (D, N)
-        single = tf.where(numbers[:1] < 0, self._unknown, numbers[:1])  # (1, N)
+        single = tf.where((numbers[:1] < 0) & (characters != LAST), self._unknown, numbers[:1])  # (1, N)
         numbers = tf.concat([single, numbers[1:]], axis=0)  # (D, N)
-        lengths, margins = self._last_pieces(numbers, decoded.row_splits, whole)  # (N,), (N,)
+        if whole:
+            lengths, margins = self._place_by_place(numbers, splits)  # (N,), (N,)
+        else:
+            lengths, margins = tf.cond(
+                tf.reduce_max(splits[1:] - splits[:-1]) <= _SHORT,
+                lambda: self._piece_by_piece(numbers, splits),
+                lambda: self._place_by_place(numbers, splits),
+            )
         places = tf.range(tf.size(characters, tf.int64))  # (N,)
-        chosen = followed(places - lengths, decoded.row_splits[1:] - 1)  # (N,)
+        chosen = followed(places - lengths, splits[1:] - 1)  # (N,)
         margin = tf.math.segment_min(tf.where(chosen, margins, np.inf), rows)  # (W,)
-        # A sum of n float32 scores is wrong by up to n times 2**-24 of the largest sum on the way, which the largest
-        # score for each byte of the text bounds. Two sums are compared; twice that, to be safe.
-        rounding = tf.cast(decoded.row_lengths(), tf.float32) * (self._largest * 2**-22)  # (W,)
-        places = tf.boolean_mask(places, chosen & (lengths > 0))  # (P,): the ends of pieces
-        lengths = tf.gather(lengths, places)
-        pieces = tf.gather_nd(numbers, tf.stack([lengths - 1, places - lengths], axis=1))  # (P,)
-        pieces = packed(pieces, tf.where(pieces == self._unknown, tf.gather(decoded.values, places - 1), 0))
-        return pieces, tf.gather(rows, places), margin / rounding
+        # A sum of n float32 scores is wrong by up to n times 2**-24 of the largest sum on the way: that of the text
+        # before, and n times the largest score. Two sums are compared, in the library and here.
+        count = tf.cast(splits[1:] - splits[:-1], tf.float32)  # (W,)
+        reach = margin / (count * 2**-22) - count * self._largest
+        ends = tf.where(chosen & (lengths > 0))[:, 0]  # (P,): of pieces
+        lengths = tf.gather(lengths, ends)
+        pieces = tf.gather_nd(numbers, tf.stack([lengths - 1, ends - lengths], axis=1))  # (P,)
+        pieces = packed(pieces, tf.where(pieces == self._unknown, tf.gather(characters, ends - 1), 0))
+        return pieces, tf.gather(rows, ends), reach
 
-    def _last_pieces(self, numbers: tf.Tensor, splits: tf.Tensor, whole: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """The last piece of the best segmentation of what stands before each place.
+    def sizes(self, numbers: tf.Tensor) -> tf.Tensor:
+        """The scores of pieces `(P,)` without their signs."""
+        return tf.gather(tf.constant(np.abs(self._scores)), numbers)
+
+    def _piece_by_piece(self, numbers: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The last piece of the best segmentation of what stands before each place, for words of few pieces.
+
+        Round k knows the best sums of up to k pieces, at all places at once (Bellman and Ford). A word has few pieces,
+        so that there are fewer rounds than places in a word. The sums are those that `_place_by_place` makes.
 
         Args:
             numbers: the pieces that begin at each place, `(D, N)`.
-            splits: where texts begin, `(W + 1,)`.
-            whole: whether nothing stands before the texts.
+            splits: where words begin, `(W + 1,)`.
 
         Returns:
-            The length of the piece in characters, int64 `(N,)`, 0 where a text begins; and by how much the segmentation
+            The length of the piece in characters, int64 `(N,)`, 0 where a word begins; and by how much the segmentation
             is better than the best one with another last piece, float32 `(N,)`.
         """
+        numbers = numbers[::-1]  # (D, N): of equal sums the longest piece counts, in the library too
+        found = tf.where(numbers >= 0)  # (E, 2)
+        lengths = tf.shape(numbers, tf.int64)[0] - found[:, 0]  # (E,)
+        begins, count = found[:, 1], tf.shape(numbers, tf.int64)[1]
+        ends = begins + lengths  # (E,)
+        scores = tf.gather(tf.constant(self._scores), tf.gather_nd(numbers, found))  # (E,)
+
+        def step(before, best):
+            sums = tf.gather(best, begins) + scores  # (E,)
+            return best, tf.maximum(best, tf.math.unsorted_segment_max(sums, ends, count))
+
+        none = tf.fill([count], np.float32(-np.inf))
+        best = tf.tensor_scatter_nd_update(none, splits[:-1, tf.newaxis], tf.zeros_like(splits[:-1], tf.float32))
+        _, best = tf.while_loop(
+            lambda before, best: tf.reduce_any(before != best), step, (none, best), (tf.TensorShape([None]),) * 2
+        )
+        sums, order = tf.gather(best, begins) + scores, tf.range(tf.size(ends, tf.int64))  # (E,), (E,)
+        is_best = sums == tf.gather(best, ends)  # (E,)
+        chosen = tf.math.unsorted_segment_min(tf.where(is_best, order, tf.size(order, tf.int64)), ends, count)  # (N,)
+        others = tf.where(order == tf.gather(chosen, ends), -np.inf, sums)  # (E,)
+        margins = best - tf.math.unsorted_segment_max(others, ends, count)  # (N,)
+        ending = tf.concat([lengths, [0]], axis=0)  # (E + 1,): no piece ends where a word begins
+        return tf.gather(ending, tf.minimum(chosen, tf.size(order, tf.int64))), margins
+
+    def _place_by_place(self, numbers: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The same for texts of any length, along all of them at the same time."""
         # Scores of the pieces that end with each character, the longest piece first; at least two columns.
         numbers = tf.concat([numbers, tf.fill([1, tf.shape(numbers)[1]], -1)], axis=0)
         depth, count = tf.shape(numbers)[0], tf.shape(numbers)[1]
@@ -345,18 +197,15 @@ class Viterbi(tf.Module):
         def step(place, best, debts, values, indices):
             texts = left[place]
             at = begins[:texts] + tf.cast(place, tf.int64)  # (W',)
-            sums = best[:texts] + tf.gather(scores, at)  # (W', D)
-            if whole:
-                sums -= debts[:texts]
+            sums = best[:texts] + tf.gather(scores, at) - debts[:texts]  # (W', D)
             # Of equal sums the first one counts, which begins with the longest piece, in the library too.
             two = tf.math.top_k(sums, 2)  # (W', 2)
             values, indices = values.write(place, two.values), indices.write(place, two.indices[:, 0])
             newest = two.values[:, :1]  # (W', 1)
-            if whole:
-                # Far from zero the library subtracts the sum so far from all sums.
-                debt = tf.where(tf.abs(newest) > _SCORE_LIMIT, newest, 0.0)
-                newest -= debt
-                debts = tf.concat([debts[:texts, 1:] + debt, tf.zeros_like(debt)], axis=1)
+            # Far from zero the library subtracts the sum so far from all sums.
+            debt = tf.where(tf.abs(newest) > _SCORE_LIMIT, newest, 0.0)
+            newest -= debt
+            debts = tf.concat([debts[:texts, 1:] + debt, tf.zeros_like(debt)], axis=1)
             return place + 1, tf.concat([best[:texts, 1:], newest], axis=1), debts, values, indices
 
         # The best sums up to the last D places.
@@ -368,17 +217,11 @@ class Viterbi(tf.Module):
             (
                 0,
                 best,
-                tf.zeros_like(best) if whole else 0.0,
+                tf.zeros_like(best),
                 tf.TensorArray(tf.float32, longest, infer_shape=False, element_shape=[None, 2]),
                 tf.TensorArray(tf.int32, longest, infer_shape=False, element_shape=[None]),
             ),
-            shape_invariants=(
-                tf.TensorShape([]),
-                tf.TensorShape([None, None]),
-                tf.TensorShape([None, None]) if whole else tf.TensorShape([]),
-                None,
-                None,
-            ),
+            shape_invariants=(tf.TensorShape([]), *(tf.TensorShape([None, None]),) * 2, None, None),
         )
         values, indices = values.concat(), indices.concat()  # (N - W, 2), (N - W,): place by place
         firsts = tf.repeat(tf.cumsum(left, exclusive=True), left)
@@ -422,7 +265,7 @@ class Pairs(tf.Module):
             if piece[:i] in free and piece[i:] in free
         )
         ranks = np.unique([rank for rank, *_ in merges], return_inverse=True)[1].tolist()
-        self._merging = Merging([(left, right, both) for _, left, right, both in merges], len(scores) + 2**_BITS, ranks)
+        self._merging = Merging([(left, right, both) for _, left, right, both in merges], len(scores) + 2**BITS, ranks)
         self._characters = _table({ord(piece): number for piece, number in alone.items() if piece not in protected})
         keys = {tuple(map(ord, text)): pieces[text] for text in protected}
         self._protected: Any = Trie(keys) if protected else None
@@ -433,34 +276,37 @@ class Pairs(tf.Module):
 
     def __call__(self, texts: tf.Tensor, whole: bool = False) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Segments words or whole texts, of which there is at least one; see `Viterbi`."""
-        decoded = tf.strings.unicode_decode(texts, "UTF-8")  # (W, ragged)
-        characters, rows = decoded.values, decoded.value_rowids()  # (N,), (N,)
-        numbers = self._characters.lookup(characters)
-        symbols = tf.where(numbers < 0, self._unknown + 1 + characters, numbers)  # (N,)
+        characters, splits = characters_of(texts)  # (N,), (W + 1,)
+        rows = rows_of(splits[1:], tf.size(characters))  # (N,)
+        codes = tf.cast(characters, tf.int32)
+        numbers = self._characters.lookup(codes)
+        symbols = tf.where(numbers < 0, self._unknown + 1 + codes, numbers)  # (N,)
+        kept = codes != LAST
         if self._protected is not None:
-            symbols, rows = self._with_protected(decoded, symbols)
-        symbols, rows = self._merging(symbols, rows)  # (P,), (P,)
+            symbols, starts = self._with_protected(characters, splits, symbols)
+            kept &= starts
+        kept = tf.where(kept)[:, 0]
+        symbols, rows = self._merging(tf.gather(symbols, kept), tf.gather(rows, kept))  # (P,), (P,)
         if self._parts.size:
             symbols, rows = self._fallen_apart(symbols, rows)
         known = symbols <= self._unknown
         pieces = packed(tf.where(known, symbols, self._unknown), tf.where(known, 0, symbols - self._unknown - 1))
         return pieces, rows, tf.fill([tf.size(texts)], np.float32(np.inf))
 
-    def _with_protected(self, texts: tf.RaggedTensor, symbols: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Puts protected pieces, from the left the longest ones, in the places of characters."""
-        ends = tf.fill([texts.nrows(), 1], LAST)
-        ended = tf.concat([texts, tf.RaggedTensor.from_tensor(ends, row_splits_dtype=tf.int64)], axis=1)
-        is_end = ended.values == LAST  # (N + W,)
-        numbers = self._protected(tf.cast(ended.values, tf.int64))  # (D, N + W)
-        sizes = longest(numbers)
-        places = tf.range(tf.size(sizes))
-        pointers = tf.where(is_end, places, places + tf.maximum(sizes, 1))
-        starts = tf.boolean_mask(followed(tf.cast(pointers, tf.int64), ended.row_splits[:-1]), ~is_end)  # (N,)
-        sizes = tf.boolean_mask(sizes, ~is_end)
-        numbers = tf.boolean_mask(numbers, ~is_end, axis=1)
-        found = tf.gather_nd(numbers, tf.stack([tf.maximum(sizes - 1, 0), tf.range(tf.size(sizes))], axis=1))
-        symbols = tf.where(sizes > 0, found, symbols)
-        return tf.boolean_mask(symbols, starts), tf.boolean_mask(texts.value_rowids(), starts)
+    def _with_protected(
+        self, characters: tf.Tensor, splits: tf.Tensor, symbols: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Puts protected pieces, from the left the longest ones, in the places of characters.
+
+        Returns:
+            The symbol at each place, and whether one begins there, both `(N,)`.
+        """
+        numbers = self._protected(characters)  # (D, N)
+        sizes, places = longest(numbers), tf.range(tf.size(characters))  # (N,), (N,)
+        pointers = places + tf.where(characters == LAST, 0, tf.maximum(sizes, 1))
+        starts = followed(tf.cast(pointers, tf.int64), splits[:-1])
+        found = tf.gather_nd(numbers, tf.stack([tf.maximum(sizes - 1, 0), places], axis=1))
+        return tf.where(sizes > 0, found, symbols), starts
 
     def _fallen_apart(self, symbols: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Puts the parts of unused pieces in their places, among symbols `(P,)`; the new symbols and their rows."""
@@ -512,118 +358,11 @@ def _parts(
     return parts
 
 
-def followed(pointers: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-    """Which places one comes to from the starts, along pointers that end in places that point to themselves.
-
-    After k rounds the places of the first 2**k steps are marked, and pointers go that far.
-
-    Args:
-        pointers: the next place from each, int64 `(N,)`.
-        starts: places, `(W,)`.
-
-    Returns:
-        Booleans `(N,)`.
-    """
-    count = tf.size(pointers, tf.int64)
-    marked = tf.scatter_nd(starts[:, tf.newaxis], tf.ones_like(starts, tf.int32), count[tf.newaxis])  # (N,)
-    marked = tf.minimum(marked, 1)
-
-    def step(marked, pointers, further):
-        marked = tf.maximum(marked, tf.math.unsorted_segment_max(marked, pointers, count))
-        return marked, further, tf.gather(further, further)
-
-    marked, *_ = tf.while_loop(
-        lambda marked, pointers, further: tf.reduce_any(pointers != further),
-        step,
-        (marked, pointers, tf.gather(pointers, pointers)),
-        shape_invariants=(tf.TensorShape([None]),) * 3,
-    )
-    return tf.maximum(marked, tf.math.unsorted_segment_max(marked, pointers, count)) > 0
-
-
 def packed(numbers: tf.Tensor, characters: tf.Tensor) -> tf.Tensor:
     """Numbers of pieces, and the characters of those that stand for an unknown one, 0 for others, as one int64 each."""
-    return tf.bitwise.left_shift(tf.cast(numbers, tf.int64), _BITS) + tf.cast(characters, tf.int64)
+    return tf.bitwise.left_shift(tf.cast(numbers, tf.int64), BITS) + tf.cast(characters, tf.int64)
 
 
 def unpacked(pieces: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The numbers and the characters, int32."""
-    return tf.cast(tf.bitwise.right_shift(pieces, _BITS), tf.int32), tf.cast(pieces % 2**_BITS, tf.int32)
-
-
-def longest(numbers: tf.Tensor) -> tf.Tensor:
-    """The length of the longest key at each place, int32 `(N,)`, for the `(D, N)` of a `Trie`."""
-    depths = tf.range(1, tf.shape(numbers)[0] + 1)[:, tf.newaxis]  # (D, 1)
-    return tf.reduce_max(tf.where(numbers < 0, 0, depths), axis=0)
-
-
-def repaired(texts: tf.Tensor) -> tf.Tensor:
-    """Texts `(B,)` with U+FFFD for each byte that is not UTF-8.
-
-    `valid_utf8` writes one for all bytes of a character that breaks off.
-    """
-    return tf.cond(tf.reduce_all(is_utf8(texts)), lambda: texts, lambda: _repaired(texts))
-
-
-def _repaired(texts: tf.Tensor) -> tf.Tensor:
-    data, rows = _bytes_of(texts + b"\0")  # (N,), (N,)
-    sizes, inside = _utf8(data)
-    padded = tf.pad(sizes, [[3, 0]])
-    for step in (1, 2, 3):
-        inside |= padded[3 - step : -step] > step  # of a character that began so many bytes before
-    kept = tf.concat([rows[1:] == rows[:-1], [False]], axis=0)
-    data, rows = tf.boolean_mask(tf.where(inside, data, 256), kept), tf.boolean_mask(rows, kept)
-    return _strings(data, rows, tf.size(texts, tf.int64))
-
-
-def _bytes_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """All bytes of texts `(B,)`, int32 `(N,)`, and the text of each, int64 `(N,)`."""
-    data = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8)
-    return tf.cast(data, tf.int32), tf.repeat(tf.range(tf.size(texts, tf.int64)), tf.strings.length(texts))
-
-
-def _strings(data: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """The strings `(B,)` of bytes int32 `(N,)`, of which 256 stands for U+FFFD."""
-    every = np.array([*(bytes([byte]) for byte in range(256)), _REPLACEMENT], dtype=object)
-    return tf.strings.unsorted_segment_join(tf.gather(tf.constant(every, tf.string), data), rows, count)
-
-
-def _utf8(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """How many bytes the character has that begins at each byte, 1 if none does, and whether one does; both `(N,)`.
-
-    Args:
-        data: bytes, int32 `(N,)`, with a byte of no other character between texts.
-    """
-    padded = tf.pad(data, [[0, 3]])
-    count = tf.size(data)
-    after = [padded[i : count + i] for i in (1, 2, 3)]
-    one, two, three = (tf.bitwise.bitwise_and(byte, 0xC0) == 0x80 for byte in after)
-    begin = data * 256 + after[0]  # without overlong forms, surrogates and what is beyond U+10FFFF
-    surrogate = (begin >= 0xEDA0) & (begin < 0xEE00)
-    of_two = (begin >= 0xC200) & (begin < 0xE000) & one
-    of_three = (begin >= 0xE0A0) & (begin < 0xF000) & ~surrogate & one & two
-    of_four = (begin >= 0xF090) & (begin < 0xF490) & one & two & three
-    sizes = tf.where(of_two, 2, tf.where(of_three, 3, tf.where(of_four, 4, 1)))
-    return sizes, (data < 0x80) | (sizes > 1)
-
-
-def _repeated_spaces(data: tf.Tensor, heads: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-    """The spaces that stand after another one or before the text.
-
-    Only the spaces with which a replacement begins count: all of them go, or none.
-
-    Args:
-        data: bytes, int32 `(M,)`.
-        heads: where what each byte belongs to begins, int32 `(M,)`.
-        ends: whether a byte is the end of a text, `(M,)`.
-
-    Returns:
-        Booleans `(M,)`.
-    """
-    space = data == ord(" ")
-    first = tf.concat([[True], heads[1:] != heads[:-1]], axis=0)  # (M,)
-    begins = tf.gather(tf.where(first)[:, 0], tf.cumsum(tf.cast(first, tf.int32)) - 1)  # (M,)
-    others = tf.cumsum(tf.cast(~space, tf.int32))  # (M,)
-    leading = space & (others == tf.gather(others, begins)) & tf.gather(space, begins)
-    after_space = tf.concat([[True], (space | ends)[:-1]], axis=0)  # (M,)
-    return leading & tf.gather(after_space, begins)
+    return tf.cast(tf.bitwise.right_shift(pieces, BITS), tf.int32), tf.cast(pieces % 2**BITS, tf.int32)

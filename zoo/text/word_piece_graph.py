@@ -22,8 +22,8 @@ import tensorflow as tf
 
 from zoo.text.canonical import bert_changes, bert_separators, kept_marks
 from zoo.text.normalization import Expansion, code_point_table, reordered
-from zoo.text.sentence_piece_graph import LAST, Trie, followed, longest
-from zoo.text.tokenizer import UNKNOWN
+from zoo.text.tokenizer import UNKNOWN, rows_of
+from zoo.text.trie import LAST, Trie, characters_of, followed, longest
 from zoo.text.words import SEPARATOR, in_ranges, separated
 
 _BEGIN = LAST - 1  # before the first character of each word; no text has it
@@ -127,20 +127,17 @@ class LongestMatch(tf.Module):
         """The ids of valid UTF-8 `(W,)`, W at least 1, int32 `(P,)`, and the word of each, int64 `(P,)`."""
         # A word without characters has no piece, and is unknown.
         words = tf.where(tf.strings.length(words, "UTF8_CHAR") > self._longest_word, "", words)
-        characters = tf.strings.unicode_decode(words, "UTF-8")  # (W, ragged)
-        column = tf.ones([tf.size(words), 1], tf.int32)
-        begin, end = (tf.RaggedTensor.from_tensor(column * mark, row_splits_dtype=tf.int64) for mark in (_BEGIN, LAST))
-        framed = tf.concat([begin, characters, end], axis=1)  # (W, ragged)
-        rows, is_end = framed.value_rowids(), framed.values == LAST  # (N,), (N,)
-        places = tf.range(tf.size(rows))
-        found = self._trie(tf.cast(framed.values, tf.int64))  # (D, N)
+        characters, splits = characters_of(words, _BEGIN)  # (N,), (W + 1,)
+        places = tf.range(tf.size(characters))
+        found = self._trie(characters)  # (D, N)
         sizes = longest(found)  # (N,): 0 at an end, and where there is no piece
         ids = tf.gather_nd(found, tf.stack([tf.maximum(sizes - 1, 0), places], axis=1))  # (N,)
-        visited = followed(tf.cast(places + sizes, tf.int64), framed.row_starts())  # (N,)
-        known = tf.gather(tf.boolean_mask(visited, is_end), rows)  # (N,): whether the end of the word was reached
-        kept = tf.where(known, visited & ~is_end, framed.values == _BEGIN)
-        ids = tf.boolean_mask(tf.where(known, ids, UNKNOWN), kept)
-        return ids, tf.boolean_mask(rows, kept)
+        visited = followed(tf.cast(places + sizes, tf.int64), splits[:-1])  # (N,)
+        rows = rows_of(splits[1:], tf.size(characters))  # (N,)
+        known = tf.gather(tf.gather(visited, splits[1:] - 1), rows)  # (N,): whether the end of the word was reached
+        kept = tf.where(known, visited & (characters != LAST), characters == _BEGIN)
+        kept = tf.where(kept)[:, 0]  # (P,)
+        return tf.gather(tf.where(known, ids, UNKNOWN), kept), tf.gather(rows, kept)
 
 
 def _class_of(characters: Iterable[str]) -> str:

@@ -3,14 +3,19 @@
 A contestant is a function `build() -> step`. It sets up what it needs and returns the call to time. Separate processes
 do not share thread pools or memory. Short alternating turns spread the machine's noise evenly. What counts is the ratio
 of medians and its spread over the rounds, not an absolute time.
+
+To import TensorFlow, Keras or PyTorch takes longer than many a race. So a process stays for the next race of the same
+script, for the contestant with the same name and function.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import multiprocessing
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -24,7 +29,7 @@ Build = Callable[[], Callable[[], None]]
 class Contestant:
     """What takes part: a name, how to set it up, and the arguments of that."""
 
-    name: str
+    name: str  # with all that holds for a process as a whole, such as its number of threads
     build: Callable[..., Callable[[], None]]
     arguments: tuple = ()
 
@@ -51,12 +56,11 @@ def race(contestants: Sequence[Contestant], rounds: int = 12, steps: int = 5, wa
         steps: steps a turn; the turn counts with their median.
         warm_up: steps before the first turn, not counted.
     """
-    context = multiprocessing.get_context("spawn")
-    runners = [_Runner(context, contestant, warm_up) for contestant in contestants]
+    runners = [_runner_of(contestant) for contestant in contestants]
     cores = os.cpu_count() or 1
     try:
-        for number, runner in enumerate(runners):  # nothing is timed yet, so each core may set one up
-            runner.start()
+        for number, (runner, contestant) in enumerate(zip(runners, contestants, strict=True)):
+            runner.set_up(contestant, warm_up)  # nothing is timed yet, so each core may set one up
             if number >= cores - 1:
                 runners[number - cores + 1].wait()
         for runner in runners[-(cores - 1) :] if cores > 1 else ():
@@ -67,24 +71,47 @@ def race(contestants: Sequence[Contestant], rounds: int = 12, steps: int = 5, wa
             order = list(enumerate(runners))
             for index, runner in order if number % 2 == 0 else reversed(order):
                 times[index].append(statistics.median(runner.turn(steps)))
-    finally:
+    except BaseException:
         for runner in runners:
             runner.stop()
+        raise
+    for runner in runners:
+        runner.forget()
+        _free.append(runner)
     return [Timing(contestant.name, each) for contestant, each in zip(contestants, times, strict=True)]
+
+
+_free: list[_Runner] = []  # of earlier races; they end with the script
+
+
+def _runner_of(contestant: Contestant) -> _Runner:
+    """A process that has run this contestant in an earlier race, or a new one."""
+    for runner in _free:
+        if runner.is_for(contestant):
+            _free.remove(runner)
+            return runner
+    return _Runner(contestant)
 
 
 class _Runner:
     """One contestant's process, and the pipe it takes its turns through."""
 
-    def __init__(self, context, contestant: Contestant, warm_up: int):
-        self.name = contestant.name
-        self.pipe, self._its_end = context.Pipe()
-        self.process = context.Process(target=_serve, args=(self._its_end, contestant, warm_up), daemon=True)
+    def __init__(self, contestant: Contestant):
+        context = multiprocessing.get_context("spawn")
+        self.name, self._build = contestant.name, contestant.build
+        self.pipe, its_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(its_end,), daemon=True)
+        self.process.start()
+        its_end.close()  # so that this side notices when the process ends
         self.ready = False
 
-    def start(self) -> None:
-        self.process.start()
-        self._its_end.close()  # so that the other side notices when the process ends
+    def is_for(self, contestant: Contestant) -> bool:
+        return (self.name, self._build) == (contestant.name, contestant.build)
+
+    def set_up(self, contestant: Contestant, warm_up: int) -> None:
+        """Begins to; see `wait`."""
+        self.ready = False
+        self.pipe.send((contestant, warm_up))
 
     def wait(self) -> None:
         """Until it is set up and warm."""
@@ -95,12 +122,13 @@ class _Runner:
         self.pipe.send(steps)
         return self._receive()
 
+    def forget(self) -> None:
+        """Frees what the contestant holds."""
+        self.pipe.send(None)
+        self._receive()
+
     def stop(self) -> None:
-        if self.process.is_alive():
-            self.pipe.send(None)
-            self.process.join(10)
-        if self.process.is_alive():
-            self.process.kill()
+        self.process.kill()
 
     def _receive(self):
         try:
@@ -110,21 +138,28 @@ class _Runner:
             raise RuntimeError(f"{self.name} ended with exit code {self.process.exitcode}") from None
 
 
-def _serve(pipe: Connection, contestant: Contestant, warm_up: int) -> None:
+def _serve(pipe: Connection) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     use_onednn()  # as our commands do, for all that run on TensorFlow
-    with without_notes():
-        step = contestant.build(*contestant.arguments)
-        for _ in range(warm_up):
-            step()
-    pipe.send("ready")
-    while (steps := pipe.recv()) is not None:
-        times = []
-        for _ in range(steps):
-            begin = time.perf_counter()
-            step()
-            times.append(time.perf_counter() - begin)
-        pipe.send(times)
+    while True:
+        contestant, warm_up = pipe.recv()
+        with without_notes():
+            step = contestant.build(*contestant.arguments)
+            for _ in range(warm_up):
+                step()
+        pipe.send("ready")
+        while (steps := pipe.recv()) is not None:
+            times = []
+            for _ in range(steps):
+                begin = time.perf_counter()
+                step()
+                times.append(time.perf_counter() - begin)
+            pipe.send(times)
+        del step
+        if "keras" in sys.modules:
+            sys.modules["keras"].utils.clear_session()
+        gc.collect()
+        pipe.send("free")
 
 
 def threads(number: int) -> str:

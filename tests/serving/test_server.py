@@ -416,9 +416,25 @@ class TestVersions:
         os.rename(folder / "11", folder / "11.bad")
         models.poll()
         assert self.factor(models) == 2
+
+    def test_the_last_version_goes_with_its_folder_but_not_with_the_folder_of_the_model(self, folder, saved):
+        models = Models({"model": folder})
+        models.poll()
+        os.rename(folder, folder.with_name("elsewhere"))  # as a disk that is not there for a moment
+        models.poll()
+        assert self.factor(models) == 2
+        os.rename(folder.with_name("elsewhere"), folder)
+        (folder / "2" / "saved_model.pb").rename(folder / "saved_model.aside")
+        models.poll()
+        assert self.factor(models) == 2  # its folder is there
         shutil.rmtree(folder / "2")
         models.poll()
-        assert self.factor(models) == 2  # rather than none
+        assert (models.loaded(), self.states(models)) == ({"model": []}, {2: ("END", "OK")})
+        with pytest.raises(Refusal, match=r"^Servable not found for request: Latest\(model\)$"):
+            models.find("model")
+        shutil.copytree(saved / "5", folder / "5")
+        models.poll()
+        assert self.factor(models) == 5
 
     @pytest.mark.parametrize(
         "spoil", ["saved_model.pb", "variables/variables.index", "warm-up", "cut warm-up", "odd warm-up"]

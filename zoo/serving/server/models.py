@@ -263,7 +263,10 @@ class Models:
         newest = next((number for number in sorted(folders, reverse=True) if self._load(model, number, folders)), None)
         wanted |= {newest} if newest is not None else set()
         gone = model.loaded.keys() - wanted
-        if not wanted or not gone:  # the last one stays, even if its folder is gone
+        # As in TensorFlow Serving, the last one stays if what is there cannot be loaded or the model's folder is not to
+        # be found. It goes if that folder has no version.
+        emptied = model.path.is_dir() and not versions(model.path)
+        if not gone or (not wanted and not emptied):
             return
         model.loaded = {number: version for number, version in model.loaded.items() if number in wanted}
         for number in gone:

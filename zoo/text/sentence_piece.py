@@ -28,7 +28,7 @@ from zoo.text.sentence_piece_file import (
 )
 from zoo.text.sentence_piece_graph import Cutter, Pairs, Viterbi, packed, unpacked
 from zoo.text.sentence_piece_normalizer import Normalizer, repaired
-from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, to_learn_from, without_padding
+from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, rows_of, to_learn_from, without_padding
 
 _UNKNOWN_PENALTY = np.float32(10)
 _WITHOUT_ID = (UNKNOWN_PIECE, CONTROL)
@@ -254,8 +254,9 @@ class SentencePieceTokenizer(Tokenizer):
             lambda: (whole, tf.ones_like(rows), reach),
             lambda: self._with_rare_words(words, whole, reach),
         )
+        owners = rows_of(tf.cumsum(lengths), tf.size(pieces))  # (P,): the word of each piece
         pieces = tf.RaggedTensor.from_value_rowids(
-            pieces, tf.repeat(rows, lengths), tf.size(texts, tf.int64), validate=False
+            pieces, tf.gather(rows, owners), tf.size(texts, tf.int64), validate=False
         )
         if isinstance(self._model, Pairs):  # what stands around a word changes nothing
             return pieces

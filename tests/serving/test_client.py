@@ -596,10 +596,12 @@ class TestMistakes:
             ({"version": 1, "label": "stable"}, "Give `version` or `label`, not both"),
             ({"timeout": 0}, "`timeout` must be a number of seconds above 0"),
             ({"timeout": float("inf")}, "`timeout` must be"),
+            ({"timeout": 1e10}, "at most 100,000,000. Received: timeout=10000000000.0"),
             ({"timeout": float("nan")}, "`timeout` must be"),
             ({"retries": -1}, "`retries` must be at least 0"),
             ({"model": ""}, "`model` must be the model's name"),
             *(({"address": a}, "`address` must be host") for a in ("", "ftp://a", "a:b", "a:99999", "http://", "a?b")),
+            *(({"address": address}, "`address` must be host") for address in ("a:0", "https://a:0")),
             ({"address": "http://host/path", "protocol": "grpc"}, "gRPC knows no paths"),
         ],
     )

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import gc
+import gzip
 import http.client
 import json
 import os
@@ -212,16 +213,41 @@ class TestStreams:
     @pytest.mark.parametrize(
         ("error", "said"), [(Refusal("INTERNAL", "it broke"), "it broke"), (OSError("disk"), "OSError: disk")]
     )
-    def test_what_fails_after_the_first_piece_is_the_last_event(self, error, said, caplog):
+    def test_what_fails_after_the_first_piece_is_the_last_event_and_counts_as_failed(self, error, said, caplog):
         async def failing():
-            yield {"text": "a"}
+            yield {"text": "b"}
             raise error
 
-        async def streamed():
-            return [event async for event in app._stream(failing())]
+        counted = []
 
-        assert asyncio.run(streamed()) == [b'data: {"text": "a"}\n\n', f'data: {{"error": "{said}"}}\n\n'.encode()]
+        async def streamed():
+            return [event async for event in app._stream({"text": "a"}, failing(), counted.append)]
+
+        *pieces, last = asyncio.run(streamed())
+        assert pieces == [b'data: {"text": "a"}\n\n', b'data: {"text": "b"}\n\n']
+        assert last == f'data: {{"error": "{said}"}}\n\n'.encode()
+        assert counted == [500]
         assert ("a request failed" in caplog.text) == isinstance(error, OSError)
+
+    def test_a_stream_counts_when_it_ends(self, tiny):
+        async def pieces():
+            yield {"text": "b"}
+
+        counted = []
+
+        async def streamed(most):
+            stream = app._stream({"text": "a"}, pieces(), counted.append)
+            for _ in range(most):
+                await anext(stream)
+            await stream.aclose()  # the client leaves
+            return [*counted]
+
+        assert asyncio.run(streamed(1)) == [499]
+        self.events(tiny, text="say", max_new_tokens=3)
+        _, _, page = tiny.ask("GET", "/metrics")
+        labels = 'method="generatestream",model="tiny"'  # in the order of their names
+        assert f'zoo_serve_requests_total{{{labels},status="200"}} 1.0' in page
+        assert f"zoo_serve_request_seconds_count{{{labels}}} 1.0" in page
 
     def test_other_models_do_not_stream(self, running, saved):
         status, said = running(three=saved / "three").post("three:generateStream", {"text": "a"})
@@ -301,6 +327,21 @@ class TestErrors:
         assert (found, headers[b"content-type"]) == (status, b"application/json")
         assert words in said["error"]
         assert said.keys() == {"error"}
+
+    def test_a_packed_body(self, running, saved):
+        served = running(limits={"max_body": 100}, tiny=saved / "2")
+        asked = json.dumps({"inputs": {"x": [[1, 1, 1]]}, "signature_name": "serving_default"}).encode()
+
+        def answer(body):
+            return served.ask("POST", "/v1/models/tiny:predict", body, [("Content-Encoding", "gzip")])
+
+        assert answer(gzip.compress(asked))[::2] == served.ask("POST", "/v1/models/tiny:predict", asked)[::2]
+        assert answer(gzip.compress(asked))[0] == 200
+        assert answer(gzip.compress(b" " * 101))[0] == 413  # 23 bytes
+        for body in (asked, gzip.compress(asked)[:-1], b""):
+            status, _, said = answer(body)
+            assert status == 400
+            assert said["error"].startswith("The body is not gzip: ")
 
     def test_a_body_that_is_too_large(self, running, saved):
         served = running(limits={"max_body": 100}, tiny=saved / "2")
@@ -471,6 +512,16 @@ class TestVersions:
         models = Models({"model": folder})
         models.poll()
         assert models.find("model").warmed == 2
+
+    def test_a_version_without_a_graph_is_said_once(self, folder, caplog):
+        models = Models({"model": folder})
+        (folder / "3").mkdir()
+        models.poll()
+        assert "saved_model.pb" not in caplog.text  # it may be being copied
+        for _ in range(3):
+            models.poll()
+        assert caplog.text.count("model: version 3 has no saved_model.pb") == 1
+        assert models.loaded() == {"model": [2]}
 
     def test_a_folder_that_is_being_copied_is_no_version_yet(self, folder):
         (folder / "3" / "variables").mkdir(parents=True)

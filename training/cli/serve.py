@@ -40,7 +40,8 @@ def serve(
     ] = 0.0,
     max_body: Annotated[float, typer.Option(metavar="MIB", min=0.001, help="The largest body of a request.")] = 16,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="The longest that a request may take.")
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, help="The longest that a request may take; of a stream, each event."),
     ] = 60,
     poll: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How often to look for new versions.")] = 2,
 ) -> None:

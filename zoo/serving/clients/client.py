@@ -29,6 +29,7 @@ from zoo.tasks.protocol import (
 
 _RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")  # the server did not begin the request, or the connection broke
 _FIRST_PAUSE = 0.1  # seconds
+_LONGEST = 10**8  # seconds, three years; the clocks of some calls end at 290
 _FITTING = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # the kinds of NumPy that become each kind without loss
 Answer = TypeVar("Answer")
 
@@ -77,8 +78,10 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
             raise ValueError("`model` must be the model's name on the server. Received: model=''")
         if version is not None and label is not None:
             raise ValueError(f"Give `version` or `label`, not both. Received: version={version}, label={label!r}")
-        if not 0 < timeout < float("inf"):
-            raise ValueError(f"`timeout` must be a number of seconds above 0. Received: timeout={timeout}")
+        if not 0 < timeout <= _LONGEST:
+            raise ValueError(
+                f"`timeout` must be a number of seconds above 0, at most {_LONGEST:,}. Received: timeout={timeout}"
+            )
         if retries < 0:
             raise ValueError(f"`retries` must be at least 0. Received: retries={retries}")
         self.address, self.model, self.protocol = address, model, protocol

@@ -8,8 +8,8 @@ import urllib.parse
 _NUMPY_NAMES = {"half": "float16", "float": "float32", "double": "float64"}  # where the server's name differs
 
 _ADVICE = {
-    "DEADLINE_EXCEEDED": "Give a longer timeout, or fewer texts or new tokens at once; the server has a limit too, "
-    "--rest_api_timeout_in_ms.",
+    "DEADLINE_EXCEEDED": "Give a longer timeout, or fewer texts or new tokens at once; by REST the server has "
+    "a limit too, --rest_api_timeout_in_ms.",
     "FAILED_PRECONDITION": "The model's signatures say what it takes.",
     "INTERNAL": "The server's log says more.",
     "INVALID_ARGUMENT": "The model's signatures say what it takes.",
@@ -78,6 +78,8 @@ class Address:
         try:
             parts = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+                raise ValueError
+            if parts.port == 0:
                 raise ValueError
             default_port = 443 if parts.scheme == "https" else default_port
             return cls(parts.hostname, parts.port or default_port, parts.scheme == "https", parts.path.rstrip("/"))

@@ -9,7 +9,8 @@ import logging
 import re
 import time
 import urllib.parse
-from collections.abc import AsyncIterator, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Metrics:
         self.registry = prometheus_client.CollectorRegistry()
         requests = ("zoo_serve_requests", "Requests by model, method and HTTP status", ("model", "method", "status"))
         self.requests = prometheus_client.Counter(*requests, registry=self.registry)
-        seconds = ("zoo_serve_request_seconds", "Time from a request's head to its answer", ("model", "method"))
+        seconds = ("zoo_serve_request_seconds", "Time from a request's head to its answer's end", ("model", "method"))
         self.seconds = prometheus_client.Histogram(*seconds, registry=self.registry)
         waited = ("zoo_serve_queue_seconds", "Time that the first request of a batch waited for a thread")
         self.waited = prometheus_client.Histogram(*waited, registry=self.registry)
@@ -85,7 +86,7 @@ def build_app(
         batcher: what runs it.
         metrics: what is counted.
         max_body: the most bytes of a request's body.
-        timeout: how many seconds a request may take, from its head on.
+        timeout: how many seconds a request may take, from its head on; of a stream, each event.
         cors: the origins whose pages may read answers; "*" for all.
     """
     api = _Api(models, batcher, metrics, max_body, timeout)
@@ -139,24 +140,35 @@ class _Api:
         path = request.scope["raw_path"].decode("latin-1")
         found = {"POST": _POST, "GET": _GET}.get(request.method, _GET).fullmatch(path)
         name = urllib.parse.unquote(found["model"]) if found else ""
-        try:
-            async with _in_time(self.timeout):
-                response = await self._answer(request, path, found, name, begin + self.timeout)
-        except ClientDisconnect:
-            response = _error(Refusal("CANCELLED", "The client has left"))
-        except Exception as error:
-            response = _error(_refusal(error))
         # A name that somebody made up is no label: each would be kept for ever.
         labels = (
             name if name in self.models else "",
             (found["method"] or "status").strip("/").lower() if found else "",
         )
-        self.metrics.requests.labels(*labels, response.status_code).inc()
-        self.metrics.seconds.labels(*labels).observe(time.monotonic() - begin)
+
+        def count(status: int) -> None:
+            self.metrics.requests.labels(*labels, status).inc()
+            self.metrics.seconds.labels(*labels).observe(time.monotonic() - begin)
+
+        try:
+            async with _in_time(self.timeout):
+                response = await self._answer(request, path, found, name, begin + self.timeout, count)
+        except ClientDisconnect:
+            response = _error(Refusal("CANCELLED", "The client has left"))
+        except Exception as error:
+            response = _error(_refusal(error))
+        if not isinstance(response, StreamingResponse):  # which counts when it has ended
+            count(response.status_code)
         return response
 
     async def _answer(
-        self, request: Request, path: str, found: re.Match | None, name: str, deadline: float
+        self,
+        request: Request,
+        path: str,
+        found: re.Match | None,
+        name: str,
+        deadline: float,
+        count: Callable[[int], None],
     ) -> Response:
         if found is None or request.method not in ("GET", "POST"):
             if request.method == "GET" and path.lower() in ("/v1/models", "/v1/models/"):
@@ -172,9 +184,9 @@ class _Api:
             return _json(self.models.status(name, version))  # as in the server, a label changes nothing
         body = await self._body(request)
         if found["method"].lower() == "generatestream":
-            pieces = _stream(self._generate(body, name, version, label))
-            first = await anext(pieces)  # an error before the first piece has its HTTP status
-            return StreamingResponse(_again(first, pieces), media_type="text/event-stream")
+            events = self._generate(body, name, version, label)
+            first = await anext(events)  # an error before the first event has its HTTP status
+            return StreamingResponse(_stream(first, events, count), media_type="text/event-stream")
         if found["method"].lower() != "predict":
             await run_in_threadpool(self._refuse, found["method"].lower(), body, name, version, label)
         served, inputs, in_rows = await run_in_threadpool(self._read, body, name, version, label)
@@ -192,7 +204,18 @@ class _Api:
             body += piece
             if len(body) > self.max_body:
                 raise too_large
-        return bytes(body)
+        if "gzip" not in request.headers.get("content-encoding", ""):
+            return bytes(body)
+        unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        try:
+            unpacked = unpacker.decompress(bytes(body), self.max_body + 1)
+        except zlib.error as error:
+            raise invalid(f"The body is not gzip: {error}") from None
+        if len(unpacked) > self.max_body:
+            raise too_large
+        if not unpacker.eof:
+            raise invalid("The body is not gzip: its end is missing")
+        return unpacked
 
     def _read(
         self, body: bytes, name: str, version: int | None, label: str | None
@@ -272,23 +295,22 @@ def _refusal(error: Exception) -> Refusal:
     return Refusal("INTERNAL", f"{type(error).__name__}: {error}")
 
 
-async def _stream(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
-    """Server-sent events; what fails after the first one is the last one, since the status is sent already."""
-    begun = False
+async def _stream(
+    first: dict[str, Any], others: AsyncIterator[dict[str, Any]], count: Callable[[int], None]
+) -> AsyncIterator[bytes]:
+    """Server-sent events. The status is sent already, so what fails is the last event, and only counted as failed."""
+    status = _STATUS["CANCELLED"]  # unless it ends
     try:
-        async for event in events:
+        yield _event(first)
+        async for event in others:
             yield _event(event)
-            begun = True
+        status = 200
     except Exception as error:
-        if not begun:
-            raise
-        yield _event({"error": _refusal(error).message})
-
-
-async def _again(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for each in others:
-        yield each
+        refusal = _refusal(error)
+        status = _STATUS.get(refusal.code, 500)
+        yield _event({"error": refusal.message})
+    finally:
+        count(status)
 
 
 def _event(content: dict[str, Any]) -> bytes:

@@ -149,6 +149,7 @@ class _Model:
         loaded: by number; replaced whole, so that it can be read without a lock.
         states: of every version that was ever there: its state, the code and the message of its error.
         refused: of the versions that could not be loaded, when their files were last changed.
+        incomplete: how many polls have found each version without a graph.
     """
 
     def __init__(self, name: str, path: pathlib.Path, labels: Mapping[str, int]):
@@ -156,6 +157,7 @@ class _Model:
         self.loaded: dict[int, Version] = {}
         self.states: dict[int, tuple[str, str, str]] = {}
         self.refused: dict[int, int] = {}
+        self.incomplete: dict[int, int] = {}
 
     def folders(self) -> dict[int, pathlib.Path]:
         """The folders of SavedModels, by number: the versions in the model's folder, or the folder itself."""
@@ -258,6 +260,16 @@ class Models:
 
     def _poll(self, model: _Model) -> None:
         folders = model.folders()
+        incomplete = versions(model.path).keys() - folders.keys()
+        model.incomplete = {number: model.incomplete.get(number, 0) + 1 for number in incomplete}
+        for number, polls in model.incomplete.items():
+            if polls == 2:  # so it is hardly being copied
+                _LOG.warning(
+                    "%s: version %d has no %s; TensorFlow Serving would try to load it",
+                    model.name,
+                    number,
+                    SAVED_MODEL_FILE,
+                )
         labelled = folders.keys() & set(model.labels.values())
         wanted = {number for number in labelled if self._load(model, number, folders)}
         newest = next((number for number in sorted(folders, reverse=True) if self._load(model, number, folders)), None)

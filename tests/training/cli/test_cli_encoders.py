@@ -272,8 +272,16 @@ class TestAttend:
     ("command", "name", "message"),
     [
         ("translate", "classifier", "is a classifier, which does not turn one text into another; see `zoo classify`"),
-        ("generate", "embedder", "is an embedder, which does not go on with a text; see `zoo embed`"),
-        ("score", "filler", "is a mask filler, which does not go on with a text; see `zoo fill`"),
+        (
+            "generate",
+            "embedder",
+            "is an embedder, which does not go on with a text, nor score one by itself; see `zoo embed`",
+        ),
+        (
+            "score",
+            "filler",
+            "is a mask filler, which does not go on with a text, nor score one by itself; see `zoo fill`",
+        ),
         ("classify", "embedder", "is an embedder, which does not put texts into classes; see `zoo embed`"),
         ("embed", "filler", "is a mask filler, which does not turn texts into vectors; see `zoo fill`"),
         ("fill", "classifier", "is a classifier, which does not fill the masks of texts; see `zoo classify`"),

@@ -79,7 +79,9 @@ class TestGenerate:
         Translator(RNNSeq2Seq(6, 6, units=4), tokenizer, tokenizer).save(tmp_path / "mine")
         for command in ("generate", "score"):
             told = refuses(command, tmp_path / "mine", "a")
-            assert told.endswith("is a translator, which does not go on with a text; see `zoo translate`")
+            assert told.endswith(
+                "is a translator, which does not go on with a text, nor score one by itself; see `zoo translate`"
+            )
 
 
 class TestAttend:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -184,6 +185,16 @@ def test_settings_of_the_generation_that_are_left_out_are_told(folder):
     settings = {"repetition_penalty": 1.1, "do_sample": True, "temperature": 0.7, "bad_words_ids": None}
     (folder / "generation_config.json").write_text(json.dumps(settings))
     with pytest.warns(UserWarning, match=r"settings of the generation are left out: \{'repetition_penalty': 1\.1\}"):
+        zoo.load(folder)
+    off = {"num_beams": 1, "guidance_scale": None, "min_p": None, "typical_p": 1.0, "stop_strings": None}
+    on = {"num_beams": 4, "guidance_scale": 1.5, "min_p": 0.05, "stop_strings": ["."]}
+    (folder / "generation_config.json").write_text(json.dumps({**off, **on}))
+    with pytest.warns(UserWarning, match="are left out") as caught:
+        zoo.load(folder)
+    assert repr(on) in str(caught[0].message)
+    (folder / "generation_config.json").write_text(json.dumps(off))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         zoo.load(folder)
 
 

@@ -334,6 +334,29 @@ def test_one_token_for_start_and_end(tmp_path, randomize):
     assert [each.text for each in texts_of(zoo.load(folder))] == [each.text for each in texts_of(generator)]
 
 
+def test_an_end_that_was_trained_further_stays_the_end(tmp_path, randomize):
+    """An imported GPT-2 has one row for start and end; training changes only that of the end."""
+    generator = make_generator("as GPT-2")
+    embeddings = randomize(generator.model).embedding.embeddings
+    rows = embeddings.numpy()
+    rows[START] = rows[END]
+    embeddings.assign(rows)
+    imported = zoo.load(save_checkpoint(generator, tmp_path / "imported"))
+    embeddings = imported.model.embedding.embeddings
+    rows = embeddings.numpy()
+    rows[END] += 0.1
+    embeddings.assign(rows)
+    folder = save_checkpoint(imported, tmp_path / "trained")
+    config = json.loads((folder / "config.json").read_text())
+    names = json.loads((folder / "tokenizer_config.json").read_text())
+    assert [names["eos_token"], names["bos_token"]] == ["<|endoftext|>", "<|startoftext|>"]
+    written = safetensors.numpy.load_file(folder / "model.safetensors")["transformer.wte.weight"]
+    np.testing.assert_array_equal(written[[config["eos_token_id"], config["bos_token_id"]]], rows[[END, START]])
+    generation = json.loads((folder / "generation_config.json").read_text())
+    assert config["eos_token_id"] not in generation["suppress_tokens"]
+    assert [each.text for each in texts_of(zoo.load(folder))] == [each.text for each in texts_of(imported)]
+
+
 def test_a_vocabulary_that_has_an_end_of_text_keeps_its_id(tmp_path, randomize):
     """As one that was read from the files of GPT-2, with a model that was trained here."""
     learnt = BytePairTokenizer.learn(TEXTS, 270).get_config()

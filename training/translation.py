@@ -59,8 +59,11 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
     say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
     if recipe.model.start is None:
         model, tokenizers = new_model(lambda: learn_tokenizers(recipe, train), lambda both: build_model(recipe, *both))
+        settings = _settings(recipe)
     else:
-        model, tokenizers = pretrained_model(recipe)
+        task, model = pretrained_model(recipe)
+        tokenizers = task.source_tokenizer, task.target_tokenizer
+        settings = {name: getattr(task, name) for name in Translator.SETTINGS} | _settings(recipe, exclude_unset=True)
     with blamed_on("lengths, train"):
         encoded = _encoded(recipe, train, tokenizers, "train")
     with blamed_on("lengths, validation"):
@@ -85,7 +88,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         tokens=batches.tokens,
         training_from=batches.training,
         validation=_batches(recipe, encoded_validation).once(),
-        make_task=lambda: Translator(model, *tokenizers, *lengths, **recipe.decoding.model_dump()),
+        make_task=lambda: Translator(model, *tokenizers, **settings),
         sizes={"training_pairs": len(train)},
         digests=digests(recipe, model, tokenizers, **hashes),
         measure_bleu=measure_bleu,
@@ -149,13 +152,20 @@ def build_model(recipe: TranslatorRecipe, source_tokenizer: Tokenizer, target_to
     return family(*sizes, **arguments, dtype=recipe.training.precision, name=recipe.model.family)
 
 
-def pretrained_model(recipe: TranslatorRecipe) -> tuple[Any, tuple[Tokenizer, Tokenizer]]:
-    """The model that the recipe starts from, and its tokenizers."""
+def _settings(recipe: TranslatorRecipe, exclude_unset: bool = False) -> dict[str, Any]:
+    """The translator's arguments; those alone that the recipe sets, if `exclude_unset`."""
+    lengths = recipe.lengths.model_dump(include={"max_source", "max_target"}, exclude_unset=exclude_unset)
+    decoding = recipe.decoding.model_dump(exclude_unset=exclude_unset)
+    return {f"{name}_length": length for name, length in lengths.items()} | decoding
+
+
+def pretrained_model(recipe: TranslatorRecipe) -> tuple[Translator, Any]:
+    """The translator that the recipe starts from, and a copy of its model to train."""
     keras.utils.set_random_seed(recipe.seed)
     task = load_pretrained(recipe)
     wanted = _FAMILIES[recipe.model.family]
     model = clone_pretrained(recipe.model, task.model, wanted, recipe.training.precision)
-    return model, (task.source_tokenizer, task.target_tokenizer)
+    return task, model
 
 
 def _encoded(

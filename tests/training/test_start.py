@@ -38,7 +38,7 @@ def starts(tmp_path_factory):
 
     transformer = Transformer(size, size, units=8, num_heads=2, encoder_layers=2, decoder_layers=1, dropout=0.3)
     tasks = {
-        "transformer": zoo.Translator(transformer, LETTERS, LETTERS),
+        "transformer": zoo.Translator(transformer, LETTERS, LETTERS, 60, 23, 4, 1.0, length_normalization="mean"),
         "rnn": zoo.Translator(RNNSeq2Seq(size, size, units=8, attention=None), LETTERS, LETTERS),
         "gpt": zoo.TextGenerator(
             GPT(size, units=8, num_heads=2, num_layers=2, context_length=12), LETTERS, add_start=False, stride=5
@@ -183,6 +183,20 @@ def test_the_head_is_new_if_the_start_gives_a_text_several_labels(recipe_of, sta
 def test_a_masked_language_model_takes_the_encoder_of_an_embedder(recipe_of, starts):
     prepared = masked_language_modelling.prepare(recipe_of("masked_language_model", "embedder"))
     assert_same(prepared.model.encoder, zoo.load(starts / "embedder").encoder)
+
+
+def test_a_translator_keeps_the_lengths_and_the_decoding_that_the_recipe_does_not_set(recipe_of, starts):
+    old = zoo.load(starts / "transformer")
+
+    def settings(**overrides):
+        task = translation.prepare(recipe_of("transformer", "transformer", **overrides)).make_task()
+        return {name: getattr(task, name) for name in task.SETTINGS}
+
+    kept = {name: getattr(old, name) for name in old.SETTINGS}
+    assert (kept["max_target_length"], kept["beam_size"], kept["length_normalization"]) == (23, 4, "mean")
+    assert settings() == kept
+    changed = settings(**{"decoding.beam_size": 2, "lengths.max_source": 30})
+    assert changed == {**kept, "beam_size": 2, "max_source_length": 30}
 
 
 def test_rates_of_dropout_and_the_precision_may_differ(recipe_of, starts):

@@ -135,13 +135,22 @@ def read_settings(file: pathlib.Path) -> dict[str, Any]:
 # Settings of `generation_config.json` that change texts, and their values if they are off.
 _GENERATION = {
     "do_sample": False,
+    "num_beams": 1,
     "num_beam_groups": 1,
+    "penalty_alpha": None,
+    "guidance_scale": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "stop_strings": None,
     "min_length": 0,
     "min_new_tokens": 0,
     "bad_words_ids": None,
     "suppress_tokens": None,
     "begin_suppress_tokens": None,
     "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
     "forced_decoder_ids": None,
     "sequence_bias": None,
     "exponential_decay_length_penalty": None,
@@ -192,6 +201,10 @@ class Config:
         """The value of a key; the default where it is missing or null."""
         value = self._content.get(name)
         return default if value is None else value
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such a key, be it null."""
+        return name in self._content
 
     def whole(self, name: str, default: int | None = None) -> int:
         """The value of a key, a whole number above 0.

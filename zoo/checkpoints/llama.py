@@ -28,6 +28,7 @@ def arguments(config: Config) -> dict[str, Any]:
         config.only(attention_bias=False)
     width, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     key_dim = config.whole("head_dim", max(width // heads, 1))
+    key_value_heads = 8 if kind == "mistral" and "num_key_value_heads" not in config else heads
     positions = rotary(config, key_dim)
     if positions["rotary_dim"] is not None:  # in `transformers` these families rotate all features, whatever it says
         raise ValueError(
@@ -39,7 +40,7 @@ def arguments(config: Config) -> dict[str, Any]:
         "num_layers": config.layers("num_hidden_layers"),
         "context_length": config.whole("max_position_embeddings"),
         "feed_forward_units": config.whole("intermediate_size"),
-        "num_key_value_heads": config.whole("num_key_value_heads", heads),
+        "num_key_value_heads": config.whole("num_key_value_heads", key_value_heads),
         "key_dim": key_dim,
         "normalization": "rms",
         "activation": activation,
@@ -98,6 +99,8 @@ def rotary(
 def _windows(config: Config) -> Any:
     """The sliding window of each layer, or None."""
     kind, layers = config.get("model_type"), config.layers("num_hidden_layers")
+    if kind == "mistral" and "sliding_window" not in config:
+        return 4096  # the default of `transformers`; null is none
     if kind == "llama" or config.get("sliding_window") is None:  # Llama has none, whatever its configuration says
         return None
     if kind != "mistral" and not config.flag("use_sliding_window", False):
@@ -106,7 +109,8 @@ def _windows(config: Config) -> Any:
     if kind == "mistral":  # in all layers, whatever `layer_types` says
         return window
     if kinds is None:
-        first = config.whole("max_window_layers", 28)
+        # The first layers are without a window; none of them may be.
+        first = 0 if config.get("max_window_layers") == 0 else config.whole("max_window_layers", 28)
         kinds = ["full_attention" if index < first else "sliding_attention" for index in range(layers)]
     known = ("full_attention", "sliding_attention")
     if not isinstance(kinds, list) or len(kinds) != layers or not all(each in known for each in kinds):

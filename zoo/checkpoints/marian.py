@@ -288,7 +288,7 @@ def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], 
     stopping = setting("early_stopping", False)
     if type(stopping) is not bool and stopping != "never":
         raise ValueError(f"{path}: early_stopping of the generation must be true, false or 'never', not {stopping!r}.")
-    warn_of_generation(path, setting, read={"bad_words_ids"})
+    warn_of_generation(path, setting, read={"bad_words_ids", "num_beams", "forced_eos_token_id"})
     longest_source = config.whole("max_position_embeddings", 512)
     limit = read_settings(path / TOKENIZER_CONFIG_FILE).get("model_max_length")
     return {

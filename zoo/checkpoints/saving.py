@@ -136,12 +136,14 @@ def _pieces_of_gpt(generator: TextGenerator) -> tuple[list[str], np.ndarray]:
         ids[ids == place] = -1
         ids[special_id] = place
 
-    give(END, end_piece(generator) or DEFAULT_END)
+    end = end_piece(generator) or DEFAULT_END
+    give(END, end)
     rows = np.asarray(model.embedding.embeddings)  # (V, D)
     if not np.array_equal(rows[START], rows[END]):
         special = [tokenizer.id_of(token["content"]) for token in made["added_tokens"] if token["special"]]
         same = (made["vocabulary"][id_ - FIRST] for id_ in special if np.array_equal(rows[id_], rows[START]))
-        give(START, next(same, START_PIECE))
+        # GPT-2 has one token for both. If only the end was trained, the other row is still that of the end's piece.
+        give(START, next((piece for piece in same if piece != end), START_PIECE))
     return vocabulary, ids
 
 

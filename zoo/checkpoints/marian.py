@@ -283,6 +283,8 @@ def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], 
             f"{path}: max_length, num_beams and length_penalty of the generation must be numbers. They are "
             f"{longest!r}, {beams!r} and {penalty!r}."
         )
+    if not 0 <= penalty <= 10:
+        raise ValueError(f"{path}: length_penalty of the generation must be from 0 to 10. It is {penalty}.")
     if longest < 2:
         raise ValueError(f"{path}: max_length of the generation must be above 1. It is {longest}.")
     stopping = setting("early_stopping", False)

@@ -101,8 +101,10 @@ class CharacterPairTokenizer(PairTokenizer):
                 f"`byte_fallback` must come with pieces for all bytes in the vocabulary. Received: none for {missing}"
             )
         contents = [_content(piece, byte_fallback) for piece in vocabulary]
+        # The library writes an added token in its normal form, with the space that was put before it.
+        normal = {piece for piece, token in added.items() if prepend and token.normalized}
         written = [
-            b"" if piece in added and added[piece].special else content
+            b"" if piece in added and added[piece].special else b" " * (piece in normal) + content
             for piece, content in zip(vocabulary, contents, strict=True)
         ]
         super().__init__([visible(piece) for piece in vocabulary], written)

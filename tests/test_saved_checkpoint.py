@@ -320,14 +320,19 @@ def test_bytes_and_tensors_by_hand(tmp_path, randomize):
     assert [vocabulary["<|endoftext|>"], vocabulary["<|startoftext|>"]] == [len(embedding) - 2, len(embedding) - 1]
 
 
+def set_row(model, id_, row_of):
+    """Sets a row of the embedding; all rows."""
+    rows = model.embedding.embeddings.numpy()
+    rows[id_] = row_of(rows)
+    model.embedding.embeddings.assign(rows)
+    return rows
+
+
 @pytest.mark.long
 def test_one_token_for_start_and_end(tmp_path, randomize):
     """As in GPT-2, where the two have one embedding."""
     generator = make_generator("as GPT-2")
-    embeddings = randomize(generator.model).embedding.embeddings
-    rows = embeddings.numpy()
-    rows[START] = rows[END]
-    embeddings.assign(rows)
+    set_row(randomize(generator.model), START, lambda rows: rows[END])
     folder = save_checkpoint(generator, tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     assert config["bos_token_id"] == config["eos_token_id"] == config["vocab_size"] - 1
@@ -337,15 +342,9 @@ def test_one_token_for_start_and_end(tmp_path, randomize):
 def test_an_end_that_was_trained_further_stays_the_end(tmp_path, randomize):
     """An imported GPT-2 has one row for start and end; training changes only that of the end."""
     generator = make_generator("as GPT-2")
-    embeddings = randomize(generator.model).embedding.embeddings
-    rows = embeddings.numpy()
-    rows[START] = rows[END]
-    embeddings.assign(rows)
+    set_row(randomize(generator.model), START, lambda rows: rows[END])
     imported = zoo.load(save_checkpoint(generator, tmp_path / "imported"))
-    embeddings = imported.model.embedding.embeddings
-    rows = embeddings.numpy()
-    rows[END] += 0.1
-    embeddings.assign(rows)
+    rows = set_row(imported.model, END, lambda rows: rows[END] + 0.1)
     folder = save_checkpoint(imported, tmp_path / "trained")
     config = json.loads((folder / "config.json").read_text())
     names = json.loads((folder / "tokenizer_config.json").read_text())

@@ -144,7 +144,8 @@ class Viterbi(tf.Module):
         """The last piece of the best segmentation of what stands before each place, for words of few pieces.
 
         Round k knows the best sums of up to k pieces, at all places at once (Bellman and Ford). A word has few pieces,
-        so that there are fewer rounds than places in a word. The sums are those that `_place_by_place` makes.
+        so there are fewer rounds than places. The sums are those of `_place_by_place`. Each round looks at all matches,
+        so the time of a long word would grow with the square of its length: these go place by place.
 
         Args:
             numbers: the pieces that begin at each place, `(D, N)`.

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 
 from zoo_training.start_tensorflow import use_onednn, without_notes
 
-Build = Callable[[], Callable[[], None]]
+TURN = 0.3  # seconds; of long steps a few are enough, since what disturbs a machine lasts longer than they do
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +53,8 @@ def race(contestants: Sequence[Contestant], rounds: int = 12, steps: int = 5, wa
     Args:
         contestants: the first is ours by convention.
         rounds: how often each has a turn.
-        steps: steps a turn; the turn counts with their median.
-        warm_up: steps before the first turn, not counted.
+        steps: steps a turn, at most; no step begins later than `TURN` seconds. The turn counts with their median.
+        warm_up: steps before the first turn, not counted; at most, too, but at least two if so many are asked for.
     """
     runners = [_runner_of(contestant) for contestant in contestants]
     cores = os.cpu_count() or 1
@@ -145,21 +145,26 @@ def _serve(pipe: Connection) -> None:
         contestant, warm_up = pipe.recv()
         with without_notes():
             step = contestant.build(*contestant.arguments)
-            for _ in range(warm_up):
-                step()
+            _timed(step, min(1, warm_up))  # which traces and compiles
+            _timed(step, warm_up - 1)
         pipe.send("ready")
         while (steps := pipe.recv()) is not None:
-            times = []
-            for _ in range(steps):
-                begin = time.perf_counter()
-                step()
-                times.append(time.perf_counter() - begin)
-            pipe.send(times)
+            pipe.send(_timed(step, steps))
         del step
         if "keras" in sys.modules:
             sys.modules["keras"].utils.clear_session()
         gc.collect()
         pipe.send("free")
+
+
+def _timed(step: Callable[[], None], most: int) -> list[float]:
+    """The seconds of each of so many steps, or of those that begin within a turn."""
+    times: list[float] = []
+    while len(times) < most and sum(times) < TURN:
+        begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+    return times
 
 
 def threads(number: int) -> str:

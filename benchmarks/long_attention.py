@@ -86,23 +86,24 @@ def model_step(tokens: int, jit_compile: bool):
     return lambda: model.fit(x, x, batch_size=1, verbose=0)
 
 
-def _measured(pipe, build, arguments):
+def _measured(pipe, build, arguments, steps):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with without_notes():
         step = build(*arguments)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         results = step()
-        step()
+        for _ in range(steps - 1):
+            step()
     pipe.send(
         (before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, results if isinstance(results, list) else [])
     )
 
 
-def peak(build, *arguments):
-    """Peak memory in MB in a separate process, before the first step and after two, and the step's results."""
+def peak(build, *arguments, steps: int = 2):
+    """Peak memory in MB in a separate process, before the first step and after the last, and the step's results."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_measured, args=(theirs, build, arguments))
+    process = context.Process(target=_measured, args=(theirs, build, arguments, steps))
     process.start()
     before, after, results = ours.recv()
     process.join()
@@ -138,7 +139,7 @@ def main() -> None:
             whole = WAYS.index("whole matrix")
             times.append(ratio(timings[whole], timings[0]))
             sizes.append(memory[whole] / memory[0])
-            _, after, _ = peak(model_step, arguments.long, jit)
+            _, after, _ = peak(model_step, arguments.long, jit, steps=1)
             recording.note(f"A training step of {arguments.long:,} tokens, {mode}: {after:,.0f} MB, the whole process.")
         task = f"attention to {arguments.tokens:,} tokens, forward and backward"
         recording.headline(task, "the whole matrix of scores", *times)

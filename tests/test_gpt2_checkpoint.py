@@ -176,8 +176,10 @@ def test_tokens_that_the_generation_suppresses_are_never_predicted(folder, loade
     (folder / "generation_config.json").write_text('{"suppress_tokens": [3, 9]}')
     unused = zoo.load(folder).model.unused_ids
     assert unused[:4] == loaded.model.unused_ids[:4] and set(unused) - set(loaded.model.unused_ids) == {7, 13}
-    (folder / "generation_config.json").write_text('{"suppress_tokens": [-1]}')
-    with pytest.raises(ValueError, match=r"config\.json: suppress_tokens is \[-1\], and must be ids below \d+\.$"):
+    (folder / "generation_config.json").write_text('{"suppress_tokens": [-1, 3, 9, 1000000]}')
+    assert zoo.load(folder).model.unused_ids == unused
+    (folder / "generation_config.json").write_text('{"suppress_tokens": ["a"]}')
+    with pytest.raises(ValueError, match=r"config\.json: suppress_tokens is \['a'\], and must be ids\.$"):
         zoo.load(folder)
 
 
@@ -223,6 +225,23 @@ class TestFaults:
     def test_a_missing_file(self, folder, name):
         (folder / name).unlink()
         with pytest.raises(FileNotFoundError, match=rf"is not a whole checkpoint: it has no {name}( .*)?\.$"):
+            zoo.load(folder)
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            ("adapter_config.json", "an adapter of PEFT, without the model .*; merge the two"),
+            ("model-Q4_K_M.gguf", r"model-Q4_K_M\.gguf, the weights in llama\.cpp's format; the zoo reads model\.safe"),
+            ("tf_model.h5", "the weights in TensorFlow's format"),
+            ("flax_model.msgpack", "the weights in Flax's format"),
+        ],
+    )
+    def test_weights_of_another_format(self, folder, name, told):
+        (folder / "model.safetensors").rename(folder / name)
+        with pytest.raises(FileNotFoundError, match=rf"it has no model\.safetensors .*\. It holds .*{told}"):
+            zoo.load(folder)
+        (folder / "config.json").unlink()
+        with pytest.raises(FileNotFoundError, match=rf"{folder.name} holds .*{told}"):
             zoo.load(folder)
 
     def test_no_config(self, folder):

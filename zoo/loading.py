@@ -6,7 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 import zoo
-from zoo.checkpoints import is_checkpoint
+from zoo.checkpoints import is_checkpoint, other_format
 from zoo.serving import newest_version
 from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
@@ -72,4 +72,6 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
     what = "holds no saved model of the zoo, and no SavedModel" if path.exists() else "does not exist"
     if (path / "checkpoint.npz").is_file():  # of `zoo train`
         what = "holds a training that has not ended; the command that began it goes on with it"
+    elif instead := other_format(path):
+        what = f"holds {instead}"
     raise FileNotFoundError(f"{path} {what}.")

@@ -3,6 +3,7 @@
 import os
 import time
 
+import harness
 import pytest
 from harness import Contestant, race
 
@@ -42,6 +43,19 @@ def test_a_process_stays_for_the_next_race(tmp_path):
     assert len(first) == len(second) == 3
     assert len(first & second) == 2
     assert len(steps) == 2 * 2 * 3
+
+
+def slow_and_noted(path):
+    step = noted(path, "slow")
+    return lambda: (step(), time.sleep(harness.TURN + 0.01))
+
+
+def test_a_turn_of_long_steps_has_fewer_of_them(tmp_path):
+    """But one at least; and before the first turn one that may compile, and one more."""
+    path = tmp_path / "steps.txt"
+    (timing,) = race([Contestant("slow", slow_and_noted, (path,))], rounds=2, steps=5, warm_up=3)
+    assert len(path.read_text().splitlines()) == 2 + 2
+    assert timing.median > harness.TURN
 
 
 def test_who_ends_early_is_named():

@@ -188,7 +188,8 @@ def _called(client, name, texts, batch_size, settings) -> Rows:
             raise ValueError(f"the signature {name!r} has outputs without a row for each text; see `ServingClient`")
         for row, text in enumerate(batch):
             found = {key: column[row] for key, column in columns.items()}
-            yield _shown(text, found), {"input": text, **found}
+            # Of a translator, the score is that of the target.
+            yield _shown(str(settings.get("target", text)), found), {"input": text, **found}
 
 
 def _filled_in(inputs: dict, given: dict[str, Any], settings: list[str]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import keras
 import ml_dtypes  # noqa: F401, with it safetensors knows bfloat16
 import numpy as np
 
-from zoo.checkpoints import CONFIG_FILE
+from zoo.checkpoints import CONFIG_FILE, other_format
 from zoo.checkpoints.pytorch_file import StoredArray, read_pytorch
 from zoo.git_lfs import check_no_pointer
 
@@ -320,7 +320,9 @@ def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArra
     """
     found = next((path / name for name in _WEIGHTS_FILES if (path / name).is_file()), None)
     if found is None:
-        raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {_SAFETENSORS} or {_PYTORCH}.")
+        instead = other_format(path)
+        it_holds = f" It holds {instead}." if instead else ""
+        raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {_SAFETENSORS} or {_PYTORCH}.{it_holds}")
     files = [found]
     if found.suffix == ".json":
         index = read_json(found)

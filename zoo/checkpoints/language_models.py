@@ -112,13 +112,11 @@ def end_piece(generator: TextGenerator) -> str | None:
 
 
 def _suppressed(path: pathlib.Path, generation: dict[str, Any], size: int) -> list[int]:
-    """The zoo's ids of what the checkpoint never writes."""
+    """The zoo's ids of what the checkpoint never writes. A number that is no id, such as -1, forbids nothing."""
     ids = generation.get("suppress_tokens") or []
-    if not isinstance(ids, list) or not all(type(id_) is int and 0 <= id_ < size for id_ in ids):
-        raise ValueError(
-            f"{path / GENERATION_FILE}: suppress_tokens is {reprlib.repr(ids)}, and must be ids below {size}."
-        )
-    return [FIRST + id_ for id_ in ids]
+    if not isinstance(ids, list) or not all(type(id_) is int for id_ in ids):
+        raise ValueError(f"{path / GENERATION_FILE}: suppress_tokens is {reprlib.repr(ids)}, and must be ids.")
+    return [FIRST + id_ for id_ in ids if 0 <= id_ < size]
 
 
 def _end(path: pathlib.Path, config: Config, generation: dict[str, Any], tokenizer: Any, special: SpecialTokens) -> int:

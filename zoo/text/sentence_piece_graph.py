@@ -193,7 +193,7 @@ class Viterbi(tf.Module):
         sizes = tf.cast(splits[1:] - splits[:-1] - 1, tf.int32)  # (W,)
         order = tf.argsort(sizes, direction="DESCENDING")
         begins, sizes = tf.gather(splits[:-1], order), tf.gather(sizes, order)  # (W,), (W,)
-        left = tf.searchsorted(-sizes, -tf.range(sizes[0]))  # (longest,): how many texts have more characters
+        left = tf.searchsorted(-sizes, -tf.range(sizes[0]))  # (most,): how many texts have more characters
 
         def step(place, best, debts, values, indices):
             texts = left[place]
@@ -211,23 +211,23 @@ class Viterbi(tf.Module):
 
         # The best sums up to the last D places.
         best = tf.pad(tf.fill([tf.size(order), depth - 1], -np.inf), [[0, 0], [0, 1]])  # (W, D)
-        longest = sizes[0]
+        most = sizes[0]
         _, _, _, values, indices = tf.while_loop(
-            lambda place, *_: place < longest,
+            lambda place, *_: place < most,
             step,
             (
                 0,
                 best,
                 tf.zeros_like(best),
-                tf.TensorArray(tf.float32, longest, infer_shape=False, element_shape=[None, 2]),
-                tf.TensorArray(tf.int32, longest, infer_shape=False, element_shape=[None]),
+                tf.TensorArray(tf.float32, most, infer_shape=False, element_shape=[None, 2]),
+                tf.TensorArray(tf.int32, most, infer_shape=False, element_shape=[None]),
             ),
             shape_invariants=(tf.TensorShape([]), *(tf.TensorShape([None, None]),) * 2, None, None),
         )
         values, indices = values.concat(), indices.concat()  # (N - W, 2), (N - W,): place by place
         firsts = tf.repeat(tf.cumsum(left, exclusive=True), left)
         which = tf.range(tf.size(indices)) - firsts  # (N - W,): the text, in the order of lengths
-        place = tf.repeat(tf.range(longest), left)  # (N - W,)
+        place = tf.repeat(tf.range(most), left)  # (N - W,)
         targets = (tf.gather(begins, which) + tf.cast(place, tf.int64) + 1)[:, tf.newaxis]  # (N - W, 1)
         shape = tf.cast(tf.expand_dims(count, 0), tf.int64)
         lengths = tf.scatter_nd(targets, tf.cast(depth - indices, tf.int64), shape)  # (N,)

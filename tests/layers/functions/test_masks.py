@@ -152,6 +152,22 @@ def test_ranges_are_the_keys_and_the_queries_that_position_leaves_to_a_run_of_th
     check(mask.query_range(first, last, length), rule(places, members))
 
 
+@settings(max_examples=150, deadline=None)
+@given(runs(), st.integers(1, 5), st.integers(0, 11), st.integers(1, 5))
+def test_a_block_allows_all_or_has_a_forbidden_pair(run, queries, first_key, keys):
+    mask, first_query, _ = run
+    block = first_query, queries, first_key, keys
+    allowed, whole = mask.block(*block), mask.allows_all(*block)
+    assert (allowed is None) == (whole is None)
+    if allowed is not None:
+        assert bool(whole) == np.all(allowed)
+
+
+def test_only_positions_tell_in_advance_whether_a_block_allows_all():
+    assert AttentionMask(causal=True, keys=np.ones((1, 9), bool)).allows_all(4, 2, 0, 2) is None
+    assert AttentionMask(causal=True, pairs=np.ones((1, 1, 9, 9), bool)).allows_all(4, 2, 0, 2) is None
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_the_offset_may_be_a_tensor(dtype):
     mask = AttentionMask(causal=True, window=3, offset=2)

@@ -4,17 +4,18 @@ Milakov and Gimelshein 2018 (https://arxiv.org/abs/1805.02867) for the running s
 (https://arxiv.org/abs/2112.05682) and Dao et al. 2022 (https://arxiv.org/abs/2205.14135) for attention with it.
 
 Axes, as in `scaled_dot_product_attention`: B batch, H heads, G heads of keys and values, T queries, S keys, d width of
-a key, e width of a value.
+a key, e width of a value. Of the blocks: N blocks of n queries, M blocks of m keys; N n >= T and M m >= S.
 """
 
 import math
 from typing import Any
 
+import keras
 from keras import ops
 
 from zoo.layers.functions.masks import LOWEST, AttentionMask
 from zoo.layers.functions.random import DropoutMask
-from zoo.layers.functions.tensors import Tensor, at_least_float32
+from zoo.layers.functions.tensors import Tensor, at_least_float32, compiled_by_xla
 
 BLOCK = 512  # 512 x 512 scores a head: those of four heads fit into the cache of a CPU, and loops cost little
 
@@ -59,8 +60,7 @@ def forward(
     is exact, and computed in float32 at least.
     """
     blocks = _Blocks(query, key, mask, dropout_mask)
-    context, log_sum = _forward(blocks, *blocks.prepared(query, key, value))
-    context, log_sum = context[:, :, : blocks.length], log_sum[:, :, : blocks.length]  # without the padding
+    context, log_sum = (_joined(each, blocks.length) for each in _forward(blocks, *blocks.prepared(query, key, value)))
     return ops.cast(context, value.dtype), log_sum
 
 
@@ -79,10 +79,10 @@ def backward(
     grad_output = at_least_float32(grad_output)  # (B, H, T, e)
     common = ops.sum(grad_output * at_least_float32(context), axis=-1, keepdims=True)  # (B, H, T, 1)
     # Padded queries are zeros here as well, so they add zeros.
-    of_queries = (blocks.padded(each, 0) for each in (grad_output, common, log_sum))
+    of_queries = (blocks.divided(each, 0) for each in (grad_output, common, log_sum))
     gradients = _backward(blocks, *blocks.prepared(query, key, value), *of_queries)
     lengths = blocks.length, blocks.memory_length, blocks.memory_length
-    grad_query, grad_key, grad_value = (each[:, :, :n] for each, n in zip(gradients, lengths, strict=True))
+    grad_query, grad_key, grad_value = map(_joined, gradients, lengths)
     grad_query = grad_query * query.shape[-1] ** -0.5
     grad_key, grad_value = _over_members(grad_key, key), _over_members(grad_value, value)  # (B, G, S, d or e)
     return tuple(
@@ -136,25 +136,41 @@ class _Blocks:
         self.key_count = (self.memory_length + extra_keys) // self.keys
 
     def prepared(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scaled inputs, in float32 at least, with one head of keys and values for each query head, in whole blocks."""
+        """Scaled inputs, in float32 at least, with one head of keys and values for each query head, divided.
+
+        Returns:
+            `(N, B, H, n, d)`, `(M, B, H, m, d)` and `(M, B, H, m, e)`.
+        """
         query, key, value = (at_least_float32(each) for each in (query, key, value))
         query = query * query.shape[-1] ** -0.5
         key, value = (ops.repeat(each, self.members, axis=1) if self.members > 1 else each for each in (key, value))
-        return self.padded(query, 0), self.padded(key, 1), self.padded(value, 1)
+        return self.divided(query, 0), self.divided(key, 1), self.divided(value, 1)
 
-    def padded(self, tensor: Tensor, side: int) -> Tensor:
-        """Zeros at the end of the third axis, for queries (side 0) or keys (side 1)."""
-        extra = self.extra[side]
-        if isinstance(extra, int) and extra == 0:
-            return tensor
+    def divided(self, tensor: Tensor, side: int) -> Tensor:
+        """The blocks of queries (side 0) or keys (side 1): `(B, H, T, d)` -> `(N, B, H, n, d)`; the last has zeros.
+
+        A block is then one piece of memory, which TensorFlow takes without a copy.
+        """
+        extra, size = self.extra[side], (self.queries, self.keys)[side]
         batch, heads, _, width = ops.shape(tensor)
-        return ops.concatenate([tensor, ops.zeros((batch, heads, extra, width), tensor.dtype)], axis=2)
+        if not (isinstance(extra, int) and extra == 0):
+            tensor = ops.concatenate([tensor, ops.zeros((batch, heads, extra, width), tensor.dtype)], axis=2)
+        count = (self.query_count, self.key_count)[side]
+        return ops.transpose(ops.reshape(tensor, (batch, heads, count, size, width)), (2, 0, 1, 3, 4))
 
     def scores(self, query: Tensor, key: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """Scores of one block of queries and keys, LOWEST where forbidden."""
-        scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, H, queries, keys)
-        allowed = self.mask.block(i * self.queries, self.queries, j * self.keys, self.keys)
-        return scores if allowed is None else ops.where(allowed, scores, LOWEST)
+        """Scores of one block of queries and keys `(B, H, n, m)`, LOWEST where forbidden."""
+        scores = ops.matmul(query, ops.swapaxes(key, 2, 3))
+        part = i * self.queries, self.queries, j * self.keys, self.keys
+
+        def masked() -> Tensor:
+            allowed = self.mask.block(*part)
+            return scores if allowed is None else ops.where(allowed, scores, LOWEST)
+
+        # Only blocks at the edge of a causal mask or a window have forbidden pairs. For others, a pass over the scores
+        # is saved in a graph; XLA makes none.
+        everything = None if compiled_by_xla(scores) else self.mask.allows_all(*part)
+        return masked() if everything is None else ops.cond(everything, lambda: scores, masked)
 
     def dropped(self, pairs: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """The block of weights, or of their gradient, after dropout: the same one each time."""
@@ -173,23 +189,23 @@ class _Blocks:
         return first // self.queries, _ceil(end, self.queries)
 
 
-def _forward(blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """The context `(B, H, T, e)` and the logarithm of the softmax's sum `(B, H, T, 1)`."""
+def _forward(blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any]:
+    """The context `(N, B, H, n, e)` and the logarithm of the softmax's sum `(N, B, H, n, 1)`."""
     # With a column of ones next to the values, the product also sums the weights, without a separate pass.
-    value_and_one = _with_column(value, ops.ones_like(value[..., :1]))
+    value_and_one = _with_column(value, ops.ones_like(value[..., :1]))  # (M, B, H, m, e + 1)
 
     def over_queries(i, results):
-        block = _take(query, i, blocks.queries)
+        block = query[i]  # (B, H, n, d)
 
         def over_keys(j, state):
-            maximum, total = state
-            scores = blocks.scores(block, _take(key, j, blocks.keys), i, j)
+            maximum, total = state  # (B, H, n, 1), (B, H, n, e + 1)
+            scores = blocks.scores(block, key[j], i, j)
             highest = ops.maximum(maximum, ops.max(scores, axis=-1, keepdims=True))
             # For a row that has met only forbidden keys, these are wrong. The first allowed key then multiplies them by
             # zero.
-            weights = ops.exp(scores - highest)  # (B, H, queries, keys)
-            values = _take(value_and_one, j, blocks.keys)
-            return highest, total * ops.exp(maximum - highest) + _summed(blocks, weights, values, i, j)
+            weights = ops.exp(scores - highest)  # (B, H, n, m)
+            total = total * ops.exp(maximum - highest) + _summed(blocks, weights, value_and_one[j], i, j)
+            return highest, total
 
         rows = (*ops.shape(block)[:3], 1)
         start = ops.full(rows, -math.inf, query.dtype), ops.zeros((*rows[:3], value.shape[-1] + 1), query.dtype)
@@ -201,13 +217,13 @@ def _forward(blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tupl
         sums = ops.where(nothing, 1.0, total[..., -1:])
         context, log_sum = results
         return (
-            _put(context, i, blocks.queries, ops.where(nothing, 0.0, total[..., :-1] / sums)),
+            _put(context, i, ops.where(nothing, 0.0, total[..., :-1] / sums)),
             # In a row that may attend to nothing, the sum is so high that each weight becomes zero.
-            _put(log_sum, i, blocks.queries, ops.where(nothing, -LOWEST, maximum + ops.log(sums))),
+            _put(log_sum, i, ops.where(nothing, -LOWEST, maximum + ops.log(sums))),
         )
 
-    start = ops.zeros((*ops.shape(query)[:3], value.shape[-1]), query.dtype), ops.zeros_like(query[..., :1])
-    return _loop(0, blocks.query_count, over_queries, start)
+    context = ops.zeros((*ops.shape(query)[:4], value.shape[-1]), query.dtype)
+    return _loop(0, blocks.query_count, over_queries, (_ring(context), _ring(ops.zeros_like(query[..., :1]))))
 
 
 def _summed(blocks: _Blocks, weights: Tensor, value_and_one: Tensor, i: Tensor, j: Tensor) -> Any:
@@ -223,32 +239,48 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value: Dao et al. 2022, appendix B.2."""
     # With one more column the product also subtracts: [q, -lse] [k, 1]^T = q k^T - lse.
-    query_less = _with_column(query, -log_sum)
-    key_and_one = _with_column(key, ops.ones_like(key[..., :1]))
+    query_less = _with_column(query, -log_sum)  # (N, B, H, n, d + 1)
+    key_and_one = _with_column(key, ops.ones_like(key[..., :1]))  # (M, B, H, m, d + 1)
+    # The gradients of keys and values are sums of products with a transposed block of scores. Transposed themselves,
+    # they are products with narrow tensors, which are transposed once: (s^T q)^T = q^T s.
+    query_across, output_across = (ops.swapaxes(each, 3, 4) for each in (query, grad_output))  # (N, B, H, d or e, n)
 
     def over_keys(j, gradients):
-        key_block, one_block, value_block = (_take(each, j, blocks.keys) for each in (key, key_and_one, value))
+        key_block, one_block, value_block = key[j], key_and_one[j], value[j]
 
-        def over_queries(i, state):
-            grad_query, grad_key, grad_value = state
-            query_block, output_block = _take(query, i, blocks.queries), _take(grad_output, i, blocks.queries)
-            weights = ops.exp(blocks.scores(_take(query_less, i, blocks.queries), one_block, i, j))
-            grad_weights = ops.matmul(output_block, ops.swapaxes(value_block, 2, 3))  # (B, H, queries, keys)
-            grad_weights = blocks.dropped(grad_weights, i, j)
-            grad_scores = weights * (grad_weights - _take(common, i, blocks.queries))
-            of_block = _take(grad_query, i, blocks.queries) + ops.matmul(grad_scores, key_block)
+        def with_queries(i, of_queries, of_keys, of_values):
+            weights = ops.exp(blocks.scores(query_less[i], one_block, i, j))  # (B, H, n, m)
+            grad_weights = blocks.dropped(ops.matmul(grad_output[i], ops.swapaxes(value_block, 2, 3)), i, j)
+            grad_scores = weights * (grad_weights - common[i])  # (B, H, n, m)
             return (
-                _put(grad_query, i, blocks.queries, of_block),
-                grad_key + _transposed_product(query_block, grad_scores),
-                grad_value + _transposed_product(output_block, blocks.dropped(weights, i, j)),
+                of_queries + ops.matmul(grad_scores, key_block),  # (B, H, n, d)
+                of_keys + ops.matmul(query_across[i], grad_scores),  # (B, H, d, m)
+                of_values + ops.matmul(output_across[i], blocks.dropped(weights, i, j)),  # (B, H, e, m)
             )
 
         grad_query, grad_key, grad_value = gradients
-        start = grad_query, ops.zeros_like(key_block), ops.zeros_like(value_block)
-        grad_query, of_keys, of_values = _loop(*blocks.query_blocks(j), over_queries, start)
-        return grad_query, _put(grad_key, j, blocks.keys, of_keys), _put(grad_value, j, blocks.keys, of_values)
+        first, end = blocks.query_blocks(j)
+        # A ring ends where it began after a whole round. Queries that do not look at these keys then miss their turn.
+        is_ring = isinstance(grad_query, tuple)
+        some_miss = is_ring and not (isinstance(first, int) and isinstance(end, int))
 
-    return _loop(0, blocks.key_count, over_keys, (ops.zeros_like(query), ops.zeros_like(key), ops.zeros_like(value)))
+        def over_queries(i, state):
+            grad_query, *sums = state
+            before = _get(grad_query, i), *sums
+            if some_miss:
+                looks = ops.logical_and(first <= i, i < end)
+                after = ops.cond(looks, lambda: with_queries(i, *before), lambda: before)
+            else:
+                after = with_queries(i, *before)
+            return _put(grad_query, i, after[0]), *after[1:]
+
+        across = (ops.zeros_like(ops.swapaxes(each, 2, 3)) for each in (key_block, value_block))
+        turns = (0, blocks.query_count) if is_ring else (first, end)
+        grad_query, of_keys, of_values = _loop(*turns, over_queries, (grad_query, *across))
+        of_keys, of_values = (ops.swapaxes(each, 2, 3) for each in (of_keys, of_values))
+        return grad_query, _put(grad_key, j, of_keys), _put(grad_value, j, of_values)
+
+    return _loop(0, blocks.key_count, over_keys, tuple(_ring(ops.zeros_like(each)) for each in (query, key, value)))
 
 
 def _loop(first: Tensor, end: Tensor, body: Any, state: Any) -> Any:
@@ -259,7 +291,8 @@ def _loop(first: Tensor, end: Tensor, body: Any, state: Any) -> Any:
         state = [_shaped_like(old, new) for old, new in zip(former, body(i, former), strict=True)]
         # TensorFlow would start up to ten iterations at once, each with its own blocks. A counter that depends on the
         # results prevents this. `nothing` is always zero, but TensorFlow cannot know that before it has the results.
-        corner = ops.sum(state[-1][:1, :1, :1, :1])  # 0 for an empty batch
+        last = state[-1][-1] if isinstance(state[-1], tuple) else state[-1]
+        corner = ops.sum(last[:1, :1, :1, :1])  # 0 for an empty batch
         nothing = ops.cast(ops.logical_and(corner > 0, corner < 0), "int32")
         return (i + 1 + nothing, *state)
 
@@ -267,35 +300,54 @@ def _loop(first: Tensor, end: Tensor, body: Any, state: Any) -> Any:
     return ops.while_loop(lambda i, *state: i < end, step, (first, *state))[1:]
 
 
+def _ring(zeros: Tensor) -> Any:
+    """Blocks `(N, B, H, n, d)` that a loop changes one by one, by `_get` and `_put`.
+
+    To put a block into a tensor copies the whole tensor in a graph of TensorFlow: for 8,192 tokens a fifth of a
+    training step, for 32,768 half of it. So there they are a tuple. Its first block is the one whose turn it is;
+    then it becomes the last one. A loop hands tuples on without a copy. XLA changes a tensor in place.
+    """
+    if keras.backend.backend() != "tensorflow" or compiled_by_xla(zeros) or zeros.shape[0] is None:
+        return zeros
+    return (zeros[0],) * zeros.shape[0]
+
+
+def _get(blocks: Any, number: Tensor) -> Tensor:
+    """Block `number`, `(B, H, n, d)`."""
+    return blocks[0] if isinstance(blocks, tuple) else blocks[number]
+
+
+def _put(blocks: Any, number: Tensor, block: Tensor) -> Any:
+    """The blocks with another one at `number`."""
+    if isinstance(blocks, tuple):
+        return *blocks[1:], _shaped_like(blocks[0], block)
+    return ops.slice_update(blocks, [number, 0, 0, 0, 0], block[None])
+
+
+def _joined(blocks: Any, length: int | Tensor) -> Tensor:
+    """The inverse of `_Blocks.divided`, without the padding: `(N, B, H, n, d)` -> `(B, H, T, d)`."""
+    if isinstance(blocks, tuple):
+        blocks = ops.stack(blocks)
+    count, batch, heads, size, width = ops.shape(blocks)
+    return ops.reshape(ops.transpose(blocks, (1, 2, 0, 3, 4)), (batch, heads, count * size, width))[:, :, :length]
+
+
 def _shaped_like(old: Tensor, new: Tensor) -> Tensor:
     """The new tensor, with the axes that a graph knows of the old one."""
+    if isinstance(new, tuple):
+        return new
     unknown = any(after is None and before is not None for before, after in zip(old.shape, new.shape, strict=True))
     return ops.reshape(new, ops.shape(old)) if unknown else new
-
-
-def _take(tensor: Tensor, number: Tensor, size: int) -> Tensor:
-    """Block `number` along the third axis: `(B, H, T, d)` -> `(B, H, size, d)`."""
-    shape = ops.shape(tensor)
-    return ops.slice(tensor, [0, 0, number * size, 0], [shape[0], shape[1], size, shape[3]])
-
-
-def _put(tensor: Tensor, number: Tensor, size: int, block: Tensor) -> Tensor:
-    return ops.slice_update(tensor, [0, 0, number * size, 0], block)
 
 
 def _with_column(tensor: Tensor, column: Tensor) -> Tensor:
     return ops.concatenate([tensor, column], axis=-1)
 
 
-def _transposed_product(left: Tensor, right: Tensor) -> Tensor:
-    """`right^T @ left`, which transposes only narrow tensors."""
-    return ops.swapaxes(ops.matmul(ops.swapaxes(left, 2, 3), right), 2, 3)
-
-
 def _divide(static_length: int | None, length: int | Tensor) -> Any:
     """The size of the blocks, and how much is missing from the length to a multiple of it."""
     if static_length is None:
-        return BLOCK, -length % BLOCK
+        return BLOCK, _ceil(ops.maximum(length, 1), BLOCK) * BLOCK - length  # at least one block
     # All blocks have one size, which needs little padding and suits vector registers.
     size = 16 * _ceil(_ceil(static_length, _ceil(static_length, BLOCK)), 16)
     return size, -static_length % size

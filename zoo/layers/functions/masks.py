@@ -1,6 +1,7 @@
 """Attention masks (which query may attend to which key), and the softmax over the allowed positions."""
 
 import dataclasses
+import functools
 from typing import Any, Self
 
 import keras
@@ -70,6 +71,18 @@ class AttentionMask:
         if key_mask is not None:
             key_mask = _part(key_mask, 1, first_key, keys)
         return self._allowed(pairs, key_mask, first_query + ops.arange(queries), first_key + ops.arange(keys))
+
+    def allows_all(self, first_query: Tensor, queries: int, first_key: Tensor, keys: int) -> Tensor | None:
+        """Whether all pairs of such a block are allowed, a boolean scalar tensor; None if positions do not tell."""
+        if self.pairs is not None or self.keys is not None or not (self.causal or self.window is not None):
+            return None
+        # How far the keys of the block are behind its queries, at least and at most.
+        least = first_query + self._offset_as_int32 - (first_key + keys - 1)
+        most = first_query + queries - 1 + self._offset_as_int32 - first_key
+        parts = [least >= 0] if self.causal else []
+        if self.window is not None:
+            parts += [most < self.window, least > -self.window]
+        return functools.reduce(ops.logical_and, parts)
 
     @property
     def has_strips(self) -> bool:

@@ -55,7 +55,7 @@ steps, each in its own process ([`harness.py`](harness.py)), and what counts is 
 ours, **above 1x if ours is faster**, as the median over the rounds with its range. Run them while nothing else runs.
 
 ```sh
-make bench                                        # all but the longest, in 35 to 70 minutes; installs the peers
+make bench                                        # all but the longest, in 35 to 50 minutes; installs the peers
 .venv/bin/python benchmarks/serving.py --help     # one of them; --record stores its figures
 ```
 

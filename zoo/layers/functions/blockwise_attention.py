@@ -243,40 +243,41 @@ def _backward(
     key_and_one = _with_column(key, ops.ones_like(key[..., :1]))  # (M, B, H, m, d + 1)
     # The gradients of keys and values are sums of products with a transposed block of scores. Transposed themselves,
     # they are products with narrow tensors, which are transposed once: (s^T q)^T = q^T s.
-    query_across, output_across = (ops.swapaxes(each, 3, 4) for each in (query, grad_output))  # (N, B, H, d or e, n)
+    transposed_queries = ops.swapaxes(query, 3, 4)  # (N, B, H, d, n)
+    transposed_outputs = ops.swapaxes(grad_output, 3, 4)  # (N, B, H, e, n)
 
     def over_keys(j, gradients):
         key_block, one_block, value_block = key[j], key_and_one[j], value[j]
 
-        def with_queries(i, of_queries, of_keys, of_values):
+        def add_block(i, of_queries, of_keys, of_values):
             weights = ops.exp(blocks.scores(query_less[i], one_block, i, j))  # (B, H, n, m)
             grad_weights = blocks.dropped(ops.matmul(grad_output[i], ops.swapaxes(value_block, 2, 3)), i, j)
             grad_scores = weights * (grad_weights - common[i])  # (B, H, n, m)
             return (
                 of_queries + ops.matmul(grad_scores, key_block),  # (B, H, n, d)
-                of_keys + ops.matmul(query_across[i], grad_scores),  # (B, H, d, m)
-                of_values + ops.matmul(output_across[i], blocks.dropped(weights, i, j)),  # (B, H, e, m)
+                of_keys + ops.matmul(transposed_queries[i], grad_scores),  # (B, H, d, m)
+                of_values + ops.matmul(transposed_outputs[i], blocks.dropped(weights, i, j)),  # (B, H, e, m)
             )
 
         grad_query, grad_key, grad_value = gradients
         first, end = blocks.query_blocks(j)
-        # A ring ends where it began after a whole round. Queries that do not look at these keys then miss their turn.
+        # A ring ends where it began after a whole round, which then skips the queries that do not look at these keys.
         is_ring = isinstance(grad_query, tuple)
-        some_miss = is_ring and not (isinstance(first, int) and isinstance(end, int))
+        skips = is_ring and not (isinstance(first, int) and isinstance(end, int))
 
         def over_queries(i, state):
             grad_query, *sums = state
             before = _get(grad_query, i), *sums
-            if some_miss:
+            if skips:
                 looks = ops.logical_and(first <= i, i < end)
-                after = ops.cond(looks, lambda: with_queries(i, *before), lambda: before)
+                after = ops.cond(looks, lambda: add_block(i, *before), lambda: before)
             else:
-                after = with_queries(i, *before)
+                after = add_block(i, *before)
             return _put(grad_query, i, after[0]), *after[1:]
 
-        across = (ops.zeros_like(ops.swapaxes(each, 2, 3)) for each in (key_block, value_block))
+        start = (ops.zeros_like(ops.swapaxes(each, 2, 3)) for each in (key_block, value_block))  # (B, H, d or e, m)
         turns = (0, blocks.query_count) if is_ring else (first, end)
-        grad_query, of_keys, of_values = _loop(*turns, over_queries, (grad_query, *across))
+        grad_query, of_keys, of_values = _loop(*turns, over_queries, (grad_query, *start))
         of_keys, of_values = (ops.swapaxes(each, 2, 3) for each in (of_keys, of_values))
         return grad_query, _put(grad_key, j, of_keys), _put(grad_value, j, of_values)
 

@@ -4,7 +4,7 @@
 #   make test-long    the tests that train several times over
 #   make test-peers   tests against PyTorch and other peers
 #   make test-browser tests of the page of `zoo serve` in Chromium; without chromium and chromedriver they skip
-#   make test-torch   tests of the layers with Keras on PyTorch in the place of TensorFlow
+#   make test-torch   tests of the layers with Keras on PyTorch in place of TensorFlow
 #   make docs         the documents as a site, in site/
 #   make bench        all benchmarks but the longest, in 35 to 50 minutes; writes their figures into the documents
 

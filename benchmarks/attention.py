@@ -1,7 +1,7 @@
 """How fast is multi-head attention, against Keras' layer and PyTorch's?
 
 Self-attention in float32 without dropout, for inputs `(batch, tokens, width)` and a number of heads, without a mask and
-behind a causal one. It times the forward pass, and a training step (forward, and the gradients of the inputs and of all
+with a causal one. It times the forward pass, and a training step (forward, and the gradients of the inputs and of all
 weights). Ours and Keras' run as a TensorFlow graph and compiled by XLA. PyTorch's is `nn.MultiheadAttention` as its
 users call it, with `need_weights=False`.
 

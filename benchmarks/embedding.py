@@ -6,7 +6,7 @@ CTranslate2 converts it, and runs it in float32; ours is imported, exported and 
 four take strings and return vectors, which must agree. CTranslate2 gets its ids from the `tokenizers` library. KerasHub
 reads the same folder and runs in a graph; it pads to a fixed length, which is set to that of the longest text.
 
-    python benchmarks/embedding.py                           # sentences of Python's own help; needs the 'peers' extra
+    python benchmarks/embedding.py                           # sentences of Python's manual; needs the 'peers' extra
     python benchmarks/embedding.py --file train.en.gz        # one sentence on each line, gzip or not
 """
 

@@ -1,4 +1,4 @@
-"""What do oneDNN's operations bring on a processor with AVX2 and without AVX-512, where TensorFlow does not use them?
+"""What do oneDNN's operations gain on a processor with AVX2 and without AVX-512, where TensorFlow does not use them?
 
 TensorFlow's wheel has oneDNN's products and softmax. It uses them where the processor has instructions for neural
 networks, such as AVX-512 VNNI, and elsewhere if `TF_ENABLE_ONEDNN_OPTS=1`. The zoo's commands set that variable
@@ -6,7 +6,7 @@ networks, such as AVX-512 VNNI, and elsewhere if `TF_ENABLE_ONEDNN_OPTS=1`. The 
 at 0, answers with one thread for each operation.
 
 On a processor with AVX-512, oneDNN is held to AVX2 (`ONEDNN_MAX_CPU_ISA=AVX2`). TensorFlow's own operations are not, so
-on a processor with AVX2 alone oneDNN may bring more.
+on a processor with AVX2 alone oneDNN may gain more.
 
     python benchmarks/onednn.py
 """

@@ -5,7 +5,7 @@ shared vocabulary of 58,101 pieces), two SentencePiece models, 4 beams. `transfo
 CTranslate2 converts it, and runs it in float32; ours is imported, exported and run in a session, as a server does. All
 three take strings and return strings, and write 32 tokens for every text.
 
-    python benchmarks/opus_mt.py                             # sentences of Python's own help; needs the 'peers' extra
+    python benchmarks/opus_mt.py                             # sentences of Python's manual; needs the 'peers' extra
     python benchmarks/opus_mt.py --file train.en.gz          # one sentence on each line, gzip or not
 """
 

@@ -61,7 +61,7 @@ make bench                                        # all but the longest, in 35 t
 
 `benchmarks/report.py` writes this page from the figures that the scripts store in [`results/`](results), by the kind
 of processor. Kinds differ by the fastest instruction set, which decides how fast matrix products are.
-[`notes.md`](notes.md) says what was tried, and what it brought.
+[`notes.md`](notes.md) says what was tried, and what it gained.
 """
 
 

@@ -7,7 +7,7 @@ TensorFlow graph and returns padded tensors. The libraries are called from Pytho
 whose `encode_batch` returns objects that hold unpadded ids, and `sentencepiece`, which returns lists of ids. All may
 use all cores.
 
-    python benchmarks/tokenizing.py                          # the sentences of Python's own help
+    python benchmarks/tokenizing.py                          # the sentences of Python's manual
     python benchmarks/tokenizing.py --file train.en.gz       # one sentence on each line, gzip or not
 """
 
@@ -214,7 +214,7 @@ def main() -> None:
                 rows.append(row(f"{kind}, {name}", timings, number))
                 if kind == "GPT-2":
                     peer = f"`tokenizers` (Rust), {name[:-1]}ing"
-                    recording.headline("byte pairs in the graph, all cores", peer, ratio(timings[1], timings[0]))
+                    recording.headline("byte-pair tokenizer, all cores", peer, ratio(timings[1], timings[0]))
         caption = f"{number:,} sentences of {words:.1f} words in batches of {arguments.batch}, {arguments.size:,} ids"
         columns = ["sentences a second", "zoo", "library", "its time / ours", "range over the rounds"]
         recording.table(Table(caption, columns, rows))

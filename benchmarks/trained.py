@@ -65,11 +65,11 @@ MODELS = {
         "Phonetisaurus, same words: 26.2%",
     ),
     "spell": ("the same, from sounds to letters", ""),
-    "gpt-pydoc": ("GPT with rotary positions and SwiGLU, of Python's own manual", ""),
+    "gpt-pydoc": ("GPT with rotary positions and SwiGLU, on Python's manual", ""),
     "shakespeare-tiny": ("GPT-2 (Radford et al. 2019) in nanoGPT's laptop size", "nanoGPT 1.88"),
     "shakespeare": ("GPT of width 256, with rotary positions and SwiGLU", "nanoGPT, 10.7M on an A100, 1.470"),
     "languages": ("bidirectional GRU over characters, with a classifier of 64 languages", ""),
-    "bert-pydoc": ("small BERT (Devlin et al. [2019](https://arxiv.org/abs/1810.04805)), of Python's own manual", ""),
+    "bert-pydoc": ("small BERT (Devlin et al. [2019](https://arxiv.org/abs/1810.04805)), on Python's manual", ""),
 }
 
 

@@ -1,4 +1,4 @@
-"""GPT-2 from a folder of Hugging Face: the same weights in their places, the same text, and clear words if not."""
+"""GPT-2 from a Hugging Face folder: the same weights in their places, the same text, and clear words if not."""
 
 import json
 import shutil

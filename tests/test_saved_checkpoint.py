@@ -1,4 +1,4 @@
-"""Models of the zoo as folders of Hugging Face: read again they are the same, and `transformers` agrees with them."""
+"""Models of the zoo as Hugging Face folders: read again they are the same, and `transformers` agrees with them."""
 
 import json
 

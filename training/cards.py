@@ -404,7 +404,7 @@ def _vocabulary(tokenizer: Tokenizer, learnt_from: str) -> str:
     if isinstance(tokenizer, WhitespaceTokenizer):
         return f"It knows the {tokenizer.size - 4:,} words of its {learnt_from}; it reads others as unknown."
     spelt = ", which can spell any text" if isinstance(tokenizer, BytePairTokenizer) else ""
-    return f"It reads texts as {tokenizer.size - 4:,} pieces of words{spelt}."
+    return f"It reads texts as {tokenizer.size - 4:,} subwords{spelt}."
 
 
 def _weights(recipe: Recipe) -> str:

@@ -1,4 +1,4 @@
-"""What `prepare` does alike for all kinds of recipes: a new model with its tokenizers, and hashes of what is used."""
+"""What all kinds of recipes share in `prepare`: a new model with its tokenizers, and hashes of what is used."""
 
 from __future__ import annotations
 

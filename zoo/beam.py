@@ -40,7 +40,7 @@ DEFAULTS = {  # of inputs that a row need not have
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """What stands in the place of a row's outputs if the row failed.
+    """What stands in place of a row's outputs if the row failed.
 
     Attributes:
         reason: one line.

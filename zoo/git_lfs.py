@@ -1,4 +1,4 @@
-"""Pointers of git-lfs: small texts that stand in the place of large files until `git lfs pull` fetches these."""
+"""Pointers of git-lfs: small texts that stand in place of large files until `git lfs pull` fetches these."""
 
 from __future__ import annotations
 

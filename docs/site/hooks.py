@@ -162,7 +162,7 @@ def figure(name: str) -> str:
 
 
 def live(image: re.Match, page) -> str | None:
-    """The figure in the place of a picture, if there is a record of its weights."""
+    """The figure in place of a picture, if there is a record of its weights."""
     name = pathlib.PurePosixPath(image[2]).stem
     if not (RECORDS / f"{name}.json").exists():
         return None

@@ -1,4 +1,4 @@
-"""MultiHeadAttention in the place of Keras' layers, and against PyTorch."""
+"""MultiHeadAttention in place of Keras' layers, and against PyTorch."""
 
 import warnings
 

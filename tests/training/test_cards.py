@@ -114,7 +114,7 @@ def test_pieces_of_words():
     pieces = BytePairTokenizer.learn(["low lower lowest"] * 2, size=268)
     translator = Translator(RNNSeq2Seq(pieces.size, 7, units=4), pieces, CharacterTokenizer("xyz"))
     text = translator_card("dates", read_recipe("dates"), translator, METRICS)
-    assert f"- It reads texts as {pieces.size - 4:,} pieces of words, which can spell any text. It answers" in text
+    assert f"- It reads texts as {pieces.size - 4:,} subwords, which can spell any text. It answers" in text
     assert "characters of its training" not in text
 
 

@@ -1,4 +1,4 @@
-"""The cards of imported models, and `zoo export` from and to folders of Hugging Face."""
+"""The cards of imported models, and `zoo export` from and to Hugging Face folders."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The command that has a model answer whole files, in many processes or on a cluster, by Apache Beam."""
+"""The command that answers whole files, in many processes or on a cluster, by Apache Beam."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def print_classifier_scores(metrics: dict[str, Any], split: str) -> None:
 
     name = metrics["metric"]  # "accuracy", or "subset_accuracy" if a text may have several labels
     if "confusion" not in metrics:
-        pass  # of several labels it is not known which one was given in the place of another
+        pass  # of several labels it is not known which one was given in place of another
     elif len(metrics["confusion"]["labels"]) <= _TABLE_CLASSES:
         _print_table(**metrics["confusion"])
     else:

@@ -208,7 +208,7 @@ def export(
         pathlib.Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Write a folder of Hugging Face instead, which `transformers` reads: a GPT of the shape of GPT-2, or"
+            help="Write a Hugging Face folder instead, which `transformers` reads: a GPT of the shape of GPT-2, or"
             " a transformer of the shape of Marian.",
         ),
     ] = None,
@@ -224,7 +224,7 @@ def export(
         if explore and to_huggingface is not None:
             raise ValueError("--explore is for a SavedModel; --to-huggingface writes no signatures")
         if shortlist is not None and to_huggingface is not None:
-            raise ValueError("--shortlist is for a SavedModel; a folder of Hugging Face has none")
+            raise ValueError("--shortlist is for a SavedModel; a Hugging Face folder has none")
         if shortlist_size is not None and shortlist is None:
             raise ValueError("--shortlist-size is for a --shortlist; there is none")
         sources = [] if shortlist is None else list(read_lines(None, shortlist))

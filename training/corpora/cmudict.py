@@ -55,7 +55,7 @@ class CMUdict(PairCorpus):
         description="folder of the public file, cmudict.dict; if missing, it is downloaded into it; `~` is the home "
         "folder; default: attention-zoo/cmudict in XDG_CACHE_HOME or ~/.cache",
     )
-    reverse: bool = Field(default=False, description="sounds to words, in the place of words to sounds")
+    reverse: bool = Field(default=False, description="sounds to words, in place of words to sounds")
     seed: int = Field(default=0, ge=0, lt=2**64, description="which words are held out")
     validation_words: pydantic.PositiveInt = Field(default=5447, description="words kept for validation")
     test_words: pydantic.PositiveInt = Field(default=12_855, description="words kept for the test")

@@ -142,7 +142,7 @@ def _patterns(data: Mapping, names: Mapping[Field, tuple[str, ...]]) -> tuple[st
     for candidate in candidates:
         for pattern in (candidate, as_typed(candidate)):
             if _is_unambiguous(pattern) and _months_differ(pattern, names):
-                # Compared with names in the place of fields: MMM and MMMM may have the same names.
+                # Compared with names in place of fields: MMM and MMMM may have the same names.
                 written = tuple(names.get(value, value) for _, value in pattern_tokens(pattern))
                 chosen.setdefault(written, pattern)
     return tuple(chosen.values())

@@ -105,7 +105,7 @@ class PairCorpus(KeptCorpus):
     teacher: UserPath | None = Field(
         default=None,
         description="train on the translations of this translator in place of the targets: the folder of a run or of "
-        "an export, or a folder of Hugging Face. Validation and test keep their targets",
+        "an export, or a Hugging Face folder. Validation and test keep their targets",
     )
 
     @property

@@ -85,7 +85,7 @@ _BytePairArguments: Any = table_of(
 
 
 class BytePairConfig(_BytePairArguments):
-    """A vocabulary of pieces of words, learnt by byte-pair encoding."""
+    """A vocabulary of subwords, learnt by byte-pair encoding."""
 
     dropout: float = Field(
         0.0,
@@ -107,7 +107,7 @@ _SentencePieceArguments: Any = table_of(
 
 
 class SentencePieceConfig(_SentencePieceArguments):
-    """A vocabulary of pieces of words, learnt by the sentencepiece library."""
+    """A vocabulary of subwords, learnt by the sentencepiece library."""
 
 
 _WhitespaceArguments: Any = table_of(
@@ -132,7 +132,7 @@ _WordPieceArguments: Any = table_of(
 
 
 class WordPieceConfig(_WordPieceArguments):
-    """A vocabulary of pieces of words, as BERT has it: a text without control characters, ideographs as words."""
+    """A vocabulary of subwords, as BERT has it: a text without control characters, ideographs as words."""
 
 
 def one_of(name: str, default: str, **tables: type[Table]) -> Any:

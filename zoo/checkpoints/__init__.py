@@ -22,7 +22,7 @@ def is_checkpoint(path: pathlib.Path) -> bool:
 
 
 def other_format(path: pathlib.Path) -> str | None:
-    """What a folder holds in the place of weights that can be read, and what to do about it; None for nothing known."""
+    """What a folder holds in place of weights that can be read, and what to do about it; None for nothing known."""
     if (path / "adapter_config.json").is_file():
         return (
             "an adapter of PEFT, without the model that it belongs to; merge the two with PEFT's `merge_and_unload` "

@@ -1,4 +1,4 @@
-"""`load_checkpoint`: reads a folder of Hugging Face with a model of any supported family."""
+"""`load_checkpoint`: reads a Hugging Face folder with a model of any supported family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`save_checkpoint`: a model of the zoo as a folder of Hugging Face.
+"""`save_checkpoint`: a model of the zoo as a Hugging Face folder.
 
 The importers' tables also serve for writing. `config.json` is written first. The importer reads it and lists the
 model's arguments and tensors. An argument that differs is refused. `collect` makes the tensors from the weights.
@@ -40,7 +40,7 @@ _FREE = {
 
 
 def save_checkpoint(task: TextGenerator | Translator, path: str | pathlib.Path) -> pathlib.Path:
-    """Writes a model as a folder of Hugging Face, which `transformers` and `zoo.load` read. PyTorch is not needed.
+    """Writes a model as a Hugging Face folder, which `transformers` and `zoo.load` read. PyTorch is not needed.
 
     - A `TextGenerator` of a `zoo.models.GPT` with the shape of GPT-2: `positions="learned"`, `normalization="layer"`,
       tied embeddings, any of the activations relu, gelu, gelu_tanh and silu; and with a `BytePairTokenizer`. The piece

@@ -168,7 +168,7 @@ def learn_shortlist(
     """Learns from a translator's own translations which target tokens translate a source token.
 
     It translates the texts, and estimates a table of probabilities t(target token | source token) by IBM Model 1. The
-    model's attention says less: with the sums of its last layer's weights in the place of these probabilities, more
+    model's attention says less: with the sums of its last layer's weights in place of these probabilities, more
     translations change (`benchmarks/notes.md`). Where both sides have the same vocabulary, a source token comes first
     among its own translations, so that a name can be copied.
 

@@ -1,4 +1,4 @@
-"""Attention, recurrence and what models are made of, as Keras layers.
+"""Keras layers: attention, recurrence and other parts of models.
 
 They import `keras` alone and run on any backend of it. In masks, True means *may be attended to*.
 """

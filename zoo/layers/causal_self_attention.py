@@ -1,4 +1,4 @@
-"""Self-attention to the past only, the third of four stages."""
+"""Self-attention to the past only: stage 5 of the layers' page."""
 
 from typing import Any
 

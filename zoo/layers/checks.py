@@ -23,7 +23,7 @@ def check_positive(name: str, value: Any, subject: str | None = None) -> int:
 
 
 def check_inputs(layer: Any, args: Any, kwargs: Any) -> None:
-    """Refuses a list of query and value, which some of Keras' attention layers take in the place of two arguments.
+    """Refuses a list of query and value, which some of Keras' attention layers take in place of two arguments.
 
     Raises:
         ValueError: the layer was called with such a list.

@@ -35,7 +35,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     It adds grouped key and value heads, rotary positions, normalised queries and keys, and steps with a cache.
 
-    Axes: B batch, T queries, S keys, H heads, D width of the query. An input may have several axes in the place of T or
+    Axes: B batch, T queries, S keys, H heads, D width of the query. An input may have several axes in place of T or
     S.
 
     Args:
@@ -84,7 +84,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores: whether to return the attention weights too.
         training: whether to drop weights.
         use_causal_mask: whether a query may attend only to keys at its own position and before.
-        head_mask: `(B, H)`, or 1 in the place of B: what each head's weights are multiplied by, 1 keeps a head, 0
+        head_mask: `(B, H)`, or 1 in place of B: what each head's weights are multiplied by, 1 keeps a head, 0
             switches it off; as in PyTorch's `transformers`.
 
     Returns:
@@ -439,7 +439,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return keras.config.is_flash_attention_enabled() if self.flash_attention is None else self.flash_attention
 
     def compute_output_shape(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> Shape:
-        """The query's shape with `output_shape`, if that was given, in the place of its last axis."""
+        """The query's shape with `output_shape`, if that was given, in place of its last axis."""
         axes = AttentionAxes(len(query_shape), self.attention_axes)
         axes.check_shapes(query_shape, value_shape, value_shape if key_shape is None else key_shape)
         return (*query_shape[:-1], *(self._output_shape or query_shape[-1:]))

@@ -113,7 +113,7 @@ class RotaryEmbedding(keras.layers.Layer):
         return rotated if rest is None else ops.concatenate([rotated, rest], axis=-1)  # (B, T, ..., D)
 
     def _partners(self, features: Tensor) -> Tensor:
-        """The other feature of each pair, in the place of the first: the same shape as `features`."""
+        """The other feature of each pair, in place of the first: the same shape as `features`."""
         if self.pairs == "halves":
             first, second = ops.split(features, 2, axis=-1)  # (..., width / 2)
             return ops.concatenate([second, first], axis=-1)

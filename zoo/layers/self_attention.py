@@ -1,4 +1,4 @@
-"""Self-attention with trainable weights, the second of four stages."""
+"""Self-attention with trainable weights: stage 4 of the layers' page."""
 
 from typing import Any
 

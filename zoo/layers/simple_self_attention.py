@@ -1,4 +1,4 @@
-"""Self-attention without weights, the first of four stages."""
+"""Self-attention without weights: stage 3 of the layers' page."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ class SwapReport(NamedTuple):
 
 
 def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
-    """The same model with the zoo's `MultiHeadAttention` in the place of Keras', weights included.
+    """The same model with the zoo's `MultiHeadAttention` in place of Keras', weights included.
 
     `keras.layers.MultiHeadAttention` and `keras.layers.GroupQueryAttention` are exchanged, inside nested functional
     and sequential models too. Two kinds are left as they are: subclasses of these layers, whose code may compute
@@ -84,7 +84,7 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
 
 
 def _exchanged(layer: Any) -> Any:
-    """A new layer without weights: the zoo's in the place of Keras' attention, else one of the same class."""
+    """A new layer without weights: the zoo's in place of Keras' attention, else one of the same class."""
     config = layer.get_config()
     if type(layer) not in _KERAS_LAYERS:
         return layer.__class__.from_config(config)

@@ -104,7 +104,7 @@ def export(
 
     Those of a `MaskFiller`:
 
-    - `serving_default` gives `text` `[None]`, with the most probable token in the place of each mask, and `probability`
+    - `serving_default` gives `text` `[None]`, with the most probable token in place of each mask, and `probability`
       `[None]`, the product of the probabilities of these tokens;
     - `fill` gives the same `text`, and `tokens` and `probabilities` `[None, M, K]`: for each of M masks the K most
       probable tokens, with empty strings for a text of fewer masks.

@@ -232,7 +232,7 @@ class Filling:
 
     Attributes:
         text: the text that was given, with its masks.
-        filled: the text with the most probable token in the place of each mask. It is written as the tokenizer
+        filled: the text with the most probable token in place of each mask. It is written as the tokenizer
             writes, for example in lower case.
         candidates: for each mask the most probable tokens and their probabilities, the most probable first.
     """

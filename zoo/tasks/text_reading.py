@@ -111,7 +111,7 @@ class MaskFilling(TextReading, Fills):
     """Fills the masks of texts."""
 
     def __call__(self, texts: Sequence[str], batch_size: int = 32) -> list[str]:
-        """Each text with the most probable token in the place of each mask, see `fill`."""
+        """Each text with the most probable token in place of each mask, see `fill`."""
         return [each.filled for each in self.fill(texts, batch_size)]
 
 

@@ -156,7 +156,7 @@ class TextToText(abc.ABC):
 
         ```python
         (first,) = translator.complete(["Guten Tag!"])
-        choices = translator.next_tokens(["Guten Tag!"], [first.ids[:2]])[0]    # in the place of the third token
+        choices = translator.next_tokens(["Guten Tag!"], [first.ids[:2]])[0]    # in place of the third token
         translator.complete(["Guten Tag!"], [(*first.ids[:2], choices[1].id)])
         ```
 

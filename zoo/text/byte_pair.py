@@ -1,4 +1,4 @@
-"""A tokenizer whose tokens are pieces of words, down to single bytes."""
+"""A tokenizer whose tokens are subwords, down to single bytes."""
 
 import dataclasses
 import itertools
@@ -41,7 +41,7 @@ _BYTE_OF = {character: byte for byte, character in enumerate(_ALPHABET)}
 
 
 class BytePairTokenizer(PairTokenizer):
-    r"""Splits texts into pieces of words by byte-level byte-pair encoding, as GPT-2 does (Sennrich et al. 2016).
+    r"""Splits texts into subwords by byte-level byte-pair encoding, as GPT-2 does (Sennrich et al. 2016).
 
     A text is cut into words, a word into its bytes, and pairs of neighbours are merged as learnt: a frequent word is
     one piece, and every text has pieces. The vocabulary is learnt with the `tokenizers` library, and the graph gives

@@ -32,7 +32,7 @@ _NONE = -1  # no id: a word of several pieces, or a byte that the vocabulary lac
 
 
 class WholeWords(tf.Module):
-    """The pieces of words: one look-up for words that are one piece, and a longer way for the others.
+    """The subwords: one look-up for words that are one piece, and a longer way for the others.
 
     Most words of a text are one piece. The few others still take about half of the time (benchmarks/notes.md,
     tokenizing.py).
@@ -74,7 +74,7 @@ class WholeWords(tf.Module):
 
 
 class WordPieces(WholeWords):
-    """The pieces of words, by rounds of merging if a word is not one piece.
+    """The subwords, by rounds of merging if a word is not one piece.
 
     Args:
         whole: the words that are one piece, and its id.

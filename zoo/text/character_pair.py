@@ -1,4 +1,4 @@
-"""A tokenizer whose tokens are pieces of words made of characters, with bytes for what it has no character for."""
+"""A tokenizer whose tokens are subwords made of characters, with bytes for what it has no character for."""
 
 import dataclasses
 import re

@@ -173,7 +173,7 @@ def read_model(content: bytes, name: str = "the model") -> SentencePieceFile:
 
     Raises:
         ValueError: they are no such file, or one that the library itself does not load, or of a kind that has no
-            pieces of words.
+            subwords.
     """
     check_no_pointer(name, content)
     model = _message_class()()

@@ -1,4 +1,4 @@
-"""SentencePiece's normalisation as a TensorFlow graph: the form of texts that pieces are of.
+"""SentencePiece's normalisation as a TensorFlow graph: the text form that pieces use.
 
 The reference is the sentencepiece library, version 0.2.3; broken UTF-8 is what the library makes of it, too. A text
 that one regular expression recognises as being in the right form only gets its first space. Others are walked through

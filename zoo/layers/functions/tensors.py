@@ -1,4 +1,4 @@
-"""Precision, shapes, the order of axes, and who compiles a graph: small things that several layers need."""
+"""Precision, shapes, the order of axes, graph compilation: helpers for several layers."""
 
 from typing import Any
 

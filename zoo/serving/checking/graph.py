@@ -60,7 +60,7 @@ class Graph:
         return function in self._reached_functions if function else node in self._reached_nodes
 
     def in_place_of(self) -> set[str]:
-        """Functions for a GPU that a graph optimizer puts in the place of equivalent ones, where there is a GPU.
+        """Functions for a GPU that a graph optimizer puts in place of equivalent ones, where there is a GPU.
 
         Keras 2 exports a recurrent layer in this way, as a function for the CPU and one for cuDNN, with marks that they
         do the same. The set also holds what only these functions call.

@@ -226,7 +226,7 @@ class PackedEncoder(tf.Module):
 
 
 class _PackedHead(tf.Module):
-    """A head with a packed encoder, in the place of the model that it was made of.
+    """A head with a packed encoder, in place of the model that it was made of.
 
     The head's own layers read a few vectors, so they are called as they are.
 

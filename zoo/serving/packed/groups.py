@@ -2,8 +2,8 @@
 
 An encoder computes on rows, one for each token of all texts. Only the scores of its attention need texts side by side,
 and heads in front. Gathers move them there and back. A transpose would be oneDNN's, which takes tens of microseconds to
-start, and so would the product and the softmax of a few scores. Six layers of width 128 took 4.6 ms for a text of 16
-tokens with these, and take 1.4 ms without (benchmarks/notes.md, serving.py).
+start, and so would the product and the softmax of a few scores. For six layers of width 128 and a text of 16 tokens,
+transposes were a third of 4.6 ms; packed, all takes 1.4 ms (benchmarks/notes.md, serving.py).
 
 Axes: B texts, T length, N rows, H heads, d width of a head.
 """

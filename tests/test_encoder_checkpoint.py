@@ -3,6 +3,7 @@
 import json
 import warnings
 
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -12,6 +13,7 @@ from zoo_training.cli import app
 from zoo_training.schema.recipe import read_recipe
 
 import zoo
+from zoo.checkpoints.loading import load_checkpoint
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b"]
 CONFIG = {
@@ -99,6 +101,7 @@ def test_a_training_starts_from_it(folder, tmp_path):
         ({"vocab_size": 7}, r"the tokenizer has 8 pieces, and config\.json a vocab_size of 7\."),
         ({"num_hidden_layers": 9999}, "the weights lack encoder.layer.1.attention.self.query.weight, .* and others"),
         ({"architectures": ["BertForQuestionAnswering"]}, "only models that end in ForSequenceClassification, "),
+        ({"architectures": ["BertLMHeadModel"]}, r"architectures is \['BertLMHeadModel'\]; only models that end in"),
         ({"architectures": [3]}, r"architectures is \[3\], and must be a list of names"),
         (
             {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": False},
@@ -106,10 +109,16 @@ def test_a_training_starts_from_it(folder, tmp_path):
         ),
         ({"architectures": ["BertForMaskedLM"]}, "the weights lack cls.predictions.transform.dense.weight"),
         ({"num_labels": 10**9}, "num_labels is 1000000000, and must be at most 100,000"),
-        ({"id2label": {"0": "only"}}, "id2label is .* of a model with two classes or more"),
-        ({"id2label": {"0": "a", "1": "a"}}, "id2label is .* different names"),
+        ({"id2label": {"0": "only"}}, r"id2label is .* of two classes or more; a model with one output \(regression\)"),
+        ({"id2label": {"0": "a", "1": "a"}}, "id2label is .* different strings"),
+        ({"id2label": {"0": 0, "1": 1}}, "id2label is .* different strings"),
+        ({"model_type": None}, "model_type is None; only marian, bert, "),
+        (
+            {"quantization_config": {"quant_method": "gptq"}},
+            "quantization_config is .* only weights that are not quantised",
+        ),
         ({"id2label": {"0": "a", "2": "b"}}, "id2label is .* names by the numbers 0, 1, 2 and so on"),
-        ({"problem_type": "regression"}, "problem_type is 'regression'"),
+        ({"problem_type": "regression"}, "problem_type is 'regression'; only classification can be read"),
     ],
 )
 def test_a_configuration_that_cannot_be_read(folder, changes, message):
@@ -126,6 +135,17 @@ def test_weights_that_do_not_fit(folder):
     safetensors.numpy.save_file(weights() | {"classifier.bias": np.array([1, np.nan], "float32")}, file)
     with pytest.raises(ValueError, match=r"classifier\.bias holds NaN or infinity"):
         zoo.load(folder)
+    safetensors.numpy.save_file(weights() | {"classifier.bias": np.array([1, 2], "int8")}, file)
+    with pytest.raises(ValueError, match=r"classifier\.bias holds int8; quantised weights cannot be read"):
+        zoo.load(folder)
+    eight_bits = weights() | {"classifier.bias": np.array([1, 2], ml_dtypes.float8_e4m3fn)}
+    safetensors.numpy.save_file(eight_bits, file)
+    with pytest.raises(ValueError, match=r"safetensors: classifier\.bias cannot be read: its numbers are F8_E4M3"):
+        zoo.load(folder)
+    of_peft = {f"base_model.model.{name}": array for name, array in weights().items()}
+    safetensors.numpy.save_file(of_peft, file)
+    with pytest.raises(ValueError, match=r"the weights lack .* and others; they hold base_model\.model\.bert\."):
+        zoo.load(folder)
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"model\.safetensors cannot be read"):
         zoo.load(folder)
@@ -138,6 +158,34 @@ def test_a_text_that_is_cut_at_its_beginning_is_told(folder, side):
         warnings.simplefilter("always")
         zoo.load(folder)
     assert any("cuts long texts at their beginning" in str(each.message) for each in told) == (side == "left")
+
+
+def test_an_adapter_beside_the_weights_is_told(folder):
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.warns(UserWarning, match=r"the adapter of adapter_config\.json is left out"):
+        zoo.load(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"is not a whole checkpoint: .* It holds an adapter of PEFT"):
+        load_checkpoint(folder)
+
+
+def test_a_head_that_no_architecture_names(folder):
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"architectures": None}))
+    with pytest.warns(UserWarning, match=r"has no `architectures` in config\.json, so a head is left out"):
+        assert isinstance(zoo.load(folder), zoo.TextEmbedder)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([*PIECES, "", "c"], r"vocab\.txt cannot be read: line 9 is empty"),
+        ([*PIECES, "a"], r"vocab\.txt cannot be read: lines 6 and 9 have the same piece, 'a'"),
+    ],
+)
+def test_a_list_of_pieces_that_cannot_be_read(folder, lines, message):
+    (folder / "vocab.txt").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=message):
+        zoo.load(folder)
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "model.safetensors"])
@@ -164,6 +212,20 @@ def modules(folder, kinds, pooling, places):
 
 PLACES = ["", "1_Pooling"]
 MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        ({"embedding_dimension": 6, "pooling_mode": "cls", "include_prompt": True}, "first"),
+        ({"pooling_mode": ["max"]}, "max"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "first"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": False}, "mean"),
+    ],
+)
+def test_a_pooling_of_new_and_old_files(folder, pooling, expected):
+    modules(folder, ["Transformer", "Pooling"], pooling, PLACES)
+    assert zoo.load(folder).model.pooling == expected
 
 
 def test_an_embedder_and_its_length(folder):
@@ -194,8 +256,10 @@ def test_what_sentence_transformers_does_to_a_text_first(folder):
         ("Transformer Pooling Dense", MEAN, ["", "1_Pooling", "2_Dense"], "modules are Transformer, Pooling, Dense"),
         ("Pooling", MEAN, ["1_Pooling"], "modules are Pooling; only"),
         ("Transformer Pooling", MEAN, ["", "../1_Pooling"], "the paths must be the folder itself and one inside it"),
-        ("Transformer Pooling", MEAN | {"pooling_mode_cls_token": True}, PLACES, "the pooling is mean_tokens, "),
-        ("Transformer Pooling", {"pooling_mode_lasttoken": True}, PLACES, "the pooling is lasttoken; one of"),
+        ("Transformer Pooling", MEAN | {"pooling_mode_cls_token": True}, PLACES, "the pooling is mean, cls; one of"),
+        ("Transformer Pooling", {"pooling_mode_lasttoken": True}, PLACES, "the pooling is pooling_mode_lasttoken; one"),
+        ("Transformer Pooling", {"pooling_mode": "lasttoken"}, PLACES, "the pooling is lasttoken; one of"),
+        ("Transformer Pooling", {"pooling_mode": ["cls", "mean"]}, PLACES, "the pooling is cls, mean; one of"),
     ],
 )
 def test_modules_that_cannot_be_read(folder, kinds, pooling, places, message):

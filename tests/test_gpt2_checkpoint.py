@@ -248,8 +248,24 @@ class TestFaults:
         (folder / "config.json").unlink()
         with pytest.raises(FileNotFoundError, match=r"it has no config\.json\.$"):
             load_checkpoint(folder)
-        with pytest.raises(FileNotFoundError, match="holds no saved model of the zoo"):
+        with pytest.raises(FileNotFoundError, match=rf"{folder.name} holds model\.safetensors, but no config\.json\.$"):
             zoo.load(folder)
+
+    def test_parts_without_their_index(self, folder):
+        (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+        told = r"It holds model-00001-of-00002\.safetensors, but no index and no model\.safetensors\.$"
+        with pytest.raises(FileNotFoundError, match=told):
+            zoo.load(folder)
+
+    def test_the_hub_and_its_cache(self, folder, tmp_path):
+        snapshot = tmp_path / "models--gpt2" / "snapshots" / "0a1b"
+        snapshot.parent.mkdir(parents=True)
+        folder.rename(snapshot)
+        with pytest.raises(FileNotFoundError, match=rf"holds no checkpoint, but {snapshot} may be one\.$"):
+            zoo.load(tmp_path / "models--gpt2")
+        told = r"^org/model does not exist; .* must be downloaded first: hf download org/model --local-dir FOLDER\.$"
+        with pytest.raises(FileNotFoundError, match=told):
+            zoo.load("org/model")
 
     @pytest.mark.parametrize("name", ["model.safetensors", "vocab.json", "config.json"])
     def test_a_broken_file(self, folder, name):
@@ -269,7 +285,7 @@ class TestFaults:
             ({"vocab_size": 9}, r"the tokenizer has \d+ pieces, and config\.json a vocab_size of 9\.$"),
             ({"n_layer": 3}, r"the weights lack h\.2\.ln_1\.weight, .* and others\.$"),
             ({"n_layer": 2_000_000_000}, r"n_layer is 2000000000, and must be at most 10,000\.$"),
-            ({"model_type": ["gpt2"]}, r"model_type is \['gpt2'\], and must be a string\.$"),
+            ({"model_type": ["gpt2"]}, r"model_type is \['gpt2'\]; only marian, bert, .* can be read\.$"),
             ({"scale_attn_weights": "false"}, r"scale_attn_weights is 'false', and must be true or false\.$"),
             ({"n_layer": 1}, r"the weights hold h\.1\..* and others, which a model of config\.json does not have\.$"),
             ({"n_positions": 21}, r"wpe\.weight has the shape \(20, 12\), and config\.json asks for \(21, 12\)\.$"),

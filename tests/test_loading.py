@@ -70,10 +70,10 @@ def test_an_exported_model_or_a_version_of_it(folder, translator):
     ("name", "fault"),
     [
         ("nowhere", "does not exist"),
-        ("empty", "holds no saved model of the zoo, and no SavedModel"),
-        ("file", "holds no saved model of the zoo, and no SavedModel"),
-        ("models", "holds no saved model of the zoo, and no SavedModel"),
-        ("models/tiny/3", "holds no saved model of the zoo, and no SavedModel"),
+        ("empty", "holds no saved model of the zoo, no SavedModel and no checkpoint"),
+        ("file", "holds no saved model of the zoo, no SavedModel and no checkpoint"),
+        ("models", "holds no saved model of the zoo, no SavedModel and no checkpoint"),
+        ("models/tiny/3", "holds no saved model of the zoo, no SavedModel and no checkpoint"),
     ],
 )
 def test_what_is_neither(folder, name, fault):

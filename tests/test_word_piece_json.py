@@ -182,5 +182,5 @@ def test_missing_and_broken_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"it has no tokenizer.json and no vocab.txt"):
         read_word_pieces(tmp_path)
     (tmp_path / "vocab.txt").write_text("a\na\n")
-    with pytest.raises(ValueError, match=r"vocab\.txt cannot be read: it has a piece twice"):
+    with pytest.raises(ValueError, match=r"vocab\.txt cannot be read: lines 1 and 2 have the same piece"):
         read_word_pieces(tmp_path)

@@ -6,7 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 import zoo
-from zoo.checkpoints import is_checkpoint, other_format
+from zoo.checkpoints import hub_hint, is_checkpoint, other_format
 from zoo.serving import newest_version
 from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
@@ -69,7 +69,9 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
             "zoo.TextGenerator(model, tokenizer), or the task of its encoder; what their `save` writes can be loaded "
             "here."
         )
-    what = "holds no saved model of the zoo, and no SavedModel" if path.exists() else "does not exist"
+    what = "holds no saved model of the zoo, no SavedModel and no checkpoint" if path.exists() else "does not exist"
+    if not path.exists():
+        what += hub_hint(path)
     if (path / "checkpoint.npz").is_file():  # of `zoo train`
         what = "holds a training that has not ended; the command that began it goes on with it"
     elif instead := other_format(path):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
 
 import typer
 
+from zoo.checkpoints import hub_hint
 from zoo.extras import MissingExtraError
 from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
@@ -122,8 +123,12 @@ def check_model(path: pathlib.Path) -> None:
     """
     if not path.exists():
         near = [str(parent / path) for parent in (MODELS, RUNS) if not path.is_absolute() and (parent / path).exists()]
-        hint = f"did you mean {' or '.join(near)}?" if near else "`zoo list` shows the exported models"
-        raise FileNotFoundError(f"{path} does not exist; {hint}")
+        hint = (
+            f"; did you mean {' or '.join(near)}?"
+            if near
+            else hub_hint(path) or "; `zoo list` shows the exported models"
+        )
+        raise FileNotFoundError(f"{path} does not exist{hint}")
 
 
 def load(path: pathlib.Path):

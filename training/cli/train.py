@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from zoo.checkpoints import hub_hint, is_checkpoint
+
 from ..start_tensorflow import import_tensorflow
 from .classifier_scores import print_classifier_scores
 from .shared import (
@@ -231,9 +233,10 @@ def export(
         if shortlist is not None and not any(text.strip() for text in sources):
             raise ValueError(f"{shortlist} has no texts")
         if not run.is_dir():
-            raise ValueError(f"{run} is a file; name its folder" if run.exists() else f"{run} does not exist")
+            raise ValueError(
+                f"{run} is a file; name its folder" if run.exists() else f"{run} does not exist{hub_hint(run)}"
+            )
         import_tensorflow()
-        from zoo.checkpoints import is_checkpoint
         from zoo.checkpoints.loading import load_checkpoint
         from zoo.checkpoints.saving import save_checkpoint
         from zoo.serving import newest_version

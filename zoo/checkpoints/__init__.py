@@ -13,6 +13,9 @@ import pathlib
 MODULES_FILE = "modules.json"  # of sentence-transformers
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZER_CONFIG_FILE, ADDED_TOKENS_FILE = "tokenizer_config.json", "added_tokens.json"
+ADAPTER_FILE = "adapter_config.json"  # of PEFT
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_WHOLE = {".safetensors": "model.safetensors", ".bin": "pytorch_model.bin"}
 
 
 def is_checkpoint(path: pathlib.Path) -> bool:
@@ -21,9 +24,19 @@ def is_checkpoint(path: pathlib.Path) -> bool:
     return (path / CONFIG_FILE).is_file() and any(next(path.glob(name), None) for name in beside)
 
 
+def hub_hint(path: pathlib.Path) -> str:
+    """What to do about a missing folder, if its name looks like that of a model on the hub: ORGANISATION/MODEL."""
+    if path.is_absolute() or len(path.parts) != 2 or path.parent.exists() or path.parts[0] in ("runs", "saved_models"):
+        return ""
+    return f"; a model of the Hugging Face Hub must be downloaded first: hf download {path} --local-dir FOLDER"
+
+
 def other_format(path: pathlib.Path) -> str | None:
-    """What a folder holds in place of weights that can be read, and what to do about it; None for nothing known."""
-    if (path / "adapter_config.json").is_file():
+    """What a folder holds in place of a checkpoint that can be read, and what to do about it; None for nothing known.
+
+    For folders without weights of their own.
+    """
+    if (path / ADAPTER_FILE).is_file():
         return (
             "an adapter of PEFT, without the model that it belongs to; merge the two with PEFT's `merge_and_unload` "
             "and save the result"
@@ -31,4 +44,12 @@ def other_format(path: pathlib.Path) -> str | None:
     for pattern, name in (("*.gguf", "llama.cpp"), ("tf_model*.h5", "TensorFlow"), ("flax_model*.msgpack", "Flax")):
         if file := next(path.glob(pattern), None):
             return f"{file.name}, the weights in {name}'s format; the zoo reads model.safetensors or pytorch_model.bin"
+    if file := next((file for name in _WEIGHTS for file in path.glob(name)), None):
+        lacks = CONFIG_FILE if not (path / CONFIG_FILE).is_file() else f"index and no {_WHOLE[file.suffix]}"
+        return f"{file.name}, but no {lacks}"
+    # The cache of the hub has a folder for each version; a repository may have the checkpoint in a subfolder.
+    if below := next(
+        (file.parent for name in ("*", "snapshots/*") for file in path.glob(f"{name}/{CONFIG_FILE}")), None
+    ):
+        return f"no checkpoint, but {below} may be one"
     return None

@@ -38,7 +38,9 @@ _SENTENCE_FILE, _PROMPTS_FILE = "sentence_bert_config.json", "config_sentence_tr
 _TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
 _SHORTEST = 5  # tokens of a text
 _MOST_LABELS = 100_000
-_POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}
+# By the names of sentence-transformers: those of today, and how the flags of older files end.
+_POOLINGS = {"cls": "first", "mean": "mean", "max": "max"}
+_POOLING_FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
 
 
 def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmbedder | MaskFiller:
@@ -154,17 +156,18 @@ def _kind(path: pathlib.Path, config: Config) -> str:
     """Which task the checkpoint is for."""
     if (path / MODULES_FILE).is_file():
         return "embedder"
-    architectures = config.get("architectures", [])
-    name = architectures[0] if isinstance(architectures, list) and architectures else "Model"
+    architectures = config.get("architectures") or ["Model"]
+    name = architectures[0] if isinstance(architectures, list) else "Model"
     if not isinstance(name, str):
         raise config.wrong("architectures", "a list of names")
     for ending, kind in _TASKS.items():
         if name.endswith(ending):
             return kind
-    if not name.endswith("Model"):
+    if not name.endswith("Model") or name.endswith("HeadModel"):
         raise config.wrong("architectures", f"only models that end in {', '.join((*_TASKS, 'Model'))} can be read")
+    what = "has no head" if name != "Model" else f"has no `architectures` in {CONFIG_FILE}, so a head is left out,"
     warnings.warn(
-        f"{path} has no head and no {MODULES_FILE}. Its embeddings are the mean of the vectors of the tokens, which it "
+        f"{path} {what} and no {MODULES_FILE}. Its embeddings are the mean of the vectors of the tokens, which it "
         "may not have been trained for.",
         stacklevel=4,
     )
@@ -210,10 +213,12 @@ def _labels(config: Config) -> list[str]:
     if not isinstance(names, dict) or sorted(names) != sorted(map(str, range(len(names)))):
         raise config.wrong("id2label", "names by the numbers 0, 1, 2 and so on")
     labels = [names[str(number)] for number in range(len(names))]
-    if len(labels) < 2 or config.get("problem_type") == "regression":
-        raise config.wrong("id2label" if len(labels) < 2 else "problem_type", "of a model with two classes or more")
+    if len(labels) < 2:
+        raise config.wrong("id2label", "of two classes or more; a model with one output (regression) cannot be read")
+    if config.get("problem_type") == "regression":
+        raise config.wrong("problem_type", "only classification can be read")
     if not all(isinstance(label, str) and label for label in labels) or len(set(labels)) < len(labels):
-        raise config.wrong("id2label", "different names")
+        raise config.wrong("id2label", "different strings")
     return labels
 
 
@@ -236,13 +241,20 @@ def _modules(path: pathlib.Path) -> tuple[str, bool]:
         raise ValueError(f"{file}: the paths must be the folder itself and one inside it, not {folders[:2]}.")
     file = path / folders[1] / CONFIG_FILE
     content = read_json(file)
-    content = content if isinstance(content, dict) else {}
-    asked = [name for name, value in content.items() if name.startswith("pooling_mode_") and value is True]
-    asked = [name.removeprefix("pooling_mode_") for name in asked] or [f"{content.get('pooling_mode')}_tokens"]
-    poolings = [_POOLINGS.get(name) for name in asked]
-    if len(poolings) != 1 or poolings[0] is None:
+    return _pooling(file, content if isinstance(content, dict) else {}), len(kinds) == 3
+
+
+def _pooling(file: pathlib.Path, content: dict[str, Any]) -> str:
+    """How an embedder makes one vector of a text: `pooling_mode`, a name or a list, or the flags of older files."""
+    mode = content.get("pooling_mode")
+    if mode is None:
+        flags = [name for name, value in content.items() if name.startswith("pooling_mode_") and value is True]
+        asked = [_POOLING_FLAGS.get(name, name) for name in flags] or ["mean"]
+    else:
+        asked = [str(each) for each in (mode if isinstance(mode, list) else [mode])]
+    if len(asked) != 1 or asked[0] not in _POOLINGS:
         raise ValueError(f"{file}: the pooling is {', '.join(asked)}; one of {', '.join(_POOLINGS)} can be read.")
-    return poolings[0], len(kinds) == 3
+    return _POOLINGS[asked[0]]
 
 
 def _check_texts(path: pathlib.Path, tokenizer: Tokenizer) -> None:

@@ -305,6 +305,20 @@ def write_tensors(path: pathlib.Path, tensors: Mapping[str, np.ndarray]) -> None
     file.chmod(mode)  # the library gives access to the owner only; a new file has what the user's umask allows
 
 
+def weights_file(path: pathlib.Path) -> pathlib.Path:
+    """The file of a checkpoint that holds its weights, or the index of their files.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    found = next((path / name for name in _WEIGHTS_FILES if (path / name).is_file()), None)
+    if found is None:
+        instead = other_format(path)
+        it_holds = f" It holds {instead}." if instead else ""
+        raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {_SAFETENSORS} or {_PYTORCH}.{it_holds}")
+    return found
+
+
 def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArray]:
     """The tensors of a checkpoint by name, not yet read.
 
@@ -318,11 +332,7 @@ def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArra
         FileNotFoundError: a file is missing.
         ValueError: a file cannot be read.
     """
-    found = next((path / name for name in _WEIGHTS_FILES if (path / name).is_file()), None)
-    if found is None:
-        instead = other_format(path)
-        it_holds = f" It holds {instead}." if instead else ""
-        raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {_SAFETENSORS} or {_PYTORCH}.{it_holds}")
+    found = weights_file(path)
     files = [found]
     if found.suffix == ".json":
         index = read_json(found)
@@ -349,12 +359,16 @@ def _safetensors(file: pathlib.Path) -> dict[str, StoredArray]:
 
     try:
         opened = safetensors.safe_open(file, framework="np")
-        shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118, no dict
+        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118, no dict
+        shapes = {name: tuple(each.get_shape()) for name, each in slices.items()}
+        types = {name: each.get_dtype() for name, each in slices.items()}
     except (safetensors.SafetensorError, OSError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
     def array(name: str) -> StoredArray:
         def read() -> np.ndarray:
+            if types[name].startswith("F8"):
+                raise ValueError(f"{file}: {name} cannot be read: its numbers are {types[name]}, quantised to 8 bits")
             try:
                 return opened.get_tensor(name)
             except (safetensors.SafetensorError, TypeError) as error:
@@ -395,11 +409,12 @@ def check_tensors(
                 f"{tensor.shape}."
             )
         wanted.append(tensor)
-    if missing:
-        raise ValueError(f"{path}: the weights lack {_some(missing)}.")
     known = {tensor.name for tensor in wanted}
     patterns = [re.compile(pattern) for pattern in ignored]
     extra = [name for name in stored if name not in known and not any(each.fullmatch(name) for each in patterns)]
+    if missing:
+        instead = f"; they hold {_some(extra)}" if extra else ""
+        raise ValueError(f"{path}: the weights lack {_some(missing)}{instead}.")
     if extra:
         raise ValueError(f"{path}: the weights hold {_some(extra)}, which a model of {CONFIG_FILE} does not have.")
     return wanted
@@ -415,7 +430,8 @@ def assign(
     """Gives each weight of a model its numbers, read one tensor after the other.
 
     Raises:
-        ValueError: a tensor holds NaN or infinity, cannot be read, or has other numbers than the one that it repeats.
+        ValueError: a tensor holds NaN, infinity or integers, cannot be read, or has other numbers than the one that it
+            repeats.
     """
     tensors = list(tensors)
     for copy in tensors:
@@ -427,7 +443,9 @@ def assign(
     for weight in model.weights:
         tensor = sources[weight.path]
         array = stored[tensor.name].read()
-        if array.dtype.kind not in "iub" and not np.isfinite(array).all():
+        if array.dtype.kind in "iub":
+            raise ValueError(f"{path}: {tensor.name} holds {array.dtype.name}; quantised weights cannot be read.")
+        if not np.isfinite(array).all():
             raise ValueError(f"{path}: {tensor.name} holds NaN or infinity; the checkpoint is broken.")
         array = array if tensor.change is None else tensor.change(array)
         weight.assign(array.astype(weight.dtype, copy=False).reshape(weight.shape))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import warnings
 
-from zoo.checkpoints import encoders
-from zoo.checkpoints.hugging_face import Config
+from zoo.checkpoints import ADAPTER_FILE, encoders
+from zoo.checkpoints.hugging_face import Config, weights_file
 from zoo.checkpoints.language_models import FAMILIES, load_language_model
 from zoo.checkpoints.marian import load_marian
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
@@ -40,14 +41,16 @@ def load_checkpoint(
     """
     path = pathlib.Path(path)
     config = Config(path)
-    kind = config.get("model_type")
-    if not isinstance(kind, str):
-        raise config.wrong("model_type", "a string")
-    if kind == "marian":
-        return load_marian(path, config, target_language)
-    known = ("marian", *encoders.FAMILIES, *FAMILIES)
+    kind, known = config.get("model_type"), ("marian", *encoders.FAMILIES, *FAMILIES)
     if kind not in known:
         raise config.wrong("model_type", f"only {', '.join(known)} can be read")
+    if config.get("quantization_config") is not None:
+        raise config.wrong("quantization_config", "only weights that are not quantised can be read")
+    weights_file(path)  # before the tokenizer, so that an adapter or weights of another format are told as such
+    if (path / ADAPTER_FILE).is_file():
+        warnings.warn(f"{path}: the adapter of {ADAPTER_FILE} is left out.", stacklevel=2)
+    if kind == "marian":
+        return load_marian(path, config, target_language)
     if target_language is not None:
         raise ValueError(f"{path} is no translator, and has no target language. Received: {target_language!r}")
     return encoders.load_encoder(path, config) if kind in encoders.FAMILIES else load_language_model(path, config)

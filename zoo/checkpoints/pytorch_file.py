@@ -83,6 +83,8 @@ def read_pytorch(file: pathlib.Path) -> dict[str, StoredArray]:
         ValueError: it is not a file of `torch.save`, it is damaged, it holds something else than tensors by name, or
             its pickle names anything that tensors do not need.
     """
+    if not file.stat().st_size:
+        raise ValueError(f"{file} cannot be read: it is empty")
     try:
         with file.open("rb") as stream:
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -91,7 +93,7 @@ def read_pytorch(file: pathlib.Path) -> dict[str, StoredArray]:
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
     except Exception as error:  # damage can break the readers of zips and pickles anywhere
-        raise ValueError(f"{file} is damaged, or is no file of PyTorch: {error}") from None
+        raise ValueError(f"{file} is damaged or cut off, or is no file of PyTorch: {error}") from None
 
     def array(name: str, tensor: _Tensor) -> StoredArray:
         begin, end = places.get(tensor.storage.key, (0, -1))

@@ -132,8 +132,11 @@ def from_word_list(path: pathlib.Path, vocabulary: list[str]) -> dict[str, Any]:
     names = special_names(path, BERT_PURPOSES)
     start, end = (names.get(f"{name}_token", default) for name, default in (("cls", "[CLS]"), ("sep", "[SEP]")))
     places = {piece: place for place, piece in enumerate(vocabulary)}
-    if len(places) < len(vocabulary):
-        raise ValueError("it has a piece twice")
+    for place, piece in enumerate(vocabulary):
+        if not piece:
+            raise ValueError(f"line {place + 1} is empty")
+        if places[piece] != place:
+            raise ValueError(f"lines {place + 1} and {places[piece] + 1} have the same piece, {SHORT.repr(piece)}")
     return {
         "normalizer": {"type": "BertNormalizer"},
         "pre_tokenizer": {"type": "BertPreTokenizer"},

@@ -76,8 +76,12 @@ def read_tokenizer(
     if not file.is_file():
         for name in (VOCABULARY_FILE, MERGES_FILE):
             if not (path / name).is_file():
+                of_sentencepiece = (path / "tokenizer.model").is_file()
                 raise FileNotFoundError(
-                    f"{path} is not a whole checkpoint: it has no {name} (and no {TOKENIZER_FILE})."
+                    f"{path} is not a whole checkpoint: it has no {TOKENIZER_FILE}. tokenizer.model is not read; load "
+                    "the tokenizer with `AutoTokenizer` of `transformers` and save it to get a tokenizer.json."
+                    if of_sentencepiece
+                    else f"{path} is not a whole checkpoint: it has no {name} (and no {TOKENIZER_FILE})."
                 )
         file = path / VOCABULARY_FILE
     content = read_json(file)

@@ -352,13 +352,21 @@ class TestMistakes:
             (["train", "dates", "--set", "model.units"], "--set 'model.units': expected KEY=VALUE"),
             (["translate", "nowhere", "a"], "nowhere does not exist; `zoo list` shows the exported models"),
             (["export", "nowhere"], "nowhere does not exist"),
+            (
+                ["export", "org/model"],
+                "org/model does not exist; a model of the Hugging Face Hub must be",
+            ),
+            (
+                ["embed", "org/model", "a"],
+                "org/model does not exist; a model of the Hugging Face Hub must be",
+            ),
             (["export", __file__], f"{__file__} is a file; name its folder"),
             (["export", ".", "--shortlist", "nowhere.txt"], "nowhere.txt: No such file or directory"),
             (["export", ".", "--shortlist", "."], ".: Is a directory"),
             (["export", ".", "--shortlist", os.devnull], f"{os.devnull} has no texts"),
             (["export", ".", "--shortlist-size", "0"], "--shortlist-size is for a --shortlist"),
             (["export", ".", "--shortlist", "x", "--to-huggingface", "y"], "--shortlist is for a SavedModel"),
-            (["translate", ".", "a"], ". holds no saved model of the zoo, and no SavedModel."),
+            (["translate", ".", "a"], ". holds no saved model of the zoo, no SavedModel and no checkpoint."),
         ],
     )
     def test_of_names(self, tmp_path, monkeypatch, arguments, told):

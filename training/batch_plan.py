@@ -135,6 +135,8 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     folder = absolute(version_folder(asked.model))
     takes, gives = signature_of(folder, asked.signature)
     files = input_files(asked.pattern)
+    if os.path.realpath(asked.out) in {os.path.realpath(each.path) for each in files}:
+        raise ValueError(f"{asked.out} is one of the inputs; choose another OUTPUT")
     reads, writes = _formats(files, asked.out, asked.file_format)
     about = [*files, *FileSystems.match([f"{folder}/{SAVED_MODEL_FILE}"])[0].metadata_list]
     changed = {each.path: [each.size_in_bytes, each.last_updated_in_seconds] for each in about}

@@ -379,3 +379,28 @@ def test_weights_need_attention(search):
     model = RNNSeq2Seq(7, VOCABULARY, units=8, attention=None)
     with pytest.raises(ValueError, match="`return_weights` needs a model with attention; this one returns no weights"):
         search(model, SOURCE, LIMITS, return_weights=True)
+
+
+@pytest.mark.parametrize("search", [greedy, beam_search])
+class TestLimits:
+    SOURCE = ([4, 5, 6, 3], [5, 4, 3, 0], [6, 3, 0, 0])
+
+    def test_one_number_is_the_limit_of_all_rows_and_lists_are_ids(self, search):
+        model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1)
+        one, each = search(model, [*self.SOURCE], 2), search(model, np.array(self.SOURCE), [2, 2, 2])
+        assert one.ids.shape[0] == 3
+        np.testing.assert_array_equal(one.ids, each.ids)
+
+    @pytest.mark.parametrize("limits", [[5], [5, 5], [5, 5, 5, 5]])
+    def test_others_than_one_for_each_row_are_refused(self, search, limits):
+        model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1)
+        with pytest.raises(
+            ValueError, match=rf"each of the 3 source rows.* limits of shape \({len(limits)},\)"
+        ):
+            search(model, [*self.SOURCE], limits)
+
+    def test_weights_of_a_model_in_float64_are_float32(self, search):
+        model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1, dtype="float64")
+        found = search(model, [*self.SOURCE], 2, return_weights=True)
+        assert found.weights.dtype == "float32"
+        np.testing.assert_allclose(tf.reduce_sum(found.weights, axis=-1), found.ids != PADDING, rtol=1e-6)

@@ -154,3 +154,19 @@ def test_layer_check(layer_check, inputs):
 def test_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
         BidirectionalEncoder(**arguments)
+
+
+def test_with_floatx_float64(monkeypatch):
+    """Keras' integers are then int64."""
+    x = np.random.default_rng(0).normal(size=(2, 3, 5))
+    layer = BidirectionalEncoder(4)
+    expected = layer(x.astype("float32"))
+    keras.config.set_floatx("float64")
+    try:
+        double = BidirectionalEncoder(4)
+        double.build(x.shape)
+        double.set_weights(layer.get_weights())
+        for one, other in zip(double(x), expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+    finally:
+        keras.config.set_floatx("float32")

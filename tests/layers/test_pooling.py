@@ -73,3 +73,8 @@ def test_what_they_refuse(x):
         AttentionPooling(0)
     with pytest.raises(ValueError, match="expected ndim=3, found ndim=2"):
         SequencePooling()(x[0])
+
+
+@pytest.mark.parametrize("layer", [*map(SequencePooling, ("mean", "max", "first")), AttentionPooling(UNITS)])
+def test_texts_of_no_length_give_zeros(layer):
+    np.testing.assert_array_equal(layer(np.zeros((2, 0, 3), "float32")), np.zeros((2, 3)))

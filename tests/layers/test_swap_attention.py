@@ -156,3 +156,14 @@ def test_a_quantised_model_is_refused():
     model.quantize("int8")
     with pytest.raises(ValueError, match=r"exchange its attention first, then quantise .* quantised layers"):
         swap_attention(model)
+
+
+def test_what_is_frozen_stays_frozen():
+    x = keras.Input((3, 8))
+    frozen, half = (keras.layers.MultiHeadAttention(2, 4, name=name) for name in ("frozen", "half"))
+    outputs = keras.layers.Dense(1)(half(frozen(x, x), x))
+    theirs = keras.Model(x, outputs)
+    frozen.trainable = half.query_dense.trainable = False
+    ours = swap_attention(theirs)
+    assert [weight.shape for weight in ours.trainable_weights] == [weight.shape for weight in theirs.trainable_weights]
+    assert not ours.get_layer("frozen").trainable_weights and len(ours.get_layer("half").trainable_weights) == 6

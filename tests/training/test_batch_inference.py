@@ -262,6 +262,8 @@ class TestMistakes:
             ({"pattern": "*.none"}, r"\*.none does not exist$"),
             ({"pattern": "folder"}, r"folder is a folder; give its files, such as 'folder/\*.txt'$"),
             ({"pattern": "in.*"}, "the input must be of one kind"),
+            ({"out": "in.tsv", "overwrite": True}, "in.tsv is one of the inputs; choose another OUTPUT$"),
+            ({"pattern": "[it]*e*.tsv", "out": "there.tsv", "overwrite": True}, "there.tsv is one of the inputs"),
             ({"pattern": "empty.txt", "out": "out.txt"}, "empty.txt has no rows$"),
             ({"pattern": "empty.tsv"}, "empty.tsv has no rows$"),
             ({"pattern": "blank.jsonl", "out": "out.jsonl"}, "blank.jsonl has no rows$"),
@@ -294,8 +296,9 @@ class TestMistakes:
             (place / name).mkdir()
         before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
         asked = {"model": upper, "pattern": "in.tsv", "out": "out.tsv"} | changes
+        overwrite = asked.pop("overwrite", False)
         with pytest.raises((ValueError, OSError), match=message):
-            infer_files(Request(**asked))
+            infer_files(Request(**asked), overwrite=overwrite)
         assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
 
     def test_if_every_row_fails_only_the_reasons_are_written(self, upper, place):

@@ -50,7 +50,7 @@ def check(
         from zoo.serving.checking import report
 
         found = report(folder, run, ignore or ())
-    typer.echo(_as_json(found) if as_json else _as_text(found))
+        typer.echo(_as_json(found) if as_json else _as_text(found))
     failing = list(FailOn)[: list(FailOn).index(fail_on) + 1] if fail_on is not FailOn.never else []
     if not found.is_readable:
         raise typer.Exit(2)

@@ -11,6 +11,8 @@ import typer
 from ..start_tensorflow import import_tensorflow
 from .shared import app, model_name, user_errors
 
+_HOUR, _DAY = 3_600, 86_400  # seconds
+
 
 @app.command()
 def serve(
@@ -36,14 +38,23 @@ def serve(
         int, typer.Option(min=1, help="The most rows of a request, and of requests joined into a batch.")
     ] = 32,
     batch_wait: Annotated[
-        float, typer.Option(metavar="MILLISECONDS", min=0, help="How long a request waits for others to join.")
+        float,
+        typer.Option(
+            metavar="MILLISECONDS", min=0, max=_HOUR * 1000, help="How long a request waits for others to join."
+        ),
     ] = 0.0,
-    max_body: Annotated[float, typer.Option(metavar="MIB", min=0.001, help="The largest body of a request.")] = 16,
+    max_body: Annotated[
+        float, typer.Option(metavar="MIB", min=0.001, max=2**20, help="The largest body of a request.")
+    ] = 16,
     timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0.1, help="The longest that a request may take; of a stream, each event."),
+        typer.Option(
+            metavar="SECONDS", min=0.1, max=_DAY, help="The longest that a request may take; of a stream, each event."
+        ),
     ] = 60,
-    poll: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How often to look for new versions.")] = 2,
+    poll: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=_DAY, help="How often to look for new versions.")
+    ] = 2,
 ) -> None:
     """Serve SavedModels by TensorFlow Serving's REST interface: for laptops, demos and tests.
 

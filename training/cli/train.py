@@ -95,12 +95,13 @@ def train(
     from zoo.distribution import ClusterError
 
     from .. import run as runs
+    from ..corpora.corpus import CorpusError
     from ..fitting.checkpoint import CheckpointError
     from ..progress import say
     from ..scoring.headline import headlines, scored_on
 
     # Any other error of a training is a bug of ours, so its traceback is shown.
-    with user_errors((RecipeError, CheckpointError, ClusterError, OSError)):
+    with user_errors((RecipeError, CorpusError, CheckpointError, ClusterError, OSError)):
         try:
             trained = runs.train(name, parsed, folder, _command_line(), models, restart, wait)
         except KeyboardInterrupt:

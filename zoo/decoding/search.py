@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from zoo.decoding.logits import top_k
@@ -46,7 +47,7 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
             (logits, cache, weights)`; it is stepped with one hypothesis for each row (K = 1). The tensors of `memory`
             have the rows as their first axis; a step gets those of its rows.
         source: the argument of the model's `begin`: usually ids `(B, S)`; its first axis is B.
-        limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0
+        limits: int32 `(B,)` or one number, the most tokens each row may have, its end token counted. A row of limit 0
             stays empty.
         return_weights: whether to collect the attention weights.
 
@@ -54,10 +55,10 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
         `Hypotheses`.
 
     Raises:
-        ValueError: weights are asked for and the model has none.
+        ValueError: weights are asked for and the model has none, or there are more or fewer limits than rows.
     """
+    source, limits = _checked_rows(source, limits)
     memory, cache = model.begin(source)
-    limits = tf.cast(limits, tf.int32)
 
     def step(position, fixed, open_rows, moving, found):
         # `found` is passed on empty: greedy's results are what each step writes.
@@ -71,7 +72,7 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
         token = tf.where(open_rows, best.places[:, 0], PADDING)  # (B,)
         written = token, tf.where(open_rows, best.values[:, 0], 0.0)
         if return_weights:
-            written = *written, weights[:, 0] * tf.cast(open_rows[:, None], weights.dtype)
+            written = *written, tf.cast(weights[:, 0], tf.float32) * tf.cast(open_rows[:, None], tf.float32)
         open_rows = open_rows & (token != END) & (position + 1 < limits)
         return open_rows, (token[:, None], cache), found, written
 
@@ -84,6 +85,24 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
         token_log_probabilities=tf.transpose(log_probabilities),  # (B, T)
         weights=tf.transpose(weights[0], [1, 0, 2]) if return_weights else None,  # (B, T, S)
     )
+
+
+def _checked_rows(source: Any, limits: Any) -> tuple[Any, tf.Tensor]:
+    """The source as tensors, and a limit for each of its rows, int32 `(B,)`; one number is the limit of all rows.
+
+    Raises:
+        ValueError: there are more or fewer limits than rows.
+    """
+    source = tf.convert_to_tensor(source) if isinstance(source, list | np.ndarray) else source
+    limits, rows = tf.cast(limits, tf.int32), tf.nest.flatten(source)[0]
+    if limits.shape.rank == 0:
+        limits = tf.fill([tf.shape(rows)[0]], limits)
+    if not limits.shape.is_compatible_with(rows.shape[:1]):
+        raise ValueError(
+            f"`limits` must be one number, or one for each of the {rows.shape[0]} source rows. "
+            f"Received: limits of shape {limits.shape}"
+        )
+    return source, limits
 
 
 class Beams(NamedTuple):
@@ -170,6 +189,7 @@ def beam_search(
     check_beam(beam_size, n_best)
     check_length_normalization(length_normalization)
     check_early_stopping(early_stopping)
+    source, limits = _checked_rows(source, limits)
     divisor = _DIVISORS[length_normalization]
     search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights, divisor, early_stopping)
     finished, paths = search.run(source)
@@ -247,7 +267,9 @@ class _Search:
             cache = tf.nest.map_structure(lambda each: tf.gather(each, parents, batch_dims=1), cache)
             highest = log_probabilities[:, 0]  # (B,)
             open_rows &= self.undecided(position + 1, limits, powers, of_limits, highest, finished)
-            written = (tokens, parents, weights) if self.return_weights else (tokens, parents)
+            written = (tokens, parents)
+            if self.return_weights:
+                written = *written, tf.cast(weights, tf.float32)
             return open_rows, (tokens, log_probabilities, cache), finished, written
 
         shape = [tf.shape(self.limits)[0], self.size]

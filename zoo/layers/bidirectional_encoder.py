@@ -85,7 +85,7 @@ class BidirectionalEncoder(keras.layers.Layer):
             self.compute_dtype,
         )  # (B, S, 2 units), in the order of reading
         lengths = ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)  # (B, 1)
-        places = ops.arange(ops.shape(mask)[1])[None]  # (1, S)
+        places = ops.arange(ops.shape(mask)[1], dtype="int32")[None]  # (1, S)
         states = states * ops.cast(places < lengths, states.dtype)[..., None]
         is_last = ops.cast(places == lengths - 1, states.dtype)[:, None]  # (B, 1, S)
         last = ops.squeeze(ops.matmul(is_last, states), 1)  # (B, 2 units)
@@ -115,7 +115,7 @@ def _orders(mask: Tensor) -> tuple[Tensor, Tensor]:
 
     Both are permutations `(B, S)` of the positions of each row.
     """
-    places = ops.arange(ops.shape(mask)[1])[None]  # (1, S)
+    places = ops.arange(ops.shape(mask)[1], dtype="int32")[None]  # (1, S)
     behind = ops.shape(mask)[1] * ops.cast(ops.logical_not(mask), "int32")  # (B, S)
     return ops.argsort(behind + places, axis=1), ops.argsort(behind - places, axis=1)
 

@@ -377,7 +377,7 @@ class MultiHeadAttention(keras.layers.Layer):
         before = 0 if cache is None else ops.shape(cache[0])[2]
         length = ops.shape(query)[1]
         if positions is None and self.rotary_embedding is not None:
-            positions = before + ops.arange(length)
+            positions = before + ops.arange(length, dtype="int32")
         new = self.project_memory(query, positions=positions)  # (B, G, T, key_dim) and (B, G, T, value_dim)
         # A cache that grows is copied each step, and yet faster than a masked one of full length, whose scores are all
         # computed. (`benchmarks/notes.md`, serving.py)
@@ -550,6 +550,9 @@ def _of_heads(values: Tensor, head_mask: Tensor | None, axis: int) -> Tensor:
     """Values with heads on an axis, times their mask `(B, H)`; None changes nothing."""
     if head_mask is None:
         return values
+    heads = values.shape[axis]
+    if len(head_mask.shape) != 2 or (None not in (heads, head_mask.shape[1]) and head_mask.shape[1] != heads):
+        raise ValueError(f"`head_mask` must have the shape (B, {heads}) or (1, {heads}). Received: {head_mask.shape}")
     shape = [1] * len(values.shape)
     shape[0], shape[axis] = -1, head_mask.shape[1]
     return values * ops.reshape(ops.cast(head_mask, values.dtype), shape)

@@ -65,7 +65,7 @@ class SequencePooling(_Pooling):
             mask = ops.ones(ops.shape(inputs)[:2], "bool")
         mask = mask[..., None]  # (B, T, 1)
         if self.kind == "first":
-            return ops.where(mask[:, 0], inputs[:, 0], 0)  # (B, D)
+            return ops.sum(ops.where(mask[:, :1], inputs[:, :1], 0), axis=1)  # (B, D): 0 if T is 0, too
         if self.kind == "max":
             # Without `initial`, Keras refuses an empty batch.
             largest = ops.max(ops.where(mask, inputs, -float("inf")), axis=1, initial=-float("inf"))  # (B, D)

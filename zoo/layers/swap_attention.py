@@ -73,6 +73,7 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
     for old, copy in copies:
         if isinstance(old, keras.layers.Layer):  # and not an operation on tensors
             _enable_lora(old, copy)
+            _freeze(old, copy)
     new.set_weights(model.get_weights())
     report = SwapReport(*_report(model))
     if return_report:
@@ -99,6 +100,16 @@ def _enable_lora(old: Any, new: Any) -> None:
     for layer in old._flatten_layers(include_self=False):
         if getattr(layer, "lora_enabled", False) and not copies[layer.name].lora_enabled:
             copies[layer.name].enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
+
+
+def _freeze(old: Any, new: Any) -> None:
+    """Freezes what is frozen in the old layer: a layer's configuration does not reach the layers inside it."""
+    copies = {layer.name: layer for layer in new._flatten_layers(include_self=False)}
+    if not old.trainable:
+        new.trainable = False
+    for layer in old._flatten_layers(include_self=False):
+        if not layer.trainable and layer.name in copies:
+            copies[layer.name].trainable = False
 
 
 def _report(model: keras.Model) -> tuple[tuple[str, ...], dict[str, str]]:

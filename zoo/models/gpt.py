@@ -354,7 +354,7 @@ def align_right(tokens: Any) -> tuple[Any, Any, Any, Any]:
     """
     is_token = ops.not_equal(tokens, 0)
     length = ops.shape(tokens)[1]
-    places = ops.arange(length)
+    places = ops.arange(length, dtype="int32")
     # Sorted by place, with T added for tokens: padding first, and the tokens in their order.
     order = ops.argsort(places + length * ops.cast(is_token, "int32"), axis=1)  # (B, T)
     tokens, mask = (ops.take_along_axis(array, order, axis=1) for array in (tokens, is_token))

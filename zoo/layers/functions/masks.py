@@ -15,6 +15,11 @@ from zoo.layers.functions.tensors import Tensor, at_least_float32, scores_dtype
 LOWEST = -3.0e38
 
 
+def _places(count: int | Tensor) -> Tensor:
+    """The numbers 0, 1, 2 and so on. With floatx float64, Keras would make them int64."""
+    return ops.arange(count, dtype="int32")
+
+
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
     """A mask of attention: a query may attend to a key if every part allows it.
@@ -54,7 +59,7 @@ class AttentionMask:
             length: T, a number or a scalar tensor.
             memory_length: S, likewise.
         """
-        return self._allowed(self.pairs, self.keys, ops.arange(length), ops.arange(memory_length))
+        return self._allowed(self.pairs, self.keys, _places(length), _places(memory_length))
 
     def block(self, first_query: Tensor, queries: int, first_key: Tensor, keys: int) -> Tensor | None:
         """`dense` for one block of `queries` x `keys` pairs that starts at the given query and key.
@@ -70,7 +75,7 @@ class AttentionMask:
             pairs = _part(_part(pairs, 2, first_query, queries), 3, first_key, keys)
         if key_mask is not None:
             key_mask = _part(key_mask, 1, first_key, keys)
-        return self._allowed(pairs, key_mask, first_query + ops.arange(queries), first_key + ops.arange(keys))
+        return self._allowed(pairs, key_mask, first_query + _places(queries), first_key + _places(keys))
 
     def allows_all(self, first_query: Tensor, queries: int, first_key: Tensor, keys: int) -> Tensor | None:
         """Whether all pairs of such a block are allowed, a boolean scalar tensor; None if positions do not tell."""

@@ -179,6 +179,15 @@ def score(classifier: Classifies, corpus: LabelledCorpus, split: str) -> dict[st
     return {**scores.as_dict(), "digests": {split: _digest(texts)}}
 
 
+def digest(task: TextClassifier, corpus: LabelledCorpus, split: str) -> str:
+    """A hash of a split's texts, as in `Prepared.digests`.
+
+    Raises:
+        CorpusError: the split cannot be read.
+    """
+    return _digest(corpus.read(split))
+
+
 def _labels(train: LabelledTexts) -> list[str]:
     labels = sorted({label for given in train.label_sets for label in given})
     if len(labels) < 2:

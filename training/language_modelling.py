@@ -163,6 +163,15 @@ def learnt_tokenizer(recipe: Recipe) -> Tokenizer:
     return tokenizer_from_config(recipe.corpus.storage.fact("vocabulary", key, lambda: tokenizer_to_config(learn())))
 
 
+def digest(task: TextGenerator, corpus: TextCorpus, split: str) -> str:
+    """A hash of a split's texts, as in `Prepared.digests`.
+
+    Raises:
+        CorpusError: the split cannot be read.
+    """
+    return encoded_split(corpus, split, task.tokenizer, task.add_start).digest
+
+
 def encoded_splits(
     corpus: TextCorpus, tokenizer: Tokenizer, starts: bool = True
 ) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, str]]:

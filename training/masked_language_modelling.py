@@ -92,6 +92,15 @@ def pretrained_model(recipe: MaskedLanguageModelRecipe) -> tuple[MaskedLanguageM
     return model, task.tokenizer
 
 
+def digest(task: MaskFiller, corpus: TextCorpus, split: str) -> str:
+    """A hash of a split's texts, as in `Prepared.digests`.
+
+    Raises:
+        CorpusError: the split cannot be read.
+    """
+    return encoded_split(corpus, split, task.tokenizer).digest
+
+
 def score(filler: MaskFiller, corpus: TextCorpus, split: str) -> dict[str, Any]:
     """How well a model predicts hidden tokens of a split: 15% of all, drawn once with a fixed seed.
 

@@ -46,7 +46,8 @@ from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import Recipe, read_recipe
 from .schema.translator_tables import TranslatorRecipe
 
-# The module of each kind of recipe. Each has `prepare`, `score`, `card` and `SAVED_IN`, the folder of the saved model.
+# The module of each kind of recipe. Each has `prepare`, `score`, `digest`, `card` and `SAVED_IN`, the
+# folder of the saved model.
 _PROCEDURES: dict[type[Recipe], Any] = {
     TranslatorRecipe: translation,
     GeneratorRecipe: language_modelling,
@@ -55,6 +56,7 @@ _PROCEDURES: dict[type[Recipe], Any] = {
 }
 _SCORING, _EXPORT = "scoring", "export"
 _TRAINING = b"training"
+_READ = ("train", "validation")  # the splits that a training reads
 
 
 @dataclasses.dataclass
@@ -224,6 +226,13 @@ def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:
         raise CheckpointError(
             f"{folder} holds a run of another recipe that was stopped before its {stage}; `zoo export {folder}` exports"
             " it, --restart begins anew there, and --out names another folder"
+        )
+    digest = _PROCEDURES[type(recipe)].digest
+    if changed := changed_since(folder, {split: digest(run.task, recipe.corpus, split) for split in _READ}):
+        raise CheckpointError(
+            f"{folder} holds a run that was stopped before its {stage}, and its texts ({', '.join(changed)}) have "
+            f"changed since; `zoo export {folder}` exports it, --restart begins anew there, and --out names another "
+            "folder"
         )
     say(f"{folder} holds a trained model; going on with its {stage}")
     return run

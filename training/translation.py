@@ -114,6 +114,15 @@ def score(translator: TextToText, corpus: PairCorpus, split: str) -> dict[str, A
     return {**scores, "digests": {split: _digest(pairs)}}
 
 
+def digest(task: Translator, corpus: PairCorpus, split: str) -> str:
+    """A hash of a split's texts, as in `Prepared.digests`.
+
+    Raises:
+        CorpusError: the split cannot be read.
+    """
+    return _digest(corpus.read(split))
+
+
 def learn_tokenizers(recipe: TranslatorRecipe, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
     """The tokenizers of both sides, learnt from the training pairs; the same object twice where they are joint.
 

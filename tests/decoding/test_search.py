@@ -394,9 +394,7 @@ class TestLimits:
     @pytest.mark.parametrize("limits", [[5], [5, 5], [5, 5, 5, 5]])
     def test_others_than_one_for_each_row_are_refused(self, search, limits):
         model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1)
-        with pytest.raises(
-            ValueError, match=rf"each of the 3 source rows.* limits of shape \({len(limits)},\)"
-        ):
+        with pytest.raises(ValueError, match=rf"each of the 3 source rows.* limits of shape \({len(limits)},\)"):
             search(model, [*self.SOURCE], limits)
 
     def test_weights_of_a_model_in_float64_are_float32(self, search):

@@ -229,6 +229,18 @@ class TestStages:
         scores = json.loads(succeeds("evaluate", folder, "--json"))
         assert {key: wanted[key] for key in scores} == scores
 
+    @pytest.mark.parametrize("stage", ["scoring", "export"])
+    @pytest.mark.parametrize("split", ["train", "validation"])
+    def test_other_texts_are_refused(self, folder, exported, stage, split):
+        self.stopped(folder, stage)
+        kept = self.metrics(folder)
+        kept["digests"][split] = "that of other texts"
+        (folder / "metrics.json").write_text(json.dumps(kept), encoding="utf-8")
+        fault = rf"stopped before its {stage}, and its texts \({split}\) have changed since; `zoo export "
+        with pytest.raises(CheckpointError, match=fault):
+            self.go_on(folder)
+        assert self.metrics(folder) == kept and exported == []
+
     def test_another_recipe_is_refused_and_so_is_a_second_training_at_once(self, folder, exported):
         self.stopped(folder, "export")
         fault = rf"holds a run of another recipe that was stopped before its export; `zoo export {folder}` exports it, "

@@ -265,15 +265,21 @@ def test_texts_and_windows_that_do_not_fit_a_masked_language_model(folder, valid
         masked_language_modelling.prepare(recipe)
 
 
-def test_r_drop_reaches_the_objectives(recipe_of, folder):
-    prepared = classification.prepare(recipe_of(**{"training.r_drop": 0.5}))
+def test_r_drop_reaches_the_objectives_and_digests_are_of_the_splits(recipe_of, folder):
+    recipe = recipe_of(**{"training.r_drop": 0.5})
+    prepared = classification.prepare(recipe)
     assert prepared.objective.r_drop == 0.5
+    for split in ("train", "validation"):
+        assert classification.digest(prepared.make_task(), recipe.corpus, split) == prepared.digests[split]
     (folder / "gaps.toml").write_text(
         '[corpus]\nkind = "text"\ntrain = "text.txt"\nvalidation = "text.txt"\n[tokenizer]\nsize = 200\n'
         '[model]\nfamily = "masked_language_model"\n' + SMALL.replace("buckets = 1", "window = 12")
     )
     recipe = read_recipe(str(folder / "gaps.toml"), ["training.r_drop=0.5"])
-    assert masked_language_modelling.prepare(recipe).objective.r_drop == 0.5
+    prepared = masked_language_modelling.prepare(recipe)
+    assert prepared.objective.r_drop == 0.5
+    for split in ("train", "validation"):
+        assert masked_language_modelling.digest(prepared.make_task(), recipe.corpus, split) == prepared.digests[split]
 
 
 def test_other_models_are_not_scored_as_classifiers(recipe_of):

@@ -179,9 +179,13 @@ class TestScore:
         assert (scores["unknown"], scores["total"]) == (3, 6)
 
 
-def test_r_drop_reaches_the_objective(workplace):
-    prepared = language_modelling.prepare(recipe(workplace, "training.r_drop=0.5"))
+def test_r_drop_reaches_the_objective_and_digests_are_of_the_splits(workplace):
+    with_r_drop = recipe(workplace, "training.r_drop=0.5")
+    prepared = language_modelling.prepare(with_r_drop)
     assert prepared.objective.r_drop == 0.5
+    for split in ("train", "validation"):
+        digest = language_modelling.digest(prepared.make_task(), with_r_drop.corpus, split)
+        assert digest == prepared.digests[split]
 
 
 class TestFaults:

@@ -390,6 +390,21 @@ class TestMistakes:
         told = refuses("train", tmp_path / "mine.toml", "--out", tmp_path / "run", "--models", tmp_path / "models")
         assert told.startswith("missing.tsv: there is no such file in the working directory")
 
+    def test_labels_that_teach_nothing(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "same.tsv").write_text("".join(f"text {number}\tsame\n" for number in range(9)))
+        lines = ["[corpus]", 'kind = "labels"', *(f'{split} = "same.tsv"' for split in ("train", "validation"))]
+        (tmp_path / "mine.toml").write_text("\n".join([*lines, "[model]", 'family = "classifier"']))
+        result = run("train", "mine.toml")
+        assert result.exit_code == 2 and "Traceback" not in result.output
+        told = "zoo: All training texts have the label 'same'; a classifier needs two classes or more."
+        assert result.stderr.splitlines()[-1] == told
+
+    @pytest.mark.parametrize("option", ["--timeout", "--poll", "--batch-wait", "--max-body"])
+    def test_a_limit_of_the_server_without_end(self, option):
+        result = run("serve", "nowhere", option, "inf")
+        assert result.exit_code == 2 and "inf is not in the range" in " ".join(re.sub("│", "", result.output).split())
+
     def test_a_recipe_that_does_not_fit_its_corpus(self, workplace, tmp_path, monkeypatch):
         monkeypatch.chdir(workplace)
         result = run("train", "backwards.toml", "--set", "lengths.max_source=1", "--out", tmp_path / "run")

@@ -53,7 +53,7 @@ def classify(
             max=1,
             metavar="P",
             help="Print on one line, separated by commas, all classes with a probability above P, and an empty line if "
-            "there is none; for a model that gives a text several labels, 0.5.",
+            "there is none. Give 0.5 for a model of several labels; without --above only the likeliest is printed.",
         ),
     ] = None,
     batch_size: BatchSize = 64,

@@ -163,6 +163,16 @@ class TranslatorRecipe(Recipe):
         return self.tokenizer.sides
 
     @pydantic.model_validator(mode="after")
+    def _one_vocabulary_to_tie(self) -> Self:
+        tied = getattr(self.model, "tied_embeddings", None)
+        if tied == "all" and self.model.start is None and self.tokenizer.joint is None:
+            raise ValueError(
+                "model.tied_embeddings='all' needs one vocabulary for both sides: write [tokenizer.joint] in place of "
+                "[tokenizer.source] and [tokenizer.target]"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _positions_for_all_lengths(self) -> Self:
         needed = max(self.lengths.max_source, self.lengths.max_target)
         if getattr(self.model, "positions", "") == "learned" and (self.model.max_length or 0) < needed:

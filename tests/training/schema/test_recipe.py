@@ -204,6 +204,11 @@ class TestFaults:
                 "lengths.max_target, received 199",
             ),
             (
+                'tied_embeddings="all"',
+                "model.tied_embeddings='all' needs one vocabulary for both sides: write [tokenizer.joint] in place of "
+                "[tokenizer.source] and [tokenizer.target]",
+            ),
+            (
                 'family="transformer",positions="rotary",units=12,num_heads=4',
                 "'model': positions='rotary' needs an even width of each head, units / num_heads, received units=12, "
                 "num_heads=4",

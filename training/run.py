@@ -46,8 +46,7 @@ from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import Recipe, read_recipe
 from .schema.translator_tables import TranslatorRecipe
 
-# The module of each kind of recipe. Each has `prepare`, `score`, `digest`, `card` and `SAVED_IN`, the
-# folder of the saved model.
+# The module of each kind of recipe. Each has `prepare`, `score`, `digest`, `card` and `SAVED_IN`, the model's folder.
 _PROCEDURES: dict[type[Recipe], Any] = {
     TranslatorRecipe: translation,
     GeneratorRecipe: language_modelling,

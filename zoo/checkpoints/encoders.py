@@ -38,7 +38,7 @@ _SENTENCE_FILE, _PROMPTS_FILE = "sentence_bert_config.json", "config_sentence_tr
 _TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
 _SHORTEST = 5  # tokens of a text
 _MOST_LABELS = 100_000
-# By the names of sentence-transformers: those of today, and how the flags of older files end.
+# By the names of sentence-transformers: those of today, and the flags of older files.
 _POOLINGS = {"cls": "first", "mean": "mean", "max": "max"}
 _POOLING_FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
 

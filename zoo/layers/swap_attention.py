@@ -72,8 +72,7 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
     new = keras.models.clone_model(model, clone_function=clone, recursive=True)
     for old, copy in copies:
         if isinstance(old, keras.layers.Layer):  # and not an operation on tensors
-            _enable_lora(old, copy)
-            _freeze(old, copy)
+            _copy_states(old, copy)
     new.set_weights(model.get_weights())
     report = SwapReport(*_report(model))
     if return_report:
@@ -94,22 +93,16 @@ def _exchanged(layer: Any) -> Any:
     return MultiHeadAttention.from_config(config)
 
 
-def _enable_lora(old: Any, new: Any) -> None:
-    """LoRA where the old layer has it: the configuration of attention does not say so."""
+def _copy_states(old: Any, new: Any) -> None:
+    """LoRA and frozen layers, as the old layer has them: its configuration does not say so of the layers inside it."""
     copies = {layer.name: layer for layer in new._flatten_layers(include_self=False)}
     for layer in old._flatten_layers(include_self=False):
         if getattr(layer, "lora_enabled", False) and not copies[layer.name].lora_enabled:
             copies[layer.name].enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
-
-
-def _freeze(old: Any, new: Any) -> None:
-    """Freezes what is frozen in the old layer: a layer's configuration does not reach the layers inside it."""
-    copies = {layer.name: layer for layer in new._flatten_layers(include_self=False)}
-    if not old.trainable:
-        new.trainable = False
-    for layer in old._flatten_layers(include_self=False):
         if not layer.trainable and layer.name in copies:
             copies[layer.name].trainable = False
+    if not old.trainable:
+        new.trainable = False
 
 
 def _report(model: keras.Model) -> tuple[tuple[str, ...], dict[str, str]]:

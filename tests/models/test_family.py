@@ -33,6 +33,17 @@ def test_frozen_layers_are_remembered_by_files_and_copies(tmp_path):
         assert trainable_paths(other) == trainable_paths(model)
 
 
+def test_a_model_that_is_frozen_from_the_start_stays_so_inside_another(tmp_path):
+    """Keras' `Model(trainable=False)` freezes no layer."""
+    frozen = GPT(**SIZES, trainable=False)
+    inputs = keras.Input((6,), dtype="int32")
+    model = keras.Model(inputs, keras.layers.Dense(3, name="head")(frozen(inputs)))
+    assert trainable_paths(model) == trainable_paths(saved_and_loaded(model, tmp_path)) == ["head/kernel", "head/bias"]
+    frozen.get_layer("layer_2").trainable = True
+    paths = [*trainable_paths(frozen.get_layer("layer_2")), "head/kernel", "head/bias"]
+    assert trainable_paths(model) == trainable_paths(saved_and_loaded(model, tmp_path)) == paths
+
+
 def test_an_optimizer_goes_on_after_loading_a_model_with_a_frozen_layer(tmp_path):
     model = GPT(**SIZES)
     model.get_layer("embedding").trainable = False

@@ -7,7 +7,7 @@ from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.recurrence import recur
-from zoo.layers.functions.tensors import Shape, Tensor
+from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
 from zoo.layers.recurrent_cells import make_cell
 from zoo.layers.scored_attention import ScoredAttention
 
@@ -97,6 +97,7 @@ class AttentionDecoder(keras.layers.Layer):
         self._context_columns = slice(inputs_shape[-1], None)
         if self.attention is not None and not self.attention.built:
             self.attention.build((None, None, self.units), memory_shape)
+        keep_frozen(self)
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Any:
         """What every step needs of the memory, computed once for each source.

@@ -7,7 +7,7 @@ from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.recurrence import recur
-from zoo.layers.functions.tensors import Shape, Tensor
+from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
 from zoo.layers.recurrent_cells import make_cell
 
 
@@ -58,6 +58,7 @@ class BidirectionalEncoder(keras.layers.Layer):
         """Creates both cells' weights for inputs of width D."""
         for cell in (self.forward_cell, self.backward_cell):
             cell.build((None, inputs_shape[-1]))
+        keep_frozen(self)
 
     def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> tuple[Any, Any, Any]:
         """Reads the inputs both ways; see the class."""

@@ -8,7 +8,7 @@ from keras import ops
 
 from zoo.layers.checks import check_positive, check_rate
 from zoo.layers.dropout import Dropout
-from zoo.layers.functions.tensors import Shape, Tensor
+from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -51,6 +51,7 @@ class MaxoutReadout(keras.layers.Layer):
     def build(self, input_shapes: Sequence[Shape]) -> None:
         """Creates the kernel over all inputs side by side, and the bias."""
         self.dense.build((*input_shapes[0][:-1], sum(shape[-1] for shape in input_shapes)))
+        keep_frozen(self)
 
     def call(self, inputs: Sequence[Tensor], training: bool | None = False) -> Tensor:
         """Concatenate, project, take the larger of each pair."""

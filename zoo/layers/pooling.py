@@ -7,7 +7,7 @@ from keras import ops
 
 from zoo.layers.checks import check_choice, check_positive
 from zoo.layers.functions.masks import masked_softmax
-from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, keep_frozen, scores_dtype
 from zoo.layers.projection import Projection
 
 
@@ -129,6 +129,7 @@ class AttentionPooling(_Pooling):
         # Without a bias: it would add the same number to all scores of a row, and the softmax would not change.
         self.score = Projection(1, (1,), use_bias=False, name="score", **options)
         self.score.build((*inputs_shape[:-1], self.units))
+        keep_frozen(self)
 
     def call(self, inputs: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False) -> Any:
         """The weighted sum; see the class."""

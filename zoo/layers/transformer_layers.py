@@ -9,7 +9,7 @@ from keras import ops
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
-from zoo.layers.functions.tensors import Shape, Tensor, scores_dtype
+from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
 from zoo.layers.multi_head_attention import MultiHeadAttention
 
 NORMALIZATIONS = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.RMSNormalization}
@@ -106,6 +106,7 @@ class TransformerLayer(keras.layers.Layer):
         self.feed_forward.build(inputs_shape)
         self.feed_forward_norm = self._norm("feed_forward_norm", inputs_shape)
         self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        keep_frozen(self)
 
     def _seed(self, number: int) -> int | None:
         """Another seed for every part, since equal seeds draw the same dropout mask; None for None."""
@@ -369,6 +370,7 @@ class TransformerDecoderLayer(TransformerLayer):
             self.memory_attention = self._attention("memory_attention", inputs_shape[-1], seed=self._seed(3))
             self.memory_attention.build(inputs_shape, memory_shape)
             self.memory_attention_norm = self._norm("memory_attention_norm", inputs_shape)
+            keep_frozen(self)
 
     def _check_memory(self, memory: Tensor) -> None:
         if self.cross_attention and memory is None:

@@ -8,7 +8,7 @@ import keras
 from keras import KerasTensor, ops
 
 from zoo.layers.checks import check_choice
-from zoo.layers.functions.tensors import Shape
+from zoo.layers.functions.tensors import Shape, keep_frozen
 
 _NEVER = -1e9  # a logit
 
@@ -28,7 +28,7 @@ class FunctionalModel(keras.Model):
         outputs: the output of the graph.
         dtype: the policy that all layers compute in.
         name: name of the model.
-        trainable: whether training changes the weights.
+        trainable: whether training changes the weights; False freezes all layers.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class FunctionalModel(keras.Model):
         object.__setattr__(self, "_has_graph", True)
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.dtype_policy = keras.dtype_policies.get(dtype)
+        keep_frozen(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Layers set before the graph exists are plain attributes: the graph tracks them, in the order of their use,
@@ -62,7 +63,7 @@ class FunctionalModel(keras.Model):
             name: keras.saving.serialize_keras_object(value) if callable(value) else value
             for name, value in config.items()
         }
-        states = {layer.path: state for layer in self._inner_layers() if (state := _state_of(layer))}
+        states = {layer.path: state for layer in self._inner_layers() if (state := _state_of(layer, self.trainable))}
         return {**config, "layer_states": states} if states else config
 
     @classmethod
@@ -73,7 +74,7 @@ class FunctionalModel(keras.Model):
         model = cls(**config)
         if states:
             for layer in model._inner_layers():  # outer layers first: `trainable` also sets the layers inside
-                _restore(layer, states.get(layer.path, {}))
+                _restore(layer, states.get(layer.path, {}), model.trainable)
         return model
 
     def _inner_layers(self) -> list[keras.layers.Layer]:
@@ -121,11 +122,11 @@ class Family(FunctionalModel):
         return keras.Model(self.input, self._hidden, name=f"{self.name}_without_logits")
 
 
-def _state_of(layer: Any) -> Any:
-    """How the layer differs from a new one: a dict, empty if it does not differ."""
+def _state_of(layer: Any, trainable: bool) -> Any:
+    """How the layer differs from one of a new model with this `trainable`: a dict, empty if it does not differ."""
     state = {}
-    if not layer.trainable:
-        state["trainable"] = False
+    if layer.trainable != trainable:
+        state["trainable"] = layer.trainable
     if layer.quantization_mode is not None:
         state["dtype"] = keras.dtype_policies.serialize(layer.dtype_policy)
     if getattr(layer, "lora_rank", None):
@@ -133,8 +134,8 @@ def _state_of(layer: Any) -> Any:
     return state
 
 
-def _restore(layer: Any, state: Any) -> None:
-    layer.trainable = state.get("trainable", True)
+def _restore(layer: Any, state: Any, trainable: bool) -> None:
+    layer.trainable = state.get("trainable", trainable)
     if "dtype" in state:
         layer.dtype_policy = state["dtype"]  # quantises a built layer
     if "lora_rank" in state:

@@ -1,4 +1,4 @@
-"""Precision, shapes, the order of axes, graph compilation: helpers for several layers."""
+"""Precision, shapes, the order of axes, graph compilation, frozen layers: helpers for several layers."""
 
 from typing import Any
 
@@ -60,3 +60,15 @@ def compiled_by_xla(tensor: Tensor) -> bool:
             context = context.outer_context
         graph = getattr(graph, "outer_graph", None)
     return False
+
+
+def keep_frozen(layer: keras.layers.Layer) -> None:
+    """Freezes the layers inside a frozen layer: for the end of `build`.
+
+    Setting `trainable` reaches only the layers that exist at that moment. Without this, `Layer(..., trainable=False)`
+    freezes nothing that its constructor or `build` makes, and a frozen layer trains again after its `.keras` file is
+    loaded, because the file keeps the flag of the outer layer alone.
+    """
+    if not layer.trainable:
+        layer.trainable = True  # TensorFlow's `__setattr__` does nothing where an attribute has the value already
+        layer.trainable = False

@@ -249,6 +249,18 @@ class TestStreams:
         assert f'zoo_serve_requests_total{{{labels},status="200"}} 1.0' in page
         assert f"zoo_serve_request_seconds_count{{{labels}}} 1.0" in page
 
+    def test_a_stream_ends_with_an_error_when_the_server_stops(self):
+        async def waited(answer_first):
+            stopping, answer = asyncio.Event(), asyncio.get_running_loop().create_future()
+            waiting = asyncio.ensure_future(app._unless(stopping, answer))
+            await asyncio.sleep(0)
+            answer.set_result({"text": "a"}) if answer_first else stopping.set()
+            return await waiting, answer.cancelled()
+
+        assert asyncio.run(waited(True)) == ({"text": "a"}, False)
+        with pytest.raises(Refusal, match=r"^The server is stopping$"):
+            asyncio.run(waited(False))
+
     def test_other_models_do_not_stream(self, running, saved):
         status, said = running(three=saved / "three").post("three:generateStream", {"text": "a"})
         assert (status, said) == (400, {"error": "The model three does not continue texts"})
@@ -678,6 +690,23 @@ class TestProcess:
             assert answer.result(60) == (200, {"outputs": [steps]})
         assert code == 0
         assert "Traceback" not in log
+
+    def test_a_stream_that_outlives_the_stop_ends_with_an_error(self, process, saved):
+        served = process(f"tiny={saved / '2'}", "--timeout", "1")
+        steps, begin = 1000, time.monotonic()
+        while served.post({"signature_name": "count", "inputs": [steps]})[0] == 200 and time.monotonic() - begin < 0.3:
+            steps, begin = 2 * steps, time.monotonic()  # a piece takes 0.3 to 0.6 s, and there are six
+        with contextlib.closing(http.client.HTTPConnection(served.address, timeout=120)) as connection:
+            body = json.dumps({"text": "a", "top_k": steps})
+            connection.request("POST", "/v1/models/tiny:generateStream", body)
+            response = connection.getresponse()
+            events = [response.readline()]
+            code, _, log = served.stop()
+            events += response.read().splitlines()
+        assert events[0].startswith(b'data: {"text"')
+        assert events[-2:] == [b'data: {"error": "The server is stopping"}', b""]
+        assert code == 0
+        assert "Traceback" not in log and "Cancel" not in log
 
     def test_garbage_and_quitters_do_not_disturb_the_others(self, process, saved):
         served = process(saved, "--max-body", "0.01")

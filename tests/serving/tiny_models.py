@@ -13,6 +13,10 @@ def signature(*specs):
     return tf.function(input_signature=[tf.TensorSpec(shape, dtype, name) for name, shape, dtype in specs])
 
 
+def counted_to(end):
+    return tf.while_loop(lambda n: n < end, lambda n: n + 1, [0], parallel_iterations=1)[0]
+
+
 class Tiny(tf.Module):
     """Signatures of several kinds; `factor` says which version answers."""
 
@@ -52,8 +56,7 @@ class Tiny(tf.Module):
     @signature(("steps", [None], tf.int32))
     def count(self, steps):
         """Takes as long as it is told to."""
-        last = tf.while_loop(lambda n: n < tf.reduce_max(steps), lambda n: n + 1, [0], parallel_iterations=1)[0]
-        return {"steps": tf.fill(tf.shape(steps), last)}
+        return {"steps": tf.fill(tf.shape(steps), counted_to(tf.reduce_max(steps)))}
 
     @signature(
         ("text", [None], tf.string),
@@ -61,7 +64,9 @@ class Tiny(tf.Module):
         ("stop", [None], tf.string),
     )
     def generate(self, text, max_new_tokens, temperature, top_k, top_p, repetition_penalty, seed, stop):
-        """Writes a byte of `WRITTEN` as each token, whatever the settings, and then ends."""
+        """Counts to `top_k`, writes a byte of `WRITTEN` as each token, whatever the other settings, and then ends."""
+        with tf.control_dependencies([counted_to(tf.reduce_max(top_k))]):
+            max_new_tokens = tf.identity(max_new_tokens)
         written = tf.strings.substr(tf.fill(tf.shape(text), WRITTEN), tf.zeros_like(seed, tf.int32), max_new_tokens)
         written = tf.strings.unicode_transcode(written, "UTF-8", "UTF-8", "replace")
         tokens = tf.minimum(max_new_tokens, 1 + len(WRITTEN.encode()))

@@ -79,6 +79,7 @@ def build_app(
     max_body: int = 16 << 20,
     timeout: float = 60.0,
     cors: Sequence[str] = (),
+    stopping: asyncio.Event | None = None,
 ) -> Starlette:
     """The application.
 
@@ -89,8 +90,9 @@ def build_app(
         max_body: the most bytes of a request's body.
         timeout: how many seconds a request may take, from its head on; of a stream, each event.
         cors: the origins whose pages may read answers; "*" for all.
+        stopping: when it is set, streams end with an error that says so; None for never.
     """
-    api = _Api(models, batcher, metrics, max_body, timeout)
+    api = _Api(models, batcher, metrics, max_body, timeout, stopping or asyncio.Event())
 
     async def health(_: Request) -> Response:
         ready = all(models.loaded().values())
@@ -131,9 +133,17 @@ def build_app(
 class _Api:
     """The requests below `/v1/`. What belongs to one request is local to `answer` and what it calls."""
 
-    def __init__(self, models: Models, batcher: Batcher, metrics: Metrics, max_body: int, timeout: float):
+    def __init__(
+        self,
+        models: Models,
+        batcher: Batcher,
+        metrics: Metrics,
+        max_body: int,
+        timeout: float,
+        stopping: asyncio.Event,
+    ):
         self.models, self.batcher, self.metrics = models, batcher, metrics
-        self.max_body, self.timeout = max_body, timeout
+        self.max_body, self.timeout, self.stopping = max_body, timeout, stopping
 
     async def answer(self, request: Request) -> Response:
         """Any request; what fails becomes an error in JSON."""
@@ -258,7 +268,7 @@ class _Api:
         while not growing.done:
             inputs["max_new_tokens"] = np.array([growing.size], np.int32)
             running = self.batcher.submit(served, dict(inputs), time.monotonic() + self.timeout)
-            found = await asyncio.wrap_future(running)
+            found = await _unless(self.stopping, asyncio.wrap_future(running))
             tokens, log_probability = int(found["tokens"][0]), float(found["log_probability"][0])
             if piece := growing.add(found["text"][0].decode("utf-8", "replace"), tokens):
                 yield {"text": piece}
@@ -286,6 +296,19 @@ async def _in_time(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise Refusal("DEADLINE_EXCEEDED", f"The request took longer than {seconds:g} s") from None
+
+
+async def _unless(stopping: asyncio.Event, answer: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+    """The answer, if it comes before the server stops."""
+    stopped = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((answer, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            answer.cancel()
+            raise Refusal("UNAVAILABLE", "The server is stopping")
+        return answer.result()
+    finally:
+        stopped.cancel()
 
 
 def _refusal(error: Exception) -> Refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -56,6 +57,8 @@ def serve(
 ) -> None:
     """Serves models until the process gets SIGINT or SIGTERM; then it finishes the requests that it has.
 
+    A stream that still runs `timeout` seconds after the signal ends with an error.
+
     A label may name a version that is not there yet. The log says so, and the label works as soon as it is loaded.
 
     Args:
@@ -82,7 +85,8 @@ def serve(
         _warn_of_labels(labels, models.loaded())
         metrics = Metrics()
         batcher = Batcher(settings.threads, settings.max_batch_rows, settings.batch_wait, metrics.on_batch)
-        app = build_app(models, batcher, metrics, settings.max_body, settings.timeout, settings.cors)
+        stopping = asyncio.Event()
+        app = build_app(models, batcher, metrics, settings.max_body, settings.timeout, settings.cors, stopping)
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -94,7 +98,7 @@ def serve(
         )
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        server = _Server(config, lambda: announce(url, models.loaded()))
+        server = _Server(config, lambda: announce(url, models.loaded()), stopping, settings.timeout)
         # uvicorn stops on these signals, and then sends them again to the handlers from before: a stop is no failure.
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, lambda *_: None)
@@ -121,13 +125,20 @@ def _warn_of_labels(labels: dict[str, dict[str, int]], loaded: dict[str, list[in
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]):
+    def __init__(
+        self, config: uvicorn.Config, announce: Callable[[], None], end_streams: asyncio.Event, timeout: float
+    ):
         super().__init__(config)
-        self._announce = announce
+        self._announce, self._end_streams, self._timeout = announce, end_streams, timeout
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Every other request has ended by then. A second later uvicorn would cut what still runs.
+        asyncio.get_running_loop().call_later(self._timeout, self._end_streams.set)
+        await super().shutdown(sockets)
 
 
 def _bind(host: str, port: int) -> socket.socket:

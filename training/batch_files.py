@@ -276,9 +276,11 @@ def whole(path: str) -> Iterator[BinaryIO]:
         if FileSystems.exists(path):
             FileSystems.delete([path])
         FileSystems.rename([partial], [path])
-    except BaseException:
+    except BaseException as error:
         if FileSystems.exists(partial):
             FileSystems.delete([partial])
+        if isinstance(error, OSError) and error.errno and error.filename in (None, partial):  # such as a full disk
+            raise OSError(error.errno, error.strerror, path) from None
         raise
 
 

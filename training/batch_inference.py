@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from zoo.extras import needs
 
@@ -36,6 +36,7 @@ from .batch_files import (
     write_part,
 )
 from .batch_plan import Plan, Request, absolute, make_plan
+from .run_files import not_written
 
 with needs("beam"):
     import apache_beam as beam
@@ -99,12 +100,17 @@ def infer_files(
     counters = _drive_to_the_end(plan, scratch, options, advance, say)
     parts = parts_in(scratch)
     done, failed = sum(part.done for part in parts), sum(part.failed for part in parts)
-    if failed:  # before the answers, which say that all is done
-        join_failures(parts, plan.chunks, plan.layout, plan.header, dead_letters)
-    elif FileSystems.exists(dead_letters):  # of the output that is replaced
-        FileSystems.delete([dead_letters])
-    if done:
-        join(parts, plan.layout, plan.header, asked.out)
+    try:
+        if failed:  # before the answers, which say that all is done
+            join_failures(parts, plan.chunks, plan.layout, plan.header, dead_letters)
+        elif FileSystems.exists(dead_letters):  # of the output that is replaced
+            FileSystems.delete([dead_letters])
+        if done:
+            join(parts, plan.layout, plan.header, asked.out)
+    except OSError as error:
+        if error.filename not in (asked.out, dead_letters):
+            raise
+        raise not_written(error.filename, error) from None
     FileSystems.delete([scratch])
     if not done:
         why = f"all {failed} rows failed; {dead_letters} has the reasons" if failed else f"{asked.pattern} has no rows"
@@ -329,14 +335,16 @@ def _drive_once(scratch: str, flags: Sequence[str], advance: Callable[[int], Non
     """Starts a driver and waits for its end; gives what it printed, and the number of new parts."""
     program = "from zoo_training.batch_inference import main; main()"
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
-    with open(_local_log(scratch), "ab") as log, tempfile.TemporaryFile() as printed:
+    with open(_local_log(scratch), "ab", buffering=0) as log, tempfile.TemporaryFile() as printed:
         driver = subprocess.Popen(
             [sys.executable, "-c", program, str(os.getpid()), absolute(scratch), *flags],
             stdout=printed,
-            stderr=log,
+            stderr=subprocess.PIPE,
             env=environment,
             start_new_session=True,  # so that it and its workers can be ended together
         )
+        copying = threading.Thread(target=_copy, args=(driver.stderr, log), daemon=True)
+        copying.start()
         new = 0
         try:
             while driver.poll() is None:
@@ -347,6 +355,7 @@ def _drive_once(scratch: str, flags: Sequence[str], advance: Callable[[int], Non
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
+            copying.join()
         printed.seek(0)
         lines = printed.read().decode("utf-8", "replace").splitlines()
     try:
@@ -361,6 +370,18 @@ def _advance(scratch: str, advance: Callable[[int], None], seen: set[str]) -> in
     seen.update(part.path for part in new)
     advance(sum(part.done + part.failed for part in new))
     return len(new)
+
+
+def _copy(errors: BinaryIO, log: BinaryIO) -> None:
+    """Copies what the processes print to the log, as far as the disk has room.
+
+    If they wrote to the log themselves, a full disk would stop them for ever: a worker of Beam prints an error before
+    it reports it, and where printing fails, it reports nothing.
+    """
+    with errors:
+        while piece := os.read(errors.fileno(), 1 << 16):
+            with contextlib.suppress(OSError):
+                log.write(piece)
 
 
 def _local_log(scratch: str) -> str:

@@ -44,7 +44,7 @@ def read_metrics(folder: pathlib.Path) -> dict[str, Any]:
     return metrics
 
 
-def not_written(path: pathlib.Path, error: OSError | RuntimeError) -> OSError:
+def not_written(path: str | os.PathLike[str], error: OSError | RuntimeError) -> OSError:
     """What to raise where Keras cannot write a file, in one line: HDF5's own error has several, and no file name."""
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error).partition("\n")[0]
     return OSError(f"{path} cannot be written: {reason}; the same command goes on")

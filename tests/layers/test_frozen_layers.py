@@ -1,7 +1,6 @@
 """A frozen layer keeps all its weights, also those of the layers inside it: as it is, and after a `.keras` file."""
 
 import keras
-import numpy as np
 import pytest
 
 import zoo.layers

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import threading
 from unittest import mock
 
 import numpy as np
@@ -18,10 +19,12 @@ pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
 from zoo_training import batch_files, batch_inference, batch_plan
 from zoo_training.batch_inference import Request, beam_options, infer_files
 
 MODELS = pathlib.Path(__file__).parents[2] / "saved_models"
+FULL = pathlib.Path("/dev/full")  # takes nothing
 
 
 @pytest.fixture(scope="module")
@@ -335,6 +338,34 @@ class TestUnfinishedRuns:
         assert summary.counters["rows"] < 9
         assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
         assert sorted(os.listdir()) == ["in.txt", "out.failed.jsonl", "out.txt"]
+
+    @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+    @pytest.mark.parametrize("name", ["out.txt", "out.failed.jsonl"])
+    def test_a_full_disk_is_told_with_the_name_of_the_file(self, upper, place, monkeypatch, name):
+        (place / "in.txt").write_text("a\nbad\n")
+        create = FileSystems.create
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                FileSystems,
+                "create",
+                lambda path, **given: FULL.open("wb") if path.startswith(f"{name}.tmp-") else create(path, **given),
+            )
+            with pytest.raises(OSError, match=rf"^{name} cannot be written: No space left on device; the same command"):
+                infer_files(Request(upper, "in.txt", "out.txt"))
+        assert not list(place.glob("*.tmp-*"))
+        infer_files(Request(upper, "in.txt", "out.txt"))
+        assert (place / "out.txt").read_text() == ">A\n\n"
+
+    @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+    def test_processes_can_print_although_their_log_cannot_grow(self):
+        errors, printing = os.pipe()
+        with FULL.open("ab", buffering=0) as log:
+            copying = threading.Thread(target=batch_inference._copy, args=(os.fdopen(errors, "rb"), log))
+            copying.start()
+            with os.fdopen(printing, "wb") as file:
+                file.write(bytes(1 << 20))  # more than a pipe holds
+            copying.join(60)
+        assert not copying.is_alive()
 
     def test_parts_of_another_run_are_kept_unless_they_are_to_be_dropped(self, upper, place):
         (place / "in.txt").write_text("a\n")

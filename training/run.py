@@ -40,7 +40,7 @@ from .cards import serving_metrics
 from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError, changes
 from .fitting.fit import fit
 from .progress import be_silent, say
-from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, locked, not_written, read_metrics
+from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, check_room, locked, not_written, read_metrics
 from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import Recipe, read_recipe
@@ -100,10 +100,12 @@ class Run:
     def save(self, folder: pathlib.Path) -> None:
         """Writes what `load` reads; the metrics last, because they say that the model is there."""
         write_whole(folder / RECIPE_FILE, _recipe_text(self.recipe).encode())
+        saved = folder / _PROCEDURES[type(self.recipe)].SAVED_IN
+        check_room(saved, 4 * self.task.model.count_params())
         try:
-            self.task.save(folder / _PROCEDURES[type(self.recipe)].SAVED_IN)
+            self.task.save(saved)
         except (OSError, RuntimeError) as error:  # h5py raises both where the disk is full
-            raise not_written(folder / _PROCEDURES[type(self.recipe)].SAVED_IN, error) from error
+            raise not_written(saved, error) from error
         self.save_metrics(folder)
 
     def save_metrics(self, folder: pathlib.Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import pathlib
+import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
@@ -48,6 +50,16 @@ def not_written(path: str | os.PathLike[str], error: OSError | RuntimeError) -> 
     """What to raise where Keras cannot write a file, in one line: HDF5's own error has several, and no file name."""
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error).partition("\n")[0]
     return OSError(f"{path} cannot be written: {reason}; the same command goes on")
+
+
+def check_room(path: pathlib.Path, size: int) -> None:
+    """Looks for free space on the disk before Keras writes a file: where it ends, HDF5 prints a page of errors.
+
+    Raises:
+        OSError: there are fewer than `size` bytes left.
+    """
+    if shutil.disk_usage(path.parent).free < size:
+        raise not_written(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
 class Digest:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from zoo_training.run_files import LOCK_FILE, Digest, locked, read_metrics
+from zoo_training.run_files import LOCK_FILE, Digest, check_room, locked, read_metrics
 
 
 def test_what_they_hold(tmp_path):
@@ -34,6 +34,13 @@ def test_what_is_none(tmp_path, content, why):
     (tmp_path / "metrics.json").write_bytes(content)
     with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path))}/metrics\.json {why}"):
         read_metrics(tmp_path)
+
+
+def test_room_on_the_disk(tmp_path):
+    check_room(tmp_path / "file", 1)
+    told = rf"^{re.escape(str(tmp_path))}/file cannot be written: No space left on device; the same command goes on$"
+    with pytest.raises(OSError, match=told):
+        check_room(tmp_path / "file", 1 << 80)
 
 
 class TestDigest:

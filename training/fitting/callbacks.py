@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from zoo.distribution import Workers
 
 from ..progress import console, say, time_left
-from ..run_files import not_written
+from ..run_files import check_room, not_written
 from ..schema.recipe_tables import TrainingConfig
 
 # A guess among V words has a loss of ln V, about 10. Above this limit, in nats a token, nothing is learnt any more.
@@ -167,6 +167,7 @@ class Validation(keras.callbacks.Callback):
 
     def _keep(self, model: keras.Model) -> None:
         # Written aside and renamed, because the process may be killed at any moment. Keras asks for this ending.
+        check_room(self.best, 4 * model.count_params())
         aside = self.best.with_name(f".{self.best.name.removesuffix('.weights.h5')}.tmp.weights.h5")
         try:
             model.save_weights(aside)

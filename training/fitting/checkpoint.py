@@ -23,6 +23,7 @@ import pydantic
 from zoo.atomic import remove_partial, write_whole
 from zoo.distribution import Workers
 
+from ..run_files import not_written
 from ..schema.recipe_tables import Recipe
 from .callbacks import Validation, WeightAverage
 
@@ -97,8 +98,12 @@ class Checkpoint(keras.callbacks.Callback):
         arrays |= {f"average/{name}": array for name, array in self.average.state().items()}
         buffer = io.BytesIO()
         np.savez(buffer, state=np.array(json.dumps(state)), **arrays)
-        write_whole(self.folder / CHECKPOINT_FILE, buffer.getvalue())
-        write_whole(self.folder / HISTORY_FILE, _table(self.history).encode())
+        contents = {CHECKPOINT_FILE: buffer.getvalue(), HISTORY_FILE: _table(self.history).encode()}
+        for name, content in contents.items():
+            try:
+                write_whole(self.folder / name, content)
+            except OSError as error:  # such as a full disk
+                raise not_written(self.folder / name, error) from None
 
     def restore(self, model: keras.Model) -> bool:
         """Goes back to the folder's checkpoint, if there is one.

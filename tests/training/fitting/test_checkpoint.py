@@ -1,11 +1,13 @@
 """The checkpoint's file: what is in it, and which recipes it is for. Going on by it is for `test_resume`."""
 
 import csv
+import errno
 import io
 import json
 
 import numpy as np
 import pytest
+import zoo_training.fitting.checkpoint as files
 from zoo_training.fitting.callbacks import Validation, WeightAverage
 from zoo_training.fitting.checkpoint import (
     CHECKPOINT_FILE,
@@ -104,6 +106,17 @@ class TestTheRest:
         assert again.seconds == made.seconds > 1000, "time adds up"
         assert again.validation.state() == {"best_score": [30.0, -2.5], "waited": 3}
         assert len(again.average.state()) == 2 * len(prediction().trainable_variables)
+
+    @pytest.mark.parametrize("name", [CHECKPOINT_FILE, HISTORY_FILE])
+    def test_a_full_disk_is_told_with_the_way_to_go_on(self, tmp_path, monkeypatch, name):
+        def write(path, content):
+            if path.name == name:
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+        monkeypatch.setattr(files, "write_whole", write)
+        told = rf"{name} cannot be written: No space left on device; the same command goes on$"
+        with pytest.raises(OSError, match=told):
+            written(tmp_path, prediction())
 
     def test_what_is_in_the_folder(self, tmp_path):
         model = prediction()

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from zoo.decoding import Sampling, generate, greedy, sample
 from zoo.decoding.sampling import _STEP, _mixed, counted_uniform, draw, random_streams
-from zoo.models import GPT
+from zoo.models import GPT, RNNSeq2Seq
 
 END = 3
 NAN = float("nan")
@@ -336,6 +336,36 @@ def test_in_a_graph_with_static_sizes(gpt):
     np.testing.assert_array_equal(run(), expected)
     before = sample(gpt, PROMPTS, tf.fill([4], 4), limits, options, before=PROMPTS).ids
     np.testing.assert_array_equal(run(tf.constant(PROMPTS)), before)
+
+
+class TestPrompts:
+    @pytest.mark.parametrize(
+        "prompts", [[[4, 5], [], [6]], ([4, 5], (), (6,)), tf.ragged.constant([[4, 5], [], [6]], tf.int64)]
+    )
+    def test_rows_of_any_length(self, short, prompts):
+        found = generate(short, prompts, 6, temperature=0.0)
+        padded = generate(short, np.array([[4, 5], [0, 0], [0, 6]], "int8"), 6, temperature=0.0)
+        np.testing.assert_array_equal(found.ids, padded.ids)
+
+    def test_rows_without_tokens(self, short):
+        np.testing.assert_array_equal(generate(short, [[], []], 3).ids, generate(short, [[0], [0]], 3).ids)
+
+    @pytest.mark.parametrize(
+        ("prompts", "received"),
+        [
+            ([4, 5], r"int32 of shape \(2,\)"),
+            (np.zeros([1, 2, 3], "int64"), r"int64 of shape \(1, 2, 3\)"),
+            ([[4.0, 5.0]], r"float32 of shape \(1, 2\)"),
+            ("a text", r"string of shape \(\)"),
+        ],
+    )
+    def test_what_is_none(self, short, prompts, received):
+        with pytest.raises(ValueError, match=rf"^`prompts` must be rows of ids, .* Received: {received}$"):
+            generate(short, prompts)
+
+    def test_a_model_that_reads_a_source(self):
+        with pytest.raises(ValueError, match=r"^`model` must be a language model.*Received: RNNSeq2Seq$"):
+            generate(RNNSeq2Seq(7, 7, units=4), [[4, 5]])
 
 
 # Texts longer than the context.

@@ -374,6 +374,11 @@ def test_sizes_of_a_beam_are_refused(arguments, message):
         beam_search(Bigrams(), GARDEN_PATH, [3], **arguments)
 
 
+def test_sizes_may_be_numpys():
+    found = beam_search(Bigrams(), GARDEN_PATH, [3], beam_size=np.int64(3), n_best=np.int32(2))
+    np.testing.assert_array_equal(found.ids, beam_search(Bigrams(), GARDEN_PATH, [3], beam_size=3, n_best=2).ids)
+
+
 @pytest.mark.parametrize("search", [greedy, beam_search])
 def test_weights_need_attention(search):
     model = RNNSeq2Seq(7, VOCABULARY, units=8, attention=None)

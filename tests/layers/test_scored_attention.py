@@ -343,6 +343,11 @@ def test_refuses_shapes_that_do_not_fit(x, shapes, message):
         attention(*inputs, **masks)
 
 
+def test_refuses_a_list_of_masks(x):
+    with pytest.raises(ValueError, match=r"`mask` must be one tensor\. Give the masks of query and value,"):
+        AdditiveAttention(6)(x.query, x.value, mask=[QUERIES, np.ones((2, 4), bool)])
+
+
 def test_refuses_shapes_that_do_not_fit_in_a_symbolic_call_too():
     with pytest.raises(ValueError, match="All axes of value and key but the last must be equal"):
         AdditiveAttention(6)(keras.Input((3, 5)), keras.Input((4, 7)), keras.Input((6, 5)))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.models import GPT, RNNSeq2Seq
+from zoo.models import GPT, Encoder, RNNEncoder, RNNSeq2Seq, Transformer
 
 SIZES = dict(vocabulary_size=13, units=12, num_heads=6, num_layers=2, context_length=16, feed_forward_units=10)
 TOKENS = np.array([[4, 5, 6, 7, 8, 9], [5, 9, 3, 0, 0, 0]], "int32")
@@ -86,6 +86,40 @@ def test_lora_is_remembered(tmp_path, randomize):
     np.testing.assert_allclose(loaded(TOKENS), model(TOKENS), rtol=1e-6, atol=1e-6)
     found = loaded.get_layer("layer_1").feed_forward.output_projection
     assert (found.lora_rank, found.lora_alpha) == (2, 16)
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        (GPT, {**SIZES, "unused_ids": (2, 3)}),
+        (Encoder, dict(vocabulary_size=13, units=12, num_heads=3, num_layers=2, max_length=8, num_segments=2)),
+        (RNNEncoder, dict(vocabulary_size=13, units=12, num_layers=2, embedding_units=8)),
+        (RNNSeq2Seq, dict(source_vocabulary_size=13, target_vocabulary_size=11, units=6, embedding_dim=4)),
+        (
+            Transformer,
+            dict(
+                source_vocabulary_size=13,
+                target_vocabulary_size=11,
+                units=12,
+                num_heads=3,
+                encoder_layers=2,
+                decoder_layers=1,
+                feed_forward_units=8,
+                max_length=9,
+                positions="learned",
+            ),
+        ),
+    ],
+)
+def test_sizes_may_be_numpys(family, sizes, tmp_path):
+    def of_numpy(value):
+        if isinstance(value, tuple):
+            return tuple(map(of_numpy, value))
+        return np.int64(value) if isinstance(value, int) else value
+
+    model = family(**{name: of_numpy(value) for name, value in sizes.items()})
+    config = saved_and_loaded(model, tmp_path).get_config()
+    assert {name: config[name] for name in sizes} == sizes
 
 
 def test_an_untouched_model_has_its_arguments_as_configuration():

@@ -67,7 +67,8 @@ def generate(
 
     Args:
         model: a language model: anything with `begin(ids) -> (memory, cache)` and `step` as in `sample`.
-        prompts: ids `(B, P)`, 0 for padding on either side. A row without tokens begins with the start token.
+        prompts: ids `(B, P)`, 0 for padding on either side; also a list of lists, or a ragged tensor, of rows of any
+            length. A row without tokens begins with the start token.
         max_new_tokens: the most tokens a row is given, its end token counted.
         temperature: the divisor of the logits; 0 takes the likeliest token.
         top_k: draw only from this many of the likeliest tokens; 0 for all.
@@ -82,7 +83,8 @@ def generate(
         settings. With a `watch`, a pair: these, and its last state.
 
     Raises:
-        ValueError: `context_length` is below 2, or longer than the model's.
+        ValueError: the prompts are not rows of integers, the model is no language model, or `context_length` is below
+            2, or longer than the model's.
 
     Example:
         >>> from zoo.models import GPT
@@ -90,11 +92,17 @@ def generate(
         >>> tuple(generate(model, [[5, 6, 7]], max_new_tokens=30, temperature=0.0).ids.shape)[0]
         1
     """
-    length = model.context_length if context_length is None else context_length
+    prompts = _rows_of_ids(prompts)
+    length = getattr(model, "context_length", None) if context_length is None else context_length
+    if length is None:
+        raise ValueError(
+            "`model` must be a language model, with a `context_length`; `greedy` and `beam_search` are for models that "
+            f"read a source. Received: {type(model).__name__}"
+        )
     longest = getattr(model, "context_length", length)
     if not 2 <= length <= longest:
         raise ValueError(f"`context_length` must be from 2 to the model's {longest}. Received: {length}")
-    text = tf.pad(tf.cast(prompts, tf.int32), [[0, 0], [1, 0]])  # (B, 1 + P)
+    text = tf.pad(prompts, [[0, 0], [1, 0]])  # (B, 1 + P)
     rows = tf.shape(text)[0]
     is_empty = tf.reduce_all(text == PADDING, axis=1)
     text = tf.concat([tf.where(is_empty, START, PADDING)[:, None], text[:, 1:]], axis=1)
@@ -169,6 +177,25 @@ def generate(
     ids, scores = (tf.gather(each, order[:, :max_length], batch_dims=1) for each in (ids, scores))  # (B, T)
     hypotheses = Hypotheses(ids, scores, weights=None)
     return hypotheses if watch is None else (hypotheses, found)
+
+
+def _rows_of_ids(prompts: Any) -> tf.Tensor:
+    """The prompts as int32 `(B, P)`; rows of different lengths are padded.
+
+    Raises:
+        ValueError: they are not rows of integers.
+    """
+    if isinstance(prompts, list | tuple) and all(isinstance(row, list | tuple) for row in prompts):
+        width = max(map(len, prompts), default=0)
+        rows = [[*row, *[PADDING] * (width - len(row))] for row in prompts]
+        prompts = tf.convert_to_tensor(rows, None if width else tf.int32)
+    prompts = prompts.to_tensor() if isinstance(prompts, tf.RaggedTensor) else tf.convert_to_tensor(prompts)
+    if prompts.shape.rank not in (2, None) or not prompts.dtype.is_integer:
+        raise ValueError(
+            "`prompts` must be rows of ids, such as [[5, 6, 7]]. "
+            f"Received: {prompts.dtype.name} of shape {tuple(prompts.shape)}"
+        )
+    return tf.cast(prompts, tf.int32)
 
 
 def last_window(text: tf.Tensor, context_length: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

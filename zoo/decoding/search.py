@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from zoo.decoding.logits import top_k
 from zoo.decoding.loop import run_phases
+from zoo.layers.checks import check_positive
 from zoo.text.tokenizer import END, PADDING, START
 
 _NO_WEIGHTS = "`return_weights` needs a model with attention; this one returns no weights."
@@ -202,9 +203,8 @@ def check_beam(beam_size: int, n_best: int = 1) -> None:
     Raises:
         ValueError: sizes that are not positive, or `n_best` above `beam_size`.
     """
-    for name, size in (("beam_size", beam_size), ("n_best", n_best)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
+    check_positive("beam_size", beam_size)
+    check_positive("n_best", n_best)
     if n_best > beam_size:
         raise ValueError(f"`n_best` must be at most `beam_size`. Received: n_best={n_best}, beam_size={beam_size}")
 

@@ -94,6 +94,11 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         Raises:
             ValueError: inputs or masks whose shapes do not fit each other.
         """
+        if isinstance(mask, list | tuple):
+            raise ValueError(
+                "`mask` must be one tensor. Give the masks of query and value, which Keras' layers take as a list, as "
+                "`query_mask` and `value_mask`."
+            )
         key = value if key is None else key
         _AXES.check_shapes(query.shape, value.shape, key.shape)
         pairs = keys = None

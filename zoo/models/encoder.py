@@ -100,12 +100,12 @@ class Encoder(FunctionalModel):
         name: str | None = None,
         trainable: bool = True,
     ):
-        check_positive("vocabulary_size", vocabulary_size)
-        check_positive("units", units)
-        check_positive("num_layers", num_layers)
-        check_positive("max_length", max_length)
+        vocabulary_size = check_positive("vocabulary_size", vocabulary_size)
+        units = check_positive("units", units)
+        num_layers = check_positive("num_layers", num_layers)
+        max_length = check_positive("max_length", max_length)
         if num_segments:
-            check_positive("num_segments", num_segments)
+            num_segments = check_positive("num_segments", num_segments)
         check_choice("positions", positions, ("learned", "sinusoidal", "rotary"))
         check_rate("dropout", dropout)
         check_positive_number("epsilon", epsilon)
@@ -261,16 +261,15 @@ class RNNEncoder(FunctionalModel):
         name: str | None = None,
         trainable: bool = True,
     ):
-        check_positive("vocabulary_size", vocabulary_size)
-        check_positive("units", units)
-        check_positive("num_layers", num_layers)
+        vocabulary_size = check_positive("vocabulary_size", vocabulary_size)
+        units = check_positive("units", units)
+        num_layers = check_positive("num_layers", num_layers)
+        width = units if embedding_units is None else check_positive("embedding_units", embedding_units)
         check_rate("dropout", dropout)
         dtype = keras.dtype_policies.get(dtype)
 
         # Layers.
-        self.token_embedding = ReversibleEmbedding(
-            vocabulary_size, embedding_units or units, dtype=dtype, name="token_embedding"
-        )
+        self.token_embedding = ReversibleEmbedding(vocabulary_size, width, dtype=dtype, name="token_embedding")
         self.embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
         self.encoder = [
             BidirectionalEncoder(units, cell, dtype=dtype, name=f"layer_{index + 1}") for index in range(num_layers)

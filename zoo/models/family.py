@@ -1,6 +1,7 @@
 """What all models share: their configuration, and what follows from it."""
 
 import inspect
+import numbers
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -182,7 +183,7 @@ def bias_against(ids: Sequence[int], vocabulary_size: int) -> Any:
     Raises:
         ValueError: an id that does not exist.
     """
-    if not all(isinstance(token, int) and 0 <= token < vocabulary_size for token in ids):
+    if not all(isinstance(token, numbers.Integral) and 0 <= token < vocabulary_size for token in ids):
         raise ValueError(
             f"`unused_ids` must be integers from 0 to {vocabulary_size - 1}. Received: unused_ids={tuple(ids)}"
         )

@@ -125,10 +125,10 @@ class GPT(Family):
         name: str | None = None,
         trainable: bool = True,
     ):
-        check_positive("vocabulary_size", vocabulary_size)
-        check_positive("units", units)
-        check_positive("num_layers", num_layers)
-        check_positive("context_length", context_length)
+        vocabulary_size = check_positive("vocabulary_size", vocabulary_size)
+        units = check_positive("units", units)
+        num_layers = check_positive("num_layers", num_layers)
+        context_length = check_positive("context_length", context_length)
         check_choice("positions", positions, ("learned", "rotary"))
         check_rate("dropout", dropout)
         check_positive_number("epsilon", epsilon)

@@ -126,7 +126,7 @@ class Classifier(_Pooled):
         name: str | None = None,
         trainable: bool = True,
     ):
-        check_positive("num_classes", num_classes)
+        num_classes = check_positive("num_classes", num_classes)
         check_rate("dropout", dropout)
         activation = check_activation(activation)
 
@@ -135,7 +135,7 @@ class Classifier(_Pooled):
         pooled = self._pool(hidden, mask, pooling, dtype)  # (B, D)
         self.hidden_layer = None
         if hidden_units is not None:
-            check_positive("hidden_units", hidden_units)
+            hidden_units = check_positive("hidden_units", hidden_units)
             self.hidden_layer = keras.layers.Dense(
                 hidden_units, activation_function(activation), dtype=dtype, name="hidden"
             )
@@ -193,7 +193,7 @@ class TokenClassifier(Head):
         name: str | None = None,
         trainable: bool = True,
     ):
-        check_positive("num_classes", num_classes)
+        num_classes = check_positive("num_classes", num_classes)
         check_rate("dropout", dropout)
 
         # Layers and graph.
@@ -340,7 +340,7 @@ class SentenceEmbedder(_Pooled):
         embeddings = self._pool(hidden, mask, pooling, dtype)  # (B, D)
         self.output_layer = None
         if embedding_units is not None:
-            check_positive("embedding_units", embedding_units)
+            embedding_units = check_positive("embedding_units", embedding_units)
             self.output_layer = keras.layers.Dense(embedding_units, use_bias=False, dtype=dtype, name="projection")
             embeddings = self.output_layer(embeddings)  # (B, E)
         embeddings = ops.cast(embeddings, "float32")

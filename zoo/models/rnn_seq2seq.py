@@ -100,10 +100,10 @@ class RNNSeq2Seq(Family):
         name: str | None = None,
         trainable: bool = True,
     ):
-        check_positive("source_vocabulary_size", source_vocabulary_size)
-        check_positive("target_vocabulary_size", target_vocabulary_size)
+        source_vocabulary_size = check_positive("source_vocabulary_size", source_vocabulary_size)
+        target_vocabulary_size = check_positive("target_vocabulary_size", target_vocabulary_size)
         check_choice("attention", attention, ("additive", "dot", "scaled", "general", "concat", None))
-        check_positive("units", units)
+        units = check_positive("units", units)
         bare_product = attention in ("dot", "scaled")
         if bare_product and units % 2:
             raise ValueError(f"attention={attention!r} needs an even `units`. Received: units={units}")

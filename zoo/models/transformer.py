@@ -119,16 +119,16 @@ class Transformer(Family):
         name: str | None = None,
         trainable: bool = True,
     ):
-        check_positive("source_vocabulary_size", source_vocabulary_size)
-        check_positive("target_vocabulary_size", target_vocabulary_size)
-        check_positive("units", units)
-        check_positive("encoder_layers", encoder_layers)
-        check_positive("decoder_layers", decoder_layers)
+        source_vocabulary_size = check_positive("source_vocabulary_size", source_vocabulary_size)
+        target_vocabulary_size = check_positive("target_vocabulary_size", target_vocabulary_size)
+        units = check_positive("units", units)
+        encoder_layers = check_positive("encoder_layers", encoder_layers)
+        decoder_layers = check_positive("decoder_layers", decoder_layers)
         check_rate("dropout", dropout)
         check_choice("positions", positions, ("sinusoidal", "learned", "rotary"))
         check_ties(tied_embeddings, source_vocabulary_size, target_vocabulary_size)
         if max_length is not None:
-            check_positive("max_length", max_length)
+            max_length = check_positive("max_length", max_length)
         elif positions == "learned":
             raise ValueError("`positions='learned'` needs `max_length`. Received: max_length=None")
         check_choice("position_pairs", position_pairs, ("adjacent", "halves"))

@@ -731,6 +731,13 @@ class TestProcess:
             ["tiny", "--label", "stable"],
             "--label takes MODEL:LABEL=VERSION, such as dates:stable=1. Received: 'stable'",
         ),
+        *(
+            (
+                ["tiny", "--cors", origin],
+                f"--cors takes an origin, such as https://example.org, or *. Received: {origin!r}",
+            )
+            for origin in ("example.org", "https://example.org/", "https://example.org/page")
+        ),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(arguments, words, tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import re
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from ..start_tensorflow import import_tensorflow
 from .shared import app, model_name, user_errors
 
 _HOUR, _DAY = 3_600, 86_400  # seconds
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")  # a browser sends it without a path
 
 
 @app.command()
@@ -64,7 +66,7 @@ def serve(
     with user_errors((ValueError, OSError)):
         import zoo.serving.server  # noqa: F401  what is not installed is said at once
 
-        paths, labels = _paths(models), _labels(label or [])
+        paths, labels, origins = _paths(models), _labels(label or []), _origins(cors or [])
         import_tensorflow(operation_threads).get_logger().setLevel("ERROR")  # the loader is deprecated
         from zoo.serving.server.running import Settings, serve
 
@@ -73,7 +75,7 @@ def serve(
         settings = Settings(
             host=host,
             port=port,
-            cors=cors or (),
+            cors=origins,
             threads=threads,
             operation_threads=operation_threads,
             max_batch_rows=max_batch_rows,
@@ -114,6 +116,13 @@ def _paths(given: list[str]) -> dict[str, pathlib.Path]:
             raise ValueError(f"two models are called {name!r}; give one another name, by NAME=FOLDER. Received: {each}")
         paths[name] = path.resolve()
     return paths
+
+
+def _origins(given: list[str]) -> list[str]:
+    for each in given:
+        if each != "*" and not _ORIGIN.fullmatch(each):
+            raise ValueError(f"--cors takes an origin, such as https://example.org, or *. Received: {each!r}")
+    return given
 
 
 def _labels(given: list[str]) -> dict[str, dict[str, int]]:

@@ -19,7 +19,6 @@ from zoo.text.tokenizer import (
     tokenizer_from_config,
     tokenizer_to_config,
     valid_utf8,
-    without_padding,
 )
 
 TEXTS = ("größer 中 😀", "ab\n", "", "a\0b \u2028\ufeff")
@@ -90,10 +89,6 @@ def test_rows_from_ends_and_back():
     np.testing.assert_array_equal(rows, np.array([0, 0, 2, 2, 2]), strict=True)
     np.testing.assert_array_equal(splits_of(rows, 4), np.array([0, 2, 2, 5, 5]), strict=True)
     np.testing.assert_array_equal(splits_of(rows[:0], 2), np.array([0, 0, 0]), strict=True)
-
-
-def test_padding_is_left_out_wherever_it_stands():
-    assert without_padding(tf.constant([[5, 0, 6], [0, 0, 0], [0, 7, 0]])).to_list() == [[5, 6], [], [7]]
 
 
 def test_the_class_is_in_the_config():

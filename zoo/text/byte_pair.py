@@ -254,9 +254,9 @@ class BytePairTokenizer(PairTokenizer):
             texts = tf.strings.regex_replace(texts, r"\A([^ ])", r" \1")
         return split_into_words(texts, self._patterns, self._individual_digits)
 
-    def _join(self, ids: tf.Tensor) -> tf.Tensor:
-        contents = tf.gather(tf.constant(self._contents, tf.string), ids)  # (B, T)
-        return valid_utf8(tf.strings.reduce_join(contents, axis=1))
+    def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        contents = tf.gather(tf.constant(self._contents, tf.string), ids)  # (N,)
+        return valid_utf8(tf.strings.unsorted_segment_join(contents, rows, count))
 
 
 def _content(piece: str) -> bytes:

@@ -20,7 +20,7 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.tokenizer import FIRST, REPLACEMENT, is_utf8, without_padding
+from zoo.text.tokenizer import FIRST, REPLACEMENT, is_utf8
 from zoo.text.words import SEPARATOR, separated
 
 SPACE = "▁"
@@ -164,16 +164,14 @@ class CharacterPairTokenizer(PairTokenizer):
             texts = tf.strings.regex_replace(texts, self._cut_before, between)
         return separated(texts)
 
-    def _join(self, ids: tf.Tensor) -> tf.Tensor:
-        ids = without_padding(ids)
-        values, rows = ids.values, ids.value_rowids()  # (N,), (N,)
-        contents = tf.gather(tf.constant(self._contents, tf.string), values)
+    def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        contents = tf.gather(tf.constant(self._contents, tf.string), ids)  # (N,)
         if self._is_byte.any():
             # Bytes stand side by side also where a special token is between them, which writes nothing.
             kept = tf.where(contents != b"")[:, 0]  # (N,): a smaller N
-            values, rows, contents = (tf.gather(each, kept) for each in (values, rows, contents))
-            contents = _checked_bytes(contents, tf.gather(tf.constant(self._is_byte), values), rows)
-        texts = tf.strings.unsorted_segment_join(contents, rows, ids.nrows())  # (B,)
+            ids, rows, contents = (tf.gather(each, kept) for each in (ids, rows, contents))
+            contents = _checked_bytes(contents, tf.gather(tf.constant(self._is_byte), ids), rows)
+        texts = tf.strings.unsorted_segment_join(contents, rows, count)  # (B,)
         return tf.strings.regex_replace(texts, r"\A ", "") if self._strip_space else texts
 
 

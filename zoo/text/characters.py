@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.text.canonical import lowercase_of
 from zoo.text.normalization import Composition, Lowercase
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, to_learn_from, without_padding
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, splits_of, to_learn_from
 
 
 class CharacterTokenizer(Tokenizer):
@@ -121,10 +121,12 @@ class CharacterTokenizer(Tokenizer):
             code_points = self._composition(code_points)
         return code_points.with_values(self._ids.lookup(code_points.values))
 
-    def _join(self, ids: tf.Tensor) -> tf.Tensor:
-        ids = without_padding(ids)
-        code_points = ids.with_values(tf.gather(tf.constant(self._code_points), ids.values))
-        return tf.strings.unicode_encode(code_points, "UTF-8", errors="replace")
+    def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        code_points = tf.gather(tf.constant(self._code_points), ids)  # (N,)
+        splits = splits_of(rows, count)
+        return tf.strings.unicode_encode(
+            tf.RaggedTensor.from_row_splits(code_points, splits, validate=False), "UTF-8", errors="replace"
+        )
 
 
 def _counted(texts: Iterable[str], normalize: bool, lowercase: bool) -> collections.Counter[str]:

@@ -87,9 +87,9 @@ class MarianTokenizer(SentencePieceTokenizer):
         ids = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(first, has_first), lengths, validate=False)
         return tf.concat([ids, super()._split(rest)], axis=1)  # (B, ragged)
 
-    def _join(self, ids: tf.Tensor) -> tf.Tensor:
+    def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         # As in `transformers`: a translation that is cut off at the limit may end with a lone space.
-        texts = strip(super()._join(ids))
+        texts = strip(super()._join(ids, rows, count))
         for before, after in _CLEANED if self.clean_up_spaces else ():
             texts = tf.strings.regex_replace(texts, re.escape(before), after)
         return texts

@@ -28,7 +28,7 @@ from zoo.text.sentence_piece_file import (
 )
 from zoo.text.sentence_piece_graph import Cutter, Pairs, Viterbi, packed, unpacked
 from zoo.text.sentence_piece_normalizer import Normalizer, repaired
-from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, rows_of, to_learn_from, without_padding
+from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, rows_of, to_learn_from
 
 _UNKNOWN_PENALTY = np.float32(10)
 _WITHOUT_ID = (UNKNOWN_PIECE, CONTROL)
@@ -341,18 +341,16 @@ class SentencePieceTokenizer(Tokenizer):
             ids, rows = tf.boolean_mask(ids, first | ~unknown), tf.boolean_mask(rows, first | ~unknown)
         return ids, tf.RaggedTensor.from_value_rowids(ids, rows, pieces.nrows(), validate=False).row_lengths()
 
-    def _join(self, ids: tf.Tensor) -> tf.Tensor:
-        ids = without_padding(ids)
-        contents = tf.gather(tf.constant(self._contents, tf.string), ids.values)  # (P,)
-        rows = ids.value_rowids()
+    def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        contents = tf.gather(tf.constant(self._contents, tf.string), ids)  # (N,)
         if self._strips:
-            bare = tf.gather(tf.constant(self._bare, tf.string), ids.values)  # (P,)
+            bare = tf.gather(tf.constant(self._bare, tf.string), ids)  # (N,)
             places = tf.range(tf.size(rows))
             # The pieces before which a row has written nothing; if only one space goes, the first one of a row.
             before = tf.cumsum(tf.cast(bare != b"", tf.int32), exclusive=True) if self._strips_all else places
             first = before == tf.gather(tf.math.segment_min(before, rows), rows)
             contents = tf.where(first, bare, contents)
-        texts = repaired(tf.strings.unsorted_segment_join(contents, rows, ids.nrows()))
+        texts = repaired(tf.strings.unsorted_segment_join(contents, rows, count))
         if self._denormalizer is not None:
             texts = self._denormalizer(texts)
             texts = tf.strings.regex_replace(texts, " ", SPACE) if self._denormalizer.escapes else texts

@@ -225,10 +225,12 @@ class Tokenizer(tf.Module):
         """
         ids = _checked_ids(ids)
         before_end = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) == 0  # (B, T)
-        inside = (ids >= 0) & (ids < self.size)  # (B, T)
+        # What writes nothing is dropped first: rows are padded to the longest, and to look up a string costs most.
+        places = tf.where(before_end & (ids != PADDING) & (ids != START))  # (N, 2)
+        found = tf.gather_nd(ids, places)  # (N,)
+        inside = (found >= 0) & (found < self.size)
         # Narrowed after the test: a wide id would otherwise wrap round into the vocabulary.
-        written = tf.cast(tf.where(inside, ids, UNKNOWN), tf.int32)
-        texts = self._join(tf.where(before_end & (written != START), written, PADDING))
+        texts = self._join(tf.cast(tf.where(inside, found, UNKNOWN), tf.int32), places[:, 0], tf.shape(ids)[0])
         return tf.ensure_shape(texts, [ids.shape[0]])
 
     def tokens(self, ids: Any) -> tf.Tensor:
@@ -283,8 +285,17 @@ class Tokenizer(tf.Module):
         """Turns strings `(B,)` into ids of the vocabulary or unknown, int32 ragged `(B, None)`."""
         raise NotImplementedError
 
-    def _join(self, ids: tf.Tensor) -> tf.Tensor:
-        """Turns ids of the vocabulary or unknown, int32 `(B, T)`, into strings `(B,)`; padding writes nothing."""
+    def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        """Turns ids into strings.
+
+        Args:
+            ids: of the vocabulary or unknown, those of all texts one after another, int32 `(N,)`.
+            rows: the text of each, ascending, int64 `(N,)`.
+            count: B, the number of texts; some may have no ids.
+
+        Returns:
+            Strings `(B,)`.
+        """
         raise NotImplementedError
 
 
@@ -301,13 +312,6 @@ def splits_of(rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """Where each of `count` rows begins, and the end, int64 `(count + 1,)`, from the ascending row of each value."""
     every = tf.range(tf.cast(count, tf.int64) + 1)
     return tf.raw_ops.LowerBound(sorted_inputs=rows[tf.newaxis], values=every[tf.newaxis], out_type=tf.int64)[0]
-
-
-def without_padding(ids: tf.Tensor) -> tf.RaggedTensor:
-    """The ids of rows `(B, T)` without padding, ragged `(B, None)`."""
-    kept = ids != PADDING  # (B, T)
-    lengths = tf.math.count_nonzero(kept, axis=1)  # (B,)
-    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids, kept), lengths, validate=False)
 
 
 def tokenizer_to_config(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -446,9 +450,10 @@ def _cut_to(ids: tf.RaggedTensor, limits: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _checked_ids(ids: Any) -> tf.Tensor:
-    """The ids as a tensor, int64 `(B, T)`."""
+    """The ids as a tensor, int32 or int64 `(B, T)`."""
     ids = tf.convert_to_tensor(ids)
     if not ids.dtype.is_integer or ids.shape.rank not in (None, 2):
         raise ValueError(f"`ids` must be integers `(B, T)`. Received: {ids.dtype.name} of shape {ids.shape}")
+    ids = tf.ensure_shape(ids, [None, None])
     # Wide enough for comparison with the size of any vocabulary.
-    return tf.cast(tf.ensure_shape(ids, [None, None]), tf.int64)
+    return ids if ids.dtype == tf.int32 else tf.cast(ids, tf.int64)

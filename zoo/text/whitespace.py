@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.normalization import Composition
-from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, to_learn_from, without_padding
+from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, to_learn_from
 
 
 class WhitespaceTokenizer(Tokenizer):
@@ -115,10 +115,8 @@ class WhitespaceTokenizer(Tokenizer):
         words = tf.strings.split(tf.strings.regex_replace(texts, f"{SPACE}+", " "))  # (B, ragged)
         return words.with_values(tf.cast(self._ids.lookup(words.values), tf.int32))
 
-    def _join(self, ids: tf.Tensor) -> tf.Tensor:
-        ids = without_padding(ids)
-        words = ids.with_values(tf.gather(tf.constant(self._texts), ids.values))
-        return tf.strings.reduce_join(words, axis=-1, separator=" ")
+    def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        return tf.strings.unsorted_segment_join(tf.gather(tf.constant(self._texts), ids), rows, count, separator=" ")
 
 
 def _counted(texts: Iterable[str], normalize: bool) -> collections.Counter[str]:

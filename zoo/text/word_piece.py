@@ -16,7 +16,7 @@ import tokenizers
 from zoo.text.added_tokens import AddedToken, AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
 from zoo.text.pair_tokenizer import check_pieces, checked_added_tokens, visible
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, to_learn_from, without_padding
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, to_learn_from
 from zoo.text.word_piece_graph import BertNormalizer, LongestMatch, cut_into_words
 from zoo.text.word_tokenizer import WordTokenizer
 
@@ -231,15 +231,13 @@ class WordPieceTokenizer(WordTokenizer):
     def _cut(self, texts: tf.Tensor, rows: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         return cut_into_words(texts)
 
-    def _join(self, ids: tf.Tensor) -> tf.Tensor:
-        ids = without_padding(ids)
-        inside = tf.gather(tf.constant(self._inside, tf.string), ids.values)  # (P,)
-        first = tf.gather(tf.constant(self._first, tf.string), ids.values)  # (P,)
-        rows = ids.value_rowids()
+    def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        inside = tf.gather(tf.constant(self._inside, tf.string), ids)  # (N,)
+        first = tf.gather(tf.constant(self._first, tf.string), ids)  # (N,)
         # The first piece of a row that is not special has no other such piece before it in the row.
-        before = tf.cumsum(tf.gather(tf.constant(self._is_word), ids.values), exclusive=True)  # (P,)
+        before = tf.cumsum(tf.gather(tf.constant(self._is_word), ids), exclusive=True)  # (N,)
         is_first = before == tf.gather(tf.math.segment_min(before, rows), rows)
-        return tf.strings.unsorted_segment_join(tf.where(is_first, first, inside), rows, ids.nrows())
+        return tf.strings.unsorted_segment_join(tf.where(is_first, first, inside), rows, count)
 
 
 def special_pieces_first(

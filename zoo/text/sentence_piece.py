@@ -28,7 +28,7 @@ from zoo.text.sentence_piece_file import (
 )
 from zoo.text.sentence_piece_graph import Cutter, Pairs, Viterbi, packed, unpacked
 from zoo.text.sentence_piece_normalizer import Normalizer, repaired
-from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, rows_of, to_learn_from
+from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, rows_of, splits_of, to_learn_from
 
 _UNKNOWN_PENALTY = np.float32(10)
 _WITHOUT_ID = (UNKNOWN_PIECE, CONTROL)
@@ -56,9 +56,9 @@ class SentencePieceTokenizer(Tokenizer):
 
     `tokens` shows pieces as they are in the file: `▁` for a space, `<0x0A>` for a byte.
 
-    If pieces hold spaces inside, or if a decision in a text is close, a unigram model goes along the text character by
-    character, about 20 microseconds each, for all such texts of a batch at once; otherwise only along words. Memory is
-    linear in the size of the batch.
+    If pieces hold spaces inside, a unigram model segments whole texts, and goes along long ones character by character,
+    about 20 microseconds each, for all texts of a batch at once; otherwise it segments words. Memory is linear in the
+    size of the batch.
 
     Axes: B batch, T length.
 
@@ -238,7 +238,9 @@ class SentencePieceTokenizer(Tokenizer):
         filled = tf.where(texts != b"")[:, 0]
         none = tf.constant([], tf.int64)
         pieces, rows = tf.cond(
-            tf.size(filled) > 0, lambda: self._model(tf.gather(texts, filled), whole=True)[:2], lambda: (none, none)
+            tf.size(filled) > 0,
+            lambda: self._model(tf.gather(texts, filled), tf.zeros(tf.shape(filled)))[:2],
+            lambda: (none, none),
         )
         rows = tf.gather(filled, rows)
         return tf.RaggedTensor.from_value_rowids(pieces, rows, tf.size(texts, tf.int64), validate=False)
@@ -254,21 +256,18 @@ class SentencePieceTokenizer(Tokenizer):
             lambda: (whole, tf.ones_like(rows), reach),
             lambda: self._with_rare_words(words, whole, reach),
         )
-        owners = rows_of(tf.cumsum(lengths), tf.size(pieces))  # (P,): the word of each piece
-        pieces = tf.RaggedTensor.from_value_rowids(
-            pieces, tf.gather(rows, owners), tf.size(texts, tf.int64), validate=False
-        )
-        if isinstance(self._model, Pairs):  # what stands around a word changes nothing
-            return pieces
-        sizes = self._model.sizes(unpacked(pieces.values)[0])  # (P,)
-        sizes = tf.math.unsorted_segment_sum(sizes, pieces.value_rowids(), tf.size(texts))  # (B,)
-        close = reach <= tf.gather(sizes, rows)  # (W,): the text around the word might change its pieces
-        values, lengths = tf.cond(
-            tf.reduce_any(close),
-            lambda: self._with_close_ones(pieces, texts, tf.unique(tf.boolean_mask(rows, close)).y),
-            lambda: (pieces.values, pieces.row_lengths()),
-        )
-        return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+        if isinstance(self._model, Viterbi):
+            scores = self._model.scores(unpacked(pieces)[0])  # (P,)
+            owners = rows_of(tf.cumsum(lengths), tf.size(pieces))  # (P,): the word of each piece
+            sums = tf.math.unsorted_segment_sum(tf.abs(scores), tf.gather(rows, owners), tf.size(texts))  # (B,)
+            close = reach <= tf.gather(sums, rows)  # (W,): the text around the word might change its pieces
+            pieces, lengths = tf.cond(
+                tf.reduce_any(close),
+                lambda: self._with_close_words(words, rows, pieces, lengths, sums, close),
+                lambda: (pieces, lengths),
+            )
+        lengths = tf.math.unsorted_segment_sum(lengths, rows, tf.size(texts))  # (B,)
+        return tf.RaggedTensor.from_row_lengths(pieces, lengths, validate=False)
 
     def _with_rare_words(self, words: tf.Tensor, pieces: tf.Tensor, reach: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Puts the pieces of the words whose piece is negative, of which there are some, into their places.
@@ -295,16 +294,65 @@ class SentencePieceTokenizer(Tokenizer):
         reach = tf.gather(tf.concat([reach, rare_reach], axis=0), which)
         return chosen.values, chosen.row_lengths(), reach
 
-    def _with_close_ones(
-        self, pieces: tf.RaggedTensor, texts: tf.Tensor, rows: tf.Tensor
+    def _with_close_words(
+        self,
+        words: tf.Tensor,
+        rows: tf.Tensor,
+        pieces: tf.Tensor,
+        lengths: tf.Tensor,
+        sums: tf.Tensor,
+        close: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Replaces the pieces `(B, None)` of some rows by those of whole texts; the new values and row lengths."""
-        choices = tf.concat([pieces, self._of_whole_texts(tf.gather(texts, rows))], axis=0)  # (B + U, ragged)
-        count = tf.size(texts, tf.int64)
-        which = tf.tensor_scatter_nd_update(
-            tf.range(count), rows[:, tf.newaxis], count + tf.range(tf.size(rows, tf.int64))
+        """Segments words again whose pieces depend on the text before them, with the library's sum in front of them.
+
+        In a text with several of them, all from the first to the last are segmented together, and in a text with a sum
+        of scores so large that the library begins to subtract, all words. U texts have such words.
+
+        Args:
+            words: all words, `(W,)`.
+            rows: the text of each, int64 `(W,)`.
+            pieces: their packed pieces, `(P,)`.
+            lengths: how many pieces each word has, int64 `(W,)`.
+            sums: of the scores of each text, without their signs, `(B,)`.
+            close: which words, of which there is at least one, `(W,)`.
+
+        Returns:
+            The new pieces, and how many each word has; the first word of a text's span has those of all.
+        """
+        places = tf.where(close)[:, 0]
+        texts, which = tf.unique(tf.gather(rows, places))  # (U,) and of each place
+        first, last = tf.math.segment_min(places, which), tf.math.segment_max(places, which)  # (U,)
+        far = tf.gather(sums, texts) > self._model.farthest / 2  # (U,): half of it leaves room for other segmentations
+        bounds = splits_of(rows, tf.size(sums, tf.int64))  # (B + 1,)
+        first = tf.where(far, tf.gather(bounds, texts), first)
+        last = tf.where(far, tf.gather(bounds, texts + 1) - 1, last)
+
+        # The words of the spans. `spans` has the number of a word's text among the U texts, or -1.
+        order, count = tf.range(tf.size(words, tf.int64)), tf.size(texts, tf.int64)  # (W,)
+        spans = tf.tensor_scatter_nd_update(tf.fill(tf.shape(sums), -1), texts[:, tf.newaxis], tf.range(tf.size(texts)))
+        spans = tf.gather(spans, rows)  # (W,)
+        begins, ends = tf.gather(first, tf.maximum(spans, 0)), tf.gather(last, tf.maximum(spans, 0))  # (W,)
+        inside = (spans >= 0) & (begins <= order) & (order <= ends)
+        together = tf.strings.unsorted_segment_join(
+            tf.boolean_mask(words, inside), tf.boolean_mask(spans, inside), tf.size(texts)
         )
-        chosen = tf.gather(choices, which)
+
+        # The sums before the spans: float32 numbers added one after another.
+        owners = rows_of(tf.cumsum(lengths), tf.size(pieces))  # (P,): the word of each piece
+        ahead = tf.where(tf.gather((spans >= 0) & (order < begins), owners))[:, 0]
+        splits = splits_of(tf.cast(tf.gather(spans, tf.gather(owners, ahead)), tf.int64), count)
+        scores = self._model.scores(unpacked(tf.gather(pieces, ahead))[0])
+        scores = tf.RaggedTensor.from_row_splits(scores, splits, validate=False).to_tensor()  # (U, most)
+        with tf.device("CPU"):  # which adds a row from left to right; a GPU adds in another order
+            before = tf.cumsum(tf.pad(scores, [[0, 0], [1, 0]]), axis=1)[:, -1]  # (U,)
+
+        # One ragged tensor to choose rows from: the W words, below them the U spans, and a row of nothing.
+        found, owners, _ = self._model(together, before)
+        behind = tf.size(pieces, tf.int64) + splits_of(owners, count)  # (U + 1,)
+        splits = tf.concat([[0], tf.cumsum(lengths)[:-1], behind, behind[-1:]], axis=0)  # (W + U + 2,)
+        choices = tf.RaggedTensor.from_row_splits(tf.concat([pieces, found], axis=0), splits, validate=False)
+        span = tf.size(words, tf.int64) + tf.where(order == begins, tf.cast(spans, tf.int64), count)  # (W,)
+        chosen = tf.gather(choices, tf.where(inside, span, order))  # (W, ragged)
         return chosen.values, chosen.row_lengths()
 
     def _with_unknown(

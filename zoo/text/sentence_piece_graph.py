@@ -17,8 +17,9 @@ How it works, on `["A  café."]` with NFKC normalisation and the pieces ` A`, ` 
 The library does not cut. For a unigram model it adds float32 scores along the whole text, and rounding decides where
 two segmentations are equally good, as for `a` `aa` and `aa` `a`: the answer depends on what stands before. So `Viterbi`
 also gives by how much a segmentation is better than the next one. Where this exceeds what rounding can do in a text
-with such a sum of scores, cutting changes nothing. A text with a closer decision, one in thousands, is segmented once
-more as a whole.
+with such a sum of scores, cutting changes nothing. Words with a closer decision, as `=====`, are segmented once more,
+from the sum that the library has in front of them. All else that stands before a word changes nothing, since no piece
+reaches into it.
 
 Axes: B batch, W words, N characters of all words and one more for the end of each, D characters of the longest match,
 E matches of pieces at all places.
@@ -39,8 +40,7 @@ from zoo.text.tokenizer import rows_of
 from zoo.text.trie import BITS, LAST, Trie, characters_of, followed, longest
 from zoo.text.words import SEPARATOR, in_ranges, separated
 
-_SCORE_LIMIT = 1e5  # beyond it the library subtracts the sum so far
-_SHORT = 64  # characters of words that are segmented piece by piece
+_SHORT = 256  # characters of words that are segmented piece by piece
 
 
 class Cutter(tf.Module):
@@ -89,7 +89,12 @@ class Viterbi(tf.Module):
     Args:
         pieces: the pieces that may be used, and the number of each.
         scores: the score of each number, float32; the last one is that of a character that is no piece.
+
+    Attributes:
+        farthest: beyond this sum of scores, the library subtracts the sum so far.
     """
+
+    farthest = 1e5
 
     def __init__(self, pieces: Mapping[str, int], scores: np.ndarray):
         super().__init__()
@@ -98,31 +103,31 @@ class Viterbi(tf.Module):
         self._scores = np.append(scores, -np.inf).astype(np.float32)  # the last one for no piece
         self._largest = float(np.abs(scores[[*pieces.values(), self._unknown]]).max())
 
-    def __call__(self, texts: tf.Tensor, whole: bool = False) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Segments words, or whole texts exactly as the library does.
+    def __call__(self, texts: tf.Tensor, before: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Segments words, or parts of texts exactly as the library does.
 
         Args:
             texts: valid UTF-8, none of them empty, `(W,)`, W at least 1.
-            whole: whether nothing stands before and behind the texts.
+            before: the sum of scores, as the library adds them, in front of each text, float32 `(W,)`; None for words,
+                of which it is not known. It may be 0 alone if the sums exceed `farthest`.
 
         Returns:
             The pieces, packed by `packed`, `(P,)`; the text of each, int64 `(P,)`; and the reach of each word, float32
-            `(W,)`: inside a text whose pieces have a smaller `sizes` in sum, the library certainly segments the word in
+            `(W,)`: inside a text with a smaller sum of scores without signs, the library certainly segments the word in
             this way.
         """
+        before = tf.zeros(tf.shape(texts)) if before is None else before
         characters, splits = characters_of(texts)  # (N,), (W + 1,)
         rows = rows_of(splits[1:], tf.size(characters))  # (N,)
         numbers = self._trie(characters)  # (D, N)
         single = tf.where((numbers[:1] < 0) & (characters != LAST), self._unknown, numbers[:1])  # (1, N)
         numbers = tf.concat([single, numbers[1:]], axis=0)  # (D, N)
-        if whole:
-            lengths, margins = self._place_by_place(numbers, splits)  # (N,), (N,)
-        else:
-            lengths, margins = tf.cond(
-                tf.reduce_max(splits[1:] - splits[:-1]) <= _SHORT,
-                lambda: self._piece_by_piece(numbers, splits),
-                lambda: self._place_by_place(numbers, splits),
-            )
+        highest = tf.reduce_max(tf.abs(before)) + _SHORT * self._largest  # of all sums, if texts are short
+        lengths, margins = tf.cond(
+            (tf.reduce_max(splits[1:] - splits[:-1]) <= _SHORT) & (highest < self.farthest),
+            lambda: self._piece_by_piece(numbers, splits, before),
+            lambda: self._place_by_place(numbers, splits, before),
+        )  # (N,), (N,)
         places = tf.range(tf.size(characters, tf.int64))  # (N,)
         chosen = followed(places - lengths, splits[1:] - 1)  # (N,)
         margin = tf.math.segment_min(tf.where(chosen, margins, np.inf), rows)  # (W,)
@@ -136,11 +141,11 @@ class Viterbi(tf.Module):
         pieces = packed(pieces, tf.where(pieces == self._unknown, tf.gather(characters, ends - 1), 0))
         return pieces, tf.gather(rows, ends), reach
 
-    def sizes(self, numbers: tf.Tensor) -> tf.Tensor:
-        """The scores of pieces `(P,)` without their signs."""
-        return tf.gather(tf.constant(np.abs(self._scores)), numbers)
+    def scores(self, numbers: tf.Tensor) -> tf.Tensor:
+        """The scores of pieces `(P,)`."""
+        return tf.gather(tf.constant(self._scores), numbers)
 
-    def _piece_by_piece(self, numbers: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _piece_by_piece(self, numbers: tf.Tensor, splits: tf.Tensor, before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The last piece of the best segmentation of what stands before each place, for words of few pieces.
 
         Round k knows the best sums of up to k pieces, at all places at once (Bellman and Ford). A word has few pieces,
@@ -150,6 +155,7 @@ class Viterbi(tf.Module):
         Args:
             numbers: the pieces that begin at each place, `(D, N)`.
             splits: where words begin, `(W + 1,)`.
+            before: the sum in front of each word, `(W,)`.
 
         Returns:
             The length of the piece in characters, int64 `(N,)`, 0 where a word begins; and by how much the segmentation
@@ -160,16 +166,16 @@ class Viterbi(tf.Module):
         lengths = tf.shape(numbers, tf.int64)[0] - found[:, 0]  # (E,)
         begins, count = found[:, 1], tf.shape(numbers, tf.int64)[1]
         ends = begins + lengths  # (E,)
-        scores = tf.gather(tf.constant(self._scores), tf.gather_nd(numbers, found))  # (E,)
+        scores = self.scores(tf.gather_nd(numbers, found))  # (E,)
 
-        def step(before, best):
+        def step(_, best):
             sums = tf.gather(best, begins) + scores  # (E,)
             return best, tf.maximum(best, tf.math.unsorted_segment_max(sums, ends, count))
 
         none = tf.fill([count], np.float32(-np.inf))
-        best = tf.tensor_scatter_nd_update(none, splits[:-1, tf.newaxis], tf.zeros_like(splits[:-1], tf.float32))
+        best = tf.tensor_scatter_nd_update(none, splits[:-1, tf.newaxis], before)
         _, best = tf.while_loop(
-            lambda before, best: tf.reduce_any(before != best), step, (none, best), (tf.TensorShape([None]),) * 2
+            lambda last, best: tf.reduce_any(last != best), step, (none, best), (tf.TensorShape([None]),) * 2
         )
         sums, order = tf.gather(best, begins) + scores, tf.range(tf.size(ends, tf.int64))  # (E,), (E,)
         is_best = sums == tf.gather(best, ends)  # (E,)
@@ -179,7 +185,7 @@ class Viterbi(tf.Module):
         ending = tf.concat([lengths, [0]], axis=0)  # (E + 1,): no piece ends where a word begins
         return tf.gather(ending, tf.minimum(chosen, tf.size(order, tf.int64))), margins
 
-    def _place_by_place(self, numbers: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _place_by_place(self, numbers: tf.Tensor, splits: tf.Tensor, before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The same for texts of any length, along all of them at the same time."""
         # Scores of the pieces that end with each character, the longest piece first; at least two columns.
         numbers = tf.concat([numbers, tf.fill([1, tf.shape(numbers)[1]], -1)], axis=0)
@@ -187,7 +193,7 @@ class Viterbi(tf.Module):
         # Row i moves i to the right when the rows become shorter by one.
         slanted = tf.reshape(tf.pad(numbers, [[0, 0], [0, depth]], constant_values=-1), [-1])
         numbers = tf.reshape(slanted[:-depth], [depth, count + depth - 1])[::-1, :count]
-        scores = tf.transpose(tf.gather(tf.constant(self._scores), tf.where(numbers < 0, self._unknown + 1, numbers)))
+        scores = tf.transpose(self.scores(tf.where(numbers < 0, self._unknown + 1, numbers)))
 
         # The longest text first: those that go on are then the first ones.
         sizes = tf.cast(splits[1:] - splits[:-1] - 1, tf.int32)  # (W,)
@@ -204,13 +210,14 @@ class Viterbi(tf.Module):
             values, indices = values.write(place, two.values), indices.write(place, two.indices[:, 0])
             newest = two.values[:, :1]  # (W', 1)
             # Far from zero the library subtracts the sum so far from all sums.
-            debt = tf.where(tf.abs(newest) > _SCORE_LIMIT, newest, 0.0)
+            debt = tf.where(tf.abs(newest) > self.farthest, newest, 0.0)
             newest -= debt
             debts = tf.concat([debts[:texts, 1:] + debt, tf.zeros_like(debt)], axis=1)
             return place + 1, tf.concat([best[:texts, 1:], newest], axis=1), debts, values, indices
 
         # The best sums up to the last D places.
-        best = tf.pad(tf.fill([tf.size(order), depth - 1], -np.inf), [[0, 0], [0, 1]])  # (W, D)
+        best = tf.fill([tf.size(order), depth - 1], np.float32(-np.inf))
+        best = tf.concat([best, tf.gather(before, order)[:, tf.newaxis]], axis=1)  # (W, D)
         most = sizes[0]
         _, _, _, values, indices = tf.while_loop(
             lambda place, *_: place < most,
@@ -275,8 +282,8 @@ class Pairs(tf.Module):
         self._part_splits = np.cumsum([0, *map(len, parts.values())])
         self._which_parts = _table({number: i for i, number in enumerate(parts)})
 
-    def __call__(self, texts: tf.Tensor, whole: bool = False) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Segments words or whole texts, of which there is at least one; see `Viterbi`."""
+    def __call__(self, texts: tf.Tensor, before: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Segments words or whole texts, of which there is at least one; see `Viterbi`. `before` changes nothing."""
         characters, splits = characters_of(texts)  # (N,), (W + 1,)
         rows = rows_of(splits[1:], tf.size(characters))  # (N,)
         codes = tf.cast(characters, tf.int32)

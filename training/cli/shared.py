@@ -221,14 +221,25 @@ def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[s
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
-    """Lines without their ends and without a byte order mark; broken UTF-8 becomes U+FFFD. UTF-16 is an error."""
+    """Lines without their ends and without a byte order mark; broken UTF-8 becomes U+FFFD, with one warning.
+
+    UTF-16 is an error.
+    """
+    warned = False
     for number, line in enumerate(stream):
         if number == 0 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise ValueError(
                 f"{stream.name}: UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8"
             )
         line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
-        yield line.rstrip(b"\r\n").decode("utf-8", "replace")
+        try:
+            text = line.rstrip(b"\r\n").decode()
+        except UnicodeDecodeError:
+            text = line.rstrip(b"\r\n").decode("utf-8", "replace")
+            if not warned:
+                warnings.warn(f"{stream.name}:{number + 1}: not UTF-8; broken bytes are read as U+FFFD", stacklevel=2)
+            warned = True
+        yield text
 
 
 def lines_at_once(texts: list[str] | None, file: pathlib.Path | None, batch_size: int) -> int:

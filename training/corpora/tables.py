@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -19,6 +20,7 @@ from .corpus import CorpusError
 from .files import lines_of
 
 logger = logging.getLogger(__name__)
+_QUOTED = re.compile(r'"[^"]*(""[^"]*)+"')  # a spreadsheet puts quotes around a text with quotes, and doubles those
 
 
 def read_table(
@@ -45,6 +47,7 @@ def read_table(
     needed = max(indexes) + 1
     widths: Counter[int] = Counter()
     first_of_width: dict[int, int] = {}
+    quoted: list[int] = []
     for number, line in lines:
         cells = line.split("\t")
         if len(cells) >= needed:
@@ -53,6 +56,8 @@ def read_table(
                 _warn_of_header(path, chosen)
             widths[len(cells)] += 1
             first_of_width.setdefault(len(cells), number)
+            if any(map(_QUOTED.fullmatch, chosen)):
+                quoted.append(number)
             yield number, chosen
         elif not line.strip():
             yield number, ("",) * len(columns)
@@ -62,6 +67,12 @@ def read_table(
                 f"{path}:{number}: found {len(cells)} of the {needed} columns needed ({told}); a tab separates columns."
             )
     _warn_of_tabs(path, widths, first_of_width)
+    if quoted:
+        logger.warning(
+            '%s:%d: a cell in quotes with "" inside, as spreadsheets write (%d such lines); quotes are read as text. '
+            "Export the file without them",
+            *(path, quoted[0], len(quoted)),
+        )
 
 
 def check_columns(columns: Mapping[str, int | str], header: bool) -> None:

@@ -60,6 +60,14 @@ class TestTable:
         assert read(path) == [("a", "b"), ("c", "c"), ("e", "f"), ("g", "g")]
         assert f"{path}:2: 3 columns, where most lines have 2 (2 such lines); a tab" in caplog.messages[0]
 
+    def test_quotes_of_a_spreadsheet_are_told(self, write, caplog):
+        path = write("p.tsv", 'a\t"b"\n"c ""d"" e"\tf\n"g\th"\ni\t"""j"""\n')
+        assert read(path) == [("a", '"b"'), ('"c ""d"" e"', "f"), ('"g', 'h"'), ("i", '"""j"""')]
+        (told,) = caplog.messages
+        assert told.startswith(
+            f'{path}:2: a cell in quotes with "" inside, as spreadsheets write (2 such lines); quotes'
+        )
+
     def test_columns_by_number(self, write):
         path = write("p.tsv", "1\tone\tun\n2\ttwo\tdeux\n")
         assert read(path, source_column=3, target_column=2) == [("un", "one"), ("deux", "two")]

@@ -225,19 +225,18 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
 
     UTF-16 is an error.
     """
-    warned = False
+    name, warned = getattr(stream, "name", "<stdin>"), False
     for number, line in enumerate(stream):
         if number == 0 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise ValueError(
-                f"{stream.name}: UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8"
-            )
+            raise ValueError(f"{name}: UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8")
         line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
         try:
             text = line.rstrip(b"\r\n").decode()
         except UnicodeDecodeError:
             text = line.rstrip(b"\r\n").decode("utf-8", "replace")
             if not warned:
-                warnings.warn(f"{stream.name}:{number + 1}: not UTF-8; broken bytes are read as U+FFFD", stacklevel=2)
+                told = f"{name}:{number + 1}: not UTF-8; broken bytes are read as U+FFFD"
+                typer.echo(f"zoo: warning: {told}", err=True)
             warned = True
         yield text
 

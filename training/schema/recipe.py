@@ -127,7 +127,8 @@ def _tables(name: str) -> dict[str, Any]:
     try:
         tables = parse(file.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except ValueError as error:  # both parsers' errors, and that of text that is not UTF-8
-        raise RecipeError(f"recipe {name!r} cannot be read: {error}") from None
+        hint = "; a text needs quotes" if str(error).startswith("Invalid value") else ""
+        raise RecipeError(f"recipe {name!r} cannot be read: {error}{hint}") from None
     if not isinstance(tables, dict):
         raise RecipeError(f"recipe {name!r} cannot be read: expected tables, received a {type(tables).__name__}")
     return tables
@@ -196,6 +197,9 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
         name, kinds = recipe.kinds[_without_numbers(path)]
         given = fault["input"].get(name) if isinstance(fault["input"], dict) else None
         known = list(kinds)
+        others = {family: of.kinds.get(_without_numbers(path), ("", {}))[1] for family, of in _RECIPES.items()}
+        if families := [family for family, tables in others.items() if isinstance(given, str) and given in tables]:
+            return f"{key}.{name} = {given!r} is for model.family = {' or '.join(map(repr, families))}"
         return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
     message = fault["msg"].removeprefix("Value error, ")
     if not path:  # of several tables together

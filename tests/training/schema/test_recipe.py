@@ -100,6 +100,7 @@ class TestFilesThatAreNone:
         ("name", "content", "fault"),
         [
             ("mine.toml", "[corpus", "end of a table declaration"),
+            ("mine.toml", "[corpus]\nkind = text", r"at line 2, column 8\); a text needs quotes$"),
             ("mine.toml", b'description = "\xe9"', "utf-8"),
             ("recipe.json", "", "Expecting value"),
             ("recipe.json", "[1]", "expected tables, received a list"),
@@ -166,6 +167,8 @@ class TestFaults:
                 'corpus={kind="txt"}',
                 "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds (did you mean 'text'?), ",
             ),
+            ("corpus={kind='labels'}", "corpus.kind = 'labels' is for model.family = 'classifier'"),
+            ("corpus={kind=[3]}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, received [3]"),
             ("corpus={kind=3}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, received 3"),
             ("corpus=dates", "'corpus': input should be a valid dictionary"),
             ('corpus={kind="text"}', "'corpus.train' is missing"),

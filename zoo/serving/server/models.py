@@ -300,7 +300,7 @@ class Models:
             refusal = _refusal(error)
             model.refused[number] = changed
             model.states[number] = ("END", refusal.code, refusal.message)
-            _LOG.error("%s: version %d is refused: %s", model.name, number, refusal.message)
+            _LOG.error("%s: version %d is refused until its files change: %s", model.name, number, refusal.message)
             return False
         model.refused.pop(number, None)
         model.loaded = {**model.loaded, number: version}

@@ -355,7 +355,7 @@ def _drive_once(scratch: str, flags: Sequence[str], advance: Callable[[int], Non
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
-            copying.join()
+            copying.join(10)  # it ends with the last of the processes
         printed.seek(0)
         lines = printed.read().decode("utf-8", "replace").splitlines()
     try:

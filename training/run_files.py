@@ -47,7 +47,7 @@ def read_metrics(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def not_written(path: str | os.PathLike[str], error: OSError | RuntimeError) -> OSError:
-    """What to raise where Keras cannot write a file, in one line: HDF5's own error has several, and no file name."""
+    """What to raise where a file cannot be written, in one line: HDF5's own error has several, and no file name."""
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error).partition("\n")[0]
     return OSError(f"{path} cannot be written: {reason}; the same command goes on")
 
@@ -58,7 +58,8 @@ def check_room(path: pathlib.Path, size: int) -> None:
     Raises:
         OSError: there are fewer than `size` bytes left.
     """
-    if shutil.disk_usage(path.parent).free < size:
+    usage = shutil.disk_usage(path.parent)
+    if usage.free < size and usage.total:  # a file system that does not tell its size has 0
         raise not_written(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 

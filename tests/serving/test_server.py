@@ -250,16 +250,20 @@ class TestStreams:
         assert f"zoo_serve_request_seconds_count{{{labels}}} 1.0" in page
 
     def test_a_stream_ends_with_an_error_when_the_server_stops(self):
-        async def waited(answer_first):
+        async def waited(happens):
             stopping, answer = asyncio.Event(), asyncio.get_running_loop().create_future()
             waiting = asyncio.ensure_future(app._unless(stopping, answer))
             await asyncio.sleep(0)
-            answer.set_result({"text": "a"}) if answer_first else stopping.set()
-            return await waiting, answer.cancelled()
+            {"answer": lambda: answer.set_result("a"), "stop": stopping.set, "leaves": waiting.cancel}[happens]()
+            await asyncio.wait([waiting])
+            return waiting, answer.cancelled()
 
-        assert asyncio.run(waited(True)) == ({"text": "a"}, False)
-        with pytest.raises(Refusal, match=r"^The server is stopping$"):
-            asyncio.run(waited(False))
+        answered, in_queue = asyncio.run(waited("answer"))
+        assert (answered.result(), in_queue) == ("a", False)
+        stopped, taken_out = asyncio.run(waited("stop"))
+        assert (str(stopped.exception()), taken_out) == ("The server is stopping", True)
+        left, taken_out = asyncio.run(waited("leaves"))
+        assert (left.cancelled(), taken_out) == (True, True)
 
     def test_other_models_do_not_stream(self, running, saved):
         status, said = running(three=saved / "three").post("three:generateStream", {"text": "a"})

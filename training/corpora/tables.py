@@ -47,7 +47,7 @@ def read_table(
     needed = max(indexes) + 1
     widths: Counter[int] = Counter()
     first_of_width: dict[int, int] = {}
-    quoted: list[int] = []
+    quoted, first_quoted = 0, 0
     for number, line in lines:
         cells = line.split("\t")
         if len(cells) >= needed:
@@ -57,7 +57,7 @@ def read_table(
             widths[len(cells)] += 1
             first_of_width.setdefault(len(cells), number)
             if any(map(_QUOTED.fullmatch, chosen)):
-                quoted.append(number)
+                quoted, first_quoted = quoted + 1, first_quoted or number
             yield number, chosen
         elif not line.strip():
             yield number, ("",) * len(columns)
@@ -71,7 +71,7 @@ def read_table(
         logger.warning(
             '%s:%d: a cell in quotes with "" inside, as spreadsheets write (%d such lines); quotes are read as text. '
             "Export the file without them",
-            *(path, quoted[0], len(quoted)),
+            *(path, first_quoted, quoted),
         )
 
 

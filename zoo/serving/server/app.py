@@ -304,11 +304,11 @@ async def _unless(stopping: asyncio.Event, answer: asyncio.Future[dict[str, Any]
     try:
         await asyncio.wait((answer, stopped), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            answer.cancel()
             raise Refusal("UNAVAILABLE", "The server is stopping")
         return answer.result()
     finally:
         stopped.cancel()
+        answer.cancel()  # takes it out of the queue, also if the client has left
 
 
 def _refusal(error: Exception) -> Refusal:

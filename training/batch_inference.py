@@ -44,6 +44,7 @@ with needs("beam"):
     from apache_beam.metrics import MetricsFilter
     from apache_beam.ml.inference.base import KeyedModelHandler, PredictionResult, RunInference
     from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+    from apache_beam.runners.runner import create_runner
 
     from zoo.beam import NAMESPACE, Failure, SavedModelHandler
 
@@ -158,10 +159,10 @@ def beam_options(flags: Sequence[str], workers: int) -> list[str]:
     """
     parsers: list[Any] = []
 
-    def keep(parser):
-        def refuse(message):
-            raise ValueError(f"Apache Beam: {message}")
+    def refuse(message):
+        raise ValueError(f"Apache Beam: {message}")
 
+    def keep(parser):
         parser.error = refuse
         parsers.append(parser)
 
@@ -170,7 +171,11 @@ def beam_options(flags: Sequence[str], workers: int) -> list[str]:
     _, unknown = parsers[0].parse_known_args(list(flags))
     if unknown:
         raise ValueError(f"Apache Beam has no option {unknown[0]}")
-    if options.view_as(StandardOptions).runner not in _LOCAL:
+    if (runner := options.view_as(StandardOptions).runner) not in _LOCAL:
+        try:
+            create_runner(runner)
+        except ValueError as error:  # there is none of this name
+            refuse(error)
         return list(flags)
     given = {flag.partition("=")[0] for flag in flags}
     kept = [flag for flag in flags if flag not in ("DirectRunner", "FnApiRunner", "--runner")]

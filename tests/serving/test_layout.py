@@ -42,3 +42,8 @@ def test_a_version_is_its_own_newest(model):
 def test_what_holds_no_saved_model_has_no_version(model, name):
     assert versions(model / name) == {}
     assert newest_version(model / name) is None
+
+
+def test_a_training_run_is_told_with_the_way_to_a_model(tmp_path):
+    (tmp_path / "recipe.json").write_text("{}")
+    assert models_within(tmp_path) == f"; it is a training run, which `zoo export {tmp_path}` exports"

@@ -198,7 +198,8 @@ class TestStreams:
     @pytest.mark.parametrize(
         ("body", "words"),
         [
-            ({"text": 7}, "`texts` must hold strings. Received: 7"),
+            ({"text": 7}, "`text` must be one string. Received: 7"),
+            ({"text": ["a"]}, "`text` must be one string. Received: ['a']"),
             ({"temperature": -1}, "`temperature` must be from 0 to 1000000. Received: temperature=-1"),
             ({"stop": 5}, "`stop` must be a string or several. Received: stop=5"),
             ({"tokens": 5}, "there is no setting 'tokens'; there are text, max_new_tokens, temperature, top_k, "),

@@ -465,6 +465,7 @@ class TestBeamOptions:
         ("flag", "message"),
         [
             ("--runer=DirectRunner", "Apache Beam has no option --runer=DirectRunner"),
+            ("--runner=Foo", "Apache Beam: Unexpected pipeline runner: Foo"),
             ("--direct_num_workers=many", "argument --direct_num_workers: invalid int value: 'many'"),
         ],
     )

@@ -37,7 +37,9 @@ def generate(
         ),
     ] = None,
     file: Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")] = None,
-    tokens: Annotated[int, typer.Option("--tokens", "-n", min=0, help="The most tokens to add.")] = 256,
+    tokens: Annotated[
+        int, typer.Option("--tokens", "--max-new-tokens", "-n", min=0, help="The most tokens to add.")
+    ] = 256,
     temperature: Annotated[
         float, typer.Option(min=0, help="Below 1, likely tokens become likelier; 0 always takes the likeliest.")
     ] = 1.0,

@@ -150,4 +150,5 @@ class KeptCorpus(Corpus):
 
 def _listed(dropped: dict[str, int]) -> str:
     """How many rows were left out by each cause, such as "12 duplicates, 3 empty"."""
-    return ", ".join(f"{number:,} {cause}" for cause, number in sorted(dropped.items()) if number)
+    keys = {"too long": " (max_characters)"}
+    return ", ".join(f"{number:,} {cause}{keys.get(cause, '')}" for cause, number in sorted(dropped.items()) if number)

@@ -179,7 +179,10 @@ def hold_out(
     numbers = [f"{count} {what if count != 1 else what[:-1]} for {split}" for split, count in wanted.items()]
     asked = f"{where}: cannot hold out {' and '.join(numbers)}"
     if sum(wanted.values()) >= usable:
-        raise CorpusError(f"{asked} of {usable} usable {what}; ask for fewer, or for 0 to have no such split.")
+        keys = " and ".join(f"{split}_{what}" for split in wanted)
+        raise CorpusError(
+            f"{asked} of {usable} usable {what}; ask for fewer by {keys}, or for 0 to have no such split."
+        )
     chosen = np.zeros(len(names), np.int8)  # the split of each cluster
     short: dict[str, int] = {}
     # A cluster is named by the smallest hash of its texts. The name is hashed again for the order: the more texts a

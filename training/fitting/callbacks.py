@@ -213,7 +213,7 @@ class TrainingProgress(keras.callbacks.Callback):
             disable=not console.is_terminal,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=self.steps, loss="", speed="", left="compiling")
+        self._task = self._bar.add_task("", total=self.steps, loss="", speed="", left="starting")
         self._bar.start()
         self._durations: list[float] = []
         self._begin = self._shown = self._step_begin = time.monotonic()
@@ -221,7 +221,7 @@ class TrainingProgress(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         """A new bar."""
         self._epoch, self._step = epoch, 0
-        left = "" if self._durations else "compiling"
+        left = "" if self._durations else "starting"
         self._bar.reset(self._task, description=f"epoch {epoch + 1}/{self.epochs}", loss="", speed="", left=left)
         self._epoch_begin = self._step_begin = time.monotonic()
 
@@ -235,7 +235,7 @@ class TrainingProgress(keras.callbacks.Callback):
             return
         self._shown = now
         loss, speed = f"loss {float(logs['loss']):.3f}", self._speed()
-        left = self._left(now) if len(self._durations) > 1 else "compiling"
+        left = self._left(now) if len(self._durations) > 1 else "starting"
         if self._bar.disable:
             place = f"epoch {self._epoch + 1}/{self.epochs}", f"step {self._step:,}/{self.steps:,}"
             say("  ".join([*place, loss, speed, left]))
@@ -273,7 +273,7 @@ class TrainingProgress(keras.callbacks.Callback):
         # others and happens only once, so its extra time is left out.
         first = self._durations[:1000]
         usual = statistics.median(first)
-        compiling = sum(seconds - usual for seconds in first if seconds > 10 * usual)
+        starting = sum(seconds - usual for seconds in first if seconds > 10 * usual)
         ahead = (self.epochs - self._epoch) * self.steps - self._step
-        seconds = (now - self._begin - compiling) / len(self._durations) * ahead
+        seconds = (now - self._begin - starting) / len(self._durations) * ahead
         return time_left(seconds)

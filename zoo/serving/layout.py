@@ -30,7 +30,9 @@ def newest_version(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def models_within(path: pathlib.Path) -> str:
-    """For the message that a folder is no model: which of its own folders are. Empty if none is."""
+    """For the message that a folder is no model: which of its own folders are, or that it is a run. Else empty."""
+    if (path / "recipe.json").is_file():
+        return f"; it is a training run, which `zoo export {path}` exports"
     folders = sorted(path.iterdir()) if path.is_dir() else []
     found = [str(folder) for folder in folders if newest_version(folder) is not None]
     names = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")

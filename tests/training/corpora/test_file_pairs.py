@@ -329,7 +329,9 @@ class TestHeldOut:
 
     @pytest.mark.parametrize("fields", [{"validation_pairs": 5, "test_pairs": 5}, {"validation_pairs": 99}])
     def test_too_few_pairs(self, write, fields):
-        with pytest.raises(CorpusError, match=r"p\.tsv: cannot hold out .*of 10 usable pairs; ask for fewer, or for 0"):
+        with pytest.raises(
+            CorpusError, match=r"p\.tsv: cannot hold out .*of 10 usable pairs; ask for fewer by .*_pairs, or for 0"
+        ):
             self.splits(write("p.tsv", numbered(10)), **fields)
 
     def test_why_no_pair_is_left(self, write):

@@ -302,11 +302,11 @@ class TestProgress:
         shown.on_epoch_end(0, {})
         assert capsys.readouterr().err.endswith(f"  {left}\n")
 
-    def test_compiling_is_named_and_is_not_in_the_time_left(self, clock, terminal):
+    def test_the_start_is_named_and_is_not_in_the_time_left(self, clock, terminal):
         shown = self.begun(clock)
-        assert "compiling" in terminal.getvalue()
+        assert "starting" in terminal.getvalue()
         self.steps(shown, clock, 60)
-        assert self.last(shown, terminal).endswith("compiling")
+        assert self.last(shown, terminal).endswith("starting")
         self.steps(shown, clock, 60, 1, 1, 40, 1, 1)  # a second bucket
         assert re.search(r"epoch 1/4 .* loss 2\.500 +\d+ tok/s 3\d s left", self.last(shown, terminal))
         shown.close()
@@ -343,7 +343,7 @@ class TestProgress:
         assert (out, err.splitlines()) == (
             "",
             [
-                "epoch 1/4  step 1/10  loss 2.500  4 tok/s  compiling",
+                "epoch 1/4  step 1/10  loss 2.500  4 tok/s  starting",
                 "epoch 1/4  step 4/10  loss 2.500  8 tok/s  4 min left",
                 "epoch 1/4  loss 2.500  15 tok/s  2 min left",
             ],

@@ -28,7 +28,7 @@ from zoo.serving.server import rest_json
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models, Served, Version
 from zoo.serving.server.rest_json import HTTP_STATUS, Refusal, invalid
-from zoo.tasks.protocol import SETTINGS, STOP_SEPARATOR, GrowingText, check_settings, check_texts
+from zoo.tasks.protocol import SETTINGS, STOP_SEPARATOR, GrowingText, check_settings
 
 _LOG = logging.getLogger(__name__)
 # Both patterns as in http_rest_api_util.cc: case does not matter, names may be percent-encoded.
@@ -250,8 +250,10 @@ class _Api:
         names = ("text", *SETTINGS, "stop")
         for key in request.keys() - set(names):
             raise invalid(f"there is no setting {key!r}; there are {', '.join(names)}")
+        text = request.pop("text", "")
+        if not isinstance(text, str):
+            raise invalid(f"`text` must be one string. Received: {text!r}")
         try:
-            (text,) = check_texts([request.pop("text", "")])
             columns, stop = check_settings(1, **request)
         except ValueError as error:
             raise invalid(str(error)) from None

@@ -110,6 +110,7 @@ def serve(
         finally:
             models.stop()
             batcher.close()
+            _LOG.info("stopped")
 
 
 def _warn_of_labels(labels: dict[str, dict[str, int]], loaded: dict[str, list[int]]) -> None:

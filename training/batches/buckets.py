@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..answering import cores
 from ..storage import Rows, StoredRows
 
 
@@ -106,6 +107,7 @@ def _best_bounds(values: np.ndarray, counts: np.ndarray, number: int) -> np.ndar
     return values[[last, *reversed(bounds)]]
 
 
+_MOST_AT_ONCE, _AHEAD = 4, 4  # batches that are being made, and that are ready
 _made = [0]  # batches, in this process
 _QUIET = 0.2  # seconds without a batch: as many are ready as TensorFlow makes ahead
 _PATIENCE = 10.0  # seconds
@@ -153,10 +155,17 @@ def numbered_batches(
         return finish(step, *shaped)
 
     end = np.iinfo(np.int64).max if number is None else first + number
-    dataset = tf.data.Dataset.range(first, end).map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    at_once = min(cores(), _MOST_AT_ONCE)
+    dataset = tf.data.Dataset.range(first, end).map(batch, num_parallel_calls=at_once, deterministic=True)
     cardinality = tf.data.INFINITE_CARDINALITY if number is None else number
     # Keras asks how long it is.
-    return dataset.apply(tf.data.experimental.assert_cardinality(cardinality)).prefetch(tf.data.AUTOTUNE)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality)).prefetch(_AHEAD)
+    # Without tuning: the thread that tunes sleeps ever longer, and the end of an iterator waits for it. That took 2 s
+    # after 3 s of batches, as many as a validation has, and up to 38 s at the end of a stopped training (TensorFlow
+    # 2.21).
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def _merged(first: Bucket, second: Bucket) -> Bucket:

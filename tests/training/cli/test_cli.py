@@ -6,14 +6,12 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 import threading
 import time
 import tomllib
 import warnings
 
 import pytest
-import zoo_training.cli
 from command_line import refuses, run, succeeds
 from zoo_training.answering import answers, chunks
 from zoo_training.cli.shared import model_name, read_lines, user_errors
@@ -529,14 +527,3 @@ def test_chunks_hold_every_line_once_in_order():
         parts = list(chunks(iter(map(str, range(number))), 3))
         assert [*itertools.chain(*parts)] == [str(line) for line in range(number)]
         assert all(len(chunk) == 3 for chunk in parts[:-1])
-
-
-@pytest.mark.parametrize(("code", "ends_at_once"), [(130, True), (2, False), (0, False)])
-def test_after_ctrl_c_nothing_waits_for_the_threads_of_tensorflow(monkeypatch, code, ends_at_once):
-    """The destructor of a `tf.data` iterator may wait for half a minute."""
-    ended = []
-    monkeypatch.setattr(zoo_training.cli, "app", lambda: sys.exit(code))
-    monkeypatch.setattr(os, "_exit", ended.append)
-    with pytest.raises(SystemExit):  # this process goes on behind `_exit`
-        zoo_training.cli.main()
-    assert ended == [130] * ends_at_once

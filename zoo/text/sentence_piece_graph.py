@@ -18,7 +18,7 @@ The library does not cut. For a unigram model it adds float32 scores along the w
 two segmentations are equally good, as for `a` `aa` and `aa` `a`: the answer depends on what stands before. So `Viterbi`
 also gives by how much a segmentation is better than the next one. Where this exceeds what rounding can do in a text
 with such a sum of scores, cutting changes nothing. Words with a closer decision, as `=====`, are segmented once more,
-from the sum that the library has in front of them. All else that stands before a word changes nothing, since no piece
+from the sum that the library has in front of them. Nothing else of what stands before a word matters, since no piece
 reaches into it.
 
 Axes: B batch, W words, N characters of all words and one more for the end of each, D characters of the longest match,
@@ -109,7 +109,7 @@ class Viterbi(tf.Module):
         Args:
             texts: valid UTF-8, none of them empty, `(W,)`, W at least 1.
             before: the sum of scores, as the library adds them, in front of each text, float32 `(W,)`; None for words,
-                of which it is not known. It may be 0 alone if the sums exceed `farthest`.
+                of which it is not known. A text with sums beyond `farthest` must be given whole, with 0.
 
         Returns:
             The pieces, packed by `packed`, `(P,)`; the text of each, int64 `(P,)`; and the reach of each word, float32

@@ -31,7 +31,7 @@ def test_a_process_ends_while_batches_are_made_that_nobody_takes():
 
 
 def test_no_thread_tunes_how_many_are_made_ahead():
-    """It may sleep for half a minute, and the end of an iterator waits for it: of each validation, and of Ctrl-C."""
+    """It may sleep for half a minute, and the end of a training waits for it."""
     spec = tf.TensorSpec([3], tf.int32)
     dataset = numbered_batches(lambda step: (np.full(3, step, np.int32),), [spec], lambda step, array: array, 5, 9)
     assert dataset.options().autotune.enabled is False

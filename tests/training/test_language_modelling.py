@@ -211,7 +211,11 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ("corpus.kind=dates", "'corpus.kind' must be one of pydoc, text, tfds, tiny_shakespeare"),
+            (
+                "corpus.kind=dates",
+                "corpus.kind = 'dates' is for model.family = 'rnn_seq2seq' or 'transformer'; here it must be one of "
+                "pydoc, text, tfds, tiny_shakespeare",
+            ),
             ("tokenizer={kind='byte_pair',dropout=0.1}", "tokenizer.dropout is for translators"),
             ("training.buckets=3", "unknown key 'training.buckets'"),
             ("model.family=['gpt']", "'model.family' must be one of"),

@@ -199,7 +199,8 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
         known = list(kinds)
         others = {family: of.kinds.get(_without_numbers(path), ("", {}))[1] for family, of in _RECIPES.items()}
         if families := [family for family, tables in others.items() if isinstance(given, str) and given in tables]:
-            return f"{key}.{name} = {given!r} is for model.family = {' or '.join(map(repr, families))}"
+            owners = " or ".join(map(repr, families))
+            return f"{key}.{name} = {given!r} is for model.family = {owners}; here it must be one of {', '.join(known)}"
         return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
     message = fault["msg"].removeprefix("Value error, ")
     if not path:  # of several tables together

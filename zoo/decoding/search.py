@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +11,6 @@ import tensorflow as tf
 
 from zoo.decoding.logits import top_k
 from zoo.decoding.loop import run_phases
-from zoo.layers.checks import check_positive
 from zoo.text.tokenizer import END, PADDING, START
 
 _NO_WEIGHTS = "`return_weights` needs a model with attention; this one returns no weights."
@@ -203,8 +203,9 @@ def check_beam(beam_size: int, n_best: int = 1) -> None:
     Raises:
         ValueError: sizes that are not positive, or `n_best` above `beam_size`.
     """
-    check_positive("beam_size", beam_size)
-    check_positive("n_best", n_best)
+    for name, size in (("beam_size", beam_size), ("n_best", n_best)):
+        if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
+            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
     if n_best > beam_size:
         raise ValueError(f"`n_best` must be at most `beam_size`. Received: n_best={n_best}, beam_size={beam_size}")
 

@@ -305,8 +305,8 @@ class SentencePieceTokenizer(Tokenizer):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Segments words again whose pieces depend on the text before them, with the library's sum in front of them.
 
-        In a text with several of them, all from the first to the last are segmented together, and in a text with a sum
-        of scores so large that the library begins to subtract, all words. U texts have such words.
+        U texts have such words. In each, the span from the first to the last of them is segmented as one. If the sum of
+        a text's scores is so large that the library may subtract, its span is the whole text.
 
         Args:
             words: all words, `(W,)`.

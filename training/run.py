@@ -37,7 +37,7 @@ from zoo.tasks.task import SavedTask
 
 from . import classification, language_modelling, masked_language_modelling, translation
 from .cards import serving_metrics
-from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError, changes
+from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError, changes, check_unfinished
 from .fitting.fit import fit
 from .progress import be_silent, say
 from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, check_room, locked, not_written, read_metrics
@@ -217,10 +217,6 @@ def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:
         return None
     stage = _unfinished(folder)
     if stage is None:
-        say(
-            f"{folder} holds a finished run; a new one begins, and replaces its model when the training is done"
-            " (--out names another folder, and --models another place for its export)"
-        )
         return None
     run = Run.load(folder)
     if run.recipe != recipe:
@@ -241,8 +237,14 @@ def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:
 
 def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, workers: Workers) -> Run:
     """Trains a model, or goes on with its training, and saves it before anything else is tried with it."""
+    check_unfinished(folder, recipe)
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
     prepared = _PROCEDURES[type(recipe)].prepare(recipe)
+    if (folder / METRICS_FILE).is_file() and not (folder / CHECKPOINT_FILE).is_file():
+        say(
+            f"{folder} holds a finished run; a new one begins, and replaces its model when the training is done"
+            " (--out names another folder, and --models another place for its export)"
+        )
     fitted = fit(recipe, prepared, folder, workers=workers)
     metrics = {
         "name": name,

@@ -27,6 +27,7 @@ from zoo.serving.server import app
 from zoo.serving.server.app import Metrics, build_app
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models
+from zoo.serving.server.port import bind
 from zoo.serving.server.rest_json import Refusal
 from zoo.serving.server.running import Settings, serve
 
@@ -622,7 +623,7 @@ def test_of_two_servers_that_start_at_once_the_later_one_names_the_port(monkeypa
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         told = rf"^127\.0\.0\.1:{port} cannot be opened: Address already in use; see --host and --port$"
         with pytest.raises(OSError, match=told):
-            serve({"three": saved / "three"}, {}, Settings(port=port), print)
+            serve({"three": saved / "three"}, {}, bind("127.0.0.1", port), Settings(), print)
 
 
 @pytest.mark.long
@@ -638,11 +639,6 @@ class TestProcess:
         host, port = served.address.split(":")
         assert host == "127.0.0.1"
         assert served.post({"instances": [1.0, 2.0, 5.0]}, "three") == (200, {"predictions": [3.5, 4.0, 5.5]})
-        second = subprocess.run([ZOO, "serve", "--port", port, tmp_path / "tiny"], capture_output=True, text=True)
-        assert second.returncode == 2
-        assert (
-            second.stderr == f"zoo: 127.0.0.1:{port} cannot be opened: Address already in use; see --host and --port\n"
-        )
         with concurrent.futures.ThreadPoolExecutor(4) as clients:
             shutil.copytree(saved / "5", tmp_path / "aside")
             (tmp_path / "aside").rename(tmp_path / "tiny" / "5")
@@ -756,6 +752,23 @@ def test_what_cannot_be_served_is_said_in_one_line(arguments, words, tmp_path, m
         app(["serve", *arguments])
     assert caught.value.code == 2
     assert capsys.readouterr().err == f"zoo: {words}\n"
+
+
+def test_a_port_in_use_is_said_before_tensorflow_starts(tmp_path, monkeypatch, capsys):
+    from zoo_training.cli import app, serve
+
+    monkeypatch.setattr(serve, "import_tensorflow", None)
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").write_bytes(b"")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(SystemExit) as caught:
+            app(["serve", str(tmp_path), "--port", str(port)])
+    assert caught.value.code == 2
+    assert (
+        capsys.readouterr().err
+        == f"zoo: 127.0.0.1:{port} cannot be opened: Address already in use; see --host and --port\n"
+    )
 
 
 def test_the_extra_is_named_before_anything_is_loaded(monkeypatch, capsys):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _MASKS = "[MASK]", "<mask>"
+_ROUNDING = 0.01  # by which probabilities of a softmax, which are stored in float32, may miss their sum of 1
 BatchSize = Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts to read at once.")]
 
 
@@ -71,7 +72,15 @@ def classify(
         classifier = load_as("classify", model)
         given: Iterator = read_pairs(lines, texts) if classifier.pairs else lines
         size = lines_at_once(texts, file, batch_size)
+        told = every or above is not None
         for results in answers(lambda batch: classifier.classify(batch, batch_size), given, size, batch_size, threads):
+            if not told and any(abs(sum(result.probabilities.values()) - 1) > _ROUNDING for result in results):
+                typer.echo(
+                    "zoo: the probabilities do not sum to 1, so a text may have several labels, or none. This prints "
+                    "the likeliest alone; --above 0.5 prints all above 0.5",
+                    err=True,
+                )
+                told = True
             for result in results:
                 shown = result.probabilities if every else {result.label: result.probability}
                 if above is not None:

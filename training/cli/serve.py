@@ -65,16 +65,16 @@ def serve(
     """
     with user_errors((ValueError, OSError)):
         import zoo.serving.server  # noqa: F401  what is not installed is said at once
+        from zoo.serving.server.port import bind
 
         paths, labels, origins = _paths(models), _labels(label or []), _origins(cors or [])
+        listener = bind(host, port)
         import_tensorflow(operation_threads).get_logger().setLevel("ERROR")  # the loader is deprecated
         from zoo.serving.server.running import Settings, serve
 
         logging.basicConfig(level=logging.INFO, format="zoo serve: %(message)s")
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         settings = Settings(
-            host=host,
-            port=port,
             cors=origins,
             threads=threads,
             operation_threads=operation_threads,
@@ -84,7 +84,7 @@ def serve(
             timeout=timeout,
             poll=poll,
         )
-        serve(paths, labels, settings, _announce)
+        serve(paths, labels, listener, settings, _announce)
 
 
 def _announce(url: str, loaded: dict[str, list[int]]) -> None:

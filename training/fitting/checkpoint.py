@@ -127,15 +127,7 @@ class Checkpoint(keras.callbacks.Callback):
         if not content:
             return False
         state, variables, averages = _read(file, content.removeprefix(_FOUND))
-        stored = _with_defaults(state["recipe"], self.recipe)
-        if self.recipe.training.jit_compile is None:  # changes the rounding alone; 0.1 stored true if it was left out
-            stored["training"]["jit_compile"] = None
-        changed = changes(stored, self.recipe.model_dump(mode="json"), but=_WITHOUT_EFFECT)
-        if changed:
-            raise CheckpointError(
-                f"{self.folder} holds an unfinished training whose recipe differs in {', '.join(changed)}; "
-                "--restart begins anew there, and --out names another folder"
-            )
+        _check_recipe(self.folder, state["recipe"], self.recipe)
         # Equal shapes do not prove equal texts: two full vocabularies of different words have the same shape. Version
         # 0.1 stored no hashes.
         stored = state.get("digests", self.digests)
@@ -154,6 +146,29 @@ class Checkpoint(keras.callbacks.Callback):
         self.validation.restore(state["validation"])
         self.history, self.seconds, self.finished = state["history"], state["seconds"], state["finished"]
         return True
+
+
+def check_unfinished(folder: pathlib.Path, recipe: Recipe) -> None:
+    """Refuses a folder with an unfinished training of another recipe, before anything that takes long.
+
+    Raises:
+        CheckpointError: its checkpoint is of another recipe, or cannot be read.
+    """
+    file = folder / CHECKPOINT_FILE
+    if file.is_file():
+        state, _, _ = _read(file, _bytes(file))
+        _check_recipe(folder, state["recipe"], recipe)
+
+
+def _check_recipe(folder: pathlib.Path, old: dict[str, Any], recipe: Recipe) -> None:
+    stored = _with_defaults(old, recipe)
+    if recipe.training.jit_compile is None:  # changes the rounding alone; 0.1 stored true if it was left out
+        stored["training"]["jit_compile"] = None
+    if changed := changes(stored, recipe.model_dump(mode="json"), but=_WITHOUT_EFFECT):
+        raise CheckpointError(
+            f"{folder} holds an unfinished training whose recipe differs in {', '.join(changed)}; "
+            "--restart begins anew there, and --out names another folder"
+        )
 
 
 def _bytes(file: pathlib.Path) -> bytes:

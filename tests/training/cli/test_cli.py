@@ -297,7 +297,8 @@ class TestStoppedTraining:
         folder = tmp_path / "run"
 
         def interrupt(line):
-            raise KeyboardInterrupt
+            if "  step " not in line:  # the line of a whole epoch
+                raise KeyboardInterrupt
 
         import zoo_training.fitting.callbacks
 
@@ -322,9 +323,9 @@ class TestStoppedTraining:
         before = {path.name: path.read_bytes() for path in stopped.iterdir()}
         result = self.train(stopped, "--set", "seed=1")
         assert result.exit_code == 2
-        assert result.stderr.splitlines()[-1] == (
+        assert result.stderr == (  # before the corpus is read
             f"zoo: {stopped} holds an unfinished training whose recipe differs in seed; "
-            "--restart begins anew there, and --out names another folder"
+            "--restart begins anew there, and --out names another folder\n"
         )
         assert {path.name: path.read_bytes() for path in stopped.iterdir()} == before
         message, *epochs = self.told(self.train(stopped))

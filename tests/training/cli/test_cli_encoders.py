@@ -86,6 +86,15 @@ class TestClassify:
         assert sum(probabilities) == pytest.approx(1, abs=2e-4)
         assert rest.endswith("\n\n"), "an empty line after the last text too"
 
+    def test_a_model_of_several_labels_says_what_is_left_out(self, models):
+        told = "zoo: the probabilities do not sum to 1, so a text may have several labels, or none."
+        printed = run("classify", models / "of_pairs", "cab\td", "d\tcab")
+        assert printed.exit_code == 0 and len(printed.stdout.splitlines()) == 2
+        assert printed.stderr.startswith(told) and printed.stderr.count("\n") == 1
+        for option in (["--all"], ["--above", 0.5]):
+            assert run("classify", models / "of_pairs", *option, "cab\td").stderr == ""
+        assert run("classify", models / "classifier", "cab").stderr == ""
+
     def test_all_classes_above_a_probability(self, models):
         pairs = ["cab\td", "\tdab", "d\tcab"]
         found = zoo.load(models / "of_pairs").classify([tuple(each.split("\t")) for each in pairs])

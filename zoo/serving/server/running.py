@@ -1,21 +1,21 @@
-"""A server from its start to its end: opens the port, loads the models, answers, and stops on a signal."""
+"""A server from its start to its end: loads the models, opens the port, answers, and stops on a signal."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import pathlib
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import uvicorn
 
 from zoo.serving.server.app import Metrics, build_app
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models
+from zoo.serving.server.port import about_port
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,8 +25,6 @@ class Settings:
     """How a server works.
 
     Attributes:
-        host: the address that it listens on.
-        port: the port; 0 for a free one.
         cors: the origins whose pages may read answers; "*" for all.
         threads: how many requests, or batches of them, run at once.
         operation_threads: how many threads an operation may use.
@@ -37,8 +35,6 @@ class Settings:
         poll: every how many seconds the models' folders are looked into.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8501
     cors: Sequence[str] = ()
     threads: int = 2
     operation_threads: int = 1
@@ -52,6 +48,7 @@ class Settings:
 def serve(
     paths: dict[str, pathlib.Path],
     labels: dict[str, dict[str, int]],
+    listener: socket.socket,
     settings: Settings,
     announce: Callable[[str, dict[str, list[int]]], None],
 ) -> None:
@@ -64,18 +61,18 @@ def serve(
     Args:
         paths: a folder for each name.
         labels: for a name, versions by their labels.
+        listener: a socket that has the port and does not listen yet, see `bind`; it is closed at the end.
         settings: how.
         announce: called with the URL and the versions of each model as soon as requests are answered.
 
     Raises:
-        OSError: the port cannot be opened.
+        OSError: another server listens on the port by now.
         ValueError: a model has no version that can be loaded, or there is no such model for a label.
     """
-    for name, versions in labels.items():
-        if name not in paths:
-            raise ValueError(f"there is no model {name!r} for the label {', '.join(versions)}")
-    listener = _bind(settings.host, settings.port)  # before the models are loaded, which takes seconds
     with listener:
+        for name, versions in labels.items():
+            if name not in paths:
+                raise ValueError(f"there is no model {name!r} for the label {', '.join(versions)}")
         models = Models(paths, labels, settings.threads, settings.operation_threads)
         models.poll()
         for name, loaded in models.loaded().items():
@@ -104,7 +101,7 @@ def serve(
             signal.signal(each, lambda *_: None)
         models.start(settings.poll)
         try:
-            with _about_port(settings.host, settings.port):  # two servers can bind one port, but only one can listen
+            with about_port(host, port):  # two servers can bind one port, but only one can listen
                 listener.listen(config.backlog)
             server.run(sockets=[listener])
         finally:
@@ -140,30 +137,3 @@ class _Server(uvicorn.Server):
         # Every other request has ended by then. A second later uvicorn would cut what still runs.
         asyncio.get_running_loop().call_later(self._timeout, self._end_streams.set)
         await super().shutdown(sockets)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """A socket that has the port, but does not listen yet: until then connections are refused.
-
-    Raises:
-        OSError: the port is in use or not allowed, or the host is not known.
-    """
-    with _about_port(host, port):
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
-        return listener
-
-
-@contextlib.contextmanager
-def _about_port(host: str, port: int) -> Iterator[None]:
-    """Names host and port in an error of the operating system."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(f"{host}:{port} cannot be opened: {error.strerror}; see --host and --port") from None

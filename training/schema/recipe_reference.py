@@ -6,6 +6,7 @@ python -m zoo_training.schema.recipe_reference > docs/recipes.md
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from .recipe_tables import TOKENIZERS, Recipe, TrainingConfig
 from .translator_tables import DecodingConfig, LengthsConfig, TokenizersConfig, TranslatorRecipe, TranslatorTraining
 
 _SHOWN = 8  # of a long list
+_DEFAULT = re.compile(r"(.*)(?:;|\.) [dD]efault: ((?:(?!\. |;).)*)")  # in the last words of a description
 _HEAD = """\
 # Recipes
 
@@ -104,8 +106,15 @@ def _keys() -> Iterator[str]:
 def _kinds(title: str, whose: str, recipe: type[Recipe], table: str) -> Iterator[str]:
     yield f"## `{title}` {whose}\n"
     _, kinds = recipe.kinds[(table,)]
-    for kind, each in kinds.items():
-        yield from _section(f'`kind = "{kind}"`', each, level=3, but=("kind",))
+    tables = dict(sorted(kinds.items(), key=lambda item: item[0] not in ("text", "labels")))  # your own files first
+    first, *others = (each.model_json_schema()["properties"] for each in tables.values())
+    shared = tuple(name for name in first if all(each.get(name) == first[name] for each in others))
+    if shared:
+        alone = next(iter(tables.values()))
+        rest = tuple(name for name in first if name not in shared)
+        yield from _section("Keys of every kind", alone, level=3, but=rest, what="Each kind below has these keys, too.")
+    for kind, each in tables.items():
+        yield from _section(f'`kind = "{kind}"`', each, level=3, but=("kind", *shared))
 
 
 def _section(
@@ -126,8 +135,10 @@ def _section(
     for name, schema in whole["properties"].items():
         if name in but or known.get(name) == schema:
             continue
-        default = "required" if name in whole.get("required", ()) else _default(schema.get("default"))
         told = " ".join(schema.get("description", "").split()).replace("|", "\\|")
+        default = "required" if name in whole.get("required", ()) else _default(schema.get("default"))
+        if not default and (found := _DEFAULT.fullmatch(told)):  # one that is not known before the texts are read
+            told, default = found.groups()
         yield f"| `{name}` | {_values(schema)} | {default} | {told} |"
     yield ""
 

@@ -13,7 +13,9 @@ from zoo_training.cli import app
 from zoo_training.schema.recipe import read_recipe
 
 import zoo
+from zoo.checkpoints import encoders
 from zoo.checkpoints.loading import load_checkpoint
+from zoo.text import BytePairTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b"]
 CONFIG = {
@@ -178,8 +180,7 @@ def test_a_head_that_no_architecture_names(folder):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([*PIECES, "", "c"], r"vocab\.txt cannot be read: line 9 is empty"),
-        ([*PIECES, "a"], r"vocab\.txt cannot be read: lines 6 and 9 have the same piece, 'a'"),
+        ([*PIECES, "", "a \u2028"], r"vocab\.txt cannot be read: lines 6 and 10 have the same piece, 'a'"),
     ],
 )
 def test_a_list_of_pieces_that_cannot_be_read(folder, lines, message):
@@ -273,3 +274,15 @@ def test_a_bare_encoder_is_an_embedder_with_a_warning(folder):
     with pytest.warns(UserWarning, match=r"has no head and no modules\.json\. Its embeddings are the mean"):
         embedder = zoo.load(folder)
     assert (type(embedder), embedder.model.normalize) == (zoo.TextEmbedder, False)
+
+
+def test_special_tokens_of_robertas_two_files(tmp_path):
+    pieces = [*BytePairTokenizer.learn([""], 260).get_config()["vocabulary"], "<pad>", "<unk>", "<c>", "<d>", "<mask>"]
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: id_ for id_, piece in enumerate(pieces)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    (tmp_path / "special_tokens_map.json").write_text('{"cls_token": "<c>", "sep_token": {"content": "<d>"}}')
+    # Behind 256 bytes and the 4 ids of the zoo, in the order of padding, unknown, start, end.
+    assert encoders._of_byte_pairs(tmp_path, len(pieces)).unused == [260, 261, 262, 263]
+    (tmp_path / "special_tokens_map.json").write_text('{"cls_token": "<c>"}')
+    with pytest.raises(ValueError, match=rf"^{tmp_path}: The vocabulary has no piece '</s>'\.$"):
+        encoders._of_byte_pairs(tmp_path, len(pieces))

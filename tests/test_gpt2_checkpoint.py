@@ -179,8 +179,20 @@ def test_tokens_that_the_generation_suppresses_are_never_predicted(folder, loade
     (folder / "generation_config.json").write_text('{"suppress_tokens": [-1, 3, 9, 1000000]}')
     assert zoo.load(folder).model.unused_ids == unused
     (folder / "generation_config.json").write_text('{"suppress_tokens": ["a"]}')
-    with pytest.raises(ValueError, match=r"config\.json: suppress_tokens is \['a'\], and must be ids\.$"):
+    with pytest.raises(ValueError, match=r"suppress_tokens of the generation is \['a'\], and must be ids\.$"):
         zoo.load(folder)
+
+
+def test_settings_of_the_generation_in_the_configuration(folder, loaded):
+    """As in `transformers`, they count if there is no file of their own."""
+    config = json.loads((folder / "config.json").read_text())
+    settings = {"suppress_tokens": [3], "num_beams": 3, "no_repeat_ngram_size": 2}
+    (folder / "config.json").write_text(json.dumps(config | settings))
+    with pytest.warns(UserWarning, match=r"left out: \{'num_beams': 3, 'no_repeat_ngram_size': 2\}"):
+        unused = zoo.load(folder).model.unused_ids
+    assert set(unused) - set(loaded.model.unused_ids) == {7}
+    (folder / "generation_config.json").write_text("{}")
+    assert zoo.load(folder).model.unused_ids == loaded.model.unused_ids
 
 
 def test_settings_of_the_generation_that_are_left_out_are_told(folder):
@@ -330,7 +342,7 @@ class TestFaults:
             zoo.load(folder)
         (folder / "tokenizer_config.json").unlink()
         (folder / "added_tokens.json").write_text(json.dumps({"<|user|>": pieces}))
-        with pytest.raises(ValueError, match=r"added_tokens\.json adds '<\|user\|>', and tokenizer_config"):
+        with pytest.raises(ValueError, match=message):
             zoo.load(folder)
 
     @pytest.mark.parametrize("file", ["tokenizer.json", "model.safetensors", "pytorch_model.bin"])

@@ -23,8 +23,9 @@ NEO = {
     "max_position_embeddings": 64,
 }
 QWEN2 = {**LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8}
+QWEN2_DEFAULT = {**LLAMA, "model_type": "qwen2", "use_sliding_window": True}
 NEOX = {**LLAMA, "model_type": "gpt_neox"}
-FAMILIES = {"llama": llama, "qwen2": llama, "mistral": llama, "gpt_neo": gpt_neo, "gpt_neox": gpt_neox}
+FAMILIES = {"llama": llama, "qwen2": llama, "qwen3": llama, "mistral": llama, "gpt_neo": gpt_neo, "gpt_neox": gpt_neox}
 
 
 @pytest.fixture
@@ -54,6 +55,8 @@ def arguments(tmp_path):
         ({**QWEN2, "layer_types": ["sliding_attention", "full_attention"] * 2}, "sliding_window", [8, None, 8, None]),
         ({**QWEN2, "use_sliding_window": False}, "sliding_window", None),
         ({**QWEN2, "max_window_layers": 4}, "sliding_window", None),
+        ({**QWEN2_DEFAULT, "max_window_layers": 3}, "sliding_window", [None, None, None, 4096]),
+        ({**QWEN2_DEFAULT, "sliding_window": None, "max_window_layers": 0}, "sliding_window", None),
         ({**LLAMA, "rope_theta": 500.0}, "max_wavelength", 500.0),
         ({**LLAMA, "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}, "max_wavelength", 7.0),
         (
@@ -70,6 +73,11 @@ def arguments(tmp_path):
         ({**NEOX, "rotary_pct": 1.0}, "rotary_dim", None),
         (NEO, "sliding_window", [None, 256, None, 256]),
         ({**NEO, "attention_types": [[["global"], 4]]}, "sliding_window", None),
+        (
+            {**NEO, "attention_types": [[["global"], 4]], "attention_layers": ["local", "global", "global", "local"]},
+            "sliding_window",
+            [256, None, None, 256],
+        ),
     ],
 )
 def test_what_a_configuration_asks_for(arguments, content, name, value):
@@ -84,6 +92,8 @@ def test_what_a_configuration_asks_for(arguments, content, name, value):
         ({**NEO, "attention_types": [[["global"], 10**9]]}, "attention_types is .*, and must be a list such as"),
         ({**NEO, "attention_types": [[["far"], 4]]}, "must be 'global' or 'local' for each of the 4 layers"),
         ({**NEO, "attention_types": [[[["global"]], 4]]}, "must be 'global' or 'local' for each of the 4 layers"),
+        ({**NEO, "attention_layers": ["global"]}, "attention_layers is .*, and must be 'global' or 'local' for each"),
+        ({**NEO, "attention_layers": 4}, "attention_layers is 4, and must be 'global' or 'local' for each of the 4"),
         ({**LLAMA, "attention_bias": True}, "attention_bias is True; only False can be read"),
         ({**LLAMA, "mlp_bias": True}, "mlp_bias is True; only False can be read"),
         ({**LLAMA, "hidden_act": "gelu"}, "hidden_act is 'gelu'; only silu can be read"),
@@ -112,3 +122,23 @@ def test_what_cannot_be_read_is_refused_by_its_key(arguments, content, message):
     with pytest.raises(ValueError, match=message) as error:
         arguments(content)
     assert "config.json: " in str(error.value)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    "content",
+    [
+        {**QWEN2_DEFAULT, "max_window_layers": 3},
+        {**QWEN2_DEFAULT, "model_type": "qwen3", "max_window_layers": 1},
+        {**QWEN2_DEFAULT, "sliding_window": None},
+        {**NEO, "attention_types": [[["global", "local"], 2]], "attention_layers": ["local", "global"] * 2},
+    ],
+)
+def test_windows_are_those_of_transformers(arguments, content, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    ours = arguments(content)["sliding_window"] or [None] * 4
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path)
+    kinds = theirs.attention_layers if content["model_type"] == "gpt_neo" else theirs.layer_types
+    assert [window is not None for window in ours] == [kind in ("local", "sliding_attention") for kind in kinds]
+    window = theirs.window_size if content["model_type"] == "gpt_neo" else theirs.sliding_window
+    assert {*ours} <= {None, window}

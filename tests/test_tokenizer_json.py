@@ -476,8 +476,8 @@ REFUSED = [
     ("gpt2", {"decoder": {"type": "WordPiece"}}, "the decoder 'WordPiece' cannot be read"),
     ("gpt2", {"decoder": None}, "the decoder None cannot be read"),
     ("gpt2", {"added_tokens": [{**ADDED, "id": 0}]}, "the added token|its ids must be"),
-    ("gpt2", {"added_tokens": [{**ADDED, "id": "7"}]}, "the added token '<x>' has the id '7', and elsewhere None"),
-    ("gpt2", {"added_tokens": [{"content": "Ġ", "id": 7}]}, r"the added token 'Ġ' has the id 7, and elsewhere \d+"),
+    ("gpt2", {"added_tokens": [{**ADDED, "id": "7"}]}, "the id of the added token '<x>' must be a number. It is '7'"),
+    ("gpt2", {"added_tokens": [{"content": "Ġ", "id": 7}]}, r"the added token 'Ġ' has two ids, \d+ and 7"),
     ("gpt2", {"added_tokens": [{"content": 7, "id": 7}]}, "the content of an added token must be a string. It is 7"),
     ("gpt2", {"added_tokens": [{**ADDED, "id": 900, "lstrip": 1}]}, "`lstrip` must be true or false. It is 1"),
     (
@@ -700,10 +700,14 @@ def test_a_space_before_a_text_by_the_settings_beside_the_file(written):
     assert not beside(add_prefix_space=None)
     assert beside(add_prefix_space=True, tokenizer_class="GPT2TokenizerFast")
     assert not beside(add_prefix_space=True, tokenizer_class="PreTrainedTokenizerFast")
-    with pytest.raises(ValueError, match=r"`add_prefix_space` must be true or false\. It is 1"):
+    with pytest.raises(
+        ValueError, match=rf"^`add_prefix_space` in {folder}/tokenizer_config\.json must be .*\. It is 1$"
+    ):
         beside(add_prefix_space=1)
     folder = written(changed("llama2", {}))
-    with pytest.raises(ValueError, match="says add_prefix_space = False; it says otherwise"):
+    with pytest.raises(
+        ValueError, match=r"config\.json has add_prefix_space = False, but tokenizer\.json adds a space\.$"
+    ):
         beside(add_prefix_space=False)
 
 
@@ -718,6 +722,9 @@ def test_the_two_files_of_gpt_2(tmp_path):
     library.model.save(str(tmp_path))
     ours = read_tokenizer(tmp_path, special_tokens=["<|endoftext|>"])
     assert ours.get_config() == ours_of("gpt2").get_config()
+    (tmp_path / "merges.txt").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/merges\.txt must be in UTF-8: "):
+        read_tokenizer(tmp_path)
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"it has no merges\.txt \(and no tokenizer\.json\)\.$"):
         read_tokenizer(tmp_path)
@@ -748,6 +755,48 @@ def test_the_flags_of_special_tokens_beside_two_files(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("special_tokens_map", {"additional_special_tokens": ["<user>"]}),
+        ("tokenizer_config", {"additional_special_tokens": [{"content": "<user>"}]}),
+        ("special_tokens_map", {"extra_special_tokens": ["<user>"]}),
+        ("special_tokens_map", {"pad_token": "<user>"}),
+        (None, None),
+    ],
+)
+def test_added_tokens_beside_two_files(tmp_path, file, said):
+    library_of("gpt2").model.save(str(tmp_path))
+    size = len(json.loads((tmp_path / "vocab.json").read_text()))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<user>": size}))
+    if file is not None:
+        (tmp_path / f"{file}.json").write_text(json.dumps(said))
+    ours = read_tokenizer(tmp_path)
+    (found,) = ours.get_config()["added_tokens"]
+    special = file is not None
+    assert (found["content"], found["special"], found["normalized"]) == ("<user>", special, not special)
+    assert ours.id_of("<user>") == size + 4
+    (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {}}')  # which counts alone
+    assert read_tokenizer(tmp_path).get_config()["added_tokens"] == []
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("listed", [False, True])
+def test_added_tokens_beside_two_files_are_read_as_transformers_does(tmp_path, listed):
+    transformers = pytest.importorskip("transformers")
+    library_of("gpt2").model.save(str(tmp_path))
+    size = len(json.loads((tmp_path / "vocab.json").read_text()))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<user>": size, "<x>": size + 1}))
+    settings = {"tokenizer_class": "GPT2Tokenizer"} | ({"additional_special_tokens": ["<user>"]} if listed else {})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = read_tokenizer(tmp_path)
+    text = "a <user> b<x>"
+    assert (ours.tokenize([text], special_tokens=True).numpy()[0] - 4).tolist() == theirs(text)["input_ids"]
+    wanted = {token.content: token.special for id_, token in theirs.added_tokens_decoder.items() if id_ >= size}
+    assert {each["content"]: each["special"] for each in ours.get_config()["added_tokens"]} == wanted
+
+
 def test_two_files_of_an_unknown_class(tmp_path):
     library_of("gpt2").model.save(str(tmp_path))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XGLMTokenizerFast"}')
@@ -774,8 +823,39 @@ class TestSpecialTokens:
 
     def test_a_token_that_is_asked_for_and_has_no_name(self, tmp_path):
         (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true}')
-        with pytest.raises(ValueError, match=r"`bos_token` in tokenizer_config\.json must be a string\. It is None"):
+        with pytest.raises(ValueError, match=r"`bos_token` in .*/tokenizer_config\.json must be a string\. It is None"):
             read_special_tokens(tmp_path)
+        (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": 1}')
+        with pytest.raises(ValueError, match=rf"^`add_bos_token` in {tmp_path}/tokenizer_config\.json must be true"):
+            read_special_tokens(tmp_path)
+
+    def test_a_broken_file(self, written):
+        folder = written([1])
+        with pytest.raises(ValueError, match=rf"^{folder}/tokenizer\.json cannot be read: it must be an object"):
+            read_special_tokens(folder)
+
+    def test_which_of_two_files_has_the_last_word(self, tmp_path):
+        (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "<a>", "pad_token": "<b>"}')
+        settings = {"eos_token": "<c>", "bos_token": "<d>"}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        assert read_special_tokens(tmp_path).names == {"eos_token": "<a>", "pad_token": "<b>", "bos_token": "<d>"}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"added_tokens_decoder": {}}))
+        assert read_special_tokens(tmp_path).names == settings
+
+    @pytest.mark.peers
+    @pytest.mark.parametrize("decoder", [False, True])
+    def test_names_are_those_of_transformers(self, tmp_path, decoder):
+        transformers = pytest.importorskip("transformers")
+        library_of("gpt2").model.save(str(tmp_path))
+        last = max(library_of("gpt2").get_vocab().values())
+        (tmp_path / "special_tokens_map.json").write_text('{"eos_token": "a", "pad_token": {"content": "b"}}')
+        settings = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "c", "bos_token": "d"}
+        if decoder:
+            settings["added_tokens_decoder"] = {str(last + 1): {"content": "<x>", "special": True}}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path).special_tokens_map
+        names = read_special_tokens(tmp_path).names
+        assert names == {name: theirs.get(name) for name in ("bos_token", "eos_token", "pad_token") if name in theirs}
 
     def test_what_stands_around_a_text(self, written):
         content = changed("llama3", {})
@@ -795,7 +875,7 @@ class TestSpecialTokens:
         (folder / "tokenizer_config.json").write_text('{"eos_token": "<|eot|>", "bos_token": null, "other": 1}')
         found = read_special_tokens(folder)
         assert (found.before, found.after) == (("<|begin_of_text|>",), ())
-        assert found.names == {"eos_token": "<|eot|>", "pad_token": "<|p|>"}
+        assert found.names == {"eos_token": "<|end|>", "pad_token": "<|p|>"}
         library = tokenizers.Tokenizer.from_str(json.dumps(content))
         ids = [read_tokenizer(folder).id_of(token) for token in found.before]
         assert [i + 4 for i in library.encode("a b").ids] == ids + library_ids(library, ["a b"])[0]

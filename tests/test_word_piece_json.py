@@ -96,8 +96,13 @@ def test_settings_beside_the_file_have_the_last_word(tmp_path):
 
     assert found() == found(**settings, tokenizer_class="PreTrainedTokenizerFast") == [True, False, True]
     assert found(**settings, tokenizer_class="BertTokenizerFast") == found(**settings) == [False, None, False]
-    with pytest.raises(ValueError, match=r"`lowercase` must be true or false\. It is 'no'"):
+    # What a class is not told has its default, whatever the file says.
+    assert found(tokenizer_class="BertTokenizer") == [True, None, True]
+    with pytest.raises(
+        ValueError, match=r"`do_lower_case` in .*/tokenizer_config\.json must be .*\. It is 'no'$"
+    ) as error:
         found(do_lower_case="no")
+    assert "tokenizer.json" not in str(error.value)
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config", "config"])
@@ -120,6 +125,29 @@ def test_settings_that_were_changed_later_are_read_as_transformers_does(tmp_path
     for text in ("Groß ab", "ÄB", "äb gro"):
         row = tokenizer.tokenize([text], add_start=True, add_end=True).numpy()[0]
         assert order[row].tolist() == theirs(text)["input_ids"], text
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer_config": {"tokenizer_class": "BertTokenizer"}},
+        {"tokenizer_config": {"tokenizer_class": "DistilBertTokenizerFast"}},
+        {"tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast"}},
+        {"config": {"model_type": "bert"}},
+        {},
+    ],
+)
+def test_options_that_the_settings_lack_are_read_as_transformers_does(tmp_path, files):
+    transformers = pytest.importorskip("transformers")
+    content = json.loads(library(lowercase=False, strip_accents=False, handle_chinese_chars=False).to_str())
+    written(tmp_path, content, **files)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer, order = read_word_pieces(tmp_path)
+    for text in ("Groß ab", "ÄB", "äb a中"):
+        row = tokenizer.tokenize([text], add_start=True, add_end=True).numpy()[0]
+        around = theirs(text)["input_ids"]
+        assert order[row].tolist() == around, text
 
 
 @pytest.mark.peers

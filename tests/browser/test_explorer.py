@@ -325,6 +325,18 @@ class TestMasks:
         plain = server.predict("transformer", "complete", text=["cab 12"])
         assert page.text(".translation") == plain["text"][0]
 
+    def test_a_link_without_masks_takes_those_of_the_page_off(self, page, server, driver):
+        page.open("transformer", "cab 12", hidden="1", heads="encoder.1.2")
+        assert page.all(".masks")
+        page.run(
+            "location.hash = arguments[0]",
+            urllib.parse.urlencode({**server.given, "model": "transformer", "text": "cab"}),
+        )
+        page.wait("return !document.querySelector('.masks') && document.querySelector('.translation')")
+        page.settle()
+        assert page.text(".translation") == server.predict("transformer", "complete", text=["cab"])["text"][0]
+        assert "hidden" not in driver.current_url and "heads" not in driver.current_url
+
     def test_the_self_attention_of_the_decoder(self, page, server):
         page.open("transformer", "cab 12")
         found = server.predict("transformer", "complete_attention", text=["cab 12"])

@@ -77,7 +77,7 @@ def test_an_alignment_refuses(changes, message):
     ("changes", "message"),
     [
         ({"weights": np.ones((2, 3))}, r"^`weights` must be of shape `\(L, H, T, S\)`\. Received: shape \(2, 3\)$"),
-        ({"weights": head_weights(rows=3)}, r"of shape `\(T, S\)`, here \(2, 3\).*Received: shape \(3, 3\)$"),
+        ({"weights": head_weights(rows=3)}, r"`\(L, H, T, S\)`, here \(2, 3, 2, 3\).*Received: shape \(2, 3, 3, 3\)$"),
         ({"layers": ["one"]}, r"^`layers` must name 2\. Received: layers=\['one'\]$"),
         ({"heads": list("abcd")}, r"`heads` must name 3"),
     ],
@@ -135,7 +135,7 @@ def test_lists_of_pictures():
     assert as_list(iter(both)) == both
     for wrong, message in (
         ([], r"at least one Alignment to draw\. Received: an empty list$"),
-        ([WEIGHTS], r"must be Alignment objects\. Received: ndarray$"),
+        ([WEIGHTS], r"must be Alignment or AttentionGrid objects\. Received: ndarray$"),
     ):
         with pytest.raises(ValueError, match=message):
             as_list(wrong)
@@ -153,6 +153,10 @@ def test_lists_of_pictures():
         (["a", "<unk>", "c"], "a☃cd", "d"),
         (["a", "\\xe2", "\\x98", "\\x83", "c"], "a☃cd", "d"),  # three bytes of one character
         (["a", "\\xe2", "\\x98", "\\x83"], "a☃", None),
+        (["▁a", "<unk>"], "a 👍🏽", None),  # an unknown token may stand for a word
+        (["▁a", "<unk>", "▁b"], "a 👍🏽 b c b d", "d"),  # as far as the tokens may reach
+        (["[UNK]", "x"], "abc", None),
+        (["a", "▁\\\\"], r"a \\", None),  # signs of the text, no byte
         (["é"], "e\u0301e", "e"),  # tokens are of normalised text
         (["two", "words"], "two words", None),
         (["other"], "text", None),

@@ -268,6 +268,11 @@ def test_learning_errors(arguments, message):
         ([*ALPHABET, "ab"], [""], r"`merges` must hold strings of two pieces .* Received: ''"),
         ([*ALPHABET, "ab"], ["a c"], r"`merges` must hold strings of two pieces .* Received: 'a c'"),
         ([*ALPHABET, "abc"], ["ab c"], r"`merges` must hold strings of two pieces .* Received: 'ab c'"),
+        (
+            [*ALPHABET, *"abcde"],
+            [],
+            r"`vocabulary` must hold each piece once\. Received: \['a', 'b', 'c'\] and 2 others more than once",
+        ),
         ([*ALPHABET, "ab"], ["a b", "a b"], r"`merges` must hold each pair once\. Received: \['a b'\] more than once"),
     ],
 )

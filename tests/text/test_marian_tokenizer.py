@@ -96,6 +96,11 @@ def test_a_language_at_the_beginning_is_one_token(tokenizer, library, text, lang
     assert pieces(tokenizer, text) == [language, *expected]
 
 
+def test_broken_bytes_in_a_language_are_part_of_it(tokenizer):
+    ids = tokenizer.tokenize([b">>\xff\n<<slow", "slow"]).numpy()
+    assert ids[0].tolist() == [1, *ids[1][ids[1] > 0]]
+
+
 def test_no_space_stays_around_a_text(tokenizer, library):
     names = [piece.decode() for piece in tokenizer.tokens([range(tokenizer.size)]).numpy()[0]]
     pieces = ["▁", "▁low", "▁"]

@@ -318,18 +318,31 @@ class TestPairs:
 
 
 def test_special_pieces_come_first(tmp_path):
-    listed = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "\u2028", "##b"]
+    listed = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "c", "##b"]
     (tmp_path / "vocab.txt").write_bytes("\n".join([*listed, ""]).encode())
     others, order = special_pieces_first(listed)
-    assert others == ["[unused1]", "[MASK]", "a", "\u2028", "##b"]
+    assert others == ["[unused1]", "[MASK]", "a", "c", "##b"]
     assert order.tolist() == [0, 2, 3, 4, 1, 5, 6, 7, 8]
     tokenizer = WordPieceTokenizer.from_vocabulary(str(tmp_path / "vocab.txt"), lowercase=False)
     assert WordPieceTokenizer.from_vocabulary(iter(listed)).mask_id == 5
     assert tokenizer.get_config() == WordPieceTokenizer(others, lowercase=False).get_config()
     assert tokenizer.mask_id == 5
-    ids = tokenizer.tokenize(["ab [unused1] c"], add_start=True, add_end=True).numpy()[0]
+    ids = tokenizer.tokenize(["ab [unused1] q"], add_start=True, add_end=True).numpy()[0]
     assert order[ids].tolist() == [3, 6, 8, 2, 2, 2, 2, 4]
     assert read_vocabulary(tmp_path / "vocab.txt") == listed
+
+
+def test_lines_of_a_vocabulary_lose_the_white_space_at_their_end_as_in_the_library(tmp_path):
+    lines = ["[UNK]\r", "a ", "\u2028", "b\u3000\t", "", "c\x1c", "d\u200b", " e\x85"]
+    (tmp_path / "vocab.txt").write_bytes("\n".join([*lines, ""]).encode())
+    found = read_vocabulary(tmp_path / "vocab.txt")
+    assert found == ["[UNK]", "a", "[unused line 3]", "b", "[unused line 5]", "c\x1c", "d\u200b", " e"]
+    theirs = tokenizers.models.WordPiece.read_file(str(tmp_path / "vocab.txt"))
+    del theirs[""]  # no text gives it
+    assert {piece: id_ for id_, piece in enumerate(found) if "unused" not in piece} == theirs
+    tokenizer = WordPieceTokenizer(found[1:], lowercase=False)
+    text = "\u2028 [unused line 3] a  b"
+    assert {*tokenizer.tokenize([text]).numpy()[0]} == {1, 4, 6}
 
 
 @pytest.mark.parametrize(
@@ -344,7 +357,10 @@ def test_special_pieces_come_first(tmp_path):
             "`added_tokens` must have different `content`s, and the vocabulary must have all of them. Received: 'b'",
         ),
         (lambda: special_pieces_first(["[PAD]", "[UNK]", "[CLS]"]), r"of which the vocabulary lacks \['\[SEP\]'\]"),
-        (lambda: special_pieces_first([*"abc"], "abca"), "must be the 4 pieces of the vocabulary for padding, unknown"),
+        (
+            lambda: special_pieces_first([*"abc"], "abca"),
+            "must be the 4 pieces .*, which are not four different pieces",
+        ),
         (lambda: WordPieceTokenizer.learn("a text", 50), "`texts` must be an iterable of strings. Received: one str"),
         (lambda: WordPieceTokenizer.learn([1], 50), "`texts` must hold strings. Received: 1 of type int"),
         (lambda: WordPieceTokenizer.learn([" "], 50), "`texts` must hold a word to learn from. Received: none"),

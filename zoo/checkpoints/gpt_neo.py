@@ -35,7 +35,17 @@ def arguments(config: Config) -> dict[str, Any]:
 
 
 def _kinds(config: Config, layers: int) -> list[str]:
-    """The kind of each layer: `attention_types` is a list of kinds, each with how often they are repeated."""
+    """The kind of each layer: in `attention_layers`, else in `attention_types` with how often kinds are repeated."""
+    name, kinds = "attention_layers", config.get("attention_layers")
+    if kinds is None:
+        name, kinds = "attention_types", _repeated(config, layers)
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in ("global", "local") for kind in kinds):
+        raise config.wrong(name, f"'global' or 'local' for each of the {layers} layers")
+    return kinds
+
+
+def _repeated(config: Config, layers: int) -> list[str]:
+    """The kinds that `attention_types` lists, each list with how often it is repeated."""
     kinds: list[str] = []
     try:
         for repeated, number in config.get("attention_types", [[["global", "local"], layers // 2]]):
@@ -44,8 +54,6 @@ def _kinds(config: Config, layers: int) -> list[str]:
             kinds += list(repeated) * number
     except (TypeError, ValueError):
         raise config.wrong("attention_types", "a list such as [[['global', 'local'], 6]]") from None
-    if len(kinds) != layers or not all(kind in ("global", "local") for kind in kinds):
-        raise config.wrong("attention_types", f"'global' or 'local' for each of the {layers} layers")
     return kinds
 
 

@@ -22,7 +22,7 @@ import keras
 import ml_dtypes  # noqa: F401, with it safetensors knows bfloat16
 import numpy as np
 
-from zoo.checkpoints import CONFIG_FILE, other_format
+from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, other_format
 from zoo.checkpoints.pytorch_file import StoredArray, read_pytorch
 from zoo.git_lfs import check_no_pointer
 
@@ -159,6 +159,28 @@ _GENERATION = {
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
 }
+
+
+def generation_settings(path: pathlib.Path, config: Config) -> Callable[..., Any]:
+    """A function from a key and its default to the value in `generation_config.json`.
+
+    Without that file, the values are those of `config.json`, as in `transformers`.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    file = path / GENERATION_FILE
+    if not file.is_file():
+        return config.get
+    content = read_json(file)
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} must hold an object. It holds a {type(content).__name__}.")
+
+    def setting(name: str, default: Any = None) -> Any:
+        value = content.get(name)
+        return default if value is None else value
+
+    return setting
 
 
 def warn_of_generation(path: pathlib.Path, setting: Callable[[str, Any], Any], read: Container[str]) -> None:

@@ -6,19 +6,20 @@ import itertools
 import pathlib
 import reprlib
 import warnings
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, MODULES_FILE, gpt2, gpt_neo, gpt_neox, llama
+from zoo.checkpoints import CONFIG_FILE, MODULES_FILE, gpt2, gpt_neo, gpt_neox, llama
 from zoo.checkpoints.hugging_face import (
     Config,
     Tensor,
     assign,
     check_tensors,
+    generation_settings,
     picked,
-    read_json,
     stored_tensors,
     warn_of_generation,
 )
@@ -47,7 +48,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     checkpoint's tokenizer puts a token before a text, a prompt begins with it; an empty prompt always begins with the
     start or the end of text. Special tokens in a text are read as plain characters, see `BytePairTokenizer.tokenize`.
     The model never writes ids beyond the vocabulary, whose embeddings are padding, nor the ids in `suppress_tokens` of
-    `generation_config.json`.
+    `generation_config.json`, or of `config.json` if there is no such file.
 
     Args:
         path: the checkpoint's folder.
@@ -68,11 +69,9 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
         raise ValueError(
             f"{path}: the tokenizer has {tokenizer.size - FIRST} pieces, and {CONFIG_FILE} a vocab_size of {size}."
         )
-    generation = read_json(path / GENERATION_FILE) if (path / GENERATION_FILE).is_file() else {}
-    if not isinstance(generation, dict):
-        raise ValueError(f"{path / GENERATION_FILE} must hold an object. It holds a {type(generation).__name__}.")
-    warn_of_generation(path, generation.get, read={"do_sample", "suppress_tokens"})
-    end = _end(path, config, generation, tokenizer, special)
+    setting = generation_settings(path, config)
+    warn_of_generation(path, setting, read={"do_sample", "suppress_tokens"})
+    end = _end(path, config, setting, tokenizer, special)
     start, add_start = _start(path, tokenizer, special, end)
 
     def rows(embeddings: np.ndarray) -> np.ndarray:
@@ -92,7 +91,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
     tensors = check_tensors(path, stored, wanted, family.IGNORED)
     # The checkpoint's end of text, `FIRST + end`, is never written: the zoo's END is written in its place. It stands
     # directly behind the special ids here, where `end_piece` reads it. The ids behind the vocabulary are padding.
-    unused = dict.fromkeys([*range(END), FIRST + end, *_suppressed(path, generation, size)])
+    unused = dict.fromkeys([*range(END), FIRST + end, *_suppressed(path, setting, size)])
     unused |= dict.fromkeys(range(tokenizer.size, FIRST + size))
     try:
         model = GPT(FIRST + size, **arguments, unused_ids=list(unused), name=config.get("model_type"))
@@ -111,17 +110,19 @@ def end_piece(generator: TextGenerator) -> str | None:
     return generator.tokenizer.get_config()["vocabulary"][unused[END] - FIRST]
 
 
-def _suppressed(path: pathlib.Path, generation: dict[str, Any], size: int) -> list[int]:
+def _suppressed(path: pathlib.Path, setting: Callable[..., Any], size: int) -> list[int]:
     """The zoo's ids of what the checkpoint never writes. A number that is no id, such as -1, forbids nothing."""
-    ids = generation.get("suppress_tokens") or []
+    ids = setting("suppress_tokens") or []
     if not isinstance(ids, list) or not all(type(id_) is int for id_ in ids):
-        raise ValueError(f"{path / GENERATION_FILE}: suppress_tokens is {reprlib.repr(ids)}, and must be ids.")
+        raise ValueError(f"{path}: suppress_tokens of the generation is {reprlib.repr(ids)}, and must be ids.")
     return [FIRST + id_ for id_ in ids if 0 <= id_ < size]
 
 
-def _end(path: pathlib.Path, config: Config, generation: dict[str, Any], tokenizer: Any, special: SpecialTokens) -> int:
+def _end(
+    path: pathlib.Path, config: Config, setting: Callable[..., Any], tokenizer: Any, special: SpecialTokens
+) -> int:
     """The checkpoint's id of the end of text: by generation_config.json, else config.json, else the tokenizer."""
-    found = generation.get("eos_token_id")
+    found = setting("eos_token_id")
     end = config.get("eos_token_id") if found is None else found
     config.token("eos_token_id")  # checks its type
     if isinstance(end, list):

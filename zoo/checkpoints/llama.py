@@ -99,13 +99,13 @@ def rotary(
 def _windows(config: Config) -> Any:
     """The sliding window of each layer, or None."""
     kind, layers = config.get("model_type"), config.layers("num_hidden_layers")
-    if kind == "mistral" and "sliding_window" not in config:
-        return 4096  # the default of `transformers`; null is none
-    if kind == "llama" or config.get("sliding_window") is None:  # Llama has none, whatever its configuration says
+    if kind == "llama":  # it has none, whatever its configuration says
         return None
     if kind != "mistral" and not config.flag("use_sliding_window", False):
         return None
-    window, kinds = config.whole("sliding_window"), config.get("layer_types")
+    if "sliding_window" in config and config.get("sliding_window") is None:  # null is none
+        return None
+    window, kinds = config.whole("sliding_window", 4096), config.get("layer_types")  # the default of `transformers`
     if kind == "mistral":  # in all layers, whatever `layer_types` says
         return window
     if kinds is None:

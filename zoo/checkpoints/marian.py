@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.checkpoints import ADDED_TOKENS_FILE, CONFIG_FILE, GENERATION_FILE, TOKENIZER_CONFIG_FILE
+from zoo.checkpoints import ADDED_TOKENS_FILE, CONFIG_FILE, TOKENIZER_CONFIG_FILE
 from zoo.checkpoints.hugging_face import (
     ACTIVATIONS,
     Config,
@@ -21,6 +21,7 @@ from zoo.checkpoints.hugging_face import (
     assign,
     check_tensors,
     dense,
+    generation_settings,
     norm,
     picked,
     read_json,
@@ -86,7 +87,7 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
     files = VOCABULARY_FILE, VOCABULARY_FILE if shared else TARGET_VOCABULARY_FILE
     source, target = (read_vocabulary(path, name, size, config) for name, size in zip(files, sizes, strict=True))
     _check_added_tokens(path, {*source.pieces, *target.pieces, UNKNOWN_PIECE, END_PIECE, PADDING_PIECE})
-    generation = _generation(path, config)
+    generation = generation_settings(path, config)
     made, settings = arguments(config, shared), _settings(path, config, generation)
     unused = _unused_ids(path, generation, target)
     stored = stored_tensors(path)
@@ -223,25 +224,6 @@ def _check_added_tokens(path: pathlib.Path, pieces: set[str]) -> None:
     more = [token for token in dict.fromkeys(map(str, added)) if token not in pieces]
     if more:
         raise ValueError(f"{path} adds the tokens {', '.join(more[:5])}, which are in no vocabulary file.")
-
-
-def _generation(path: pathlib.Path, config: Config) -> Callable[[str, Any], Any]:
-    """A function from a key and its default to the value in `generation_config.json`.
-
-    Without that file, the values are those of `config.json`, as in `transformers`.
-    """
-    file = path / GENERATION_FILE
-    if not file.is_file():
-        return config.get
-    content = read_json(file)
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} must hold an object. It holds a {type(content).__name__}.")
-
-    def setting(name: str, default: Any) -> Any:
-        value = content.get(name)
-        return default if value is None else value
-
-    return setting
 
 
 def _unused_ids(path: pathlib.Path, setting: Callable[[str, Any], Any], target: Vocabulary) -> list[int]:

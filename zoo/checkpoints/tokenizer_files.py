@@ -1,7 +1,8 @@
 """What the files beside `tokenizer.json` say of a checkpoint's tokenizer, and what takes its place where it is missing.
 
 `tokenizer_config.json` names the tokenizer's class and describes its special and added tokens; in older checkpoints
-`special_tokens_map.json` and `added_tokens.json` do too. The class decides which of two files has the last word.
+`special_tokens_map.json` and `added_tokens.json` do too. The class decides whether it or `tokenizer.json` has the last
+word.
 
 Older checkpoints have no `tokenizer.json`. They have `vocab.json` with `merges.txt`, or `vocab.txt`, and leave the
 rules to the class: `from_two_files` and `from_word_list` write down what `tokenizer.json` would say.
@@ -49,8 +50,11 @@ def class_name(path: pathlib.Path, known: tuple[str, ...] = ()) -> str:
 
 def tokenizer_config(path: pathlib.Path) -> dict[str, Any]:
     """The content of `tokenizer_config.json`; empty if there is none."""
-    file = path / TOKENIZER_CONFIG_FILE
-    return as_object(read_json(file), file.name) if file.is_file() else {}
+    return _content(path / TOKENIZER_CONFIG_FILE)
+
+
+def _content(file: pathlib.Path) -> dict[str, Any]:
+    return as_object(read_json(file), str(file)) if file.is_file() else {}
 
 
 def overriding_config(path: pathlib.Path) -> dict[str, Any]:
@@ -62,53 +66,85 @@ def overriding_config(path: pathlib.Path) -> dict[str, Any]:
     return {} if class_name(path) in _GENERAL else tokenizer_config(path)
 
 
+def is_of_a_family(path: pathlib.Path) -> bool:
+    """Whether `transformers` makes the tokenizer by the class of a family, named there or by the kind of the model."""
+    name = class_name(path) or read_settings(path / CONFIG_FILE).get("model_type")
+    return bool(name) and name not in _GENERAL
+
+
+def _said(path: pathlib.Path) -> dict[str, Any]:
+    """What the files beside the tokenizer say of it.
+
+    As in `transformers`, `special_tokens_map.json` has the last word, but is not read if `tokenizer_config.json` has
+    `added_tokens_decoder`.
+    """
+    config = tokenizer_config(path)
+    return config if "added_tokens_decoder" in config else config | _content(path / _SPECIAL_FILE)
+
+
 def special_names(
     path: pathlib.Path,
     purposes: Iterable[str] = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token"),
 ) -> dict[str, str]:
     """The special tokens that the files beside the tokenizer name, by their purposes."""
-    names = {}
-    for file in (path / _SPECIAL_FILE, path / TOKENIZER_CONFIG_FILE):
-        content = as_object(read_json(file), file.name) if file.is_file() else {}
-        for purpose in purposes:
-            value = content.get(purpose)
-            value = value.get("content") if isinstance(value, dict) else value
-            if isinstance(value, str):
-                names[purpose] = value
-    return names
+    said = _said(path)
+    found = {purpose: _text(said.get(purpose)) for purpose in purposes}
+    return {purpose: text for purpose, text in found.items() if text is not None}
+
+
+def _text(token: Any) -> str | None:
+    """The text of a token, which stands alone or with its flags; None if it is something else."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
 
 
 def _described(path: pathlib.Path, ids: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The special tokens of a vocabulary that the files beside it describe with their flags, such as `lstrip`."""
-    for file in (_SPECIAL_FILE, TOKENIZER_CONFIG_FILE):
-        for value in read_settings(path / file).values():
-            if isinstance(value, dict) and isinstance(value.get("content"), str) and value["content"] in ids:
-                yield {key: each for key, each in value.items() if key != "__type"}
+    for value in _said(path).values():
+        if isinstance(value, dict) and _text(value) in ids:
+            yield {key: each for key, each in value.items() if key != "__type"}
 
 
 def added_tokens(path: pathlib.Path) -> list[dict[str, Any]]:
     """The added tokens of the files beside the tokenizer, with their ids."""
     entries = []
-    decoder = as_object(tokenizer_config(path).get("added_tokens_decoder") or {}, "`added_tokens_decoder`")
+    config = tokenizer_config(path)
+    decoder = as_object(config.get("added_tokens_decoder") or {}, f"`added_tokens_decoder` in {TOKENIZER_CONFIG_FILE}")
     for number, entry in decoder.items():
         if not number.isdecimal():
             raise ValueError(f"{TOKENIZER_CONFIG_FILE} has an added token with the id {number!r}")
         entries.append({**as_object(entry, "an added token"), "id": int(number)})
-    if (path / ADDED_TOKENS_FILE).is_file() and not (path / TOKENIZER_FILE).is_file():
-        described, special = {entry.get("content") for entry in entries}, special_names(path).values()
-        for content, number in as_object(read_json(path / ADDED_TOKENS_FILE), ADDED_TOKENS_FILE).items():
-            if content in special:
-                entries.append({"content": content, "id": number, "special": True})
-            elif content not in described:
-                raise ValueError(
-                    f"{ADDED_TOKENS_FILE} adds {content!r}, and {TOKENIZER_CONFIG_FILE} does not describe it"
-                )
+    if "added_tokens_decoder" not in config and not (path / TOKENIZER_FILE).is_file():
+        special = _special(path)
+        for content, number in _content(path / ADDED_TOKENS_FILE).items():
+            entries.append({"content": content, "id": number, "special": content in special})
     return entries
 
 
-def from_two_files(path: pathlib.Path, vocabulary: Any) -> dict[str, Any]:
+def _special(path: pathlib.Path) -> set[str | None]:
+    """The tokens that the files beside the tokenizer name as special, by a purpose or in a list."""
+    said = _said(path)
+    tokens = [token for name, token in said.items() if name.endswith("_token")]
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        more = said.get(name) or []
+        tokens += as_list([*more.values()] if isinstance(more, dict) else more, f"`{name}`")
+    return {_text(token) for token in tokens}
+
+
+def read_merges(path: pathlib.Path) -> list[str]:
+    """The lines of `merges.txt`.
+
+    Raises:
+        ValueError: the file is not UTF-8.
+    """
+    try:
+        return (path / MERGES_FILE).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path / MERGES_FILE} must be in UTF-8: {error}") from None
+
+
+def from_two_files(path: pathlib.Path, vocabulary: Any, merges: list[str]) -> dict[str, Any]:
     """What `tokenizer.json` would say of `vocab.json` and `merges.txt`, which leave the rules to the class."""
-    lines = (path / MERGES_FILE).read_text(encoding="utf-8").splitlines()
     ids = as_object(vocabulary, "it")
     kind = class_name(path, _OF_TWO_FILES)
     if not kind and str(read_settings(path / CONFIG_FILE).get("model_type")).startswith("qwen"):
@@ -122,7 +158,7 @@ def from_two_files(path: pathlib.Path, vocabulary: Any) -> dict[str, Any]:
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
         "decoder": {"type": "ByteLevel"},
         "added_tokens": [{**token, "id": ids[token["content"]], "special": True} for token in _described(path, ids)],
-        "model": {"type": "BPE", "vocab": ids, "merges": [line for line in lines if line]},
+        "model": {"type": "BPE", "vocab": ids, "merges": [line for line in merges if line]},
     }
 
 
@@ -133,8 +169,6 @@ def from_word_list(path: pathlib.Path, vocabulary: list[str]) -> dict[str, Any]:
     start, end = (names.get(f"{name}_token", default) for name, default in (("cls", "[CLS]"), ("sep", "[SEP]")))
     places = {piece: place for place, piece in enumerate(vocabulary)}
     for place, piece in enumerate(vocabulary):
-        if not piece:
-            raise ValueError(f"line {place + 1} is empty")
         if places[piece] != place:
             raise ValueError(f"lines {place + 1} and {places[piece] + 1} have the same piece, {SHORT.repr(piece)}")
     return {
@@ -146,11 +180,12 @@ def from_word_list(path: pathlib.Path, vocabulary: list[str]) -> dict[str, Any]:
     }
 
 
-def flag(mapping: Mapping[str, Any], name: str, default: Any) -> Any:
-    """A value that must be true or false; the default if it is missing or null."""
+def flag(mapping: Mapping[str, Any], name: str, default: Any, file: pathlib.Path | None = None) -> Any:
+    """A value that must be true or false; the default if it is missing or null. An error names the `file`, if any."""
     value = mapping.get(name)
     if value is not None and not isinstance(value, bool):
-        raise ValueError(f"`{name}` must be true or false. It is {SHORT.repr(value)}")
+        where = f" in {file}" if file else ""
+        raise ValueError(f"`{name}`{where} must be true or false. It is {SHORT.repr(value)}")
     return default if value is None else value
 
 

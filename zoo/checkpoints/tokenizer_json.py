@@ -32,7 +32,9 @@ from zoo.checkpoints.tokenizer_files import (
     flag,
     from_two_files,
     from_word_list,
+    is_of_a_family,
     overriding_config,
+    read_merges,
     special_names,
     tokenizer_config,
 )
@@ -85,10 +87,11 @@ def read_tokenizer(
                 )
         file = path / VOCABULARY_FILE
     content = read_json(file)
+    merges = read_merges(path) if file.name == VOCABULARY_FILE else []
+    space = flag(overriding_config(path), "add_prefix_space", None, path / TOKENIZER_CONFIG_FILE)
     try:
         if file.name == VOCABULARY_FILE:
-            content = from_two_files(path, content)
-        space = flag(overriding_config(path), "add_prefix_space", None)
+            content = from_two_files(path, content, merges)
         return _tokenizer(as_object(content, "it"), added_tokens(path), frozenset(special_tokens), size, space, options)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
@@ -131,9 +134,12 @@ def read_word_pieces(path: str | pathlib.Path, size: int | None = None) -> WordP
         file = path / WORD_LIST_FILE
         if not file.is_file():
             raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {TOKENIZER_FILE} and no {file.name}.")
+    content = read_vocabulary(file) if file.name == WORD_LIST_FILE else read_json(file)
+    overrides = _bert_overrides(path)
     try:
-        content = from_word_list(path, read_vocabulary(file)) if file.name == WORD_LIST_FILE else read_json(file)
-        return _word_pieces(path, as_object(content, "it"), size)
+        if file.name == WORD_LIST_FILE:
+            content = from_word_list(path, content)
+        return _word_pieces(path, as_object(content, "it"), overrides, size)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
@@ -170,9 +176,9 @@ def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
     before: list[str] = []
     after: list[str] = []
     if (path / TOKENIZER_FILE).is_file():
-        content = as_object(read_json(path / TOKENIZER_FILE), "it")
+        content = read_json(path / TOKENIZER_FILE)
         try:
-            for component in _chain(content.get("post_processor"), "processors"):
+            for component in _chain(as_object(content, "it").get("post_processor"), "processors"):
                 if component["type"] == "TemplateProcessing":
                     before, after = _around(component)
                 elif component["type"] == "RobertaProcessing":
@@ -183,10 +189,10 @@ def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
         except ValueError as error:
             raise ValueError(f"{path / TOKENIZER_FILE} cannot be read: {error}") from None
         return SpecialTokens(special_names(path), tuple(before), tuple(after))
-    names, config = special_names(path), tokenizer_config(path)
+    names, config, file = special_names(path), tokenizer_config(path), path / TOKENIZER_CONFIG_FILE
     for name, around in (("bos", before), ("eos", after)):
-        if flag(config, f"add_{name}_token", False):
-            around.append(as_string(names.get(f"{name}_token"), f"`{name}_token` in {TOKENIZER_CONFIG_FILE}"))
+        if flag(config, f"add_{name}_token", False, file):
+            around.append(as_string(names.get(f"{name}_token"), f"`{name}_token` in {file}"))
     return SpecialTokens(names, tuple(before), tuple(after))
 
 
@@ -245,12 +251,35 @@ def _tokenizer(
     arguments |= {**_metaspace(changes, cuts), "byte_fallback": byte_fallback}
     prepends = arguments.get("prepend", True) and arguments.get("prepend_scheme") != "never"
     if add_prefix_space not in (None, prepends):
-        raise ValueError(f"{TOKENIZER_CONFIG_FILE} says add_prefix_space = {add_prefix_space}; it says otherwise")
+        adds = "adds a space" if prepends else "adds none"
+        raise ValueError(
+            f"{TOKENIZER_CONFIG_FILE} has add_prefix_space = {add_prefix_space}, but {TOKENIZER_FILE} {adds}."
+        )
     return CharacterPairTokenizer(**arguments, strip_space=_strips_space(decoders, byte_fallback))
 
 
-def _word_pieces(path: pathlib.Path, content: dict[str, Any], size: int | None) -> WordPieces:
-    """The tokenizer of the content of `tokenizer.json`."""
+def _bert_overrides(path: pathlib.Path) -> dict[str, Any]:
+    """The options of the normalizer that go before those of `tokenizer.json`.
+
+    The classes of `transformers` make the normalizer of `tokenizer_config.json` alone, so what is missing there has the
+    class's default.
+    """
+    config, file = overriding_config(path), path / TOKENIZER_CONFIG_FILE
+    overrides: dict[str, Any] = {}
+    if is_of_a_family(path):
+        overrides = {"clean_text": True, "handle_chinese_chars": True, "lowercase": True, "strip_accents": None}
+    overrides |= {
+        name: flag(config, key, True, file) for key, name in _BERT_OVERRIDES.items() if config.get(key) is not None
+    }
+    if "strip_accents" in config:  # null has a meaning: where there are no capitals
+        overrides["strip_accents"] = flag(config, "strip_accents", None, file)
+    return overrides
+
+
+def _word_pieces(
+    path: pathlib.Path, content: dict[str, Any], overrides: dict[str, Any], size: int | None
+) -> WordPieces:
+    """The tokenizer of the content of `tokenizer.json`; `overrides` go before the options of its normalizer."""
     model, names = as_object(content.get("model"), "`model`"), special_names(path, BERT_PURPOSES)
     if model.get("type") != "WordPiece":
         raise ValueError(f"its model is {model.get('type')!r}; only 'WordPiece' can be read")
@@ -270,10 +299,7 @@ def _word_pieces(path: pathlib.Path, content: dict[str, Any], size: int | None) 
     _only(decoder, {"prefix", "cleanup"})
     if decoder.get("prefix", "##") != prefix:
         raise _unknown("the decoder", decoder)
-    config = overriding_config(path)
-    normalizer |= {name: config[key] for key, name in _BERT_OVERRIDES.items() if config.get(key) is not None}
-    if "strip_accents" in config:  # null has a meaning: where there are no capitals
-        normalizer["strip_accents"] = config["strip_accents"]
+    normalizer |= overrides
     unknown, mask = as_string(model.get("unk_token"), "`unk_token`"), names.get("mask_token", MASK_PIECE)
     special = [names.get("pad_token", BERT_PIECES[0]), unknown, *_start_and_end(content)]
     vocabulary, added = _vocabulary(content, model, added_tokens(path), frozenset((*special, mask)), size)
@@ -322,10 +348,10 @@ def _vocabulary(
     for entry in (*as_list(content.get("added_tokens") or [], "`added_tokens`"), *settings):
         entry = as_object(entry, "an added token")
         piece, number = as_string(entry.get("content"), "the content of an added token"), entry.get("id")
-        if type(number) is not int or ids.setdefault(piece, number) != number:
-            raise ValueError(
-                f"the added token {piece!r} has the id {SHORT.repr(number)}, and elsewhere {ids.get(piece)}"
-            )
+        if type(number) is not int:
+            raise ValueError(f"the id of the added token {piece!r} must be a number. It is {SHORT.repr(number)}")
+        if ids.setdefault(piece, number) != number:
+            raise ValueError(f"the added token {piece!r} has two ids, {ids[piece]} and {number}")
         if flag(entry, "single_word", False):
             raise ValueError(f"the added token {piece!r} has single_word = True, which cannot be read")
         flags = {name: flag(entry, name, name == "normalized" and not entry.get("special")) for name in _FLAGS}

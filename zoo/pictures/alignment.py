@@ -58,7 +58,7 @@ class Alignment:
         values = {
             "source_tokens": source_tokens,
             "target_tokens": target_tokens,
-            "weights": _weights(self.weights, len(target_tokens), len(source_tokens)),
+            "weights": _weights(self.weights, "(T, S)", (len(target_tokens), len(source_tokens))),
             "source_text": running_text(source_tokens) if self.source_text is None else self.source_text,
             "target_text": running_text(target_tokens) if self.target_text is None else self.target_text,
         }
@@ -102,13 +102,12 @@ class AttentionMaps:
             if len(names) != number:
                 raise ValueError(f"`{name}` must name {number}. Received: {name}={names}")
             object.__setattr__(self, name, names)
-        # Every map is an alignment, which checks tokens and weights.
-        maps = [[Alignment(self.source_tokens, self.target_tokens, head) for head in layer] for layer in weights]
-        object.__setattr__(self, "source_tokens", maps[0][0].source_tokens)
-        object.__setattr__(self, "target_tokens", maps[0][0].target_tokens)
-        weights = np.array([[head.weights for head in layer] for layer in maps])
-        weights.flags.writeable = False
-        object.__setattr__(self, "weights", weights)
+        source_tokens = _tokens("source_tokens", self.source_tokens)
+        target_tokens = _tokens("target_tokens", self.target_tokens)
+        shape = *weights.shape[:2], len(target_tokens), len(source_tokens)
+        object.__setattr__(self, "source_tokens", source_tokens)
+        object.__setattr__(self, "target_tokens", target_tokens)
+        object.__setattr__(self, "weights", _weights(weights, "(L, H, T, S)", shape))
 
     def choose(self, layers: str | int = "all", heads: str | int = "all") -> "AttentionMaps":
         """Keeps some of the layers and heads, see `AttentionGrid.choose`."""
@@ -216,7 +215,9 @@ def as_list(pictures: Picture | Iterable[Picture]) -> list[Picture]:
         raise ValueError("There must be at least one Alignment to draw. Received: an empty list")
     for picture in pictures:
         if not isinstance(picture, Picture):
-            raise ValueError(f"What is drawn must be Alignment objects. Received: {type(picture).__name__}")
+            raise ValueError(
+                f"What is drawn must be Alignment or AttentionGrid objects. Received: {type(picture).__name__}"
+            )
     return pictures
 
 
@@ -264,20 +265,27 @@ def _unread(tokens: Sequence[str], text: str) -> str:
     """The end of a text that its tokens do not spell; empty if they spell all of it, or another text.
 
     A model cuts a long source at its limit, and only the tokens show it. So this follows them through the text. It
-    keeps several places, because an unknown token and a single byte stand for at most one character.
+    keeps all places where they may have ended: an unknown token stands for any number of characters, and a single byte
+    for at most one.
     """
     text = unicodedata.normalize("NFC", text)
+    # Tokens do not say how many spaces stand before them.
+    begins = list(range(len(text) + 1))  # the first place from each one on without white space
+    for place in reversed(range(len(text))):
+        if text[place].isspace():
+            begins[place] = begins[place + 1]
     places = {0}  # how much of the text the tokens so far may have spelt
     for token in tokens:
-        wild = token in _UNKNOWN_TOKENS or "\\" in token  # a byte that is no character is shown as \\xe2
-        if token in _SPECIAL_TOKENS and not wild:
+        starts = {begins[place] for place in places}
+        if token in _UNKNOWN_TOKENS:
+            places = {*range(min(starts), len(text) + 1)} if starts else set()
+            continue
+        if token in _SPECIAL_TOKENS:
             continue
         spelt = "".join(token.replace("▁", " ").split())
-        # Tokens do not say how many spaces stand before them.
-        starts = {place + len(text[place:]) - len(text[place:].lstrip()) for place in places}
-        places = {place + len(spelt) for place in starts if text.startswith(spelt, place)}
-        if wild:
-            places = {min(start + step, len(text)) for start in starts for step in range(2)}
+        places = {start + len(spelt) for start in starts if text.startswith(spelt, start)}
+        if "\\" in token:  # a byte that is no character is shown as \xe2
+            places |= {min(start + step, len(text)) for start in starts for step in range(2)}
     return text[max(places) :].strip() if places else ""
 
 
@@ -309,15 +317,15 @@ def _tokens(name: str, tokens: Iterable[str]) -> list[str]:
     return tokens
 
 
-def _weights(weights: np.ndarray, targets: int, sources: int) -> np.ndarray:
+def _weights(weights: np.ndarray, axes: str, shape: tuple[int, ...]) -> np.ndarray:
     try:
         weights = np.array(weights, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`weights` must be an array of numbers `(T, S)`. Received: {error}") from error
-    if weights.shape != (targets, sources):
-        swapped = ", which looks transposed" if weights.shape == (sources, targets) else ""
+        raise ValueError(f"`weights` must be an array of numbers `{axes}`. Received: {error}") from error
+    if weights.shape != shape:
+        swapped = ", which looks transposed" if weights.shape == (*shape[:-2], shape[-1], shape[-2]) else ""
         raise ValueError(
-            f"`weights` must be of shape `(T, S)`, here {(targets, sources)}: a row for each target token, a column "
+            f"`weights` must be of shape `{axes}`, here {shape}: a row for each target token, a column "
             f"for each source token. Received: shape {weights.shape}{swapped}"
         )
     if not np.isfinite(weights).all():

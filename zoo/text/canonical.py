@@ -1,18 +1,20 @@
 """Tables of Unicode for the graphs of `normalization`, `words` and `word_piece_graph`.
 
 Plain Python, run once at construction. The `tokenizers` library itself is called to learn what it does to characters:
-it has another version of Unicode than Python, and BERT's rules have special cases.
+it has another version of Unicode than Python, whose own depends on Python's version, and BERT's rules have special
+cases.
 """
 
 import dataclasses
 import functools
 import itertools
-import sys
 import unicodedata
 from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
+
+_HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +24,8 @@ class CanonicalTables:
     Attributes:
         expansions: the full canonical decomposition of each character whose pieces all occur in decompositions of the
             vocabulary. Hangul syllables are left out: no mark can come between their pieces.
-        classes: combining class of every mark (all of Unicode's, so that unknown marks do not stand between known
-            ones); empty when the vocabulary has no marks.
+        classes: combining class of every mark (not only the vocabulary's, so that unknown marks do not stand between
+            known ones); empty when the vocabulary has no marks.
         pairs: what a base and a mark compose to.
         spellings: composed characters outside the vocabulary which known characters can spell.
         watched: a text without any of these characters needs no change.
@@ -41,9 +43,9 @@ class CanonicalTables:
 @functools.cache
 def canonical_characters() -> frozenset[str]:
     """All characters that have a decomposition or occur in one, as far as NFC leaves them as they are."""
-    composed = (*_decomposable(), *map(chr, range(0xAC00, 0xD7A4)))
-    pieces = {piece for character in composed for piece in _decomposed(character)}
-    return frozenset(character for character in (*composed, *pieces) if _composed(character) == character)
+    with_pieces = (*_decompositions(), *map(chr, _HANGUL_SYLLABLES))
+    pieces = {piece for character in with_pieces for piece in _decomposed(character)}
+    return frozenset(character for character in (*with_pieces, *pieces) if composed(character) == character)
 
 
 @functools.cache
@@ -57,26 +59,22 @@ def canonical_tables(vocabulary: frozenset[str]) -> CanonicalTables:
         The tables. All are empty if no other sequence is equivalent to one over the vocabulary.
     """
     alphabet = {piece for character in vocabulary for piece in _decomposed(character)}
-    expansions = {
-        character: _decomposed(character)
-        for character in _decomposable()
-        if alphabet.issuperset(_decomposed(character))
-    }
+    expansions = {character: pieces for character, pieces in _decompositions().items() if alphabet.issuperset(pieces)}
     pairs = _pairs(vocabulary.union(expansions))
     spellings = {
-        composed: spelling
-        for composed in pairs.values()
-        if composed not in vocabulary and vocabulary.issuperset(spelling := _spelt(composed, vocabulary))
+        whole: spelling
+        for whole in pairs.values()
+        if whole not in vocabulary and vocabulary.issuperset(spelling := _spelt(whole, vocabulary))
     }
     classes = _classes() if any(map(unicodedata.combining, alphabet)) else {}
-    unstable = {character for character in expansions if _composed(character) != character}
+    unstable = {character for character in expansions if composed(character) != character}
     return CanonicalTables(
         expansions=expansions,
         classes=classes,
         pairs=pairs,
         spellings=spellings,
         watched=frozenset(unstable.union(classes, spellings, (mark for _, mark in pairs))),
-        passes=max((len(_decomposed(composed)) - 1 for composed in pairs.values()), default=0),
+        passes=max((len(_decomposed(whole)) - 1 for whole in pairs.values()), default=0),
     )
 
 
@@ -93,10 +91,10 @@ def _pairs(characters: Collection[str]) -> dict[tuple[str, str], str]:
 def _pair(character: str) -> tuple[str, str] | None:
     """The base and the last mark that NFC composes to `character`, or None if it composes nothing to it."""
     pieces = _decomposed(character)
-    if len(pieces) == 1 or _composed(character) != character:
+    if len(pieces) == 1 or composed(character) != character:
         return None
     # In every composed character, also in Hangul syllables, the pieces before the last one compose to one character.
-    return _composed(pieces[:-1]), pieces[-1]
+    return composed(pieces[:-1]), pieces[-1]
 
 
 def _spelt(character: str, vocabulary: frozenset[str]) -> str:
@@ -107,30 +105,36 @@ def _spelt(character: str, vocabulary: frozenset[str]) -> str:
     return _spelt(pair[0], vocabulary) + pair[1]
 
 
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
+def composed(text: str) -> str:
+    """The NFC of a text without surrogates, as the library writes it."""
+    return text if text.isascii() else normalizers.NFC().normalize_str(text)
 
 
 def _decomposed(text: str) -> str:
-    return unicodedata.normalize("NFD", text)
+    return normalizers.NFD().normalize_str(text)
 
 
 @functools.cache
-def _decomposable() -> tuple[str, ...]:
-    """All characters with a canonical decomposition, without the Hangul syllables."""
-    # A decomposition that begins with a tag, as in "<compat> 0066", is not canonical.
-    return tuple(
-        character
-        for character in map(chr, range(sys.maxunicode + 1))
-        if (mapping := unicodedata.decomposition(character)) and mapping[0] != "<"
-    )
+def _decompositions() -> dict[str, str]:
+    """The full canonical decomposition of each character that has one, without the Hangul syllables."""
+    changed = _changed_by(_decomposed)
+    return {character: pieces for character, pieces in changed.items() if ord(character) not in _HANGUL_SYLLABLES}
 
 
 @functools.cache
 def _classes() -> dict[str, int]:
-    """The combining class of every mark that has one."""
-    classes = ((character, unicodedata.combining(character)) for character in map(chr, range(sys.maxunicode + 1)))
-    return {character: combining_class for character, combining_class in classes if combining_class}
+    """The combining class of every mark that the library's NFD moves.
+
+    Python gives the classes, which no version of Unicode changes. The library knows fewer marks than Python.
+    """
+    # A mark changes places with one of the lowest class before it, or of the highest class behind it.
+    pairs = (("{}\u0334", 1), ("\u0345{}", 0))
+    return {
+        character: combining_class
+        for character in every_character()
+        if (combining_class := unicodedata.combining(character))
+        and any(_decomposed(pair.format(character))[place] == _decomposed(character)[0] for pair, place in pairs)
+    }
 
 
 @functools.cache
@@ -177,17 +181,10 @@ class KeptMarks:
 @functools.cache
 def kept_marks() -> KeptMarks:
     """The marks that `BertNormalizer` leaves, such as U+302E: its table of accents is older than that of its NFD."""
-    decompose = normalizers.NFD().normalize_str
     removed = {character for character, new in bert_changes(strip_accents=True).items() if not new}
-    # A mark changes places with one of the lowest class before it, or of the highest class behind it.
-    pairs = (("{}\u0334", 1), ("\u0345{}", 0))
-    classes = {
-        mark: combining_class
-        for mark, combining_class in _classes().items()
-        if any(decompose(pair.format(mark))[place] == decompose(mark)[0] for pair, place in pairs)
-    }
+    classes = _classes()
     kept = classes.keys() - removed
-    decomposed = _changed_by(decompose)
+    decomposed = _decompositions()
     holding = {character: pieces for character, pieces in decomposed.items() if not kept.isdisjoint(pieces)}
     leading = {character: pieces for character, pieces in decomposed.items() if pieces[0] in classes}
     return KeptMarks("".join(sorted({*kept, *holding})), holding | leading, classes)

@@ -1,14 +1,13 @@
 """A tokenizer whose tokens are characters."""
 
 import collections
-import unicodedata
 from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.text.canonical import lowercase_of
+from zoo.text.canonical import composed, lowercase_of
 from zoo.text.normalization import Composition, Lowercase
 from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, splits_of, to_learn_from
 
@@ -135,7 +134,7 @@ def _counted(texts: Iterable[str], normalize: bool, lowercase: bool) -> collecti
     lowered = str.maketrans(lowercase_of()) if lowercase else {}
     for text in to_learn_from(texts):
         text = text.translate(lowered)
-        counts.update(unicodedata.normalize("NFC", text) if normalize else text)
+        counts.update(composed(text) if normalize else text)
     del counts[REPLACEMENT]
     return counts
 
@@ -161,10 +160,9 @@ def _fault(character: Any, normalize: bool) -> str | None:
         return "no surrogates, which have no UTF-8"
     if character == REPLACEMENT:
         return "no U+FFFD, which stands for what is unknown"
-    composed = unicodedata.normalize("NFC", character)
-    if normalize and composed != character:
+    if normalize and composed(character) != character:
         return (
-            f"characters that NFC leaves as they are (this one becomes {composed!a}): "
+            f"characters that NFC leaves as they are (this one becomes {composed(character)!a}): "
             "normalise the vocabulary, or pass normalize=False"
         )
     return None

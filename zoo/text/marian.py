@@ -13,8 +13,8 @@ import tensorflow as tf
 from zoo.text.sentence_piece import SentencePieceTokenizer
 from zoo.text.tokenizer import FIRST, UNKNOWN, strip
 
-# As in `transformers`: the text begins with `>>`, and the first `<<` ends the language.
-_LANGUAGE = r"\A(?s:>>.*?<<)"
+# As in `transformers`: the text begins with `>>`, and the first `<<` ends the language. `.` matches no broken bytes.
+_LANGUAGE = r"\A>>\C*?<<"
 # What `clean_up_tokenization` of `transformers` replaces, one after the other.
 _CLEANED = [(f" {sign}", sign) for sign in ".?!,"] + [(" ' ", "'")]
 _CLEANED += [(f" {ending}", ending) for ending in ("n't", "'m", "'s", "'ve", "'re")]

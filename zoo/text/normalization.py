@@ -43,7 +43,8 @@ class Lowercase(tf.Module):
 class Nfc(tf.Module):
     """Brings texts of any characters into NFC (Unicode Standard Annex #15).
 
-    Texts of plain Latin letters need one regular expression, and other texts without marks one table lookup.
+    The result is that of the `NFC` of the `tokenizers` library, which knows fewer characters than Python. Texts of
+    plain Latin letters need one regular expression, and other texts without marks one table lookup.
     """
 
     def __init__(self):
@@ -77,7 +78,7 @@ class Composition(tf.Module):
     texts differ from NFC in two ways, both about characters that the vocabulary lacks. Step 4 may spell such a
     character. And a character is neither decomposed nor composed if one of its pieces occurs nowhere in the vocabulary,
     not even inside a composed character, or if it is a Hangul syllable: it counts as one unknown or several, as it was
-    written. The data are those of Python's `unicodedata` when the module is made.
+    written. The data are those of the `tokenizers` library, which has Unicode 9.
 
     A row's result depends only on that row. Texts without marks and other characters that might change pass after one
     table lookup. If the vocabulary has no character with another form, the module adds no operation.

@@ -90,7 +90,12 @@ def check_pieces(vocabulary: Sequence[Any]) -> None:
             raise ValueError(f"`vocabulary` must hold strings that are not empty. Received: {piece!a}")
     repeated = [piece for piece, count in collections.Counter(vocabulary).items() if count > 1]
     if repeated:
-        raise ValueError(f"`vocabulary` must hold each piece once. Received: {repeated} more than once")
+        raise ValueError(f"`vocabulary` must hold each piece once. Received: {_some(repeated)} more than once")
+
+
+def _some(entries: list[str]) -> str:
+    """At most three entries, for an error."""
+    return f"{entries[:3]}" + (f" and {len(entries) - 3} others" if len(entries) > 3 else "")
 
 
 def checked_pairs(merges: list[Any], vocabulary: list[str]) -> list[tuple[str, str]]:
@@ -107,7 +112,7 @@ def checked_pairs(merges: list[Any], vocabulary: list[str]) -> list[tuple[str, s
         pairs.append(pair)
     repeated = [merge for merge, count in collections.Counter(merges).items() if count > 1]
     if repeated:
-        raise ValueError(f"`merges` must hold each pair once. Received: {repeated} more than once")
+        raise ValueError(f"`merges` must hold each pair once. Received: {_some(repeated)} more than once")
     return pairs
 
 

@@ -49,9 +49,9 @@ class SentencePieceTokenizer(Tokenizer):
     Without byte fallback, a run of unknown characters is one unknown id, as in the library. If the vocabulary has that
     run as a piece that the file lacks, it gets the id of this piece.
 
-    `detokenize` gives what the library's `decode` gives: a byte that is no UTF-8 becomes U+FFFD, and the space goes
-    that normalisation puts before a text. One thing differs: for an unknown id the library writes ` ⁇ `, or what the
-    file says, and we write U+FFFD as all tokenizers of the zoo do, so that a caller finds it without knowing the
+    `detokenize` gives what the library's `decode` gives: a byte that is no UTF-8 becomes U+FFFD, and the space that
+    normalisation put before the text is removed. One thing differs: for an unknown id the library writes ` ⁇ `, or what
+    the file says, and we write U+FFFD as all tokenizers of the zoo do, so that a caller finds it without knowing the
     tokenizer. What normalisation changes does not come back.
 
     `tokens` shows pieces as they are in the file: `▁` for a space, `<0x0A>` for a byte.
@@ -394,7 +394,8 @@ class SentencePieceTokenizer(Tokenizer):
         if self._strips:
             bare = tf.gather(tf.constant(self._bare, tf.string), ids)  # (N,)
             places = tf.range(tf.size(rows))
-            # The pieces before which a row has written nothing; if only one space goes, the first one of a row.
+            # Up to the first piece that writes something, pieces lose their space; without `remove_extra_spaces`, only
+            # the first piece of a row does.
             before = tf.cumsum(tf.cast(bare != b"", tf.int32), exclusive=True) if self._strips_all else places
             first = before == tf.gather(tf.math.segment_min(before, rows), rows)
             contents = tf.where(first, bare, contents)

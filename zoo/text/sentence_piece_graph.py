@@ -113,8 +113,8 @@ class Viterbi(tf.Module):
 
         Returns:
             The pieces, packed by `packed`, `(P,)`; the text of each, int64 `(P,)`; and the reach of each word, float32
-            `(W,)`: inside a text with a smaller sum of scores without signs, the library certainly segments the word in
-            this way.
+            `(W,)`: while the absolute scores of the whole text sum to less than this, the library cuts the word in the
+            same way.
         """
         before = tf.zeros(tf.shape(texts)) if before is None else before
         characters, splits = characters_of(texts)  # (N,), (W + 1,)

@@ -208,7 +208,7 @@ def _utf8(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _repeated_spaces(data: tf.Tensor, heads: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
     """The spaces that stand after another one or before the text.
 
-    Only the spaces with which a replacement begins count: all of them go, or none.
+    If a replacement begins with several spaces, all of them are removed or none. Spaces inside it stay.
 
     Args:
         data: bytes, int32 `(M,)`.

@@ -49,7 +49,7 @@ class Trie(tf.Module):
             characters: the characters, int64 `(N,)`, with `LAST` behind each text.
 
         Returns:
-            Numbers, int32 `(D, N)`, D as large as a key was followed.
+            Numbers, int32 `(D, N)`. D is the length of the longest match that was tried.
         """
         visited = tf.TensorArray(tf.int64, 0, dynamic_size=True, element_shape=[None])
 

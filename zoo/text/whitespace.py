@@ -1,13 +1,13 @@
 """A tokenizer whose tokens are what stands between white space, such as the sounds of `HH AH0 L OW1`."""
 
 import collections
-import unicodedata
 from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
+from zoo.text.canonical import composed
 from zoo.text.normalization import Composition
 from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, to_learn_from
 
@@ -123,7 +123,7 @@ def _counted(texts: Iterable[str], normalize: bool) -> collections.Counter[str]:
     """Counts the words that a vocabulary may hold."""
     counts: collections.Counter[str] = collections.Counter()
     for text in to_learn_from(texts):
-        counts.update((unicodedata.normalize("NFC", text) if normalize else text).split())
+        counts.update((composed(text) if normalize else text).split())
     return collections.Counter({word: n for word, n in counts.items() if _fault(word, normalize) is None})
 
 
@@ -146,9 +146,9 @@ def _fault(word: Any, normalize: bool) -> str | None:
         return "no surrogates, which have no UTF-8"
     if REPLACEMENT in word:
         return "no U+FFFD, which stands for what is unknown"
-    if normalize and unicodedata.normalize("NFC", word) != word:
+    if normalize and composed(word) != word:
         return (
-            f"words that NFC leaves as they are (this one becomes {unicodedata.normalize('NFC', word)!a}): "
+            f"words that NFC leaves as they are (this one becomes {composed(word)!a}): "
             "normalise the vocabulary, or pass normalize=False"
         )
     return None

@@ -23,6 +23,8 @@ from zoo.text.word_tokenizer import WordTokenizer
 BERT_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 MASK_PIECE = "[MASK]"
 _PREFIX = "##"
+# What Rust's `trim_end` removes from the lines of a `vocab.txt`; Python's `rstrip` removes four characters more.
+_WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _CHUNK = 1000  # repetitions of a word in one text for the trainer
 
 
@@ -258,10 +260,11 @@ def special_pieces_first(
     """
     places = {piece: place for place, piece in enumerate(pieces)}
     missing = [piece for piece in special_pieces if piece not in places]
-    if missing or len(set(special_pieces)) != FIRST:
+    if missing or len(special_pieces) != FIRST or len(set(special_pieces)) != FIRST:
+        fault = f"of which the vocabulary lacks {missing}" if missing else "which are not four different pieces"
         raise ValueError(
             f"`special_pieces` must be the {FIRST} pieces of the vocabulary for padding, unknown, start and end. "
-            f"Received: {[*special_pieces]}, of which the vocabulary lacks {missing or 'none'}"
+            f"Received: {[*special_pieces]}, {fault}"
         )
     others = [place for place, piece in enumerate(pieces) if piece not in special_pieces]
     order = np.array([*(places[piece] for piece in special_pieces), *others], np.int64)
@@ -269,7 +272,9 @@ def special_pieces_first(
 
 
 def read_vocabulary(path: str | pathlib.Path) -> list[str]:
-    """The pieces of a `vocab.txt`, one a line.
+    """The pieces of a `vocab.txt`, one a line, without white space at the end of the line.
+
+    A line without a piece keeps its id, which no text gives: its piece is "[unused line 8]", with the line's number.
 
     Raises:
         ValueError: the file is not UTF-8.
@@ -279,7 +284,8 @@ def read_vocabulary(path: str | pathlib.Path) -> list[str]:
         lines = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be in UTF-8: {error}") from None
-    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+    found = (line.rstrip(_WHITE_SPACE) for line in (lines if lines[-1] else lines[:-1]))
+    return [piece or f"[unused line {number}]" for number, piece in enumerate(found, start=1)]
 
 
 def _counted_words(texts: Iterable[str], normalizer: Any) -> dict[str, int]:

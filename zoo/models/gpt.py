@@ -1,5 +1,6 @@
 """The decoder-only language model: Radford et al. 2018, 2019."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -135,17 +136,18 @@ class GPT(Family):
         dtype = keras.dtype_policies.get(dtype)
         scales = _for_each_layer("score_scale", score_scale, num_layers)
         windows = _for_each_layer("sliding_window", sliding_window, num_layers)
-        initializer = keras.initializers.RandomNormal(stddev=0.02)
+        # One for each layer: an initializer gives the same numbers each time it is asked.
+        new_initializer = functools.partial(keras.initializers.RandomNormal, stddev=0.02)
 
         # Layers.
         embedding = ReversibleEmbedding if tied_embeddings else keras.layers.Embedding
         self.embedding = embedding(
-            vocabulary_size, units, embeddings_initializer=initializer, dtype=dtype, name="embedding"
+            vocabulary_size, units, embeddings_initializer=new_initializer(), dtype=dtype, name="embedding"
         )
         self.position_embedding = None
         if positions == "learned":
             self.position_embedding = LearnedPositionalEmbedding(
-                context_length, initializer, dtype=dtype, name="positions"
+                context_length, new_initializer(), dtype=dtype, name="positions"
             )
 
         def make_rotary():
@@ -166,7 +168,7 @@ class GPT(Family):
                 use_bias=use_bias,
                 num_key_value_heads=num_key_value_heads,
                 rotary_embedding=make_rotary(),
-                kernel_initializer=initializer,
+                kernel_initializer=new_initializer(),
                 key_dim=key_dim,
                 use_qkv_bias=use_qkv_bias,
                 use_query_key_norm=use_query_key_norm,
@@ -184,7 +186,7 @@ class GPT(Family):
         self.output_layer = None
         if not tied_embeddings:
             self.output_layer = keras.layers.Dense(
-                vocabulary_size, use_bias=False, kernel_initializer=initializer, dtype=dtype, name="logits"
+                vocabulary_size, use_bias=False, kernel_initializer=new_initializer(), dtype=dtype, name="logits"
             )
         self._output_bias = bias_against(unused_ids, vocabulary_size)
 

@@ -9,6 +9,7 @@ from keras import ops
 from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
+from zoo.layers.functions.masks import MaskedLayer
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
 from zoo.layers.multi_head_attention import MultiHeadAttention
 
@@ -209,7 +210,7 @@ class TransformerLayer(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class TransformerEncoderLayer(TransformerLayer):
+class TransformerEncoderLayer(MaskedLayer, TransformerLayer):
     """Self-attention, then a feed-forward network, each added to its inputs and normalised.
 
         x = norm(x + dropout(self_attention(x)))

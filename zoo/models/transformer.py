@@ -138,7 +138,7 @@ class Transformer(Family):
         # Layers.
         def make_embedding(size, name, tied):
             embedding = ReversibleEmbedding if tied else keras.layers.Embedding
-            # `_embed` multiplies by the root of D, so that they are as large as the positions.
+            # `_embed` multiplies by the root of D, so that they are as large as sinusoidal positions.
             initializer = keras.initializers.RandomNormal(stddev=units**-0.5)
             return embedding(size, units, embeddings_initializer=initializer, dtype=dtype, name=name)
 
@@ -339,6 +339,8 @@ class Transformer(Family):
         (batch, hypotheses), width = ops.shape(tokens), self.units // self.num_heads
         rows = batch * hypotheses
         positions = ops.reshape(ops.cast(position, "int32"), (1,))
+        if self.positions == "learned":
+            positions = ops.minimum(positions, self.max_length - 1)  # a graph may step beyond them
         hidden = self._embed_target(ops.reshape(tokens, (rows, 1)), positions)  # (B K, 1, D)
         new_cache, masks = [], Masks(heads=memory.get("heads"))
         for index, (layer, prepared, cached) in enumerate(zip(self.decoder, memory["layers"], cache, strict=True)):

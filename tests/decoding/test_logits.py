@@ -170,7 +170,7 @@ def test_a_long_text_is_scored_in_windows_each_token_once(gpt):
 @pytest.mark.parametrize("stride", [0, -1, CONTEXT + 1])
 def test_a_stride_that_would_never_end_or_skip_tokens_is_refused(gpt, stride):
     for each in (stride, tf.constant(stride)):
-        with pytest.raises(ValueError, match=rf"`stride` must be from 1 to .* {CONTEXT}\. Received: stride={stride}$"):
+        with pytest.raises(ValueError, match=rf"`stride` must be from 1 to .*{CONTEXT}\. Received: stride={stride}$"):
             score_in_windows(gpt, READ, IDS, CONTEXT, each)
 
 

@@ -340,7 +340,7 @@ class Transformer(Family):
         rows = batch * hypotheses
         positions = ops.reshape(ops.cast(position, "int32"), (1,))
         if self.positions == "learned":
-            positions = ops.minimum(positions, self.max_length - 1)  # a graph may step beyond them
+            positions = ops.minimum(positions, self.target_positions.max_length - 1)  # a graph may step beyond them
         hidden = self._embed_target(ops.reshape(tokens, (rows, 1)), positions)  # (B K, 1, D)
         new_cache, masks = [], Masks(heads=memory.get("heads"))
         for index, (layer, prepared, cached) in enumerate(zip(self.decoder, memory["layers"], cache, strict=True)):

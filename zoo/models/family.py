@@ -95,8 +95,7 @@ class Family(FunctionalModel):
     Args:
         inputs: the input of the graph, or a dict of inputs by name.
         outputs: the logits `(B, T, V)`.
-        hidden: the vectors `(B, T, D)` that the last product turns into logits; None for a model without
-            `without_logits`.
+        hidden: the vectors `(B, T, D)` that the last product turns into logits.
         dtype: the policy that all layers compute in.
         name: name of the model.
         trainable: whether training changes the weights.
@@ -106,7 +105,7 @@ class Family(FunctionalModel):
         self,
         inputs: KerasTensor | dict[str, KerasTensor],
         outputs: KerasTensor,
-        hidden: KerasTensor | None = None,
+        hidden: KerasTensor,
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,

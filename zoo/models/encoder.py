@@ -19,7 +19,7 @@ from zoo.layers import (
 from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import FunctionalModel
+from zoo.models.family import FunctionalModel, through
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -192,11 +192,7 @@ class Encoder(FunctionalModel):
         hidden = hidden if self._norm_first else self.norm(hidden)
         hidden = self.embedding_dropout(hidden)
         for layer in self.encoder:
-            if maps is None:
-                hidden = layer(hidden, mask=mask)  # (B, T, D)
-            else:
-                hidden, weights = layer(hidden, mask=mask, return_attention_scores=True)
-                maps.append(weights)  # (B, H, T, T)
+            hidden = through(layer, maps, hidden, mask=mask)  # (B, T, D), maps (B, H, T, T)
         return self.norm(hidden) if self._norm_first else hidden
 
     def attention_maps(self, ids: Any, segments: Any = None) -> Any:

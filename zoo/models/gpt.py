@@ -17,7 +17,7 @@ from zoo.layers import (
 from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import Family, bias_against, to_logits, weights_and_bias
+from zoo.models.family import Family, add_bias, bias_against, through, to_logits, weights_and_bias
 from zoo.models.masks import NO_MASKS, Masks
 
 
@@ -188,7 +188,7 @@ class GPT(Family):
             self.output_layer = keras.layers.Dense(
                 vocabulary_size, use_bias=False, kernel_initializer=new_initializer(), dtype=dtype, name="logits"
             )
-        self._output_bias = bias_against(unused_ids, vocabulary_size)
+        self._unused_bias = bias_against(unused_ids, vocabulary_size)
 
         # Graph.
         tokens = keras.Input((None,), dtype="int32", name="tokens")  # (B, T)
@@ -238,8 +238,7 @@ class GPT(Family):
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
-        logits = to_logits(hidden, self.output_layer, self.embedding)
-        return logits if self._output_bias is None else logits + ops.convert_to_tensor(self._output_bias, "float32")
+        return add_bias(to_logits(hidden, self.output_layer, self.embedding), self._unused_bias)
 
     @property
     def head_sizes(self) -> dict[str, tuple[int, int]]:
@@ -253,18 +252,14 @@ class GPT(Family):
         """
         hidden, pairs = self._embed(tokens), visible_pairs(masks.shown)
         for index, layer in enumerate(self.decoder):
-            options = dict(inputs_mask=pairs, head_mask=masks.of_layer("", index))
-            if maps is None:
-                hidden = layer(hidden, **options)  # (B, T, D)
-            else:
-                hidden, weights = layer(hidden, return_attention_scores=True, **options)
-                maps.append(weights)
+            heads = masks.of_layer("", index)
+            hidden = through(layer, maps, hidden, inputs_mask=pairs, head_mask=heads)  # (B, T, D), maps (B, H, T, T)
         return self.norm(hidden)
 
     def output_weights(self) -> tuple[Any, Any]:
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
         weights, _ = weights_and_bias(self.output_layer, self.embedding)
-        return weights, None if self._output_bias is None else ops.convert_to_tensor(self._output_bias, "float32")
+        return weights, add_bias(None, self._unused_bias)
 
     def begin(self, tokens: Any) -> tuple[dict[str, Any], tuple]:
         """Reads the prompts, all tokens at once.

@@ -11,7 +11,7 @@ from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.feed_forward import activation_function, check_activation
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import FunctionalModel, OutputBias, bias_against, to_logits, weights_and_bias
+from zoo.models.family import FunctionalModel, OutputBias, add_bias, bias_against, to_logits, weights_and_bias
 
 _POOLINGS = ("first", "mean", "max", "attention")
 
@@ -278,7 +278,7 @@ class MaskedLanguageModel(Head):
     def logits_of(self, vectors: Any) -> Any:
         """Vectors of the encoder `(..., D)`, such as those of the masks only -> logits `(..., V)` in float32."""
         logits = self.output_bias(to_logits(self.transformed(vectors), None, self.encoder.token_embedding))  # (..., V)
-        return logits if self._unused_bias is None else logits + ops.convert_to_tensor(self._unused_bias, "float32")
+        return add_bias(logits, self._unused_bias)
 
     def transformed(self, vectors: Any) -> Any:
         """Vectors of the encoder `(..., D)` -> what the product with the vocabulary multiplies, `(..., D)`."""
@@ -287,10 +287,7 @@ class MaskedLanguageModel(Head):
     def output_weights(self) -> tuple[Any, Any]:
         """The matrix `(V, D)` of the product with the vocabulary, and its bias `(V,)`, -1e9 for unused ids."""
         weights, _ = weights_and_bias(None, self.encoder.token_embedding)
-        bias = ops.convert_to_tensor(self.output_bias.bias)
-        return weights, bias if self._unused_bias is None else bias + ops.convert_to_tensor(
-            self._unused_bias, "float32"
-        )
+        return weights, add_bias(ops.convert_to_tensor(self.output_bias.bias), self._unused_bias)
 
 
 @keras.saving.register_keras_serializable(package="zoo")

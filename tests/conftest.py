@@ -173,7 +173,8 @@ def layer_check(tmp_path):
             weights: the expected shape of each weight by its path inside the layer.
             outputs: the expected shapes of the outputs.
             options: further call arguments.
-            mask_goes_on: whether the input called `mask` is attached to the first output, for the layers after.
+            mask_goes_on: whether the second input, called `mask`, is attached to the first output, for the layers
+                after.
         """
         options = options or {}
 
@@ -209,6 +210,8 @@ def layer_check(tmp_path):
             results = called(layer)
         carrying = [getattr(result, "_keras_mask", None) is not None for result in results]
         assert carrying == [mask_goes_on, *(False for _ in results[1:])]
+        if mask_goes_on:  # and also without its name
+            assert getattr(tensors(layer(*inputs.values(), **options))[0], "_keras_mask", None) is not None
         assert {w.path.removeprefix(f"{layer.name}/"): tuple(w.shape) for w in layer.weights} == weights
         assert [tuple(result.shape) for result in results] == outputs
 

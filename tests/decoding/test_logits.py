@@ -167,6 +167,13 @@ def test_a_long_text_is_scored_in_windows_each_token_once(gpt):
         assert run(READ[:0], IDS[:0], stride)["tokens"].shape == (0,)
 
 
+@pytest.mark.parametrize("stride", [0, -1, CONTEXT + 1])
+def test_a_stride_that_would_never_end_or_skip_tokens_is_refused(gpt, stride):
+    for each in (stride, tf.constant(stride)):
+        with pytest.raises(ValueError, match=rf"`stride` must be from 1 to .*{CONTEXT}\. Received: stride={stride}$"):
+            score_in_windows(gpt, READ, IDS, CONTEXT, each)
+
+
 def test_a_text_that_fits_is_scored_at_once(gpt):
     one, windows = score(gpt, READ[:, :8], IDS[:, :8]), score_in_windows(gpt, READ[:, :8], IDS[:, :8], CONTEXT, 2)
     np.testing.assert_array_equal(one["log_probability"], windows["log_probability"])

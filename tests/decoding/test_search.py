@@ -407,3 +407,14 @@ class TestLimits:
         found = search(model, [*self.SOURCE], 2, return_weights=True)
         assert found.weights.dtype == "float32"
         np.testing.assert_allclose(tf.reduce_sum(found.weights, axis=-1), found.ids != PADDING, rtol=1e-6)
+
+
+@pytest.mark.parametrize("search", [greedy, beam_search])
+def test_limits_beyond_learned_positions_are_refused(search):
+    model = Transformer(9, 9, 4, 2, 6, 1, 1, positions="learned", max_length=5)
+    source = np.array([[4, 5, 3], [6, 3, 0]])
+    with pytest.raises(ValueError, match=r"`limits` must be at most 5, .* Received: limits=\[5, 6\]$"):
+        search(model, source, [5, 6])
+    assert search(model, source, 5).ids.shape[0] == 2
+    graph = tf.function(lambda limits: search(model, tf.constant(source), limits).ids, autograph=False)
+    assert graph(tf.constant([7, 7])).shape[0] == 2  # steps with the last position again

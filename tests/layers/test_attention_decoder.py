@@ -270,3 +270,14 @@ def test_refuses_initial_states_that_do_not_fit(decoder, kind, x):
     for states in (x.hidden, [*x.states, x.hidden], [x.memory[..., :1]] * len(x.states)):
         with pytest.raises(ValueError, match=message):
             decoder(x.inputs, states, x.memory)
+
+
+@WITH_ATTENTION
+def test_weights_are_float32_under_a_lower_precision(kind, attention, x):
+    layer = AttentionDecoder(UNITS, make_attention(attention), kind, dtype="mixed_bfloat16")
+    states, contexts, weights = layer(x.inputs, x.states, x.memory, MASK, return_attention_scores=True)
+    assert (states.dtype, contexts.dtype, weights.dtype) == ("bfloat16", "bfloat16", "float32")
+    sums = np.broadcast_to(MASK.any(axis=1, keepdims=True), weights.shape[:2])
+    np.testing.assert_allclose(np.sum(weights, axis=-1), sums, atol=1e-6)  # rounded to 8 bits they are 1e-3 away
+    for result, each in zip(layer(x.inputs, x.states, x.memory, MASK), (states, contexts), strict=True):
+        np.testing.assert_array_equal(np.array(result, "float32"), np.array(each, "float32"))

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from zoo.layers import MultiHeadAttention, swap_attention
+from zoo.layers import MultiHeadAttention, TransformerDecoderLayer, swap_attention
 
 IDS = np.array([[1, 2, 3, 4, 0], [4, 5, 6, 7, 8]])
 
@@ -167,3 +167,42 @@ def test_what_is_frozen_stays_frozen():
     ours = swap_attention(theirs)
     assert [weight.shape for weight in ours.trainable_weights] == [weight.shape for weight in theirs.trainable_weights]
     assert not ours.get_layer("frozen").trainable_weights and len(ours.get_layer("half").trainable_weights) == 6
+
+
+def test_one_of_two_attentions_of_a_layer_may_be_frozen():
+    """Their projections have the same names."""
+    inputs, memory = keras.Input((3, 8)), keras.Input((4, 8))
+    layer = TransformerDecoderLayer(2, 6, name="layer")
+    theirs = keras.Model([inputs, memory], layer(inputs, memory))
+    layer.self_attention.trainable = False
+    layer.memory_attention.query_dense.enable_lora(2)
+    ours = swap_attention(theirs)
+    assert [weight.path for weight in ours.trainable_weights] == [weight.path for weight in theirs.trainable_weights]
+
+
+class Unnamed(keras.layers.Layer):
+    """A custom layer whose parts have automatic names."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.frozen, self.adapted, self.free = (keras.layers.Dense(units) for units in (3, 4, 5))
+
+    def call(self, x):
+        return self.free(self.adapted(self.frozen(x)))
+
+
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["trained", "frozen"])
+def test_layers_without_names_of_their_own_keep_their_state(is_frozen):
+    inputs = keras.Input((3, 8))
+    layer = Unnamed(name="layer")
+    theirs = keras.Model(inputs, layer(inputs))
+    layer.adapted.enable_lora(2)
+    layer.frozen.trainable = False
+    if is_frozen:
+        layer.trainable = False
+        layer.free.trainable = True
+    ours = swap_attention(theirs)
+    copy = ours.get_layer("layer")
+    assert copy.adapted.lora_rank == 2
+    assert [each.trainable for each in (copy, copy.frozen, copy.free)] == [not is_frozen, False, True]
+    assert [weight.shape for weight in ours.trainable_weights] == [weight.shape for weight in theirs.trainable_weights]

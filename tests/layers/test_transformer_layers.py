@@ -372,6 +372,16 @@ def test_hypotheses_of_one_row_share_its_memory(x, arrays, make, kind):
     assert [each.shape[0] for each in layer.prepare(x.memory)] == [3, 3]
 
 
+def test_a_step_of_several_tokens_makes_no_whole_matrix_of_scores_unless_it_is_asked_for(x, make, monkeypatch):
+    layer = make("decoder", flash_attention=True)
+    prepared = layer.prepare(x.memory)
+    expected, _ = layer.step(x.inputs, None, prepared)
+    with monkeypatch.context() as patch:
+        patch.setattr("zoo.layers.multi_head_attention.attention_with_weights", None)
+        outputs, _ = layer.step(x.inputs, None, prepared)
+    np.testing.assert_array_equal(outputs, expected)
+
+
 def test_steps_in_lower_precision(x, make):
     layer = make("decoder", dtype="mixed_bfloat16")
     expected = layer(x.inputs, x.memory)
@@ -477,6 +487,7 @@ def test_without_the_rest_of_a_configuration_the_defaults_hold():
             r"^`normalization` must be one of 'layer', 'rms'\. Received: normalization='batch'$",
         ),
         ({"key_dim": 0}, r"^`key_dim` must be a positive integer\. Received: key_dim=0$"),
+        ({"epsilon": 0}, r"^`epsilon` must be a positive number\. Received: epsilon=0$"),
     ],
 )
 def test_refuses(arguments, message):

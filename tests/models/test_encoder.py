@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.models import Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder, TokenClassifier
+from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder, TokenClassifier
 
 # Sizes that differ from each other; a row without padding, with it, and of a single token.
 SIZES = dict(vocabulary_size=13, units=6, num_heads=3, num_layers=2, feed_forward_units=10, max_length=8)
@@ -261,6 +261,7 @@ def test_a_classifier_learns_which_token_decides():
         ({"positions": "relative"}, "`positions` must be one of"),
         ({"dropout": 1.5}, "`dropout` must be"),
         ({"epsilon": 0}, "`epsilon` must be"),
+        ({"normalization": "batch"}, "`normalization` must be one of 'layer', 'rms'"),
         ({"activation": "relo"}, "`activation` must be one of"),
     ],
 )
@@ -284,6 +285,8 @@ def test_a_text_longer_than_the_positions_is_refused():
         (lambda e: SentenceEmbedder(e, embedding_units=0), "`embedding_units` must be"),
         (lambda e: SentenceEmbedder(keras.Sequential()), "`encoder` must be a model with an input `ids`"),
         (lambda e: TokenClassifier("encoder", 3), "`encoder` must be a model with an input `ids`"),
+        (lambda e: Classifier(GPT(13, 6, 3, 1), 3), "`encoder` must be a model with an input `ids`"),
+        (lambda e: MaskedLanguageModel(e, epsilon=-1), "`epsilon` must be a positive number"),
         (lambda e: MaskedLanguageModel(e, unused_ids=[13]), "`unused_ids` must be integers from 0 to 12"),
         (lambda e: MaskedLanguageModel(RNNEncoder(13, 4)), "embeddings of width 4, vectors of width 8"),
     ],

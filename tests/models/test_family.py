@@ -1,5 +1,7 @@
 """What the base of all families adds to `zoo.testing.FamilyTests`: state of single layers, and replicas."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -120,6 +122,32 @@ def test_sizes_may_be_numpys(family, sizes, tmp_path):
     model = family(**{name: of_numpy(value) for name, value in sizes.items()})
     config = saved_and_loaded(model, tmp_path).get_config()
     assert {name: config[name] for name in sizes} == sizes
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GPT(**SIZES, tied_embeddings=False),
+        lambda: Encoder(13, units=12, num_heads=3, num_layers=2, max_length=8, num_segments=2),
+        lambda: Encoder(13, units=12, num_heads=3, num_layers=1, num_segments=2, positions="sinusoidal"),
+        lambda: RNNEncoder(13, units=12, num_layers=2),
+        lambda: RNNSeq2Seq(13, 13, units=8, tied_embeddings="none"),
+        lambda: Transformer(13, 13, 12, 3, 8, 1, 1, positions="learned", max_length=9, tied_embeddings="none"),
+    ],
+    ids=["GPT", "Encoder", "sinusoidal", "RNNEncoder", "RNNSeq2Seq", "Transformer"],
+)
+def test_every_weight_starts_with_random_numbers_of_its_own(make):
+    """A Keras initializer that two layers share gives both the same: positions would start equal to tokens."""
+    starts = {weight.path: np.ravel(weight)[:8] for weight in make().weights}
+    random = {path: start for path, start in starts.items() if np.std(start) > 0}
+    for (one, first), (other, second) in itertools.combinations(random.items(), 2):
+        assert np.corrcoef(first, second)[0, 1] < 0.9999, (one, other)
+
+
+def test_segments_and_tokens_start_as_large_as_sinusoidal_positions():
+    model = Encoder(64, units=64, num_heads=2, num_layers=1, num_segments=9, positions="sinusoidal")
+    for layer in (model.token_embedding, model.segment_embedding):
+        assert np.std(layer.embeddings) == pytest.approx(1.0, abs=0.2)
 
 
 def test_an_untouched_model_has_its_arguments_as_configuration():

@@ -98,7 +98,7 @@ def _added_late(found: tf.Tensor, added: tf.Tensor | None, number: int) -> tf.Te
     return found if added is None or number > 1 else found + added
 
 
-def _chunk(size: int) -> int | tf.Tensor:
+def _chunk(size: int) -> int:
     """The length of a chunk: a divisor of the size near 64, which needs no padding; else 64."""
     near = [each for each in range(_TOP_CHUNK // 4, 2 * _TOP_CHUNK + 1) if size % each == 0]
     return min(near, key=lambda each: abs(each - _TOP_CHUNK), default=_TOP_CHUNK)
@@ -200,7 +200,13 @@ def score_in_windows(
 
     Returns:
         As `score`.
+
+    Raises:
+        ValueError: a stride out of its range, or as `score`. A stride that a graph does not know is not checked.
     """
+    known = tf.get_static_value(stride)
+    if known is not None and not 1 <= known <= context_length:
+        raise ValueError(f"`stride` must be from 1 to `context_length`={context_length}. Received: stride={known}")
     last = tf.reduce_max(tf.where(tokens != PADDING, tf.range(1, tf.shape(tokens)[1] + 1), 0), axis=1)  # (B,)
     overlap = context_length - stride
     log_probabilities_of = _scorer(model)

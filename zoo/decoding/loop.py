@@ -20,10 +20,10 @@ _ON_ONE_THREAD: ContextVar[bool | None] = ContextVar("on_one_thread", default=No
 def loops_for_a_server(on_one_thread: bool = True) -> Iterator[None]:
     """Loops that are traced inside run each step as a function call, which is faster on a CPU.
 
-    TensorFlow by default turns a loop into nodes that its executor schedules one by one: for each loop variable three
-    more nodes a step, and operations of one step wander between threads. A step that is a function is run in one place,
-    and if there are no branches in it, by the executor of one thread, which has no queue at all. One text is written in
-    0.65 to 0.95 of the time (benchmarks/notes.md, serving.py).
+    TensorFlow by default turns a loop into nodes that its executor schedules one by one. Each loop variable then needs
+    three more nodes in every step, and the operations of a step move between threads. A step that is a function is run
+    in one place, and if there are no branches in it, by the executor of one thread, which has no queue at all. One text
+    is written in 0.65 to 0.95 of the time (benchmarks/notes.md, serving.py).
 
     It is for exports: on a GPU, a function's operations would all have to be there.
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.decoding.logits import hidden_and_logits
-from zoo.decoding.sampling import HOTTEST
+from zoo.decoding.sampling import COLD, HOTTEST
 from zoo.text.tokenizer import END, PADDING
 
 NEXT = 20  # how many tokens `next_tokens` gives
@@ -66,18 +66,22 @@ def next_tokens(logits: tf.Tensor, temperature: tf.Tensor | None = None) -> tupl
 
     Args:
         logits: float32 `(B, V)`.
-        temperature: float32 `(B,)`, see `zoo.decoding.Sampling`; None for 1. 0 gives the likeliest token all
-            probability; NaN and what is out of range counts as 1.
+        temperature: float32 `(B,)`, as in `zoo.decoding.Sampling`: if it is 0, negative or NaN, the likeliest token has
+            all probability. What is above 1e6 counts as 1e6. None for 1.
 
     Returns:
         Ids, int32, and probabilities, float32, the highest first: `(B, K)`, K at most 20.
     """
     logits = logits[:, END:]  # (B, V - END): the end token is the first that may be written
-    logits -= tf.reduce_max(logits, axis=-1, keepdims=True)  # so that a division can only overflow to -inf
+    scores = logits - tf.reduce_max(logits, axis=-1, keepdims=True)  # so that a division can only overflow to -inf
     if temperature is not None:
-        fits = (temperature >= 0) & (temperature <= HOTTEST)  # false of NaN
-        logits /= tf.maximum(tf.where(fits, temperature, 1.0), 1e-6)[:, None]
-    found = tf.math.top_k(tf.nn.softmax(logits), min(NEXT, logits.shape[-1]))
+        drawn = (temperature > COLD)[:, None]  # false of NaN
+        scores /= tf.where(drawn, tf.minimum(temperature, HOTTEST)[:, None], 1.0)
+    probabilities = tf.nn.softmax(scores)
+    if temperature is not None:
+        certain = tf.one_hot(tf.argmax(logits, axis=-1), logits.shape[-1])  # (B, V - END)
+        probabilities = tf.where(drawn, probabilities, certain)
+    found = tf.math.top_k(probabilities, min(NEXT, logits.shape[-1]))
     return found.indices + END, found.values
 
 

@@ -12,7 +12,7 @@ from zoo.decoding.search import Hypotheses
 from zoo.text.tokenizer import END, PADDING, START, Tokenizer
 
 _FEW = 128  # candidates to sort first, when the number needed is not known
-_COLD = 1e-20  # here only the likeliest token has a chance; smaller numbers underflow on some machines
+COLD = 1e-20  # here only the likeliest token has a chance; smaller numbers underflow on some machines
 HOTTEST = 1e6  # a higher temperature would also draw ids that a logit of -1e9 forbids
 _PENALTIES = 1e-6, 1e6  # a repetition penalty out of this range, or NaN, is 1: dividing by it could overflow
 
@@ -57,8 +57,9 @@ def generate(
 
     While prompt and new tokens fit into the context, the model sees all of them. When the context is full, or a prompt
     is longer than it, the window slides: the model reads the last half context of the text again, with positions from
-    0, and continues from there. So each token of a long text is predicted from at least half a context, and for each
-    half context that is written, another half is read. The last token that a window predicts no longer fits into it.
+    0, and continues from there. So each token of a long text is predicted from at least half a context. To write half a
+    context, the model reads another half again. A window's last prediction is written, but that window does not read
+    it.
 
     A row's result depends on that row, its settings and its seed alone. Each setting is a number for all rows or a
     tensor `(B,)`; see `Sampling`.
@@ -385,7 +386,7 @@ def _checked(sampling: Sampling) -> Sampling:
 
 
 def _is_drawn(sampling: Sampling) -> tf.Tensor:
-    return sampling.temperature > _COLD  # false of NaN
+    return sampling.temperature > COLD  # false of NaN
 
 
 def _penalized(logits: tf.Tensor, penalty: tf.Tensor, history: tf.Tensor) -> tf.Tensor:

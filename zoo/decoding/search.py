@@ -56,9 +56,10 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
         `Hypotheses`.
 
     Raises:
-        ValueError: weights are asked for and the model has none, or there are more or fewer limits than rows.
+        ValueError: weights are asked for and the model has none, there are more or fewer limits than rows, or a limit
+            is beyond the model's learned positions.
     """
-    source, limits = _checked_rows(source, limits)
+    source, limits = _checked_rows(model, source, limits)
     memory, cache = model.begin(source)
 
     def step(position, fixed, open_rows, moving, found):
@@ -88,11 +89,11 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
     )
 
 
-def _checked_rows(source: Any, limits: Any) -> tuple[Any, tf.Tensor]:
+def _checked_rows(model: Any, source: Any, limits: Any) -> tuple[Any, tf.Tensor]:
     """The source as tensors, and a limit for each of its rows, int32 `(B,)`; one number is the limit of all rows.
 
     Raises:
-        ValueError: there are more or fewer limits than rows.
+        ValueError: there are more or fewer limits than rows, or a limit is beyond the model's learned positions.
     """
     source = tf.convert_to_tensor(source) if isinstance(source, list | np.ndarray) else source
     limits, rows = tf.cast(limits, tf.int32), tf.nest.flatten(source)[0]
@@ -102,6 +103,13 @@ def _checked_rows(source: Any, limits: Any) -> tuple[Any, tf.Tensor]:
         raise ValueError(
             f"`limits` must be one number, or one for each of the {rows.shape[0]} source rows. "
             f"Received: limits of shape {limits.shape}"
+        )
+    most = getattr(model, "max_length", None) if getattr(model, "positions", None) == "learned" else None
+    known = tf.get_static_value(limits)
+    if most is not None and known is not None and (known > most).any():
+        raise ValueError(
+            f"`limits` must be at most {most}, the `max_length` of the model's learned positions. "
+            f"Received: limits={known.tolist()}"
         )
     return source, limits
 
@@ -165,8 +173,8 @@ def beam_search(
             cache, weights)`. The tensors of `memory`, `(B, ...)`, are shared by all hypotheses of a row; those of
             `cache`, `(B, K, ...)`, are reordered as hypotheses come and go. Rows that are done leave both.
         source: the argument of the model's `begin`: usually ids `(B, S)`; its first axis is B.
-        limits: int32 `(B,)`, the most tokens each row may have, its end token counted; a hypothesis that is still open
-            then counts as finished. A row of limit 0 stays empty.
+        limits: int32 `(B,)` or one number, the most tokens each row may have, its end token counted; a hypothesis that
+            is still open then counts as finished. A row of limit 0 stays empty.
         beam_size: K, how many hypotheses are followed.
         length_penalty: 0 compares plain log-probabilities, which favours short texts; 1 nearly their mean per token. A
             number, or a float32 tensor `()` or `(B,)`.
@@ -183,14 +191,14 @@ def beam_search(
 
     Raises:
         ValueError: sizes that are not positive, `n_best` above `beam_size`, an unknown normalisation or
-            `early_stopping`, or `return_weights` with a model that returns none.
+            `early_stopping`, `return_weights` with a model that returns none, or limits as in `greedy`.
 
     Reference: https://arxiv.org/abs/1609.08144
     """
     check_beam(beam_size, n_best)
     check_length_normalization(length_normalization)
     check_early_stopping(early_stopping)
-    source, limits = _checked_rows(source, limits)
+    source, limits = _checked_rows(model, source, limits)
     divisor = _DIVISORS[length_normalization]
     search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights, divisor, early_stopping)
     finished, paths = search.run(source)

@@ -7,7 +7,7 @@ from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.recurrence import recur
-from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
+from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
 from zoo.layers.recurrent_cells import make_cell
 from zoo.layers.scored_attention import ScoredAttention
 
@@ -177,13 +177,18 @@ class AttentionDecoder(keras.layers.Layer):
             states, context, weights = self._attend_and_step(projected, states, prepared, 1)
             outputs = [states[0], ops.squeeze(context, 1)]
             if return_attention_scores:
-                outputs.append(ops.cast(ops.squeeze(weights, 1), self.compute_dtype))
+                # All in the precision of the weights, which a narrower type would round.
+                outputs = [*(ops.cast(each, weights.dtype) for each in outputs), ops.squeeze(weights, 1)]
             return ops.concatenate(outputs, axis=-1), list(states)
 
         width = self.units + memory.shape[-1]
-        outputs = recur(step, projected, initial_states, width, self.compute_dtype, inputs_mask)  # (B, T, *)
-        results = outputs[..., : self.units], outputs[..., self.units : width]
-        return (*results, ops.cast(outputs[..., width:], "float32")) if return_attention_scores else results
+        dtype = scores_dtype(self.compute_dtype) if return_attention_scores else None
+        outputs = recur(step, projected, initial_states, width, self.compute_dtype, inputs_mask, dtype)  # (B, T, *)
+        states, contexts = outputs[..., : self.units], outputs[..., self.units : width]  # (B, T, units), (B, T, D)
+        if not return_attention_scores:
+            return states, contexts
+        states, contexts = ops.cast(states, self.compute_dtype), ops.cast(contexts, self.compute_dtype)
+        return states, contexts, ops.cast(outputs[..., width:], "float32")
 
     def _fixed_context(
         self, projected: Tensor, initial_states: Any, prepared: Any, length: int | Tensor, inputs_mask: Tensor | None

@@ -6,13 +6,14 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
+from zoo.layers.functions.masks import MaskedLayer
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
 from zoo.layers.recurrent_cells import make_cell
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class BidirectionalEncoder(keras.layers.Layer):
+class BidirectionalEncoder(MaskedLayer):
     """Annotates each token with the states of one cell reading forwards and one reading backwards.
 
     The annotation of token j joins two states: that of the forward cell and that of the backward cell, each after

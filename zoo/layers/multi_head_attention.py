@@ -50,7 +50,7 @@ class MultiHeadAttention(keras.layers.Layer):
         flash_attention: True computes attention in blocks: its memory grows with T + S instead of T x S. False never
             uses blocks. None uses them for more than 2**26 scores (256 MiB), and under XLA without a GPU from 2,048
             tokens on. The results are the same. In blocks the gradient cannot be differentiated again.
-        kernel_initializer: of all projections, as are the next six.
+        kernel_initializer: of all projections; the next six arguments too.
         bias_initializer: see above.
         kernel_regularizer: see above.
         bias_regularizer: see above.
@@ -297,7 +297,9 @@ class MultiHeadAttention(keras.layers.Layer):
         if return_attention_scores:
             context, weights = attention_with_weights(queries, keys, values, mask, dropout_mask)  # weights (B, H, T, S)
         else:
-            # An export calls with training=False. It then holds no custom gradient, which a SavedModel could not keep.
+            # An export calls with training=False. The whole matrix then has no custom gradient, which a SavedModel
+            # could not keep. Blocks have one, and so has a graph that does not know its lengths, except in
+            # `forward_only`.
             by_hand = training is not False
             context = attention(queries, keys, values, mask, dropout_mask, blockwise, hand_gradient=by_hand)
         context = axes.unfold(positions_first(context), query)  # (B, T, H, value_dim)

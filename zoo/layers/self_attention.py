@@ -6,13 +6,13 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
-from zoo.layers.functions.masks import masked_softmax, pairs_mask, tokens_mask, weights_spec
+from zoo.layers.functions.masks import MaskedLayer, masked_softmax, pairs_mask, tokens_mask, weights_spec
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, keep_frozen
 from zoo.layers.projection import Projection
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(MaskedLayer):
     """Scaled dot-product attention of a sequence to itself, with one head.
 
         Q = x W_q,  K = x W_k,  V = x W_v

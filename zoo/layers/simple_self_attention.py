@@ -5,12 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.functions.masks import masked_softmax, pairs_mask, tokens_mask, weights_spec
+from zoo.layers.functions.masks import MaskedLayer, masked_softmax, pairs_mask, tokens_mask, weights_spec
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class SimpleSelfAttention(keras.layers.Layer):
+class SimpleSelfAttention(MaskedLayer):
     """Each token becomes an average of all tokens, weighted by how alike they are.
 
         scores = x x^T,  weights = softmax(scores) over the tokens attended to,  context = weights x

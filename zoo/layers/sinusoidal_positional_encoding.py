@@ -18,9 +18,10 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
         PE(pos, 2i + 1) = cos(pos / max_wavelength^(2i/D))
         output = inputs + PE
 
-    It has no weights and works for any length; the last feature of an odd width is a sine. The paper multiplies the
-    embeddings by the root of D first; this layer does not. Under a lower precision, angles are float32: their error,
-    and so the error of the encoding, is below `position * 2^-23`, for example 0.012 at position 100,000.
+    It has no weights and works for any length. With an odd width, the last frequency has a sine and no cosine. The
+    paper multiplies the embeddings by the root of D first; this layer does not. Under a lower precision, angles are
+    float32: their error, and so the error of the encoding, is below `position * 2^-23`, for example 0.012 at position
+    100,000.
 
     Axes: B batch, T length, D width.
 

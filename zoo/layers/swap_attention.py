@@ -95,14 +95,17 @@ def _exchanged(layer: Any) -> Any:
 
 def _copy_states(old: Any, new: Any) -> None:
     """LoRA and frozen layers, as the old layer has them: its configuration does not say so of the layers inside it."""
-    copies = {layer.name: layer for layer in new._flatten_layers(include_self=False)}
-    for layer in old._flatten_layers(include_self=False):
-        if getattr(layer, "lora_enabled", False) and not copies[layer.name].lora_enabled:
-            copies[layer.name].enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
-        if not layer.trainable and layer.name in copies:
-            copies[layer.name].trainable = False
-    if not old.trainable:
-        new.trainable = False
+    if type(old) is type(new):
+        pairs = list(zip(old._flatten_layers(), new._flatten_layers(), strict=True))
+    else:  # an exchanged attention: the layers with weights have the same names, the others are made otherwise
+        parts = {layer.name: layer for layer in new._flatten_layers(include_self=False)}
+        inside = old._flatten_layers(include_self=False)
+        pairs = [(old, new), *((layer, parts[layer.name]) for layer in inside if layer.name in parts)]
+    for layer, copy in pairs:  # outer layers first: `trainable` also sets the layers inside
+        if getattr(layer, "lora_enabled", False) and not copy.lora_enabled:
+            copy.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
+        if copy.trainable != layer.trainable:
+            copy.trainable = layer.trainable
 
 
 def _report(model: keras.Model) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -6,9 +6,10 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_choice, check_positive, check_rate
+from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
+from zoo.layers.functions.masks import MaskedLayer
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
 from zoo.layers.multi_head_attention import MultiHeadAttention
 
@@ -16,8 +17,13 @@ NORMALIZATIONS = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.
 
 
 def make_normalization(kind: str, epsilon: float, **kwargs: Any) -> keras.layers.Layer:
-    """Keras' layer for "layer" (Ba et al. 2016) or "rms" (Zhang and Sennrich 2019)."""
-    layer = NORMALIZATIONS[kind](epsilon=epsilon, **kwargs)
+    """Keras' layer for "layer" (Ba et al. 2016) or "rms" (Zhang and Sennrich 2019).
+
+    Raises:
+        ValueError: another kind, or an `epsilon` that is not positive.
+    """
+    check_choice("normalization", kind, tuple(NORMALIZATIONS))
+    layer = NORMALIZATIONS[kind](epsilon=check_positive_number("epsilon", epsilon), **kwargs)
     layer.supports_masking = True  # Keras sets it for one of the two, though both work per position
     return layer
 
@@ -70,7 +76,7 @@ class TransformerLayer(keras.layers.Layer):
         self.rotary_embedding = rotary_embedding
         self.sliding_window = sliding_window
         self.flash_attention = flash_attention
-        self.epsilon = epsilon
+        self.epsilon = check_positive_number("epsilon", epsilon)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
         self.use_qkv_bias = use_qkv_bias
@@ -209,7 +215,7 @@ class TransformerLayer(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class TransformerEncoderLayer(TransformerLayer):
+class TransformerEncoderLayer(MaskedLayer, TransformerLayer):
     """Self-attention, then a feed-forward network, each added to its inputs and normalised.
 
         x = norm(x + dropout(self_attention(x)))
@@ -466,12 +472,17 @@ class TransformerDecoderLayer(TransformerLayer):
             rows = ops.shape(prepared[0])[0]
             # Hypotheses become more queries of their row, so that its keys and values are read once, never copied.
             folded = ops.reshape(x, (rows, -1, shape[2]))  # (B, K T, D)
-            output, weights = self.memory_attention.attend(folded, prepared, memory_mask, True, memory_head_mask)
+            # The scores of one token are few, and a decoding loop with them needs no choice between them and blocks.
+            with_weights = return_attention_scores or inputs.shape[1] == 1
+            output = self.memory_attention.attend(folded, prepared, memory_mask, with_weights, memory_head_mask)
+            if not with_weights:
+                return (ops.reshape(output, shape),)  # (B K, T, D)
+            output, weights = output
             sizes = ops.shape(weights)  # (B, H, K T, S)
             weights = ops.reshape(weights, (rows, sizes[1], -1, shape[1], sizes[3]))  # (B, H, K, T, S)
             weights = ops.swapaxes(weights, 1, 2)  # (B, K, H, T, S)
             weights = ops.reshape(weights, (-1, sizes[1], shape[1], sizes[3]))  # (B K, H, T, S)
-            return ops.reshape(output, shape), weights
+            return ops.reshape(output, shape), weights  # (B K, T, D), (B K, H, T, S)
 
         outputs, (cache, *weights) = self._residual(attend, self.self_attention_norm, inputs)
         if self.cross_attention:

@@ -1,5 +1,6 @@
 """Encoders, from the ids of a text to a vector for each token: BERT (Devlin et al. 2019), and a recurrent one."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from zoo.layers import (
 from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import FunctionalModel
+from zoo.models.family import FunctionalModel, through
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -112,21 +113,24 @@ class Encoder(FunctionalModel):
         dtype = keras.dtype_policies.get(dtype)
 
         # Layers.
-        initializer = keras.initializers.RandomNormal(stddev=0.02)
         # Sinusoidal positions are of size 1, beside which smaller embeddings would be lost in the norm of the sum.
-        of_tokens = keras.initializers.RandomNormal(stddev=1.0) if positions == "sinusoidal" else initializer
+        deviation = 1.0 if positions == "sinusoidal" else 0.02
+        # One for each layer: an initializer gives the same numbers each time it is asked.
+        new_initializer = functools.partial(keras.initializers.RandomNormal, stddev=deviation)
         self.token_embedding = ReversibleEmbedding(
-            vocabulary_size, units, embeddings_initializer=of_tokens, dtype=dtype, name="token_embedding"
+            vocabulary_size, units, embeddings_initializer=new_initializer(), dtype=dtype, name="token_embedding"
         )
         self.position_embedding = None
         if positions == "learned":
-            self.position_embedding = LearnedPositionalEmbedding(max_length, initializer, dtype=dtype, name="positions")
+            self.position_embedding = LearnedPositionalEmbedding(
+                max_length, new_initializer(), dtype=dtype, name="positions"
+            )
         elif positions == "sinusoidal":
             self.position_embedding = SinusoidalPositionalEncoding(dtype=dtype, name="positions")
         self.segment_embedding = None
         if num_segments:
             self.segment_embedding = keras.layers.Embedding(
-                num_segments, units, embeddings_initializer=initializer, dtype=dtype, name="segment_embedding"
+                num_segments, units, embeddings_initializer=new_initializer(), dtype=dtype, name="segment_embedding"
             )
         self.norm = make_normalization(
             normalization, epsilon, dtype=dtype, name="norm" if norm_first else "embedding_norm"
@@ -145,7 +149,7 @@ class Encoder(FunctionalModel):
                 use_bias=use_bias,
                 rotary_embedding=RotaryEmbedding(dtype=dtype) if positions == "rotary" else None,
                 epsilon=epsilon,
-                kernel_initializer=initializer,
+                kernel_initializer=keras.initializers.RandomNormal(stddev=0.02),
                 dtype=dtype,
                 name=f"layer_{index + 1}",
             )
@@ -188,11 +192,7 @@ class Encoder(FunctionalModel):
         hidden = hidden if self._norm_first else self.norm(hidden)
         hidden = self.embedding_dropout(hidden)
         for layer in self.encoder:
-            if maps is None:
-                hidden = layer(hidden, mask=mask)  # (B, T, D)
-            else:
-                hidden, weights = layer(hidden, mask=mask, return_attention_scores=True)
-                maps.append(weights)  # (B, H, T, T)
+            hidden = through(layer, maps, hidden, mask=mask)  # (B, T, D), maps (B, H, T, T)
         return self.norm(hidden) if self._norm_first else hidden
 
     def attention_maps(self, ids: Any, segments: Any = None) -> Any:

@@ -95,8 +95,7 @@ class Family(FunctionalModel):
     Args:
         inputs: the input of the graph, or a dict of inputs by name.
         outputs: the logits `(B, T, V)`.
-        hidden: the vectors `(B, T, D)` that the last product turns into logits; None for a model without
-            `without_logits`.
+        hidden: the vectors `(B, T, D)` that the last product turns into logits.
         dtype: the policy that all layers compute in.
         name: name of the model.
         trainable: whether training changes the weights.
@@ -106,7 +105,7 @@ class Family(FunctionalModel):
         self,
         inputs: KerasTensor | dict[str, KerasTensor],
         outputs: KerasTensor,
-        hidden: KerasTensor | None = None,
+        hidden: KerasTensor,
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,
@@ -191,6 +190,14 @@ def bias_against(ids: Sequence[int], vocabulary_size: int) -> Any:
     return tuple(_NEVER if token in unused else 0.0 for token in range(vocabulary_size)) if unused else None
 
 
+def add_bias(values: Any, bias: Any) -> Any:
+    """Logits `(..., V)`, or their other bias `(V,)` or None, plus what `bias_against` gave."""
+    if bias is None:
+        return values
+    bias = ops.convert_to_tensor(bias, "float32")  # (V,)
+    return bias if values is None else values + bias
+
+
 def to_logits(hidden: Any, output: keras.layers.Layer | None, embedding: keras.layers.Layer) -> Any:
     """`(B, T, D)` -> logits `(B, T, V)` in float32. Uses the output layer; if `output` is None, the tied embedding."""
     logits = embedding(hidden, reverse=True) if output is None else output(hidden)
@@ -202,3 +209,15 @@ def weights_and_bias(output: keras.layers.Layer | None, embedding: keras.layers.
     if output is None:
         return embedding.embeddings, None
     return ops.transpose(output.kernel), output.bias
+
+
+def through(layer: keras.layers.Layer, maps: list[Any] | None, *inputs: Any, **options: Any) -> Any:
+    """What a layer of a transformer makes of its inputs; a list given as `maps` also gets its attention weights.
+
+    A layer with two attentions adds a list of both weights.
+    """
+    if maps is None:
+        return layer(*inputs, **options)
+    outputs, *weights = layer(*inputs, return_attention_scores=True, **options)
+    maps.append(weights if len(weights) > 1 else weights[0])
+    return outputs

@@ -1,5 +1,6 @@
 """The decoder-only language model: Radford et al. 2018, 2019."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from zoo.layers import (
 from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import Family, bias_against, to_logits, weights_and_bias
+from zoo.models.family import Family, add_bias, bias_against, through, to_logits, weights_and_bias
 from zoo.models.masks import NO_MASKS, Masks
 
 
@@ -135,17 +136,18 @@ class GPT(Family):
         dtype = keras.dtype_policies.get(dtype)
         scales = _for_each_layer("score_scale", score_scale, num_layers)
         windows = _for_each_layer("sliding_window", sliding_window, num_layers)
-        initializer = keras.initializers.RandomNormal(stddev=0.02)
+        # One for each layer: an initializer gives the same numbers each time it is asked.
+        new_initializer = functools.partial(keras.initializers.RandomNormal, stddev=0.02)
 
         # Layers.
         embedding = ReversibleEmbedding if tied_embeddings else keras.layers.Embedding
         self.embedding = embedding(
-            vocabulary_size, units, embeddings_initializer=initializer, dtype=dtype, name="embedding"
+            vocabulary_size, units, embeddings_initializer=new_initializer(), dtype=dtype, name="embedding"
         )
         self.position_embedding = None
         if positions == "learned":
             self.position_embedding = LearnedPositionalEmbedding(
-                context_length, initializer, dtype=dtype, name="positions"
+                context_length, new_initializer(), dtype=dtype, name="positions"
             )
 
         def make_rotary():
@@ -166,7 +168,7 @@ class GPT(Family):
                 use_bias=use_bias,
                 num_key_value_heads=num_key_value_heads,
                 rotary_embedding=make_rotary(),
-                kernel_initializer=initializer,
+                kernel_initializer=new_initializer(),
                 key_dim=key_dim,
                 use_qkv_bias=use_qkv_bias,
                 use_query_key_norm=use_query_key_norm,
@@ -184,9 +186,9 @@ class GPT(Family):
         self.output_layer = None
         if not tied_embeddings:
             self.output_layer = keras.layers.Dense(
-                vocabulary_size, use_bias=False, kernel_initializer=initializer, dtype=dtype, name="logits"
+                vocabulary_size, use_bias=False, kernel_initializer=new_initializer(), dtype=dtype, name="logits"
             )
-        self._output_bias = bias_against(unused_ids, vocabulary_size)
+        self._unused_bias = bias_against(unused_ids, vocabulary_size)
 
         # Graph.
         tokens = keras.Input((None,), dtype="int32", name="tokens")  # (B, T)
@@ -236,8 +238,7 @@ class GPT(Family):
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
-        logits = to_logits(hidden, self.output_layer, self.embedding)
-        return logits if self._output_bias is None else logits + ops.convert_to_tensor(self._output_bias, "float32")
+        return add_bias(to_logits(hidden, self.output_layer, self.embedding), self._unused_bias)
 
     @property
     def head_sizes(self) -> dict[str, tuple[int, int]]:
@@ -251,18 +252,14 @@ class GPT(Family):
         """
         hidden, pairs = self._embed(tokens), visible_pairs(masks.shown)
         for index, layer in enumerate(self.decoder):
-            options = dict(inputs_mask=pairs, head_mask=masks.of_layer("", index))
-            if maps is None:
-                hidden = layer(hidden, **options)  # (B, T, D)
-            else:
-                hidden, weights = layer(hidden, return_attention_scores=True, **options)
-                maps.append(weights)
+            heads = masks.of_layer("", index)
+            hidden = through(layer, maps, hidden, inputs_mask=pairs, head_mask=heads)  # (B, T, D), maps (B, H, T, T)
         return self.norm(hidden)
 
     def output_weights(self) -> tuple[Any, Any]:
         """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
         weights, _ = weights_and_bias(self.output_layer, self.embedding)
-        return weights, None if self._output_bias is None else ops.convert_to_tensor(self._output_bias, "float32")
+        return weights, add_bias(None, self._unused_bias)
 
     def begin(self, tokens: Any) -> tuple[dict[str, Any], tuple]:
         """Reads the prompts, all tokens at once.

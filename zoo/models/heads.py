@@ -11,7 +11,7 @@ from zoo.layers.checks import check_choice, check_positive, check_rate
 from zoo.layers.feed_forward import activation_function, check_activation
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import FunctionalModel, OutputBias, bias_against, to_logits, weights_and_bias
+from zoo.models.family import FunctionalModel, OutputBias, add_bias, bias_against, to_logits, weights_and_bias
 
 _POOLINGS = ("first", "mean", "max", "attention")
 
@@ -26,13 +26,14 @@ class Head(FunctionalModel):
         """New inputs for an encoder, its vectors `(B, T, D)`, their mask `(B, T)` and the dtype policy to compute in.
 
         Raises:
-            ValueError: it is no encoder.
+            ValueError: `encoder` is not a model with an input `ids`.
         """
-        if not isinstance(encoder, keras.Model) or "ids" not in (getattr(encoder, "input", None) or ()):
+        given = getattr(encoder, "input", None) if isinstance(encoder, keras.Model) else None
+        if not isinstance(given, dict) or "ids" not in given:
             raise ValueError(
                 f"`encoder` must be a model with an input `ids`, such as a `zoo.models.Encoder`. Received: {encoder!r}"
             )
-        inputs = {name: keras.Input(x.shape[1:], dtype=x.dtype, name=name) for name, x in encoder.input.items()}
+        inputs = {name: keras.Input(x.shape[1:], dtype=x.dtype, name=name) for name, x in given.items()}
         # A copy carries no mask, which Keras would use on the way to the loss: heads are given the mask explicitly.
         hidden = ops.copy(encoder(inputs))  # (B, T, D)
         return inputs, hidden, ops.not_equal(inputs["ids"], 0), encoder.dtype_policy
@@ -101,7 +102,7 @@ class Classifier(_Pooled):
         logits `(B, C)` in float32.
 
     Raises:
-        ValueError: an argument out of its range, or `encoder` is none.
+        ValueError: an argument out of its range, or `encoder` is not a model with an input `ids`.
 
     Example:
         >>> import numpy as np
@@ -175,7 +176,7 @@ class TokenClassifier(Head):
         logits `(B, T, C)` in float32; those at padding mean nothing, so their labels need a weight of 0.
 
     Raises:
-        ValueError: an argument out of its range, or `encoder` is none.
+        ValueError: an argument out of its range, or `encoder` is not a model with an input `ids`.
 
     Example:
         >>> import numpy as np
@@ -230,7 +231,8 @@ class MaskedLanguageModel(Head):
         logits `(B, T, V)` in float32.
 
     Raises:
-        ValueError: `encoder` is none, its embeddings have another width than its vectors, or an id is out of range.
+        ValueError: an argument out of its range, `encoder` is not a model with an input `ids`, or its embeddings have
+            another width than its vectors.
 
     Example:
         >>> import numpy as np
@@ -276,7 +278,7 @@ class MaskedLanguageModel(Head):
     def logits_of(self, vectors: Any) -> Any:
         """Vectors of the encoder `(..., D)`, such as those of the masks only -> logits `(..., V)` in float32."""
         logits = self.output_bias(to_logits(self.transformed(vectors), None, self.encoder.token_embedding))  # (..., V)
-        return logits if self._unused_bias is None else logits + ops.convert_to_tensor(self._unused_bias, "float32")
+        return add_bias(logits, self._unused_bias)
 
     def transformed(self, vectors: Any) -> Any:
         """Vectors of the encoder `(..., D)` -> what the product with the vocabulary multiplies, `(..., D)`."""
@@ -285,10 +287,7 @@ class MaskedLanguageModel(Head):
     def output_weights(self) -> tuple[Any, Any]:
         """The matrix `(V, D)` of the product with the vocabulary, and its bias `(V,)`, -1e9 for unused ids."""
         weights, _ = weights_and_bias(None, self.encoder.token_embedding)
-        bias = ops.convert_to_tensor(self.output_bias.bias)
-        return weights, bias if self._unused_bias is None else bias + ops.convert_to_tensor(
-            self._unused_bias, "float32"
-        )
+        return weights, add_bias(ops.convert_to_tensor(self.output_bias.bias), self._unused_bias)
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -313,7 +312,7 @@ class SentenceEmbedder(_Pooled):
         Embeddings `(B, E)` in float32; zeros for a text without tokens.
 
     Raises:
-        ValueError: an argument out of its range, or `encoder` is none.
+        ValueError: an argument out of its range, or `encoder` is not a model with an input `ids`.
 
     Example:
         >>> import numpy as np

@@ -11,15 +11,16 @@ from typing import Any
 class Masks:
     """Tokens and heads that a model may use; the default leaves nothing out.
 
-    A model whose `begin`, `vectors` and `attention_maps` take `masks` has `head_sizes`: for the name of each kind of
-    attention its numbers of layers and heads, none if it has no heads to switch off.
+    `vectors`, and where a model has them `begin` (of translators) and `attention_maps`, take `masks`. Such a model has
+    `head_sizes`: for the name of each kind of attention its numbers of layers and heads, none if it has no heads to
+    switch off.
 
     Axes: B batch, S length of the source or text, N layers, H heads.
 
     Attributes:
         shown: boolean `(B, S)`, False at tokens that are hidden; None hides none. What is hidden in a translator's
-            source has no influence on the translation. In a language model, later tokens do not attend to it, while it
-            attends to itself and to those before it.
+            source has no influence on the translation. In a language model a hidden token still attends to itself and
+            to earlier tokens; later tokens do not attend to it.
         heads: for the name of each kind of attention `(B, N, H)`, 0 for heads whose output is zero and 1 for others;
             None switches none off.
     """

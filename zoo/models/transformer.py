@@ -18,7 +18,16 @@ from zoo.layers import (
 from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.functions.tensors import Tensor
 from zoo.layers.transformer_layers import make_normalization
-from zoo.models.family import Family, OutputBias, bias_against, check_ties, to_logits, weights_and_bias
+from zoo.models.family import (
+    Family,
+    OutputBias,
+    add_bias,
+    bias_against,
+    check_ties,
+    through,
+    to_logits,
+    weights_and_bias,
+)
 from zoo.models.masks import NO_MASKS, Masks
 
 
@@ -138,7 +147,7 @@ class Transformer(Family):
         # Layers.
         def make_embedding(size, name, tied):
             embedding = ReversibleEmbedding if tied else keras.layers.Embedding
-            # `_embed` multiplies by the root of D, so that they are as large as the positions.
+            # `_embed` multiplies by the root of D, so that they are as large as sinusoidal positions.
             initializer = keras.initializers.RandomNormal(stddev=units**-0.5)
             return embedding(size, units, embeddings_initializer=initializer, dtype=dtype, name=name)
 
@@ -244,11 +253,7 @@ class Transformer(Family):
         hidden = self._embed(source, self.source_embedding, self.source_positions)  # (B, S, D)
         for index, layer in enumerate(self.encoder):
             heads = masks.of_layer("encoder", index)
-            if maps is None:
-                hidden = layer(hidden, mask=mask, head_mask=heads)  # (B, S, D)
-            else:
-                hidden, weights = layer(hidden, mask=mask, return_attention_scores=True, head_mask=heads)
-                maps.append(weights)
+            hidden = through(layer, maps, hidden, mask=mask, head_mask=heads)  # (B, S, D)
         return hidden if self.encoder_norm is None else self.encoder_norm(hidden), mask
 
     def _decode(self, target: Tensor, memory: Tensor, mask: Tensor, masks: Masks = NO_MASKS, maps: Any = None) -> Any:
@@ -260,11 +265,7 @@ class Transformer(Family):
         for index, layer in enumerate(self.decoder):
             heads = dict(head_mask=masks.of_layer("decoder", index), memory_head_mask=masks.of_layer("source", index))
             # Padding of the target stands at the end, where causality hides it from every token.
-            if maps is None:
-                hidden = layer(hidden, memory, memory_mask=mask, **heads)  # (B, T, D)
-            else:
-                hidden, *weights = layer(hidden, memory, memory_mask=mask, return_attention_scores=True, **heads)
-                maps.append(weights)
+            hidden = through(layer, maps, hidden, memory, memory_mask=mask, **heads)  # (B, T, D)
         return self._normalized(hidden)
 
     def _normalized(self, hidden: Tensor) -> Tensor:
@@ -274,7 +275,7 @@ class Transformer(Family):
         """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
         logits = to_logits(hidden, self.output_layer, self.target_embedding)
         logits = logits if self.output_bias is None else self.output_bias(logits)
-        return logits if self._unused_bias is None else logits + ops.convert_to_tensor(self._unused_bias, "float32")
+        return add_bias(logits, self._unused_bias)
 
     @property
     def has_attention(self) -> bool:
@@ -297,10 +298,7 @@ class Transformer(Family):
         # The target embedding's weights, if the output is tied to it.
         weights, bias = weights_and_bias(self.output_layer, self.target_embedding)
         bias = bias if self.output_bias is None else self.output_bias.bias
-        if self._unused_bias is None:
-            return weights, bias
-        unused = ops.convert_to_tensor(self._unused_bias, "float32")
-        return weights, unused if bias is None else bias + unused
+        return weights, add_bias(bias, self._unused_bias)
 
     def begin(self, source: Any, masks: Masks = NO_MASKS) -> tuple[dict[str, Any], tuple]:
         """Reads the source once.
@@ -339,6 +337,8 @@ class Transformer(Family):
         (batch, hypotheses), width = ops.shape(tokens), self.units // self.num_heads
         rows = batch * hypotheses
         positions = ops.reshape(ops.cast(position, "int32"), (1,))
+        if self.positions == "learned":
+            positions = ops.minimum(positions, self.target_positions.max_length - 1)  # a graph may step beyond them
         hidden = self._embed_target(ops.reshape(tokens, (rows, 1)), positions)  # (B K, 1, D)
         new_cache, masks = [], Masks(heads=memory.get("heads"))
         for index, (layer, prepared, cached) in enumerate(zip(self.decoder, memory["layers"], cache, strict=True)):

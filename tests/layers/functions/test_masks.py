@@ -113,7 +113,6 @@ def test_blocks_of_the_padded_mask_are_cut_out_of_the_whole(case, queries, extra
     expected = np.zeros((2, 3, 5, 7 + extra[1]), bool)
     expected[..., :7] = numpy_allowed(SHAPE, **parts)
     mask = AttentionMask(**parts).padded(7, *extra)
-    assert mask.queries is None
     for first_query, count, first_key, key_count in (
         (0, 5 + extra[0], 0, 7 + extra[1]),
         (2, 3, 1 + extra[1], 6),
@@ -123,6 +122,14 @@ def test_blocks_of_the_padded_mask_are_cut_out_of_the_whole(case, queries, extra
         block = np.broadcast_to(True if block is None else block, (2, 3, count, key_count))
         part = expected[:, :, first_query : first_query + count, first_key : first_key + key_count]
         np.testing.assert_array_equal(block[:, :, : part.shape[2]], part)  # the others are padding
+
+
+def test_masked_queries_do_not_make_the_padded_pairs_larger():
+    """Of 16,384 tokens and a batch of 8, they would be 2 GiB."""
+    mask = AttentionMask(pairs=PAIRS[:1, :1], queries=QUERIES).padded(7, 3, 4)
+    assert (mask.pairs.shape, mask.queries.shape) == ((1, 1, 8, 11), (2, 8))
+    mask = AttentionMask(causal=True, queries=QUERIES).padded(7, 3, 4)
+    assert mask.pairs is None and mask.allows_all(2, 1, 0, 1) is None
 
 
 def test_without_padding_nothing_is_made_up():

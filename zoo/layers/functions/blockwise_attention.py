@@ -201,8 +201,8 @@ def _forward(blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor) -> tupl
             maximum, total = state  # (B, H, n, 1), (B, H, n, e + 1)
             scores = blocks.scores(block, key[j], i, j)
             highest = ops.maximum(maximum, ops.max(scores, axis=-1, keepdims=True))
-            # For a row that has met only forbidden keys, these are wrong. The first allowed key then multiplies them by
-            # zero.
+            # For a row that has met only forbidden keys, `weights` and `total` are wrong. The first allowed key then
+            # multiplies them by zero.
             weights = ops.exp(scores - highest)  # (B, H, n, m)
             total = total * ops.exp(maximum - highest) + _summed(blocks, weights, value_and_one[j], i, j)
             return highest, total
@@ -238,7 +238,8 @@ def _backward(
     blocks: _Blocks, query: Tensor, key: Tensor, value: Tensor, grad_output: Tensor, common: Tensor, log_sum: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value: Dao et al. 2022, appendix B.2."""
-    # With one more column the product also subtracts: [q, -lse] [k, 1]^T = q k^T - lse.
+    # With one more column the product also subtracts: [q, -lse] [k, 1]^T = q k^T - lse. A GPU that multiplies in TF32
+    # rounds lse to 10 bits there. To subtract it after the product would take another pass over the scores.
     query_less = _with_column(query, -log_sum)  # (N, B, H, n, d + 1)
     key_and_one = _with_column(key, ops.ones_like(key[..., :1]))  # (M, B, H, m, d + 1)
     # The gradients of keys and values are sums of products with a transposed block of scores. Transposed themselves,

@@ -62,7 +62,7 @@ class AttentionMask:
         return self._allowed(self.pairs, self.keys, _places(length), _places(memory_length))
 
     def block(self, first_query: Tensor, queries: int, first_key: Tensor, keys: int) -> Tensor | None:
-        """`dense` for one block of `queries` x `keys` pairs that starts at the given query and key.
+        """All of the mask for one block of `queries` x `keys` pairs that starts at the given query and key.
 
         Args:
             first_query: number of the first query, an integer scalar tensor.
@@ -75,11 +75,15 @@ class AttentionMask:
             pairs = _part(_part(pairs, 2, first_query, queries), 3, first_key, keys)
         if key_mask is not None:
             key_mask = _part(key_mask, 1, first_key, keys)
-        return self._allowed(pairs, key_mask, first_query + _places(queries), first_key + _places(keys))
+        whole = self._allowed(pairs, key_mask, first_query + _places(queries), first_key + _places(keys))
+        if self.queries is None:
+            return whole
+        return both(whole, _part(self.queries, 1, first_query, queries)[:, None, :, None])  # (B, H, T, S)
 
     def allows_all(self, first_query: Tensor, queries: int, first_key: Tensor, keys: int) -> Tensor | None:
         """Whether all pairs of such a block are allowed, a boolean scalar tensor; None if positions do not tell."""
-        if self.pairs is not None or self.keys is not None or not (self.causal or self.window is not None):
+        given = any(each is not None for each in (self.pairs, self.queries, self.keys))
+        if given or not (self.causal or self.window is not None):
             return None
         # How far the keys of the block are behind its queries, at least and at most.
         least = first_query + self._offset_as_int32 - (first_key + keys - 1)
@@ -178,20 +182,17 @@ class AttentionMask:
         """The same mask with more queries and keys at the end, for lengths that are no multiple of the block size.
 
         The new keys are forbidden. The masks of the new queries do not matter, since their contexts are cut off.
-        `queries` becomes a part of `pairs`.
         """
-        pairs, keys = self.pairs, self.keys
-        if self.queries is not None:
-            # Made part of the pairs, so that `block` gives the complete mask.
-            queries = self.queries[:, None, :, None]  # (B, 1, T, 1)
-            pairs = queries if pairs is None else ops.logical_and(pairs, queries)
+        pairs, queries, keys = self.pairs, self.queries, self.keys
+        if queries is not None and queries.shape[1] != 1:
+            queries = _extended(queries, 1, extra_queries)
         if pairs is not None:
             for axis, extra in ((2, extra_queries), (3, extra_keys)):
                 pairs = pairs if pairs.shape[axis] == 1 else _extended(pairs, axis, extra)
         if not _is_zero(extra_keys):
             keys = ops.ones((1, memory_length), "bool") if keys is None else keys
             keys = _extended(keys, 1, extra_keys)
-        return dataclasses.replace(self, pairs=pairs, keys=keys, queries=None)
+        return dataclasses.replace(self, pairs=pairs, queries=queries, keys=keys)
 
 
 def _part(tensor: Tensor, axis: int, first: int | Tensor, size: int) -> Tensor:
@@ -241,6 +242,17 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     weights = softmax(ops.where(mask, scores, LOWEST))
     # These are zero already, except in a row where nothing is allowed.
     return ops.where(mask, weights, 0.0)
+
+
+class MaskedLayer(keras.layers.Layer):
+    """A layer that is called with inputs and a mask, which goes on with the outputs.
+
+    Keras itself passes on only a mask that is given by name, as in `layer(x, mask=mask)`.
+    """
+
+    def __call__(self, inputs: Any, mask: Any = None, **kwargs: Any) -> Any:
+        """As Keras' own, for `layer(x, mask)` too."""
+        return super().__call__(inputs, **(kwargs if mask is None else {**kwargs, "mask": mask}))
 
 
 def both(mask: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -22,7 +22,13 @@ class _Step:
 
 
 def recur(
-    function: Any, inputs: Tensor, initial_states: Any, output_size: int, compute_dtype: str, mask: Tensor | None = None
+    function: Any,
+    inputs: Tensor,
+    initial_states: Any,
+    output_size: int,
+    compute_dtype: str,
+    mask: Tensor | None = None,
+    output_dtype: str | None = None,
 ) -> Any:
     """Calls a function once for each time step and returns the stacked outputs.
 
@@ -34,8 +40,9 @@ def recur(
         inputs: `(B, T, D)`.
         initial_states: tuple of tensors with leading axis B.
         output_size: width of the output; None if known at run time only.
-        compute_dtype: dtype of states and outputs.
+        compute_dtype: dtype of states.
         mask: boolean `(B, T)`; where False, the states stay and the output is the last one. None steps everywhere.
+        output_dtype: dtype of outputs; None for that of states.
 
     Returns:
         The outputs `(B, T, output_size)`.
@@ -46,5 +53,7 @@ def recur(
     if inputs.shape[1] == 0:
         raise ValueError(f"A sequence needs at least one position. Received: inputs of shape {tuple(inputs.shape)}")
     step = _Step(function, output_size, compute_dtype)
-    loop = keras.layers.RNN(step, return_sequences=True, dtype=compute_dtype, name="recurrence")
+    # The loop casts its outputs to its own dtype. Without autocasting, it leaves the inputs as they are.
+    options: dict[str, Any] = dict(dtype=output_dtype or compute_dtype, autocast=False)
+    loop = keras.layers.RNN(step, return_sequences=True, name="recurrence", **options)
     return loop(inputs, initial_state=list(initial_states), mask=mask)

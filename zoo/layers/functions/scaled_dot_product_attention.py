@@ -381,8 +381,9 @@ def scaled_dot_product_attention(
         blockwise: True computes blocks of 512 x 512 scores with a running softmax, and computes them again for the
             gradient, which cannot be differentiated again. False never does. None decides: blocks for
             more than 2**26 scores (256 MiB), and under XLA without a GPU from 2,048 tokens on.
-        hand_gradient: whether the whole matrix gets a gradient written by hand, which is faster. Without it there is
-            no custom gradient, which a SavedModel could not keep.
+        hand_gradient: whether the whole matrix gets a gradient written by hand, which is faster. It is a custom
+            gradient, which a SavedModel could not keep. Blocks always have one, except in `forward_only`, and so has a
+            graph that holds both ways because it does not know its lengths.
 
     Returns:
         The context `(B, T, H, e)` in the value's dtype, and if asked for, the weights `(B, H, T, S)`.

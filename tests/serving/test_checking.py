@@ -680,6 +680,22 @@ class TestRun:
         Plants.missing_asset(version)
         assert [rule for rule, *_ in self.found(version)] == ["load-failed"]
 
+    def test_a_row_that_fails_alone(self, version):
+        resave(version, lambda x: {"y": tf.reshape(x, [2, 2])})
+        ((rule, where, what),) = self.found(version, predict_log([[1.0, 2.0], [3.0, 4.0]], None))
+        assert (rule, where) == ("batch-differs", "signature `serving_default`")
+        assert what.startswith("One row of a request fails alone: TensorFlow says `Input to reshape is a tensor with 2")
+
+    def test_rows_of_many_numbers_that_differ_in_one(self, version):
+        shutil.rmtree(version)
+        wide = tf.TensorSpec([None, 2000], tf.float32, name="x")
+        save(version, lambda x: {"y": x - tf.reduce_mean(x[:, 1000])}, wide)
+        first = np.zeros([1, 2000], "float32")
+        second = first.copy()
+        second[0, 1000] = 8
+        ((rule, _, what),) = self.found(version, predict_log(first, None), predict_log(second, None))
+        assert (rule, what) == ("batch-differs", "2 of 2 rows have another answer in a batch of all of them")
+
     def test_a_request_that_fails(self, version):
         resave(version, lambda x: {"y": tf.reshape(x, [2, 2])})
         ((rule, where, what),) = self.found(version, predict_log(word=None))
@@ -740,6 +756,39 @@ def flips(content, number, seed=0):
 
 def varint(value):
     return bytes([value & 127 | 128, *varint(value >> 7)]) if value > 127 else bytes([value])
+
+
+class TestWorker:
+    """The process that reads versions serves one check after another."""
+
+    def test_an_error_of_the_check_itself_does_not_shift_later_answers(self, version, monkeypatch):
+        bad = pathlib.Path(shutil.copytree(version.parent, version.parent.parent / "bad"), "1")
+        Plants.missing_asset(bad)
+        with monkeypatch.context() as patch:
+            patch.setattr(checking, "_SECONDS", 1 << 40)  # more than an alarm takes
+            with pytest.raises(RuntimeError, match="The check itself failed at graph"):
+                check(version)
+        assert (rules(version), rules(bad), rules(version)) == ([], ["missing-asset"], [])
+
+    def test_another_one_takes_the_place_of_a_killed_one(self, version):
+        """As Ctrl-C in a Python prompt kills it."""
+        assert rules(version) == []
+        process = checking._worker()._process
+        process.kill()
+        process.wait()
+        Plants.missing_asset(version)
+        assert rules(version) == ["missing-asset"]
+
+    def test_an_interrupted_check_does_not_shift_later_answers(self, version, monkeypatch):
+        def interrupted(line):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(checking.json, "loads", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                check(version)
+        Plants.missing_asset(version)
+        assert rules(version) == ["missing-asset"]
 
 
 class TestHostile:

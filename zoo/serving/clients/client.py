@@ -203,7 +203,8 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
             An iterator over pieces, none of them empty, that together are the text of `generate` for the same seed.
 
         Raises:
-            ValueError: as `generate`; likewise `ServingError`, also in the midst of the text.
+            ValueError: as `generate`; likewise `ServingError`, also in the midst of the text, for example if the server
+                has meanwhile loaded a version that writes another text.
         """
         texts = check_texts([text])
         columns, stop = check_settings(1, **settings)
@@ -213,7 +214,11 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
             while not growing.done:
                 columns["max_new_tokens"] = np.array([growing.size])
                 found, _, tokens = self._generated(texts, columns, STOP_SEPARATOR.join(stop))
-                if piece := growing.add(found[0].decode(), int(tokens[0])):
+                try:
+                    piece = growing.add(found[0].decode(), int(tokens[0]))
+                except ValueError as error:
+                    raise ServingError(self.address, self.model, "ABORTED", str(error)) from None
+                if piece:
                     yield piece
 
         return pieces()

@@ -315,10 +315,7 @@ def to_array(name: str, value: Any, spec: TensorSpec) -> np.ndarray:
         ValueError: it holds something else, or has another shape.
     """
     array = _strings(name, value) if spec.dtype == "string" else _numbers(name, value, spec.dtype)
-    if spec.shape is not None and (
-        array.ndim != len(spec.shape)
-        or any(size not in (None, given) for size, given in zip(spec.shape, array.shape, strict=True))
-    ):
+    if not spec.fits(array.shape):
         raise ValueError(f"`{name}` must have the shape {_shown(spec.shape)}. Received: {_shown(array.shape)}")
     return array
 

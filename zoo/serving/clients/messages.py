@@ -108,6 +108,13 @@ class TensorSpec:
     dtype: str
     shape: tuple[int | None, ...] | None
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape can be such an input or output."""
+        return self.shape is None or (
+            len(self.shape) == len(shape)
+            and all(size in (None, given) for size, given in zip(self.shape, shape, strict=True))
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Signature:

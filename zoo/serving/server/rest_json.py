@@ -276,12 +276,8 @@ def _bytes(value: Any) -> bytes:
 
 def _check_shape(name: str, array: np.ndarray, spec: TensorSpec) -> None:
     """A server feeds any shape into the graph, which may fail there; a session of Python takes only a fitting one."""
-    wanted = spec.shape
-    if wanted is not None and (
-        len(wanted) != array.ndim
-        or any(size not in (None, given) for size, given in zip(wanted, array.shape, strict=True))
-    ):
-        sizes = ",".join("?" if size is None else str(size) for size in wanted)
+    if not spec.fits(array.shape):
+        sizes = ",".join("?" if size is None else str(size) for size in spec.shape or ())
         raise invalid(f"input {name} must have shape [{sizes}] but has [{','.join(map(str, array.shape))}]")
 
 

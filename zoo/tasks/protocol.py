@@ -328,8 +328,8 @@ SETTINGS = {
     "repetition_penalty": Setting("float32", 1.0, 1e-6, 1e6),
     "seed": Setting("int64", None, -(2**62), 2**62),  # leaves room for the sum `seed + i` of each text
 }
-# Of a translator. A `max_target_length` above the translator's own limit means that limit, and a `length_penalty` out of
-# its range the translator's own. So do the defaults, which a client sends for a setting that was not given.
+# Of a translator. A `max_target_length` above its own limit means that limit; a `length_penalty` out of range means its
+# own. So do the defaults, which a client sends for a setting that was not given.
 TRANSLATION_SETTINGS = {
     "max_target_length": Setting("int32", 2**31 - 1, 0, 2**31 - 1),
     "length_penalty": Setting("float32", -1.0),

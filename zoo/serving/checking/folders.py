@@ -99,7 +99,7 @@ def _versions_in(model: pathlib.Path) -> Folders:
 
 def _empty(version: pathlib.Path) -> Finding:
     if not os.path.isdir(version):
-        what = "It is no folder"
+        what = "It is not a folder"
     else:
         try:
             what = "It holds no saved_model.pb" if os.listdir(version) else "It is empty"

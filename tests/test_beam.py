@@ -12,6 +12,7 @@ from upper_model import save_upper
 import zoo
 from zoo.extras import MissingExtraError
 from zoo.serving.clients.messages import TensorSpec
+from zoo.tasks.protocol import SETTINGS
 
 beam = pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
 
@@ -50,13 +51,13 @@ def dates():
 
 
 class Noted:
-    """A model of texts and numbers that keeps the batches it gets; a batch with the text "bad" fails."""
+    """A generator that answers with its inputs and keeps the batches it gets; a batch with the text "bad" fails."""
 
     def __init__(self):
         self.batches = []
 
     def inputs(self):
-        specs = {"text": "string", "temperature": "float32", "seed": "int64"}
+        specs = {"text": "string", **{name: each.dtype for name, each in SETTINGS.items()}, "stop": "string"}
         return {name: TensorSpec(dtype, (None,)) for name, dtype in specs.items()}
 
     def run(self, columns):
@@ -133,7 +134,11 @@ class TestFailures:
             ({"text": "a", "temperature": "nan"}, "`temperature` must be from 0 to 1000000. Received: temperature=nan"),
             ({"text": "a", "seed": 1.5}, "`seed` must hold int64. Received: seed=[1.5]"),
             ({"text": "a", "seed": "1.5"}, "`seed` must hold int64. Received: seed='1.5'"),
-            (3.5, "a row must be a string or a dict of the inputs text, temperature, seed. Received: 3.5"),
+            (
+                3.5,
+                "a row must be a string or a dict of the inputs text, max_new_tokens, temperature, top_k, top_p, "
+                "repetition_penalty, seed, stop. Received: 3.5",
+            ),
         ],
     )
     def test_a_row_that_does_not_fit_is_not_computed(self, row, reason):
@@ -155,6 +160,24 @@ class TestSettings:
         assert (result.inference["seed"], result.inference["temperature"]) == (4, 0.25)
         with pytest.raises(ValueError, match=r"^`inference_args` must be a dict of settings\. Received: 7$"):
             handler.validate_inference_args(7)
+
+    def test_a_misspelt_one_is_refused(self):
+        handler = SavedModelHandler("none", "generate", {"max_new_token": 60}, failures="return")
+        told = r"^the signature 'generate' has no input 'max_new_token'; did you mean 'max_new_tokens'\?$"
+        with pytest.raises(ValueError, match=told):
+            handler.run_inference(["a"], Noted())
+        with pytest.raises(ValueError, match=r"has no input 'zzz'; it has text, max_new_tokens, .*, stop$"):
+            SavedModelHandler("none").run_inference(["a"], Noted(), {"zzz": 1})
+
+    def test_an_input_of_another_model_is_no_setting_though_it_has_its_name(self):
+        class Weather(Noted):
+            def inputs(self):
+                return {"text": TensorSpec("string", (None,)), "temperature": TensorSpec("float32", (None,))}
+
+        rows = [{"text": "a", "temperature": -5}, "a"]
+        first, second = SavedModelHandler("none", failures="return").run_inference(rows, Weather())
+        assert first.inference["temperature"] == -5
+        assert second.inference == Failure("a row must have 'temperature'; it has 'text'")
 
 
 class TestLoading:

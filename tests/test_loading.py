@@ -101,6 +101,25 @@ def test_half_a_translator(folder, tmp_path, file):
         Translator.load(tmp_path / "half")
 
 
+@pytest.mark.parametrize(
+    ("model", "file", "content"),
+    [
+        ("run/translator", "translator.json", b"{}"),
+        ("run/translator", "translator.json", b"[]"),
+        ("run/translator", "model.keras", None),
+        ("models/tiny/1", "variables/variables.index", None),
+        ("models/tiny/1", "variables/variables.data-00000-of-00001", None),
+        ("models/tiny/1", "saved_model.pb", None),
+    ],
+)
+def test_a_damaged_file_is_a_value_error(folder, tmp_path, model, file, content):
+    shutil.copytree(folder / model, tmp_path / "damaged")
+    path = tmp_path / "damaged" / file
+    path.write_bytes(path.read_bytes()[:-60] if content is None else content)
+    with pytest.raises((ValueError, OSError)):
+        zoo.load(tmp_path / "damaged")
+
+
 class TestImporting:
     def run(self, code):
         code = f"import sys; heavy = {{'tensorflow', 'keras', 'matplotlib', 'babel'}}; {code}"

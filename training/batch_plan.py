@@ -35,7 +35,7 @@ with needs("beam"):
     from apache_beam.io.filesystem import CompressionTypes
     from apache_beam.io.filesystems import FileSystems
 
-    from zoo.beam import DEFAULTS, Failure, version_folder
+    from zoo.beam import Failure, defaults_of, version_folder
 
 # TensorFlow's `saved_model.proto` and `types.proto`: fields with their number and type; a map is a list of entries.
 _MESSAGES = {
@@ -154,7 +154,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
         writes=writes,
         columns=names,
         inputs=_inputs(takes, names, asked.columns, asked.settings, reads),
-        needed=tuple(name for name in takes if {**DEFAULTS, **asked.settings}.get(name) is None),
+        needed=tuple(name for name in takes if {**defaults_of(takes), **asked.settings}.get(name) is None),
         outputs={name: asked.prefix + (f"output_{name}" if name in takes else name) for name in wanted},
         takes={name: spec.dtype for name, spec in takes.items()},
         gives={name: (gives[name].dtype, len(gives[name].shape or (None,)) - 1) for name in wanted},
@@ -316,7 +316,7 @@ def _parquet(path: str) -> Any:
 
 
 def _only_text(takes: Mapping[str, TensorSpec]) -> str:
-    needed = [name for name, spec in takes.items() if name not in DEFAULTS]
+    needed = sorted(takes.keys() - defaults_of(takes).keys())
     if len(needed) != 1 or takes[needed[0]].dtype != "string":
         raise ValueError(
             f"the signature takes {', '.join(needed)}, and a line of text is one string; give a .tsv or .jsonl file"
@@ -336,7 +336,8 @@ def _inputs(
         if name not in takes:
             raise ValueError(f"the signature takes {', '.join(takes)}. Received: {name}")
     found = {name: chosen.get(name, name) for name in takes if name in chosen or reads == "jsonl" or name in names}
-    needed = [name for name in takes if name not in found and name not in settings and name not in DEFAULTS]
+    given = {*found, *settings, *defaults_of(takes)}
+    needed = [name for name in takes if name not in given]
     if len(needed) == 1 and len(names) == 1 and not found:
         return {needed[0]: names[0]}
     if needed:

@@ -70,8 +70,8 @@ def replaced_folder(path: pathlib.Path, marker: str | None) -> Iterator[pathlib.
 
     Args:
         path: the folder's final place.
-        marker: a file that only our folders contain; a folder without it is never replaced, nor is any if None, unless
-            it is empty.
+        marker: the name of a file that only our folders contain. An existing folder is replaced only if it has this
+            file or is empty; with None, only if it is empty.
 
     Yields:
         A temporary folder next to `path`, removed after an error.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -31,11 +32,13 @@ NAMESPACE = "zoo"  # of the counters "rows", "failed" and "batches"
 _WINDOW = 16  # batches: among so many rows, those of similar length share a batch
 _MOST_LETTERS = 1 << 20  # of a batch: a tokenizer keeps several numbers for each letter, also of what is cut off later
 _HEAVY = 1 << 10  # letters: a row counts once more for each
-DEFAULTS = {  # of inputs that a row need not have
-    **{name: setting.default for name, setting in (SETTINGS | TRANSLATION_SETTINGS).items()},
+# Inputs that a row need not have.
+_OF_GENERATORS = {
+    **{name: setting.default for name, setting in SETTINGS.items()},
     "seed": 0,  # not at random: a worker may compute a row twice, and must give the same
     "stop": "",
 }
+_OF_TRANSLATORS = {name: setting.default for name, setting in TRANSLATION_SETTINGS.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,19 +82,15 @@ class LoadedSignature:
         self._function = signatures[signature]
         self._constant = tf.constant
         self._inputs = {name: _spec(each) for name, each in self._function.structured_input_signature[1].items()}
-        self._outputs = {name: _spec(each) for name, each in self._function.structured_outputs.items()}
-        for name, spec in {**self._inputs, **self._outputs}.items():
+        outputs = {name: _spec(each) for name, each in self._function.structured_outputs.items()}
+        for name, spec in {**self._inputs, **outputs}.items():
             if spec.shape is not None and spec.shape[:1] != (None,):
                 raise ValueError(f"{folder}, signature {signature!r}: {name!r} does not have one entry for each row")
 
-    # Methods, since a model that several processes share is reached through a proxy, which has no attributes.
+    # A method, since a model that several processes share is reached through a proxy, which has no attributes.
     def inputs(self) -> dict[str, TensorSpec]:
         """What it takes, by name."""
         return self._inputs
-
-    def outputs(self) -> dict[str, TensorSpec]:
-        """What it gives, by name."""
-        return self._outputs
 
     def run(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs for some rows.
@@ -123,9 +122,9 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
     ```
 
     A row is a string, or a dict with the inputs of the signature; other keys are ignored. An input that a row does not
-    have is taken from `settings`. The settings of `docs/serving.md` have the defaults of `ServingClient`, but `seed` is
-    0 for each row, so that a worker who computes a row again gives the same. `inference_args` of `RunInference` are
-    settings, too.
+    have is taken from `settings`. In a signature that takes all settings of generators, or all of translators, those of
+    `docs/serving.md`, they have the limits and defaults of `ServingClient`, but `seed` is 0 for each row, so that a
+    worker who computes a row again gives the same. `inference_args` of `RunInference` are settings, too.
 
     The result is a `PredictionResult` with the row, a dict of its outputs, and the model's path. An output is a `str`
     (`bytes` if it is not UTF-8), a NumPy number, or an array, padded to the longest of its batch.
@@ -188,7 +187,10 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
         return NAMESPACE
 
     def get_num_bytes(self, batch: Sequence[Row]) -> int:
-        """The letters of the texts, and 8 for each number; pickling them, as Beam does, costs more than it tells."""
+        """The letters of the texts, and 8 for each number.
+
+        Beam would pickle the rows to measure them, which takes longer than it is worth.
+        """
         return sum(map(_letters, batch))
 
     def run_inference(
@@ -197,9 +199,14 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
         """The outputs of each row, in the order of the rows.
 
         Raises:
-            ValueError: a row failed, unless failures are returned.
+            ValueError: a row failed, unless failures are returned; or the signature has no input of a setting's name.
         """
-        specs, settings = model.inputs(), {**DEFAULTS, **self._settings, **(inference_args or {})}
+        specs, given = model.inputs(), {**self._settings, **(inference_args or {})}
+        for name in given.keys() - specs.keys():
+            near = difflib.get_close_matches(name, specs, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(specs)}"
+            raise ValueError(f"the signature {self._signature!r} has no input {name!r}; {hint}")
+        settings = {**defaults_of(specs), **given}
         found: dict[int, dict[str, Any] | Failure] = {}
         ready: dict[int, dict[str, np.ndarray]] = {}
         for place, row in enumerate(batch):
@@ -262,6 +269,15 @@ def version_folder(path: str | pathlib.Path) -> str:
     return str(folder)
 
 
+def defaults_of(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+    """The values of inputs that a row need not have; none where a signature has only some of the zoo's settings.
+
+    An input of another model may have the name of a setting and another meaning.
+    """
+    kinds: tuple[dict[str, Any], ...] = (_OF_GENERATORS, _OF_TRANSLATORS)
+    return {name: value for kind in kinds if kind.keys() <= specs.keys() for name, value in kind.items()}
+
+
 def row_inputs(row: Row, specs: Mapping[str, TensorSpec], settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The inputs of a row `(1, ...)`.
 
@@ -271,8 +287,9 @@ def row_inputs(row: Row, specs: Mapping[str, TensorSpec], settings: Mapping[str,
         settings: values for inputs that the row does not have.
 
     Raises:
-        ValueError: an input is missing, has another type or shape, or a setting is out of its range.
+        ValueError: an input is missing, has another type or shape, or a setting of a generator is out of its range.
     """
+    limits = SETTINGS if _OF_GENERATORS.keys() <= specs.keys() else {}
     if isinstance(row, str | bytes):
         row = {text_input(specs): row}
     if not isinstance(row, Mapping):
@@ -286,7 +303,7 @@ def row_inputs(row: Row, specs: Mapping[str, TensorSpec], settings: Mapping[str,
         if spec.dtype != "string" and isinstance(value, str):
             value = _number(name, value, spec.dtype)
         found[name] = to_array(name, [value], spec)  # (1, ...)
-        setting = SETTINGS.get(name)
+        setting = limits.get(name)
         if setting and not ((found[name] >= setting.least) & (found[name] <= setting.most)).all():
             raise ValueError(f"`{name}` must be from {setting.least} to {setting.most}. Received: {name}={value}")
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import zoo
 from zoo.checkpoints import hub_hint, is_checkpoint, other_format
+from zoo.extras import MissingExtraError
 from zoo.serving import newest_version
 from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
@@ -43,8 +44,20 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
         FileNotFoundError: the folder holds none of these, or one of its files is missing.
         ValueError: a file cannot be read, or does not fit the others; a run holds several kinds; or Keras does not run
             on TensorFlow.
+        MissingExtraError: a package that reads it is not installed.
     """
     path = pathlib.Path(path)
+    try:
+        return _load(path)
+    except (ValueError, OSError, MissingExtraError):
+        raise
+    except Exception as error:  # what a damaged file raises depends on where it ends: KeyError, tf.errors, ...
+        raise ValueError(
+            f"{path} cannot be loaded; its files may be damaged ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _load(path: pathlib.Path) -> TextToText | TextContinuation | TextClassification | TextEmbedding | MaskFilling:
     # Modules are imported only when they are needed: an exported model is called without Keras.
     for kind, name in _KINDS.items():
         if (path / f"{kind}.json").is_file():
@@ -53,7 +66,7 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
     if len(in_run) > 1:
         raise ValueError(f"{path} holds models of several kinds; give {' or '.join(map(str, in_run))}.")
     if in_run:
-        return load(in_run[0])
+        return _load(in_run[0])
     if is_checkpoint(path):
         from zoo.checkpoints.loading import load_checkpoint
 
@@ -69,10 +82,10 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
             "zoo.TextGenerator(model, tokenizer), or the task of its encoder; what their `save` writes can be loaded "
             "here."
         )
-    what = "holds no saved model of the zoo, no SavedModel and no checkpoint" if path.exists() else "does not exist"
+    what = "holds no saved model of the zoo, no SavedModel and no checkpoint"
     if not path.exists():
-        what += hub_hint(path)
-    if (path / "checkpoint.npz").is_file():  # of `zoo train`
+        what = f"does not exist{hub_hint(path)}"
+    elif (path / "checkpoint.npz").is_file():  # of `zoo train`
         what = "holds a training that has not ended; the command that began it goes on with it"
     elif instead := other_format(path):
         what = f"holds {instead}"

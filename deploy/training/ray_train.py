@@ -6,13 +6,12 @@ own, because Ray's worker may have started TensorFlow. `--out` and `--models` sh
 """
 
 import argparse
-import os
 import subprocess
 
 
 def train_on_worker(config):
     """What each worker runs; Ray starts all again where one fails."""
-    subprocess.run(["zoo", "train", *config["arguments"]], check=True, env=dict(os.environ))
+    subprocess.run(["zoo", "train", *config["arguments"]], check=True)
 
 
 def main():

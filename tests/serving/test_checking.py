@@ -493,13 +493,13 @@ class TestFolders:
             assert check(folder) == check(version) == []
 
     @pytest.mark.parametrize("name", ["2.bad", "v2"])
-    def test_names_beside_a_version_are_ignored_and_not_told_to_be_changed(self, version, name):
+    def test_names_beside_a_version_are_ignored_and_may_stay(self, version, name):
         aside = shutil.copytree(version, version.parent / name)
         Plants.missing_variables(aside)
         (finding,) = check(version.parent)
         assert (finding.rule, finding.where) == ("ignored-folder", f"folder `{name}`")
         assert "A server ignores it because of its name" in finding.why
-        assert "ename" not in finding.fix
+        assert finding.fix.startswith("If it is kept aside on purpose, do nothing.")
         assert len(report(version.parent).folders) == 2, "the model's and version 1"
 
     @pytest.mark.parametrize("name", ["01", "+1", " 1"])
@@ -536,7 +536,7 @@ class TestFolders:
                 (version / "variables").mkdir()
         (finding,) = check(version.parent)
         what = {"nothing": "It is empty", "variables alone": "It holds no saved_model.pb"}.get(
-            content, "It is no folder"
+            content, "It is not a folder"
         )
         assert (finding.rule, finding.where, finding.what) == ("empty-version", "version `1`", what)
 
@@ -680,6 +680,22 @@ class TestRun:
         Plants.missing_asset(version)
         assert [rule for rule, *_ in self.found(version)] == ["load-failed"]
 
+    def test_a_row_that_fails_alone(self, version):
+        resave(version, lambda x: {"y": tf.reshape(x, [2, 2])})
+        ((rule, where, what),) = self.found(version, predict_log([[1.0, 2.0], [3.0, 4.0]], None))
+        assert (rule, where) == ("batch-differs", "signature `serving_default`")
+        assert what.startswith("One row of a request fails alone: TensorFlow says `Input to reshape is a tensor with 2")
+
+    def test_rows_of_many_numbers_that_differ_in_one(self, version):
+        shutil.rmtree(version)
+        wide = tf.TensorSpec([None, 2000], tf.float32, name="x")
+        save(version, lambda x: {"y": x - tf.reduce_mean(x[:, 1000])}, wide)
+        first = np.zeros([1, 2000], "float32")
+        second = first.copy()
+        second[0, 1000] = 8
+        ((rule, _, what),) = self.found(version, predict_log(first, None), predict_log(second, None))
+        assert (rule, what) == ("batch-differs", "2 of 2 rows have another answer in a batch of all of them")
+
     def test_a_request_that_fails(self, version):
         resave(version, lambda x: {"y": tf.reshape(x, [2, 2])})
         ((rule, where, what),) = self.found(version, predict_log(word=None))
@@ -740,6 +756,39 @@ def flips(content, number, seed=0):
 
 def varint(value):
     return bytes([value & 127 | 128, *varint(value >> 7)]) if value > 127 else bytes([value])
+
+
+class TestWorker:
+    """The process that reads versions serves one check after another."""
+
+    def test_an_error_of_the_check_itself_does_not_shift_later_answers(self, version, monkeypatch):
+        bad = pathlib.Path(shutil.copytree(version.parent, version.parent.parent / "bad"), "1")
+        Plants.missing_asset(bad)
+        with monkeypatch.context() as patch:
+            patch.setattr(checking, "_SECONDS", 1 << 40)  # more than an alarm takes
+            with pytest.raises(RuntimeError, match="The check itself failed at graph"):
+                check(version)
+        assert (rules(version), rules(bad), rules(version)) == ([], ["missing-asset"], [])
+
+    def test_another_one_takes_the_place_of_a_killed_one(self, version):
+        """As Ctrl-C in a Python prompt kills it."""
+        assert rules(version) == []
+        process = checking._worker()._process
+        process.kill()
+        process.wait()
+        Plants.missing_asset(version)
+        assert rules(version) == ["missing-asset"]
+
+    def test_an_interrupted_check_does_not_shift_later_answers(self, version, monkeypatch):
+        def interrupted(line):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(checking.json, "loads", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                check(version)
+        Plants.missing_asset(version)
+        assert rules(version) == ["missing-asset"]
 
 
 class TestHostile:

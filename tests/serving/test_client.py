@@ -151,7 +151,7 @@ class TestPredict:
         assert [kind for kind, *_ in fake.calls] == ["metadata", "predict", "predict", "predict"]
 
     def test_by_rest_broken_utf8_is_an_error_that_says_so(self, rest_fake):
-        with pytest.raises(ServingError, match="UNKNOWN: the answer is no JSON"):
+        with pytest.raises(ServingError, match="UNKNOWN: the answer is not JSON"):
             ServingClient(rest_fake.address, "upper").predict("broken", text=["a"])
 
     def test_from_several_threads(self, client):
@@ -306,6 +306,23 @@ class TestTexts:
         ]
         assert [each.prompt for each in found] == ["ccc", "bb", "a"]
 
+    def test_unsigned_seeds(self, client):
+        one = client("teller")
+        for seed in (np.uint64(7), np.uint64([7, 8])):
+            found = one.generate(["a", "b"], seed=seed)
+            assert [each.text[:2] for each in found] == ["7 ", "8 "]
+
+    def test_a_stream_never_joins_the_texts_of_two_models(self, client, monkeypatch):
+        one, answers = client("teller"), iter(["first ", "another text"])
+        monkeypatch.setattr(
+            one, "_generated", lambda _, columns, stop: ([next(answers).encode()], [0.0], columns["max_new_tokens"])
+        )
+        pieces = one.stream("a", seed=1)
+        assert next(pieces) == "first "
+        with pytest.raises(ServingError, match="the text changed while it was written; another version") as caught:
+            next(pieces)
+        assert caught.value.code == "ABORTED"
+
     def test_batches_are_no_larger_than_was_said(self, client, fake):
         client().translate(["a"] * 7, batch_size=3)
         assert [kind for kind, *_ in fake.calls].count("predict") == 3
@@ -426,8 +443,8 @@ class TestErrorsOfTheServer:
     @pytest.mark.parametrize(
         ("body", "message"),
         [
-            (b"", "the answer is no JSON: ''"),
-            (b"<html>Hello</html>", "the answer is no JSON: '<html>Hello</html>'"),
+            (b"", "the answer is not JSON: ''"),
+            (b"<html>Hello</html>", "the answer is not JSON: '<html>Hello</html>'"),
             (b"[1]", "the answer is not as expected"),
             (b"{}", "the answer is not as expected: KeyError('outputs')"),
             (b'{"outputs": {"text": ["a"]}}', "the answer is not as expected: KeyError('score')"),
@@ -443,6 +460,20 @@ class TestErrorsOfTheServer:
             with pytest.raises(ServingError, match="UNKNOWN") as caught:
                 one.predict(text=["a"])
         assert message in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("status", "code", "advice"),
+        [
+            (413, "OUT_OF_RANGE", "Send fewer or shorter texts at once; `zoo serve` has --max-body."),
+            (502, "UNAVAILABLE", "Is the server running"),
+        ],
+    )
+    def test_answers_of_a_proxy(self, rest_fake, monkeypatch, status, code, advice):
+        monkeypatch.setattr(rest.RestTransport, "_exchange", lambda *_: (status, b"<html>"))
+        with pytest.raises(ServingError) as caught:
+            ServingClient(rest_fake.address, "upper", retries=0).signatures()
+        assert caught.value.code == code
+        assert f"HTTP {status} '<html>'. {advice}" in str(caught.value)
 
     def test_metadata_that_is_none(self, rest_fake):
         rest_fake.failures = [b'{"metadata": {}}']
@@ -603,6 +634,10 @@ class TestMistakes:
             *(({"address": a}, "`address` must be host") for a in ("", "ftp://a", "a:b", "a:99999", "http://", "a?b")),
             *(({"address": address}, "`address` must be host") for address in ("a:0", "https://a:0")),
             ({"address": "http://host/path", "protocol": "grpc"}, "gRPC knows no paths"),
+            *(
+                ({"address": address}, "must hold no user's name or password.* Received: one for host$")
+                for address in ("https://me:secret@host/tf", "me@host")
+            ),
         ],
     )
     def test_of_arguments(self, arguments, message):

@@ -24,9 +24,10 @@ from tiny_models import SIGNATURES, save_half_plus_three, save_tiny, write_warm_
 
 from zoo.serving.clients.messages import signatures_of
 from zoo.serving.server import app
+from zoo.serving.server import running as running_module
 from zoo.serving.server.app import Metrics, build_app
 from zoo.serving.server.batching import Batcher
-from zoo.serving.server.models import Models
+from zoo.serving.server.models import Models, Served, _Model
 from zoo.serving.server.port import bind
 from zoo.serving.server.rest_json import Refusal
 from zoo.serving.server.running import Settings, serve
@@ -130,6 +131,7 @@ class TestPredict:
     def test_versions_labels_case_and_encoded_names(self, running, saved):
         served = running({"a b": {"old": 2, "gone": 4}}, **{"a b": saved})
         for path, factor in [("a%20b", 5), ("a%20b/VERSIONS/2", 2), ("a%20b/labels/old", 2)]:
+            assert served.ask("POST", f"/V1/models/{path}:predict", {"inputs": {"x": [[1, 1, 1]]}})[0] == 200
             status, found = served.post(f"{path}:PREDICT", {"inputs": {"x": [[1, 1, 1]]}})
             assert (status, found["outputs"]["scaled"]) == (200, [[factor] * 3])
         unknown = "Unrecognized servable version label: new"
@@ -564,6 +566,48 @@ class TestVersions:
         finally:
             models.stop()
 
+    def test_a_model_that_cannot_be_read_does_not_keep_others_from_updates(self, folder, saved, monkeypatch, caplog):
+        models = Models({"bad": saved / "2", "model": folder})
+        models.poll()
+        read = _Model.folders
+
+        def folders(model):
+            if model.name == "bad":
+                raise PermissionError(13, "Permission denied", "bad")
+            return read(model)
+
+        monkeypatch.setattr(_Model, "folders", folders)
+        models.start(0.02)
+        try:
+            shutil.copytree(saved / "5", folder / "5.aside").rename(folder / "5")
+            end = time.monotonic() + 60
+            while self.factor(models) != 5 and time.monotonic() < end:
+                time.sleep(0.05)
+            time.sleep(0.2)
+        finally:
+            models.stop()
+        assert models.loaded() == {"bad": [2], "model": [5]}
+        assert caplog.text.count("bad: its folder cannot be read: [Errno 13] Permission denied: 'bad'") == 1
+        assert "Traceback" not in caplog.text
+
+    def test_a_stop_ends_warming_up(self, folder, saved, monkeypatch, caplog):
+        models = Models({"model": folder})
+        models.poll()
+        for number in (4, 5):
+            shutil.copytree(saved / "5", folder / str(number))
+            write_warm_up(folder / str(number), *[("twice", {"number": np.int64([1])})] * 3)
+        made, run = [], Served.run
+
+        def stopping(*given, **named):
+            made.append(models.stop())
+            return run(*given, **named)
+
+        monkeypatch.setattr(Served, "run", stopping)
+        models.poll()
+        assert len(made) == 1
+        assert models.loaded() == {"model": [2]}
+        assert "refused" not in caplog.text
+
     def test_errors_of_the_graph_have_the_servers_words(self, folder):
         models = Models({"model": folder})
         models.poll()
@@ -624,6 +668,16 @@ def test_of_two_servers_that_start_at_once_the_later_one_names_the_port(monkeypa
         told = rf"^127\.0\.0\.1:{port} cannot be opened: Address already in use; see --host and --port$"
         with pytest.raises(OSError, match=told):
             serve({"three": saved / "three"}, {}, bind("127.0.0.1", port), Settings(), print)
+
+
+def test_a_second_signal_ends_a_server_that_is_stopping(monkeypatch, saved):
+    """After the last answer, Ctrl-C means again what it meant before."""
+    numbers, at_stop = (signal.SIGINT, signal.SIGTERM), []
+    before = [signal.getsignal(each) for each in numbers]
+    monkeypatch.setattr(running_module._Server, "run", lambda *_, **__: None)
+    monkeypatch.setattr(Models, "stop", lambda _: at_stop.extend(map(signal.getsignal, numbers)))
+    serve({"three": saved / "three"}, {}, bind("127.0.0.1", 0), Settings(), print)
+    assert at_stop == before
 
 
 @pytest.mark.long

@@ -61,6 +61,11 @@ class TestRequests:
         found = read({"instances": rows}, s=TensorSpec("string", (None,)))[0]["s"]
         assert found.tolist() == [b"\xff\0", "é\0".encode()]
 
+    @pytest.mark.parametrize("packed", ["/wA=", "/wA", " /w\nA", "/w A = "])
+    def test_base64_may_lack_padding_and_hold_white_space(self, packed):
+        found = read({"inputs": [{"b64": packed}]}, s=TensorSpec("string", (None,)))[0]["s"]
+        assert found.tolist() == [b"\xff\0"]
+
     def test_numbers_of_floats_may_have_no_point_and_be_not_finite(self):
         body = b'{"instances": [1, 2.5, NaN, -Infinity, 1e3, 1435774380, 1e300]}'  # FloatTensorWithPrecisionLoss
         found = read(body, x=TensorSpec("float32", (None,)))[0]["x"]
@@ -136,6 +141,8 @@ WORDS = [  # of json_tensor.cc
         {"x": ANY},
         "JSON Value: 3 found at incorrect level: 2 in the JSON DOM. Expected at level: 2",
     ),
+    (b'{"inputs": %s1%s}' % (b"[" * 65, b"]" * 65), {"x": ANY}, "Encountered lists at 65 levels"),
+    (b'{"instances": %s1%s}' % (b"[" * 99, b"]" * 99), {"x": ANY}, "Encountered lists at 98 levels"),
     ({"inputs": [1, [2]]}, {"x": ANY}, "Encountered list at unexpected level: 1 expected < 1"),
     ({"inputs": [[1, 2], [3]]}, {"x": ANY}, "Encountered list at unexpected size: 1 at level: 1 expected size: 2"),
     ({"inputs": [1.0]}, {"x": ANY}, "JSON Value: 1.0 Type: Number is not of expected type: int32"),

@@ -54,6 +54,13 @@ def test_what_may_begin_a_stop_string_or_end_a_character_is_held_back():
     assert growing.done
 
 
+def test_a_text_that_does_not_begin_with_what_was_given_is_refused():
+    growing = GrowingText(100)
+    assert growing.add("one tex", 8) == "one tex"
+    with pytest.raises(ValueError, match="the text changed while it was written; another version may answer now"):
+        growing.add("another text", 12)
+
+
 def test_the_perplexity_of_a_text_that_cannot_be_written_is_infinite():
     assert Score("x", -1e9, 1).perplexity == math.inf
     assert Score("x", -2 * math.log(3), 2).perplexity == pytest.approx(3)

@@ -46,7 +46,7 @@ def check(
     or a note (harmless if on purpose). Exit code: 0 if nothing of the severity --fail-on or worse was found, 1 if
     something was, 2 if there is no SavedModel that can be read.
     """
-    with user_errors():
+    with user_errors((ValueError, OSError, RuntimeError)):
         from zoo.serving.checking import report
 
         found = report(folder, run, ignore or ())

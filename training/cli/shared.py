@@ -142,14 +142,7 @@ def load(path: pathlib.Path):
     import_tensorflow()
     import zoo
 
-    try:
-        return zoo.load(path)
-    except (ValueError, OSError, MissingExtraError):
-        raise
-    except Exception as error:  # what a truncated file raises depends on where it ends: IndexError, tf.errors, ...
-        raise ValueError(
-            f"{path} cannot be loaded; its files may be damaged ({type(error).__name__}: {error})"
-        ) from error
+    return zoo.load(path)
 
 
 # By the method that only this kind of model has: what the model is, what it does, and its command.

@@ -8,6 +8,7 @@ import re
 SAVED_MODEL_FILE = "saved_model.pb"
 LARGEST_VERSION = 2**63 - 1
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
+MOST_WARM_UPS = 1000  # records; a server refuses a version with more
 
 
 def is_version(name: str) -> bool:

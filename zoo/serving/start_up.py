@@ -1,4 +1,4 @@
-"""How large an export is, and how long a server takes until it has answered first."""
+"""How large an export is, and how long a server takes until it has answered its first request."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class StartUp:
     Attributes:
         size: bytes of the files that a server loads and of the warm-up requests.
         load_seconds: until it is loaded.
-        first_seconds: how long the first request takes, of one text to `generate` for at most 16 tokens, during which
-            much is set up. A server that warms up makes it before it takes others.
+        first_seconds: how long the first request takes, of one text, during which much is set up: to `generate` for at
+            most 16 tokens if the model has that signature, else to `serving_default`. A server that warms up makes it
+            before it takes others.
         later_seconds: how long the same takes later, the median.
         cores: of the machine.
     """

@@ -328,8 +328,8 @@ SETTINGS = {
     "repetition_penalty": Setting("float32", 1.0, 1e-6, 1e6),
     "seed": Setting("int64", None, -(2**62), 2**62),  # leaves room for the sum `seed + i` of each text
 }
-# Of a translator. A value out of range means the translator's own setting. So does the default, which a client sends
-# for a setting that was not given.
+# Of a translator. A `max_target_length` above its own limit means that limit; a `length_penalty` out of range means its
+# own. So do the defaults, which a client sends for a setting that was not given.
 TRANSLATION_SETTINGS = {
     "max_target_length": Setting("int32", 2**31 - 1, 0, 2**31 - 1),
     "length_penalty": Setting("float32", -1.0),
@@ -364,6 +364,7 @@ def check_settings(
         name: column(name, value, number, setting)
         for (name, setting), value in zip(SETTINGS.items(), given, strict=True)
     }
+    columns["seed"] = columns["seed"].astype(np.int64)  # of unsigned ones NumPy would make floats in the sum
     if np.ndim(seeds) == 0:
         columns["seed"] = columns["seed"] + np.arange(number)
     return columns, _checked_stop(stop)
@@ -416,16 +417,23 @@ class GrowingText:
     """
 
     def __init__(self, limit: int, stop: Sequence[bytes] = ()):
-        self._limit, self._given = limit, 0
+        self._limit, self._given = limit, ""
         self._stop = [each.decode("utf-8", "replace") for each in stop]
         self.size, self.done = min(_FIRST_TOKENS, limit), limit == 0
 
     def add(self, text: str, tokens: int) -> str:
-        """What the answer for `size` tokens adds to the text; "" if nothing is certain yet."""
+        """What the answer for `size` tokens adds to the text; "" if nothing is certain yet.
+
+        Raises:
+            ValueError: the answer does not begin with the text so far, for example since another model gave it.
+        """
+        if not text.startswith(self._given):
+            raise ValueError("the text changed while it was written; another version may answer now")
         self.done = tokens < self.size or self.size == self._limit
         self.size = min(self.size + self.size // 2, self._limit)
         certain = len(text) if self.done else len(self._certain(text))
-        piece, self._given = text[self._given : certain], max(self._given, certain)
+        piece = text[len(self._given) : certain]
+        self._given += piece
         return piece
 
     def _certain(self, text: str) -> str:

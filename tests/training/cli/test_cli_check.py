@@ -49,6 +49,13 @@ def test_a_clean_model_is_one_line(model):
     assert line.startswith(f"{model}: nothing found in 2 versions: 2 signatures, ")
 
 
+def test_a_check_that_fails_itself_is_one_line(model, monkeypatch):
+    from zoo.serving import checking
+
+    monkeypatch.setattr(checking, "_SECONDS", 1 << 40)  # more than an alarm takes
+    assert refuses("check", model).startswith("The check itself failed at graph of ")
+
+
 def test_findings_by_version(broken):
     result = run("check", broken)
     assert result.exit_code == 1

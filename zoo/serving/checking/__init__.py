@@ -109,7 +109,7 @@ def _checked(folders: Folders, run: bool, ignore: Collection[str]) -> Report:
         return Checked(str(folder), sorted(named, key=lambda each: rules.SEVERITIES.index(each.severity)), seen)
 
     layout = of(folders.model, folders.findings, None)
-    versions = [of(version, *_worker(os.getpid()).check(version, run)) for version in folders.versions]
+    versions = [of(version, *_worker().check(version, run)) for version in folders.versions]
     return Report(str(folders.model), [layout, *versions] if layout.findings else versions)
 
 
@@ -137,6 +137,11 @@ class _Worker:
         )
         self._lock = threading.Lock()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process was killed, for example by Ctrl-C in a Python prompt."""
+        return self._process.poll() is not None
+
     def check(self, folder: pathlib.Path, run: bool) -> tuple[list[Finding], dict[str, int] | None]:
         """The findings of a version, and how much was checked."""
         size = _size(folder)
@@ -157,24 +162,41 @@ class _Worker:
     def _answers(self, request: dict) -> Iterator[dict]:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None  # for mypy
+        ended = False
         with self._lock:
-            stdin.write(f"{json.dumps(request)}\n".encode())
-            stdin.flush()
-            for line in stdout:
-                try:
-                    answer = json.loads(line)
-                except ValueError:  # an empty line, or one that a killed fork did not finish
-                    continue
-                yield answer
-                if "ended" in answer:
-                    return
-        _worker.cache_clear()
+            try:
+                stdin.write(f"{json.dumps(request)}\n".encode())
+                stdin.flush()
+                for line in stdout:
+                    try:
+                        answer = json.loads(line)
+                    except ValueError:  # an empty line, or one that a killed fork did not finish
+                        continue
+                    ended = "ended" in answer
+                    yield answer
+                    if ended:
+                        return
+            except BrokenPipeError:  # it was killed just now
+                pass
+            finally:
+                if not ended:  # the rest would be taken for the answer to the next request
+                    _worker_of.cache_clear()
+                    self._process.kill()
+                    self._process.wait()
         raise RuntimeError("The process that reads SavedModels ended; can TensorFlow be imported?")
 
 
-@functools.cache
-def _worker(_process: int) -> _Worker:
+def _worker() -> _Worker:
     """The worker of this process. A fork inherits the pipes of its parent, so it gets another worker."""
+    worker = _worker_of(os.getpid())
+    if worker.has_ended:
+        _worker_of.cache_clear()
+        worker = _worker_of(os.getpid())
+    return worker
+
+
+@functools.cache
+def _worker_of(_process: int) -> _Worker:
     return _Worker()
 
 

@@ -20,11 +20,10 @@ from tensorflow_serving.apis import prediction_log_pb2
 from zoo.serving.checking import rules
 from zoo.serving.checking.folders import GRAPH_FILES, graph_file
 from zoo.serving.checking.rules import Finding, shown
-from zoo.serving.layout import WARM_UP_FILE
+from zoo.serving.layout import MOST_WARM_UPS, WARM_UP_FILE
 
 LARGEST_FILE = 2**31 - 1  # of a graph: protobuf's own limit, and so a server's
 _LARGEST_TEXT = 64 << 20  # of a graph as text, which is parsed in Python
-_MOST_RECORDS = 1000
 _INDEX, _DATA = "variables/variables.index", re.compile(r"variables\.data-\d{5}-of-\d{5}")
 _MISSING = "It is missing, and the graph reads it"
 
@@ -69,7 +68,7 @@ def check_variables(folder: pathlib.Path, meta_graph: meta_graph_pb2.MetaGraphDe
     entries = [_INDEX, *(f"variables/{name}" for name in os.listdir(folder / "variables") if _DATA.fullmatch(name))]
     for entry in entries:
         if os.path.lexists(folder / entry) and not os.path.isfile(folder / entry):
-            return [rules.UNREADABLE_VARIABLES.at(f"file {entry}", "It is no file")], 0
+            return [rules.UNREADABLE_VARIABLES.at(f"file {entry}", "It is not a file")], 0
     try:
         reader = tf.compat.v1.train.NewCheckpointReader(os.fsencode(folder / "variables" / "variables"))
         names = sorted(reader.get_variable_to_shape_map())
@@ -111,8 +110,8 @@ def read_warm_up(folder: pathlib.Path) -> tuple[list[prediction_log_pb2.Predicti
     logs: list[prediction_log_pb2.PredictionLog] = []
     try:
         for record in _records(path):
-            if len(logs) == _MOST_RECORDS:
-                return logs, [rules.TOO_MANY_WARM_UPS.at(where, f"It has more than {_MOST_RECORDS:,} records")]
+            if len(logs) == MOST_WARM_UPS:
+                return logs, [rules.TOO_MANY_WARM_UPS.at(where, f"It has more than {MOST_WARM_UPS:,} records")]
             logs.append(prediction_log_pb2.PredictionLog.FromString(record))
     except DecodeError:
         return logs, [rules.UNREADABLE_WARM_UP.at(where, f"Record {len(logs) + 1} does not parse as a PredictionLog")]
@@ -126,14 +125,14 @@ def read_warm_up(folder: pathlib.Path) -> tuple[list[prediction_log_pb2.Predicti
 
 def _records(path: pathlib.Path) -> Iterator[bytes]:
     if not os.path.isfile(path):
-        raise ValueError("It is no file")
+        raise ValueError("It is not a file")
     yield from tf.compat.v1.io.tf_record_iterator(os.fsencode(path))
 
 
 def _read(path: pathlib.Path, largest: int) -> bytes:
     """All of a file; a `ValueError` if it is no file, cannot be read or is larger."""
     if not os.path.isfile(path):  # nor a pipe, for which a reader would wait
-        raise ValueError("It is no file")
+        raise ValueError("It is not a file")
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > largest:

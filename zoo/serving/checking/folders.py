@@ -9,7 +9,7 @@ import re
 
 from zoo.serving.checking import rules
 from zoo.serving.checking.rules import Finding, shown
-from zoo.serving.layout import SAVED_MODEL_FILE, is_version, models_within
+from zoo.serving.layout import LARGEST_VERSION, SAVED_MODEL_FILE, is_version, models_within
 
 GRAPH_FILES = (SAVED_MODEL_FILE, "saved_model.cpb", "saved_model.pbtxt")  # a server reads the first that exists
 
@@ -63,7 +63,7 @@ def served_as(name: str) -> int | None:
     number, are accepted.
     """
     is_number = re.fullmatch(r"[ \t\n\v\f\r]*[+-]?[0-9]+[ \t\n\v\f\r]*", name)
-    return int(name) if is_number and 0 <= int(name) < 2**63 else None
+    return int(name) if is_number and 0 <= int(name) <= LARGEST_VERSION else None
 
 
 def _versions_in(model: pathlib.Path) -> Folders:
@@ -99,7 +99,7 @@ def _versions_in(model: pathlib.Path) -> Folders:
 
 def _empty(version: pathlib.Path) -> Finding:
     if not os.path.isdir(version):
-        what = "It is no folder"
+        what = "It is not a folder"
     else:
         try:
             what = "It holds no saved_model.pb" if os.listdir(version) else "It is empty"

@@ -101,7 +101,7 @@ IGNORED_FOLDER = Rule(
     "ignored-folder",
     "note",
     "A server ignores it because of its name, and serves the other versions. It was not checked.",
-    "Nothing need be done if it is kept aside on purpose; to serve it, give it a number as its name.",
+    "If it is kept aside on purpose, do nothing. To serve it, rename it to a number.",
 )
 NO_VERSION_FOLDER = Rule(
     "no-version-folder",
@@ -282,8 +282,8 @@ NOT_RUN = Rule(
     "not-run",
     "note",
     "Answers could not be compared, so it is not known whether they depend on other requests.",
-    "Write warm-up records, which also spare the first client a wait; exports of the zoo have none for the signatures "
-    "of `--explore`, and are sound without. Seed randomness by an input.",
+    "Write warm-up records for this signature; they also make the first request fast. Exports of the zoo have none for "
+    "the signatures of `--explore`, which is fine. If answers are random, take the seed from an input.",
 )
 
 RULES = {rule.name: rule for rule in list(vars().values()) if isinstance(rule, Rule)}

@@ -81,10 +81,15 @@ def _check_batch(session, name: str, signature: meta_graph_pb2.SignatureDef, row
         return []  # a server cannot batch it; another rule reports that
     widths = {key: array.shape[1:] for key, array in rows[0].items()}
     rows = [row for row in rows if {key: array.shape[1:] for key, array in row.items()} == widths]
-    rows = list({str(row): row for row in rows}.values())[:_ROWS]  # different ones
+    # Different ones. NumPy's own `str` leaves out numbers in the middle of long rows.
+    rows = list({str({key: array.tolist() for key, array in row.items()}): row for row in rows}.values())[:_ROWS]
     rows = rows if len(rows) > 1 else rows * 2
-    alone = [_call(session, signature, row) for row in rows]
-    if not _agree(_call(session, signature, rows[0]), alone[0]):
+    try:
+        alone = [_call(session, signature, row) for row in rows]
+        again = _call(session, signature, rows[0])
+    except _ERRORS as error:
+        return [rules.BATCH_DIFFERS.at(where, f"One row of a request fails alone: {_said(error)}")]
+    if not _agree(again, alone[0]):
         return [rules.NOT_RUN.at(where, "One request twice has different answers; batches were not compared")]
     try:
         joined = _call(session, signature, {key: np.concatenate([row[key] for row in rows]) for key in widths})

@@ -203,7 +203,8 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
             An iterator over pieces, none of them empty, that together are the text of `generate` for the same seed.
 
         Raises:
-            ValueError: as `generate`; likewise `ServingError`, also in the midst of the text.
+            ValueError: as `generate`; likewise `ServingError`, also in the midst of the text, for example if the server
+                has meanwhile loaded a version that writes another text.
         """
         texts = check_texts([text])
         columns, stop = check_settings(1, **settings)
@@ -213,7 +214,11 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
             while not growing.done:
                 columns["max_new_tokens"] = np.array([growing.size])
                 found, _, tokens = self._generated(texts, columns, STOP_SEPARATOR.join(stop))
-                if piece := growing.add(found[0].decode(), int(tokens[0])):
+                try:
+                    piece = growing.add(found[0].decode(), int(tokens[0]))
+                except ValueError as error:
+                    raise ServingError(self.address, self.model, "ABORTED", str(error)) from None
+                if piece:
                     yield piece
 
         return pieces()
@@ -310,10 +315,7 @@ def to_array(name: str, value: Any, spec: TensorSpec) -> np.ndarray:
         ValueError: it holds something else, or has another shape.
     """
     array = _strings(name, value) if spec.dtype == "string" else _numbers(name, value, spec.dtype)
-    if spec.shape is not None and (
-        array.ndim != len(spec.shape)
-        or any(size not in (None, given) for size, given in zip(spec.shape, array.shape, strict=True))
-    ):
+    if not spec.fits(array.shape):
         raise ValueError(f"`{name}` must have the shape {_shown(spec.shape)}. Received: {_shown(array.shape)}")
     return array
 

@@ -15,6 +15,7 @@ _ADVICE = {
     "INVALID_ARGUMENT": "The model's signatures say what it takes.",
     "NOT_FOUND": "Is this the model's name on the server, and is that version or label loaded? `zoo serve-client "
     "ADDRESS MODEL --status` shows it.",
+    "OUT_OF_RANGE": "Send fewer or shorter texts at once; `zoo serve` has --max-body.",
     "RESOURCE_EXHAUSTED": "Ask again later.",
     "UNAVAILABLE": "Is the server running, has it loaded its models, and is this the right port? By default gRPC is on "
     "8500, REST on 8501.",
@@ -73,8 +74,14 @@ class Address:
         """Reads `host`, `host:port`, or a URL.
 
         Raises:
-            ValueError: it is none of them.
+            ValueError: it is none of them, or holds a user's name or password.
         """
+        place = (address.partition("://")[2] or address).partition("/")[0]
+        if "@" in place:
+            raise ValueError(
+                "`address` must hold no user's name or password, since this client does not send them. Received: one "
+                f"for {place.rpartition('@')[2]}"
+            )
         try:
             parts = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
@@ -100,6 +107,13 @@ class TensorSpec:
 
     dtype: str
     shape: tuple[int | None, ...] | None
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape can be such an input or output."""
+        return self.shape is None or (
+            len(self.shape) == len(shape)
+            and all(size in (None, given) for size, given in zip(self.shape, shape, strict=True))
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,10 +31,12 @@ _CODES = {
     403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
     409: "ABORTED",
+    413: "OUT_OF_RANGE",  # the body is too large
     429: "RESOURCE_EXHAUSTED",
     499: "CANCELLED",
     500: "INTERNAL",
     501: "UNIMPLEMENTED",
+    502: "UNAVAILABLE",  # a proxy cannot reach the server
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
@@ -126,13 +128,13 @@ class RestTransport:
             cause = next((c for c in (*error.args, error.__cause__) if isinstance(c, Exception)), error)
             lost = isinstance(cause, (ConnectionError, http.client.IncompleteRead))
             if isinstance(cause, http.client.HTTPException) and not lost:
-                raise self._error("UNKNOWN", "the answer is no HTTP") from None
+                raise self._error("UNKNOWN", "the answer is not HTTP") from None
             raise self._error("UNAVAILABLE", getattr(cause, "strerror", None) or str(cause)) from None
         if status == 200:
             try:
                 return json.loads(answer)
             except ValueError:  # also where it is not UTF-8
-                raise self._error("UNKNOWN", f"the answer is no JSON: {_beginning(answer)}") from None
+                raise self._error("UNKNOWN", f"the answer is not JSON: {_beginning(answer)}") from None
         try:
             said = str(json.loads(answer)["error"])
         except (ValueError, KeyError, TypeError):  # not from the server itself, but from something before it

@@ -24,6 +24,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from zoo.pictures.drawing import PAGE
+from zoo.serving.layout import LARGEST_VERSION
 from zoo.serving.server import rest_json
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models, Served, Version
@@ -38,7 +39,6 @@ _GET = re.compile(rf"{_WHICH}(?P<method>/metadata)?", re.IGNORECASE | re.ASCII)
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all get an answer in JSON
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
 _STATUS = HTTP_STATUS | {_TOO_LARGE: 413}
-_LARGEST = 2**63 - 1
 
 
 class Metrics:
@@ -114,9 +114,9 @@ def build_app(
         return _error(invalid(f"Malformed request: {request.method} {request.url.path}"))
 
     routes = [
-        Route("/v1/{path:path}", api.answer, methods=_METHODS),
+        *(Route(f"/{v}1/{{path:path}}", api.answer, methods=_METHODS) for v in "vV"),  # case does not matter
         Route("/", explorer),
-        Route("/models.json", names),  # TensorFlow Serving does not tell its models
+        Route("/models.json", names),  # TensorFlow Serving has no list of its models
         Route("/healthz", health),
         Route("/metrics", figures),
     ]
@@ -186,7 +186,7 @@ class _Api:
                 raise invalid("Missing model name in request.")
             raise invalid(f"Malformed request: {request.method} {path}")
         version = None if found["version"] is None else int(found["version"])
-        if version is not None and version > _LARGEST:
+        if version is not None and version > LARGEST_VERSION:
             raise invalid(f"Failed to convert version: {found['version']} to numeric.")
         label = found["label"] and urllib.parse.unquote(found["label"])
         if request.method == "GET":
@@ -272,7 +272,11 @@ class _Api:
             running = self.batcher.submit(served, dict(inputs), time.monotonic() + self.timeout)
             found = await _unless(self.stopping, asyncio.wrap_future(running))
             tokens, log_probability = int(found["tokens"][0]), float(found["log_probability"][0])
-            if piece := growing.add(found["text"][0].decode("utf-8", "replace"), tokens):
+            try:
+                piece = growing.add(found["text"][0].decode("utf-8", "replace"), tokens)
+            except ValueError as error:  # not by another version: `served` stays the one that it began with
+                raise Refusal("ABORTED", str(error)) from None
+            if piece:
                 yield {"text": piece}
         yield {"done": True, "tokens": tokens, "log_probability": log_probability}
 

@@ -16,12 +16,11 @@ from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import get_model_metadata_pb2, prediction_log_pb2
 
 from zoo.serving.clients.messages import Signature, signatures_of
-from zoo.serving.layout import SAVED_MODEL_FILE, WARM_UP_FILE, is_version, versions
+from zoo.serving.layout import MOST_WARM_UPS, SAVED_MODEL_FILE, WARM_UP_FILE, is_version, versions
 from zoo.serving.server.batching import Arrays
 from zoo.serving.server.rest_json import Refusal, invalid
 
 _LOG = logging.getLogger(__name__)
-_MOST_RECORDS = 1000  # of a warm-up file; the server refuses more
 _CODES = {getattr(tf.errors, name): name for name in dir(tf.errors) if name.isupper()}
 _FIELDS = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
 
@@ -84,13 +83,22 @@ class Version:
         folder: of its SavedModel.
         threads: how many operations may run at once.
         operation_threads: how many threads an operation may use.
+        stopping: when it is set, no more warm-up requests are made.
 
     Raises:
-        Exception: it cannot be loaded, or a warm-up request fails.
+        Exception: it cannot be loaded, or a warm-up request fails, or it is stopped.
     """
 
-    def __init__(self, model: str, number: int, folder: pathlib.Path, threads: int, operation_threads: int):
-        self.number = number
+    def __init__(
+        self,
+        model: str,
+        number: int,
+        folder: pathlib.Path,
+        threads: int,
+        operation_threads: int,
+        stopping: threading.Event,
+    ):
+        self._stopping = stopping
         v1 = tf.compat.v1
         config = v1.ConfigProto(inter_op_parallelism_threads=threads, intra_op_parallelism_threads=operation_threads)
         self._session = v1.Session(graph=tf.Graph(), config=config)
@@ -119,8 +127,10 @@ class Version:
         """Makes the requests of the warm-up file, of which only those to `predict`; how many there are."""
         number = 0
         for number, record in enumerate(_records(path), 1):
-            if number > _MOST_RECORDS:
-                raise invalid(f"Number of warmup records exceeds the maximum ({_MOST_RECORDS}) at {path}")
+            if self._stopping.is_set():
+                raise Refusal("CANCELLED", "The server is stopping")
+            if number > MOST_WARM_UPS:
+                raise invalid(f"Number of warmup records exceeds the maximum ({MOST_WARM_UPS}) at {path}")
             if record.WhichOneof("log_type") != "predict_log":
                 continue
             request = record.predict_log.request
@@ -150,6 +160,7 @@ class _Model:
         states: of every version that was ever there: its state, the code and the message of its error.
         refused: of the versions that could not be loaded, when their files were last changed.
         incomplete: how many polls have found each version without a graph.
+        unreadable: why the last poll could not read the folder; "" if it could.
     """
 
     def __init__(self, name: str, path: pathlib.Path, labels: Mapping[str, int]):
@@ -158,6 +169,7 @@ class _Model:
         self.states: dict[int, tuple[str, str, str]] = {}
         self.refused: dict[int, int] = {}
         self.incomplete: dict[int, int] = {}
+        self.unreadable = ""
 
     def folders(self) -> dict[int, pathlib.Path]:
         """The folders of SavedModels, by number: the versions in the model's folder, or the folder itself."""
@@ -244,19 +256,28 @@ class Models:
 
         def work():
             while not self._stopping.wait(seconds):
-                try:
-                    self.poll()
-                except Exception:  # a folder that cannot be read now can perhaps be read later
-                    _LOG.exception("the models' folders cannot be read")
+                for model in self._models.values():
+                    self._poll_again(model)
 
         self._thread = threading.Thread(target=work, name="poll", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread, after the version that it is just loading."""
+        """Ends the thread, after the step at which it is: the loading of a version, or a warm-up request."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
+
+    def _poll_again(self, model: _Model) -> None:
+        """Polls a model; what fails is logged once, and does not keep other models from their updates."""
+        try:
+            self._poll(model)
+            model.unreadable = ""
+        except Exception as error:  # a folder that cannot be read now can perhaps be read later
+            if str(error) != model.unreadable:
+                surprising = not isinstance(error, OSError)
+                _LOG.error("%s: its folder cannot be read: %s", model.name, error, exc_info=surprising)
+            model.unreadable = str(error)
 
     def _poll(self, model: _Model) -> None:
         folders = model.folders()
@@ -290,13 +311,17 @@ class Models:
         """Loads a version unless that is done, or failed before with the same files; whether it is loaded."""
         if number in model.loaded:
             return True
+        if self._stopping.is_set():
+            return False
         changed = _last_change(folders[number])
         if model.refused.get(number) == changed:
             return False
         model.states[number] = ("LOADING", "OK", "")
         try:
-            version = Version(model.name, number, folders[number], *self._threads)
+            version = Version(model.name, number, folders[number], *self._threads, self._stopping)
         except Exception as error:  # what a damaged file raises depends on where it ends
+            if self._stopping.is_set():
+                return False
             refusal = _refusal(error)
             model.refused[number] = changed
             model.states[number] = ("END", refusal.code, refusal.message)

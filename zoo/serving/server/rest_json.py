@@ -2,7 +2,8 @@
 
 The forms are those of https://www.tensorflow.org/tfx/serving/api_rest. What that page leaves open, and the words of
 errors, follow `tensorflow_serving/util/json_tensor.cc`. What is refused there is refused here. Some requests are only
-refused here: text behind the JSON object, broken UTF-8, numbers out of their type's range, shapes that do not fit.
+refused here: text behind the JSON object, broken UTF-8, numbers out of their type's range, shapes that do not fit, and
+lists nested deeper than NumPy has axes, which are 64.
 
 No TensorFlow: tensors are NumPy arrays, strings `bytes`.
 """
@@ -217,7 +218,11 @@ def _array(value: Any, spec: TensorSpec) -> np.ndarray:
         flat = list(itertools.chain.from_iterable(flat))
     if any(isinstance(each, list) for each in flat):
         raise invalid(f"Encountered list at unexpected level: {len(shape)} expected < {len(shape)}")
-    return _scalars(flat, spec.dtype).reshape(shape)  # a list at each axis
+    scalars = _scalars(flat, spec.dtype)
+    try:
+        return scalars.reshape(shape)  # a list at each axis
+    except ValueError:
+        raise invalid(f"Encountered lists at {len(shape)} levels, which are more than zoo serve takes") from None
 
 
 def _scalars(values: list, dtype: str) -> np.ndarray:
@@ -261,19 +266,18 @@ def _bytes(value: Any) -> bytes:
     if not _is_base64(value):
         raise invalid(f"JSON Value: {_shown(value)} not formatted correctly for base64 data")
     try:
-        return base64.b64decode(value["b64"], validate=True)
+        packed = b"".join(value["b64"].encode().split())  # as absl::Base64Unescape: white space is skipped,
+        if not packed.endswith(b"="):  # and padding may be left out
+            packed += b"=" * (-len(packed) % 4)
+        return base64.b64decode(packed, validate=True)
     except (binascii.Error, ValueError):
         raise invalid("Unable to base64 decode") from None
 
 
 def _check_shape(name: str, array: np.ndarray, spec: TensorSpec) -> None:
     """A server feeds any shape into the graph, which may fail there; a session of Python takes only a fitting one."""
-    wanted = spec.shape
-    if wanted is not None and (
-        len(wanted) != array.ndim
-        or any(size not in (None, given) for size, given in zip(wanted, array.shape, strict=True))
-    ):
-        sizes = ",".join("?" if size is None else str(size) for size in wanted)
+    if not spec.fits(array.shape):
+        sizes = ",".join("?" if size is None else str(size) for size in spec.shape or ())
         raise invalid(f"input {name} must have shape [{sizes}] but has [{','.join(map(str, array.shape))}]")
 
 

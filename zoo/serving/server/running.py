@@ -97,14 +97,15 @@ def serve(
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         server = _Server(config, lambda: announce(url, models.loaded()), stopping, settings.timeout)
         # uvicorn stops on these signals, and then sends them again to the handlers from before: a stop is no failure.
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, lambda *_: None)
+        before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
         models.start(settings.poll)
         try:
             with about_port(host, port):  # two servers can bind one port, but only one can listen
                 listener.listen(config.backlog)
             server.run(sockets=[listener])
         finally:
+            for each, handler in before.items():  # another Ctrl-C need not wait for a version that is being loaded
+                signal.signal(each, handler or signal.SIG_DFL)
             models.stop()
             batcher.close()
             _LOG.info("stopped")

@@ -226,6 +226,12 @@ class TestExport:
         ]
 
 
+def test_more_devices_than_gpus(monkeypatch):
+    monkeypatch.setattr("zoo.local_workers.gpus", lambda: ["0"])
+    monkeypatch.setattr("sys.argv", ["zoo", "train", "dates", "--devices=2"])
+    assert refuses("train", "dates", "--devices=2").endswith("Received: 2 processes, and GPU 0")
+
+
 @pytest.mark.long
 def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recipe, without_export):
     """Its recipe.json is a recipe; the model has the run's name; without test pairs it is scored on validation."""

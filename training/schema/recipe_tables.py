@@ -301,7 +301,9 @@ class Recipe(Table):
         tables = tables_of(self)
         if self.model.start is not None:
             tables.pop("tokenizer", None)
-            tables["model"] = _as_set(self.model, tables["model"])
+            for name in ("model", "lengths", "decoding"):
+                if name in tables:
+                    tables[name] = _as_set(getattr(self, name), tables[name])
         return tables
 
 

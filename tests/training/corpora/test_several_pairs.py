@@ -165,7 +165,7 @@ class TestBatches:
         """In two epochs of 23 * 2.5 and 69 * 0.5 pairs, rounded in each bucket, of which up to three fill no batch."""
         found = prepared(recipe)
         assert 2 * 4 * found.steps == pytest.approx(2 * (23 * 2.5 + 69 * 0.5), abs=2 * 2 * 4)
-        tokenizer = found.make_task().target_tokenizer
+        tokenizer = found.task.target_tokenizer
         seen = []
         for _, labels, _ in found.training_from(0).take(2 * found.steps):
             seen += [text.decode() for text in tokenizer.detokenize(labels).numpy()]
@@ -179,7 +179,7 @@ class TestBatches:
         found = translation.prepare(read_recipe(recipe, ["corpus.1.epochs=2"]))
         assert "75 pairs to train on, weight 0.5, in the first 2 epochs" in " ".join(capsys.readouterr().err.split())
         assert found.steps == prepared(recipe).steps
-        tokenizer = found.make_task().target_tokenizer
+        tokenizer = found.task.target_tokenizer
         of_domain = []
         for _, labels, _ in found.training_from(0).take(4 * found.steps):
             texts = tokenizer.detokenize(labels).numpy().tolist()

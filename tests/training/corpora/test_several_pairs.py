@@ -82,6 +82,18 @@ class TestReading:
             "corpus: of the 3 pairs of 'test', 3 are also in 'train' of corpus.1, and 3",
         ]
 
+    def test_a_held_out_pair_whose_sides_are_swapped_in_another_corpus_is_told(self, recipe, tmp_path, caplog):
+        """As where both directions are trained, each from a file of its own."""
+        with (tmp_path / "general.tsv").open("a") as file:
+            file.writelines(f"word {n}\twort {n}\n" for n in range(30))
+        corpus = read_recipe(recipe).corpus
+        for split in ("train", "test"):
+            corpus.read(split)
+        (told,) = [message for message in caplog.messages if "are also in" in message]
+        assert told.startswith(
+            "corpus: of the 3 pairs of 'test', 0 are also in 'train' of corpus.1, 3 with their sides swapped, and 0 "
+        )
+
     def test_a_split_to_score_is_read_without_the_training_texts(self, recipe, tmp_path):
         (tmp_path / "general.tsv").unlink()
         assert len(read_recipe(recipe).corpus.read("test")) == 3

@@ -198,8 +198,9 @@ def test_a_corpus_of_tensorflow_datasets(tmp_path, monkeypatch):
         from pairs_builder.pairs_dataset_builder import Builder
     Builder(data_dir=tmp_path / "data", config="supervised").download_and_prepare()
     corpus = f'corpus={{kind="tfds",name="pairs/supervised",data_dir="{tmp_path / "data"}"}}'
-    more = ("training.batch_size=4", "training.epochs=1", "lengths.max_source=30", "lengths.max_target=30")
-    all_ended(loopback.start_all(command(tmp_path, corpus, *more, program=WITHOUT_EXPORT), 2))
+    small = ("training.batch_size=4", "training.epochs=1", "training.buckets=1")
+    long = ("lengths.max_source=30", "lengths.max_target=30")
+    all_ended(loopback.start_all(command(tmp_path, corpus, *small, *long, program=WITHOUT_EXPORT), 2), 400)
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["training_pairs"] == 10
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.distribution import ClusterError, Workers, multi_worker
+from zoo.distribution import ClusterError, Workers, _SharedMetrics, multi_worker
 
 PROGRAM = pathlib.Path(__file__).with_name("workers_program.py")
 
@@ -71,6 +71,24 @@ def test_each_worker_takes_its_rows():
     np.testing.assert_array_equal(second, [8])
     with pytest.raises(tf.errors.InvalidArgumentError, match="fewer rows than there are workers"):
         list(workers.shard(dataset.unbatch().batch(10)))
+
+
+def test_moving_averages_are_averaged_and_frozen_weights_stay_as_they_are():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.BatchNormalization()])
+    model.layers[0].trainable = False
+    model.compile("sgd", "mse")
+    for array, variable in enumerate(model.variables):
+        variable.assign(keras.ops.full(variable.shape, 0.1 + array))
+    before = [np.array(variable) for variable in model.layers[0].variables]
+    sent = []
+    workers = Workers()
+    workers.count = 3
+    workers.sums = lambda tensors: sent.extend(tensors) or [tensor + tensor + tensor for tensor in tensors]
+    _SharedMetrics(workers, model)()
+    states = sum(len(metric.variables) for metric in model.metrics)
+    assert len(sent) == states + 2, "those of batch normalisation"
+    for old, variable in zip(before, model.layers[0].variables, strict=True):
+        np.testing.assert_array_equal(old, variable)
 
 
 MODELS = ("transformer", "gpt")

@@ -88,7 +88,7 @@ def test_a_training_starts_from_it(folder, tmp_path):
     prepared = prepare(read_recipe(str(tmp_path / "mine.toml")))
     for one, other in zip(prepared.model.encoder.get_weights(), zoo.load(folder).encoder.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert prepared.make_task().labels == ["1", "2", "3"]
+    assert prepared.task.labels == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def infer_files(
         OSError: workers ended again and again, or the pipeline failed.
     """
     scratch = f"{asked.out}.parts"
-    dead_letters = f"{asked.out.removesuffix('.gz').rpartition('.')[0]}.failed.jsonl"
+    dead_letters = asked.dead_letters
     for path in (asked.out, dead_letters):
         if os.path.isdir(path):
             raise FileExistsError(f"{path} is a folder; OUTPUT must be a file")

@@ -124,6 +124,11 @@ class Request:
     header: bool = True
     batch_size: int = 64
 
+    @property
+    def dead_letters(self) -> str:
+        """The file of the rows that failed."""
+        return f"{self.out.removesuffix('.gz').rpartition('.')[0]}.failed.jsonl"
+
 
 def make_plan(asked: Request, scratch: str) -> Plan:
     """Finds out what is to be done.
@@ -135,8 +140,14 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     folder = absolute(version_folder(asked.model))
     takes, gives = signature_of(folder, asked.signature)
     files = input_files(asked.pattern)
-    if os.path.realpath(asked.out) in {os.path.realpath(each.path) for each in files}:
+    inputs = {os.path.realpath(each.path) for each in files}
+    if os.path.realpath(asked.out) in inputs:
         raise ValueError(f"{asked.out} is one of the inputs; choose another OUTPUT")
+    if os.path.realpath(asked.dead_letters) in inputs:
+        raise ValueError(
+            f"{asked.dead_letters} is one of the inputs, and the rows that fail would be written there; choose another "
+            "OUTPUT"
+        )
     reads, writes = _formats(files, asked.out, asked.file_format)
     about = [*files, *FileSystems.match([f"{folder}/{SAVED_MODEL_FILE}"])[0].metadata_list]
     changed = {each.path: [each.size_in_bytes, each.last_updated_in_seconds] for each in about}

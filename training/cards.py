@@ -94,8 +94,8 @@ def translator_card(name: str, recipe: TranslatorRecipe, translator: Translator,
         **_teachers(recipe),
     }
     limits = [
-        f"A source longer than {recipe.lengths.max_source} tokens is cut off there. A result has at most"
-        f" {recipe.lengths.max_target} tokens. An empty text gives an empty text.",
+        f"A source longer than {translator.max_source_length} tokens is cut off there. A result has at most"
+        f" {translator.max_target_length} tokens. An empty text gives an empty text.",
         f"{_vocabulary(translator.source_tokenizer, 'training sources')} It answers any input, also input outside its"
         " task: look at the score.",
     ]

@@ -96,7 +96,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         tokens=training.tokens,
         training_from=training.training,
         validation=batches(validation, "validation", np.ones(len(validation)), None).once(),
-        make_task=lambda: task,
+        task=task,
         sizes={"training_texts": len(train), "classes": len(labels)},
         digests=digests(recipe, model, [tokenizer], train=train_digest, validation=_digest(validation)),
     )

@@ -35,7 +35,7 @@ from .storage import key_of
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
-_BATCH_TOKENS = 8192  # in scoring
+BATCH_TOKENS = 8192  # in scoring
 
 
 def prepare(recipe: GeneratorRecipe) -> Prepared:
@@ -67,8 +67,8 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         steps=windows.steps,
         tokens=windows.tokens,
         training_from=windows.training,
-        validation=_once(validation, length, "validation"),
-        make_task=lambda: TextGenerator(model, tokenizer, **settings),
+        validation=_once(validation, length, "validation", recipe.training.batch_size),
+        task=TextGenerator(model, tokenizer, **settings),
         sizes={"training_tokens": len(train)},
         digests=digests(recipe, model, [tokenizer], **split_digests),
     )
@@ -212,8 +212,8 @@ def encoded_split(corpus: TextCorpus, split: str, tokenizer: Tokenizer, starts: 
     return EncodedText(ids, str(digest), digest.size)
 
 
-def _once(ids: np.ndarray, length: int, split: str) -> tf.data.Dataset:
-    """Every token of a split once, in batches of a size for scoring."""
+def _once(ids: np.ndarray, length: int, split: str, least: int = 1) -> tf.data.Dataset:
+    """Every token of a split once, in batches of a size for scoring, but at least so many windows."""
     if len(ids) < 2:
         raise CorpusError(f"Split {split!r} has {len(ids)} tokens; it takes 2 or more, as the first is not predicted.")
-    return windows_once(ids, length, max(1, _BATCH_TOKENS // length))
+    return windows_once(ids, length, BATCH_TOKENS // length, least)

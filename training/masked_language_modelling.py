@@ -19,7 +19,7 @@ from .corpora.corpus import CorpusError
 from .corpora.texts import TextCorpus
 from .fitting.fit import Prepared
 from .fitting.loss import MaskedTokenPrediction
-from .language_modelling import encoded_split, encoded_splits, learnt_tokenizer
+from .language_modelling import BATCH_TOKENS, encoded_split, encoded_splits, learnt_tokenizer
 from .preparing import digests, new_model
 from .schema.classifier_tables import MaskedLanguageModelRecipe
 from .schema.recipe import RecipeError, blamed_on
@@ -28,7 +28,6 @@ from .start import clone_pretrained, load_pretrained, position_limit
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
 _SCORED = 0.15  # share of the tokens that are hidden in scoring, whatever the recipe hides
-_BATCH_TOKENS = 8192  # in scoring
 _SHORTEST = 8  # tokens of a window
 
 
@@ -53,7 +52,7 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
         task = MaskFiller(model, tokenizer, length)
         segments = "segments" in model.input
         windows = MaskedWindows(train, tokenizer, length, config.batch_size, config.masked, segments, recipe.seed)
-        once = _scoring_windows(validation, task, config.masked, "validation").once()
+        once = _scoring_windows(validation, task, config.masked, "validation", config.batch_size).once()
     return Prepared(
         model=model,
         objective=MaskedTokenPrediction(model, config.label_smoothing, config.r_drop),
@@ -61,7 +60,7 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
         tokens=windows.tokens,
         training_from=windows.training,
         validation=once,
-        make_task=lambda: task,
+        task=task,
         sizes={"training_tokens": len(train)},
         digests=digests(recipe, model, [tokenizer], **split_digests),
     )
@@ -140,8 +139,10 @@ def _window(window: int | None, encoder: Encoder) -> int:
     return length
 
 
-def _scoring_windows(ids: np.ndarray, filler: MaskFiller, masked: float, split: str) -> MaskedWindows:
+def _scoring_windows(ids: np.ndarray, filler: MaskFiller, masked: float, split: str, least: int = 1) -> MaskedWindows:
     """Windows in batches of one size that leave out as few windows as possible.
+
+    If the split has as many, a batch has at least `least` windows, so that each of several workers has some.
 
     Raises:
         CorpusError: the split is too short for one window.
@@ -155,5 +156,5 @@ def _scoring_windows(ids: np.ndarray, filler: MaskFiller, masked: float, split: 
             "more. Give it more text, or train with a smaller training.window."
         )
     windows = max(1, (content - 1) // (length - 2) - 1)
-    batches = -(-windows // max(1, _BATCH_TOKENS // length))
+    batches = max(1, min(-(-windows // max(1, BATCH_TOKENS // length)), windows // least))
     return MaskedWindows(ids, filler.tokenizer, length, windows // batches, masked, "segments" in filler.model.input)

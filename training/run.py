@@ -27,7 +27,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from zoo.atomic import write_whole
+from zoo.atomic import remove_abandoned, write_whole
 from zoo.cluster import read_cluster
 from zoo.distribution import Workers, multi_worker
 from zoo.extras import needs
@@ -106,6 +106,8 @@ class Run:
             self.task.save(saved)
         except (OSError, RuntimeError) as error:  # h5py raises both where the disk is full
             raise not_written(saved, error) from error
+        for other in {procedure.SAVED_IN for procedure in _PROCEDURES.values()} - {saved.name}:
+            shutil.rmtree(folder / other, ignore_errors=True)  # of an earlier recipe, with another family
         self.save_metrics(folder)
 
     def save_metrics(self, folder: pathlib.Path) -> None:
@@ -191,7 +193,11 @@ def train(
         _remove_leftovers(folder)
         if restart:
             (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-            if _unfinished(folder):
+            try:
+                is_over = _unfinished(folder) is None
+            except CheckpointError:  # damaged
+                is_over = False
+            if not is_over:
                 (folder / METRICS_FILE).unlink()
         with multi_worker(wait) as workers:
             workers.agree("recipe", recipe.model_dump_json(), _differing_keys)
@@ -284,8 +290,15 @@ def _add_scores(run: Run, folder: pathlib.Path) -> None:
 
 
 def _unfinished(folder: pathlib.Path) -> str | None:
-    """The stage after training that a run was stopped in, if it was."""
-    return read_metrics(folder).get("unfinished") if (folder / METRICS_FILE).is_file() else None
+    """The stage after training that a run was stopped in, if it was.
+
+    Raises:
+        CheckpointError: the metrics, which say so, are damaged.
+    """
+    try:
+        return read_metrics(folder).get("unfinished") if (folder / METRICS_FILE).is_file() else None
+    except ValueError as error:
+        raise CheckpointError(f"{error}; --restart begins anew there, and --out names another folder") from None
 
 
 def _exported(run: Run, path: pathlib.Path) -> pathlib.Path:
@@ -300,7 +313,9 @@ def _exported(run: Run, path: pathlib.Path) -> pathlib.Path:
 def _remove_leftovers(folder: pathlib.Path) -> None:
     """Removes what killed processes were writing in a run's folder; the caller holds the lock on it."""
     for path in (*folder.glob("*.tmp-*"), *folder.glob(".*.tmp.weights.h5")):
-        if path.is_dir():
+        if path.name.startswith("cache.tmp-"):  # another worker of this training may be reading the corpus
+            remove_abandoned(path)
+        elif path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)

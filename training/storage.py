@@ -24,6 +24,7 @@ import json
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -386,10 +387,12 @@ class Storage:
         self.cache, self.near, self.keeps = cache, near, keeps
 
     @functools.cached_property
-    def _temporary(self) -> tempfile.TemporaryDirectory:
-        if self.near is not None:
-            self.near.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix="cache.tmp-", dir=self.near, ignore_cleanup_errors=True)
+    def _temporary(self) -> Path:
+        stack = contextlib.ExitStack()
+        folder = stack.enter_context(temporary_folder(self.near or Path(tempfile.gettempdir()), "cache.tmp-"))
+        folder.chmod(0o700)  # in /tmp, nobody else may read the texts
+        weakref.finalize(self, stack.close)  # at the end of the process at the latest
+        return folder
 
     def fact(self, kind: str, key: str | None, compute: Callable[[], Any]) -> Any:
         """What a function gives, or gave in an earlier run; fit for JSON. See `find` for `kind` and `key`."""
@@ -439,7 +442,7 @@ class Storage:
         def made() -> Path:
             nonlocal parent
             is_kept = self.cache is not None and key is not None and self.keeps
-            parent = self.cache if self.cache is not None and is_kept else Path(self._temporary.name)
+            parent = self.cache if self.cache is not None and is_kept else self._temporary
             for left in parent.glob(f".{kind}.tmp-*"):
                 remove_abandoned(left)
             return stack.enter_context(temporary_folder(parent, f".{kind}.tmp-"))
@@ -464,7 +467,7 @@ class Storage:
         See `find` for `kind` and `key`. Without a cache it is removed at the end.
         """
         if self.cache is None or not self.keeps:
-            folder = Path(self._temporary.name) / f"{kind}-{key[:16]}"
+            folder = self._temporary / f"{kind}-{key[:16]}"
         else:
             folder = self._place(kind, key)
             for other in self.cache.glob(f"{kind}-*"):

@@ -18,7 +18,7 @@ from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 
 from .batches.pair_batches import Batches, BatchesInStages, EncodedPairs, Sampler, encode
 from .cards import translator_card as card
-from .corpora.pairs import PairCorpus, Pairs, Part
+from .corpora.pairs import PairCorpus, Pairs, Part, are_sentences
 from .distillation import taught
 from .fitting.fit import Prepared
 from .fitting.loss import TokenPrediction
@@ -57,26 +57,33 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
     else:
         (train, validation), read = pairs, pairs[0]
     say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
+    is_default = recipe.model_fields_set.isdisjoint({"model", "tokenizer"})
+    if is_default and are_sentences(validation.targets, recipe.corpus.language):
+        say(
+            "the default model reads characters and suits words, names and dates; for sentences see 'Sentences' in "
+            "docs/own_data.md"
+        )
     if recipe.model.start is None:
         model, tokenizers = new_model(lambda: learn_tokenizers(recipe, train), lambda both: build_model(recipe, *both))
         settings = _settings(recipe)
     else:
-        task, model = pretrained_model(recipe)
-        tokenizers = task.source_tokenizer, task.target_tokenizer
-        settings = {name: getattr(task, name) for name in Translator.SETTINGS} | _settings(recipe, exclude_unset=True)
+        start, model = pretrained_model(recipe)
+        tokenizers = start.source_tokenizer, start.target_tokenizer
+        settings = {name: getattr(start, name) for name in Translator.SETTINGS} | _settings(recipe, exclude_unset=True)
+    with blamed_on("lengths"):
+        task = Translator(model, *tokenizers, **settings)
     with blamed_on("lengths, train"):
-        encoded = _encoded(recipe, train, tokenizers, "train")
+        encoded = _encoded(recipe, task, train, "train")
     with blamed_on("lengths, validation"):
-        encoded_validation = _encoded(recipe, validation, tokenizers, "validation")
-    batches = _in_stages(recipe, encoded, _samplers(recipe, train, tokenizers, encoded.kept), train.parts)
+        encoded_validation = _encoded(recipe, task, validation, "validation")
+    batches = _in_stages(recipe, encoded, _samplers(recipe, task, train, encoded.kept), train.parts)
     fact = recipe.corpus.storage.fact
     hashes = {"train": fact("digest", read.key, lambda: _digest(read)), "validation": _digest(validation)}
     if train is not read:
         hashes["translations"] = fact("translations_digest", train.key, lambda: _digest(train))
-    lengths = recipe.lengths.max_source, recipe.lengths.max_target
     measure_bleu = None
     if recipe.training.monitor == "bleu":
-        greedy = Translator(model, *tokenizers, *lengths)
+        greedy = Translator(model, *tokenizers, task.max_source_length, task.max_target_length)
 
         def measure_bleu() -> float:
             return corpus_bleu(greedy(validation.sources, batch_size=128), validation.targets, recipe.corpus.language)
@@ -88,7 +95,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         tokens=batches.tokens,
         training_from=batches.training,
         validation=_batches(recipe, encoded_validation).once(),
-        make_task=lambda: Translator(model, *tokenizers, **settings),
+        task=task,
         sizes={"training_pairs": len(train)},
         digests=digests(recipe, model, tokenizers, **hashes),
         measure_bleu=measure_bleu,
@@ -177,16 +184,14 @@ def pretrained_model(recipe: TranslatorRecipe) -> tuple[Translator, Any]:
     return task, model
 
 
-def _encoded(
-    recipe: TranslatorRecipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer], split: str
-) -> EncodedPairs:
+def _encoded(recipe: TranslatorRecipe, task: Translator, pairs: Pairs, split: str) -> EncodedPairs:
     """The pairs as ids, without those that are too long; says how many these are."""
-    lengths = recipe.lengths
-    encoded = encode(pairs, *tokenizers, lengths.max_source, lengths.max_target, recipe.corpus.storage)
+    lengths = task.max_source_length, task.max_target_length
+    encoded = encode(pairs, task.source_tokenizer, task.target_tokenizer, *lengths, recipe.corpus.storage)
     if encoded.too_long:
         say(
-            f"{split}: {encoded.too_long:,} of {len(pairs):,} pairs have more than lengths.max_source="
-            f"{lengths.max_source} or lengths.max_target={lengths.max_target} tokens and are left out"
+            f"{split}: {encoded.too_long:,} of {len(pairs):,} pairs have more than lengths.max_source={lengths[0]} or "
+            f"lengths.max_target={lengths[1]} tokens and are left out"
         )
     return encoded
 
@@ -227,7 +232,7 @@ def _in_stages(
 
 
 def _samplers(
-    recipe: TranslatorRecipe, pairs: Pairs, tokenizers: tuple[Tokenizer, Tokenizer], kept: np.ndarray
+    recipe: TranslatorRecipe, task: Translator, pairs: Pairs, kept: np.ndarray
 ) -> tuple[Sampler | None, Sampler | None]:
     """The samplers of source and target ids; None for a tokenizer without dropout."""
 
@@ -237,8 +242,8 @@ def _samplers(
 
     source, target = recipe.tokenizer.sides
     return (
-        sampler(pairs.sources, tokenizers[0], source, recipe.lengths.max_source),
-        sampler(pairs.targets, tokenizers[1], target, recipe.lengths.max_target),
+        sampler(pairs.sources, task.source_tokenizer, source, task.max_source_length),
+        sampler(pairs.targets, task.target_tokenizer, target, task.max_target_length),
     )
 
 

@@ -55,8 +55,8 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
     Enter it before TensorFlow computes anything: it starts TensorFlow's server. Every worker runs the same program; all
     call `fit`, `evaluate` and the methods of `Workers` in the same order.
 
-    If a worker is lost, the others end within a minute with one sentence on stderr and the exit code 75; then start all
-    again. They end by `os._exit`, because TensorFlow's collectives cannot be interrupted from Python.
+    If a worker is lost, the others end after 5 to 25 seconds, with one sentence on stderr and the exit code 75; then
+    start all again. They end by `os._exit`, because TensorFlow's collectives cannot be interrupted from Python.
 
     Args:
         wait: how many seconds the workers may take to start.
@@ -427,10 +427,12 @@ class _SharedMetrics:
         # A metric of Keras has sums as its state, such as (total, count) of a mean.
         states = [variable for metric in self.model.metrics for variable in metric.variables]
         of_metrics = {id(state) for state in states}
+        # Frozen weights are equal everywhere, and the mean of three equal numbers may differ from them in its last bit.
+        weights = {id(each) for layer in self.model._flatten_layers() for each in layer._trainable_variables}
         averages = [
             variable
             for variable in self.model.non_trainable_variables
-            if id(variable) not in of_metrics and keras.backend.is_float_dtype(variable.dtype)
+            if id(variable) not in of_metrics | weights and keras.backend.is_float_dtype(variable.dtype)
         ]
         before = [tf.convert_to_tensor(state) for state in states]
         sums = self.workers.sums([*before, *map(tf.convert_to_tensor, averages)])

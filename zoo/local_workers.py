@@ -24,15 +24,17 @@ from zoo.cluster import read_cluster
 
 _END_SECONDS = 10.0  # how long a worker may take to end
 _WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+_DEVICES = pathlib.Path("/dev")
 _LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def gpus() -> list[str]:
-    """The numbers of the GPUs that this process may use."""
+    """The GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [each.strip() for each in chosen.split(",") if each.strip() not in ("", "-1")]
-    return sorted(path.name.removeprefix("nvidia") for path in pathlib.Path("/dev").glob("nvidia[0-9]*"))
+    # CUDA counts from 0 what it finds: in a container with nvidia2 and nvidia3 these are 0 and 1.
+    return [str(index) for index, _ in enumerate(_DEVICES.glob("nvidia[0-9]*"))]
 
 
 def environments(number: int) -> Iterator[dict[str, str]]:
@@ -70,7 +72,15 @@ def start(command: Sequence[str], number: int) -> int:
 
     Returns:
         The exit code: 0 if all ended well, otherwise that of the first that did not.
+
+    Raises:
+        ValueError: there are GPUs, but fewer than workers.
     """
+    if 0 < len(gpus()) < number:
+        raise ValueError(
+            "each process takes a GPU of its own; start fewer, or hide the GPUs by CUDA_VISIBLE_DEVICES=-1 to train on "
+            f"the CPU. Received: {number} processes, and GPU {', '.join(gpus())}"
+        )
     # A signal that is ignored stays so, as after `nohup`.
     signals = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
     before = [signal.signal(each, _exit) for each in signals]
@@ -96,7 +106,7 @@ def start(command: Sequence[str], number: int) -> int:
     finally:
         for each, handler in zip(signals, before, strict=True):
             signal.signal(each, handler)
-    # A worker that was killed by a signal has a negative code; that is the cause, and 75 of the others the consequence.
+    # A negative code means that a signal killed the worker: the cause. The others then end with 75.
     failed = sorted(code for code in codes if code)
     return 0 if not failed else 128 - failed[0] if failed[0] < 0 else failed[0]
 
@@ -122,12 +132,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.devices != "all" and not (options.devices.isdigit() and int(options.devices)):
         parser.error(f"--devices must be `all` or a number from 1. Received: {options.devices}")
+    number = max(1, len(gpus())) if options.devices == "all" else int(options.devices)
     try:
         check_alone()
+        code = start([sys.executable, options.script, *options.arguments], number)
     except ValueError as error:
         parser.error(str(error))
-    number = max(1, len(gpus())) if options.devices == "all" else int(options.devices)
-    sys.exit(start([sys.executable, options.script, *options.arguments], number))
+    sys.exit(code)
 
 
 if __name__ == "__main__":

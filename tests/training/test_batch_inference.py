@@ -267,6 +267,10 @@ class TestMistakes:
             ({"pattern": "in.*"}, "the input must be of one kind"),
             ({"out": "in.tsv", "overwrite": True}, "in.tsv is one of the inputs; choose another OUTPUT$"),
             ({"pattern": "[it]*e*.tsv", "out": "there.tsv", "overwrite": True}, "there.tsv is one of the inputs"),
+            (
+                {"pattern": "again.failed.jsonl", "out": "again.jsonl", "overwrite": True},
+                "^again.failed.jsonl is one of the inputs, and the rows that fail would be written there; choose",
+            ),
             ({"pattern": "empty.txt", "out": "out.txt"}, "empty.txt has no rows$"),
             ({"pattern": "empty.tsv"}, "empty.tsv has no rows$"),
             ({"pattern": "blank.jsonl", "out": "out.jsonl"}, "blank.jsonl has no rows$"),
@@ -293,6 +297,7 @@ class TestMistakes:
         files = {"in.tsv": "id\ttext\n1\ta\n", "empty.txt": "", "empty.tsv": "text\n", "blank.jsonl": "\n \n"}
         files |= {"damaged.parquet": "PAR1", "there.tsv": "mine", "in.jsonl": '{"a": 1, "b": 2}\n'}
         files |= {"taken.tsv": "text\tlength\na\t1\n", "twice.tsv": "text\ttext\na\tb\n"}
+        files["again.failed.jsonl"] = '{"text": "a", "error": "too long"}\n'
         for name, content in files.items():
             (place / name).write_text(content)
         for name in ("folder", "folder.tsv"):

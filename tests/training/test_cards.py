@@ -38,7 +38,7 @@ def translators():
     characters, letters = CharacterTokenizer("abcdefg"), CharacterTokenizer("xyz")
     small = dict(encoder_layers=1, decoder_layers=1)
     return {
-        "additive": Translator(RNNSeq2Seq(11, 7, units=4), characters, letters),
+        "additive": Translator(RNNSeq2Seq(11, 7, units=4), characters, letters, 90, 13),
         "none": Translator(RNNSeq2Seq(11, 7, attention=None, units=4), characters, letters),
         "heads": Translator(Transformer(11, 11, 4, 2, 4, **small), characters, characters, beam_size=3),
     }
@@ -69,7 +69,7 @@ def test_says_what_it_is_what_it_learnt_from_and_how_good_it_is(write):
         "| training | 99 s |",
         "| command | `zoo train dates` |",
         "| made with | TensorFlow 2.21.0, Keras 3.15.0 |",
-        "- A source longer than 100 tokens is cut off there. A result has at most 11 tokens. An empty text gives an"
+        "- A source longer than 90 tokens is cut off there. A result has at most 13 tokens. An empty text gives an"
         " empty text.",
     ):
         assert f"\n{row}\n" in text

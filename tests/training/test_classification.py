@@ -1,5 +1,7 @@
 """A classifier from its recipe to its export: trained, scored, exported and read back."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -107,7 +109,7 @@ def test_pairs_are_told_apart_by_their_segments(recipe_of, tmp_path):
     assert labels.shape == weights.shape == (16,)
     assert set(np.unique(segments)) == {0, 1}
     assert (segments[ids == 0] == 0).all()
-    assert prepared.make_task().pairs
+    assert prepared.task.pairs
 
 
 def test_batches_from_any_step_on_are_those_of_the_whole_training(recipe_of):
@@ -162,7 +164,7 @@ def test_dropped_tokens_are_masks_if_the_tokenizer_has_one(recipe_of, kind, drop
     prepared = classification.prepare(
         recipe_of(**{"training.token_dropout": 0.5, "tokenizer.kind": f'"{kind}"', "tokenizer.size": 300})
     )
-    expected = UNKNOWN if dropped == "unknown" else prepared.make_task().tokenizer.mask_id
+    expected = UNKNOWN if dropped == "unknown" else prepared.task.tokenizer.mask_id
     ids = next(iter(prepared.training_from(0)))[0]["ids"].numpy()
     words = ids[ids > END] if dropped == "mask" else ids[(ids > END) | (ids == UNKNOWN)]
     assert (words == expected).mean() == pytest.approx(0.5, abs=0.15)
@@ -270,7 +272,7 @@ def test_r_drop_reaches_the_objectives_and_digests_are_of_the_splits(recipe_of, 
     prepared = classification.prepare(recipe)
     assert prepared.objective.r_drop == 0.5
     for split in ("train", "validation"):
-        assert classification.digest(prepared.make_task(), recipe.corpus, split) == prepared.digests[split]
+        assert classification.digest(prepared.task, recipe.corpus, split) == prepared.digests[split]
     (folder / "gaps.toml").write_text(
         '[corpus]\nkind = "text"\ntrain = "text.txt"\nvalidation = "text.txt"\n[tokenizer]\nsize = 200\n'
         '[model]\nfamily = "masked_language_model"\n' + SMALL.replace("buckets = 1", "window = 12")
@@ -279,7 +281,17 @@ def test_r_drop_reaches_the_objectives_and_digests_are_of_the_splits(recipe_of, 
     prepared = masked_language_modelling.prepare(recipe)
     assert prepared.objective.r_drop == 0.5
     for split in ("train", "validation"):
-        assert masked_language_modelling.digest(prepared.make_task(), recipe.corpus, split) == prepared.digests[split]
+        assert masked_language_modelling.digest(prepared.task, recipe.corpus, split) == prepared.digests[split]
+
+
+@pytest.mark.parametrize(("budget", "least", "size"), [(40, 5, 5), (40, 2, 4), (40, 1, 4), (1000, 5, 28), (1, 99, 28)])
+def test_a_batch_of_validation_has_windows_for_each_of_several_workers(monkeypatch, budget, least, size):
+    """The text has room for 28 windows of 10 tokens; a few may be left out."""
+    monkeypatch.setattr(masked_language_modelling, "BATCH_TOKENS", budget)
+    model = types.SimpleNamespace(input={})
+    filler = types.SimpleNamespace(max_length=10, tokenizer=None, model=model)
+    windows = masked_language_modelling._scoring_windows(np.full(8 * 29 + 1, 9), filler, 0.15, "validation", least)
+    assert (windows.batch_size, windows.steps) == (size, 28 // size)
 
 
 def test_other_models_are_not_scored_as_classifiers(recipe_of):

@@ -184,8 +184,14 @@ def test_r_drop_reaches_the_objective_and_digests_are_of_the_splits(workplace):
     prepared = language_modelling.prepare(with_r_drop)
     assert prepared.objective.r_drop == 0.5
     for split in ("train", "validation"):
-        digest = language_modelling.digest(prepared.make_task(), with_r_drop.corpus, split)
+        digest = language_modelling.digest(prepared.task, with_r_drop.corpus, split)
         assert digest == prepared.digests[split]
+
+
+def test_a_batch_of_validation_has_windows_for_each_of_several_workers(workplace, monkeypatch):
+    monkeypatch.setattr(language_modelling, "BATCH_TOKENS", 64)  # 4 windows
+    prepared = language_modelling.prepare(recipe(workplace, "training.batch_size=6"))
+    assert prepared.validation.element_spec[0].shape == (6, 16)
 
 
 class TestFaults:

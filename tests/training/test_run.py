@@ -7,6 +7,7 @@ import shutil
 import sys
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from command_line import run, succeeds
@@ -15,6 +16,7 @@ from zoo_training import translation
 from zoo_training.fitting.checkpoint import CheckpointError
 from zoo_training.run import Run, read_back
 from zoo_training.schema.recipe import read_recipe
+from zoo_training.storage import Storage
 
 import zoo
 from zoo.extras import MissingExtraError
@@ -260,6 +262,28 @@ class TestStages:
         with pytest.raises(AssertionError, match="it is trained anew"):
             self.go_on(folder, **options)
         assert stage or self.metrics(folder) == before, "they stay until there are new ones"
+
+    def test_damaged_metrics_are_an_error_and_with_restart_it_begins_anew(self, folder):
+        (folder / "metrics.json").write_text("")
+        with pytest.raises(CheckpointError, match=r"metrics\.json cannot be read: .*; --restart begins anew there,"):
+            self.go_on(folder)
+        with pytest.raises(AssertionError, match="it is trained anew"):
+            self.go_on(folder, restart=True)
+
+    def test_what_another_worker_is_writing_stays(self, folder, exported):
+        self.stopped(folder, "export")
+        storage = Storage(None, folder)
+        with storage.writing("texts", None) as entry:
+            entry.save("numbers", np.arange(3))
+        (folder / "cache.tmp-ab12").mkdir()  # of a killed process
+        self.go_on(folder)
+        assert [path.name for path in folder.glob("cache.tmp-*")] == [storage._temporary.name]
+
+    def test_the_model_of_an_earlier_recipe_with_another_family_is_removed(self, folder, trained):
+        (folder / "generator").mkdir()
+        (folder / "generator" / "generator.json").touch()
+        Run.load(folder).save(folder)
+        assert names(folder) == names(trained / "runs" / "backwards")
 
     def test_stopped_by_hand(self, folder, trained, monkeypatch, exported):
         def stop(*arguments, **options):

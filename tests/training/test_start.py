@@ -1,5 +1,7 @@
 """Fine-tuning: a training begins with the weights of another model, whatever the family, or says why it cannot."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -37,7 +39,12 @@ def starts(tmp_path_factory):
         return Encoder(PIECES.size, units=8, num_heads=2, num_layers=2, max_length=16, **arguments)
 
     transformer = Transformer(size, size, units=8, num_heads=2, encoder_layers=2, decoder_layers=1, dropout=0.3)
+    learned = Transformer(
+        size, size, units=8, num_heads=2, encoder_layers=1, decoder_layers=1, positions="learned", max_length=20
+    )
     tasks = {
+        "learned": zoo.Translator(learned, LETTERS, LETTERS),
+        "long": zoo.Translator(transformer, LETTERS, LETTERS, 300, 300),
         "transformer": zoo.Translator(transformer, LETTERS, LETTERS, 60, 23, 4, 1.0, length_normalization="mean"),
         "rnn": zoo.Translator(RNNSeq2Seq(size, size, units=8, attention=None), LETTERS, LETTERS),
         "gpt": zoo.TextGenerator(
@@ -105,7 +112,7 @@ def test_the_same_kind_of_model_goes_on_with_all_its_weights_and_its_tokenizer(
     old = zoo.load(starts / start)
     prepared = prepare(recipe_of(family, start))
     assert_same(prepared.model, old.model)
-    task = prepared.make_task()
+    task = prepared.task
     assert type(task) is type(old)
     assert [each.get_config() for each in task.tokenizers] == [each.get_config() for each in old.tokenizers]
     assert prepared.digests["start"] == prepare(recipe_of(family, start)).digests["start"]
@@ -113,7 +120,7 @@ def test_the_same_kind_of_model_goes_on_with_all_its_weights_and_its_tokenizer(
 
 def test_a_generator_keeps_its_settings_and_may_be_trained_on_shorter_windows(recipe_of):
     prepared = language_modelling.prepare(recipe_of("gpt", "gpt", **{"model.context_length": 6}))
-    task = prepared.make_task()
+    task = prepared.task
     assert (task.add_start, task.stride, task.model.context_length) == (False, 5, 12)
     ((tokens, _, _),) = prepared.training_from(0).take(1)
     assert tokens.shape == (8, 6)
@@ -133,13 +140,13 @@ def test_a_classifier_takes_the_encoder_of_any_model_and_a_new_head(recipe_of, s
     prepared = classification.prepare(recipe_of("classifier", start))
     assert_same(prepared.model.encoder, zoo.load(starts / start).encoder)
     assert (prepared.model.pooling, prepared.model.num_classes) == (pooling, 2)
-    assert prepared.make_task().labels == ["neg", "pos"]
+    assert prepared.task.labels == ["neg", "pos"]
 
 
 def test_the_same_labels_in_another_order_keep_the_head_and_its_order(recipe_of, starts):
     prepared = classification.prepare(recipe_of("classifier", "reversed"))
     assert_same(prepared.model, zoo.load(starts / "reversed").model)
-    assert prepared.make_task().labels == ["pos", "neg"]
+    assert prepared.task.labels == ["pos", "neg"]
     inputs, labels, _ = next(iter(prepared.training_from(0)))
     texts = PIECES.detokenize(inputs["ids"]).numpy().tolist()
     assert [label == 0 for label in labels.numpy()] == [b"dog" in text for text in texts]
@@ -189,7 +196,7 @@ def test_a_translator_keeps_the_lengths_and_the_decoding_that_the_recipe_does_no
     old = zoo.load(starts / "transformer")
 
     def settings(**overrides):
-        task = translation.prepare(recipe_of("transformer", "transformer", **overrides)).make_task()
+        task = translation.prepare(recipe_of("transformer", "transformer", **overrides)).task
         return {name: getattr(task, name) for name in task.SETTINGS}
 
     kept = {name: getattr(old, name) for name in old.SETTINGS}
@@ -197,6 +204,27 @@ def test_a_translator_keeps_the_lengths_and_the_decoding_that_the_recipe_does_no
     assert settings() == kept
     changed = settings(**{"decoding.beam_size": 2, "lengths.max_source": 30})
     assert changed == {**kept, "beam_size": 2, "max_source_length": 30}
+
+
+def test_pairs_are_trained_on_up_to_the_lengths_of_the_start(recipe_of, tmp_path, capsys):
+    """And not up to 200 tokens, as without a start: the table of learned positions may end before, or after."""
+    lines = [f"abc {n}\tbad {n}\n" for n in range(30)]
+    (tmp_path / "long.tsv").write_text("".join([*lines, f"{'a' * 250}\tb\n", f"b\t{'a' * 21}\n"]))
+    too_long = "train: 2 of 32 pairs have more than lengths.max_source=20 or lengths.max_target=20"
+    for start, longest, told in (("learned", 20, [too_long]), ("long", 300, [])):
+        files = {"corpus.train": "long.tsv", "corpus.validation": "pairs.tsv", "corpus.test_pairs": 0}
+        prepared = translation.prepare(recipe_of("transformer", start, **files))
+        lines = " ".join(capsys.readouterr().err.split())
+        assert re.findall(r"train: [^:]*=\d+(?= tokens and are left out)", lines) == told
+        assert prepared.task.max_source_length == longest
+
+
+def test_a_recipe_with_a_start_is_read_back_with_the_starts_lengths_and_decoding(recipe_of, tmp_path):
+    recipe = recipe_of("transformer", "transformer", **{"decoding.beam_size": 2})
+    (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
+    again = read_recipe(str(tmp_path / "recipe.json"))
+    task = translation.prepare(again).task
+    assert (task.max_source_length, task.max_target_length, task.beam_size, task.length_penalty) == (60, 23, 2, 1.0)
 
 
 def test_rates_of_dropout_and_the_precision_may_differ(recipe_of, starts):
@@ -259,6 +287,12 @@ def test_frozen_layers_of_the_start_are_trainable_in_the_copy(recipe_of, starts,
             "rnn_classifier",
             {"model.encoder.num_heads": 2},
             "num_heads is no argument of the",
+        ),
+        (
+            "transformer",
+            "learned",
+            {"lengths.max_source": 30},
+            "^lengths: `max_source_length` must be at most 20, .* learned positions. Received: 30$",
         ),
         ("gpt", "transformer", {}, "model.start has a `Transformer`, and model.family asks for a `GPT`"),
         ("classifier", "gpt", {}, "is a TextGenerator, which has no text encoder"),

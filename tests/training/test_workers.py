@@ -187,6 +187,24 @@ def refused(workers, message, seconds=200, code=2):
 
 
 @pytest.mark.long
+def test_a_corpus_of_tensorflow_datasets(tmp_path, monkeypatch):
+    """It is read by `tf.data`, which must not compute before the workers have met."""
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core import registered
+
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parent / "corpora")
+    tfds.disable_progress_bar()
+    with registered.skip_registration():
+        from pairs_builder.pairs_dataset_builder import Builder
+    Builder(data_dir=tmp_path / "data", config="supervised").download_and_prepare()
+    corpus = f'corpus={{kind="tfds",name="pairs/supervised",data_dir="{tmp_path / "data"}"}}'
+    small = ("training.batch_size=4", "training.epochs=1", "training.buckets=1")
+    long = ("lengths.max_source=30", "lengths.max_target=30")
+    all_ended(loopback.start_all(command(tmp_path, corpus, *small, *long, program=WITHOUT_EXPORT), 2), 400)
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["training_pairs"] == 10
+
+
+@pytest.mark.long
 class TestMistakes:
     def test_a_worker_that_never_comes(self, texts, tmp_path):
         hosts = loopback.addresses(2)

@@ -143,7 +143,7 @@ class Batches(BucketedBatches):
 
     @property
     def tokens(self) -> int:
-        """Target tokens of an epoch, with end tokens and without padding, and of the pairs that fill no batch too."""
+        """Target tokens of all pairs, including end tokens and pairs that fill no batch, excluding padding."""
         return self.per_epoch(self.pairs.targets)
 
     def _gather(self, rows: np.ndarray, bucket: Bucket, training: bool) -> tuple[np.ndarray, ...]:

@@ -147,13 +147,19 @@ class Windows:
         return _dataset(batch, (self.batch_size, self.length + 1), first_step, None)
 
 
-def windows_once(ids: np.ndarray, length: int, batch_size: int) -> tf.data.Dataset:
+def windows_once(ids: np.ndarray, length: int, batch_size: int, least: int = 1) -> tf.data.Dataset:
     """Every token of a text as a label once, in batches like those of `Windows.training`; the last is filled up.
 
     A token is predicted from the tokens before it in its window, on average half a window.
+
+    Args:
+        ids: the text, int `(N,)`.
+        length: tokens in a window.
+        batch_size: windows in a batch, or fewer if the text has fewer.
+        least: the fewest windows in a batch, so that each of several workers has some; they may be empty.
     """
     number = -(-(len(ids) - 1) // length)
-    size = min(batch_size, number)
+    size = max(least, min(batch_size, number))
 
     def batch(step: int) -> np.ndarray:
         windows = np.zeros((size, length + 1), "int32")

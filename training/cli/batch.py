@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
+from ..answering import cores
 from .shared import app, user_errors
 
 
@@ -21,7 +21,10 @@ def batch(
         str, typer.Argument(metavar="INPUT", help="A .txt, .tsv, .jsonl or .parquet file, or several by '*'; also .gz.")
     ],
     out: Annotated[
-        str, typer.Argument(metavar="OUTPUT", help="A file of the same kind; or .txt for answers only, or .jsonl.")
+        str,
+        typer.Argument(
+            metavar="OUTPUT", help="A file of the same kind; .txt for answers only; .jsonl; or .tsv for a .txt input."
+        ),
     ],
     beam_flags: Annotated[
         list[str] | None,
@@ -78,7 +81,7 @@ def batch(
             batch_size=batch_size,
         )
         with progress_bar("rows", None) as advance:
-            found = infer_files(asked, beam_flags or (), workers or _cores(), overwrite, advance, say)
+            found = infer_files(asked, beam_flags or (), workers or cores(), overwrite, advance, say)
         rows, seconds = found.done + found.failed, time.monotonic() - begin
         batches = found.counters.get("batches", 0)
         told = f"{_counted(rows, 'row')} in {seconds:.0f} s, {_counted(batches, 'batch')}"
@@ -108,8 +111,3 @@ def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
             raise ValueError(f"{option} takes NAME=VALUE. Received: {each!r}")
         found[name] = value
     return found
-
-
-def _cores() -> int:
-    """Those that this process may use, where the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

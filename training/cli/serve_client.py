@@ -148,11 +148,13 @@ def _stream(client, texts, settings) -> None:
 
     _check_names(settings, (*SETTINGS, "stop"))
     for number, text in enumerate(texts):
-        seed = {"seed": settings["seed"] + number} if "seed" in settings else {}
         if number:
             typer.echo(RULE)
+            if "seed" in settings:
+                settings["seed"] += 1
+        pieces = client.stream(text, **settings)
         typer.echo(text, nl=False)
-        for piece in client.stream(text, **{**settings, **seed}):
+        for piece in pieces:
             typer.echo(piece, nl=False)
             sys.stdout.flush()
         typer.echo()

@@ -239,12 +239,12 @@ def lines_at_once(texts: list[str] | None, file: pathlib.Path | None, batch_size
     return 1 if not texts and file is None and sys.stdin.isatty() else 16 * batch_size
 
 
-def threads_for(texts: list[str] | None) -> int:
+def threads_for(texts: list[str] | None, file: pathlib.Path | None = None) -> int:
     """How many batches to compute at once: one a core for a file or a pipe, unless there is a GPU.
 
     Batches with one thread each on every core are faster than one batch with all threads, see `benchmarks/notes.md`.
     """
-    if texts or (sys.stdin is not None and sys.stdin.isatty()):
+    if texts or (file is None and sys.stdin is not None and sys.stdin.isatty()):
         return 1
     gpus = import_tensorflow(operation_threads=1).config.list_physical_devices("GPU")
     return 1 if gpus else cores()

@@ -43,14 +43,18 @@ def train(
         str | None,
         typer.Option(
             metavar="all|NUMBER",
-            help="Train on several GPUs of this machine, or on a CPU in so many processes.",
+            help="Start one process for each GPU of this machine (all), or this many processes.",
         ),
     ] = None,
     wait: Annotated[
         float, typer.Option(min=1.0, help="Seconds that the workers of TF_CONFIG may take to start.")
     ] = 60.0,
     no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Do not read the cache of a large corpus, and remove it at the end.")
+        bool,
+        typer.Option(
+            "--no-cache",
+            help="Neither use nor keep a cache of a large corpus; temporary files are removed at the end.",
+        ),
     ] = False,
 ) -> None:
     """Train a recipe's model, score it on held-out text, and export it.
@@ -70,27 +74,27 @@ def train(
         from ..schema.translator_tables import TranslatorRecipe
         from ..storage import set_storage
 
-        read_cluster(os.environ.get("TF_CONFIG"))  # a mistake is said before TensorFlow starts
+        cluster = read_cluster(os.environ.get("TF_CONFIG"))  # a mistake is said before TensorFlow starts
         # A TranslatorRecipe unless the model's family is of another kind. Its `corpus` is of the
         # class in training/corpora whose `kind` the recipe names, for example `Multi30k`.
         name, parsed = name_of(recipe), read_recipe(recipe, overrides or ())
         if parsed.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
             raise RecipeError("training.tensorboard=true needs `pip install 'attention-zoo[tensorboard]'`")
-        if name == "recipe" and recipe.endswith(".json"):  # a run's own file: the run's folder has the name
-            name = pathlib.Path(recipe).resolve().parent.name
+        if name == "recipe" and recipe.endswith(".json"):  # of a run or of a version: the folder has the name
+            name = model_name(pathlib.Path(recipe).resolve().parent)
         folder = out or RUNS / name
         if folder.is_file():
             raise ValueError(f"--out: {folder} is a file; a run is a folder")
         set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)
         if isinstance(parsed, TranslatorRecipe):
             check_teachers(parsed.corpus)
-        if any(
-            corpus.kind == "tfds" for corpus in parsed.corpus.parts
-        ):  # its package imports TensorFlow, with its notes
+        by_tensorflow = any(corpus.kind == "tfds" for corpus in parsed.corpus.parts)
+        if by_tensorflow:  # its package imports TensorFlow, with its notes
             import_tensorflow()
         # A mistake in the texts is reported before TensorFlow starts. The corpus keeps what it reads for the training.
-        for split in dict.fromkeys(("train", "validation", *parsed.corpus.splits)):
-            parsed.corpus.check(split)
+        if not (by_tensorflow and cluster):  # several workers must meet before TensorFlow computes anything
+            for split in dict.fromkeys(("train", "validation", *parsed.corpus.splits)):
+                parsed.corpus.check(split)
     import_tensorflow()
     from zoo.distribution import ClusterError
 
@@ -252,7 +256,7 @@ def export(
                 f"{run} is an export already: copy its folder, or export what it was made from, such as runs/NAME"
             )
         if target_language is not None and not is_imported:
-            raise ValueError(f"--target-language is for checkpoints of Hugging Face; {run} is none.")
+            raise ValueError(f"--target-language is for Hugging Face checkpoints; {run} is not one")
         if pairs and (not is_imported or to_huggingface is not None):
             raise ValueError("--pairs is for the export of a classifier of Hugging Face")
         if to_huggingface is not None:

@@ -72,7 +72,7 @@ def translate(
     with user_errors():
         lines = read_lines(texts, file)
         check_model(model)
-        threads = threads_for(texts)
+        threads = threads_for(texts, file)
         translator = load_as("translate", model)
 
         def translated(batch: list[str]) -> list[str]:

@@ -120,17 +120,31 @@ class FilePairs(HeldOutFiles, PairCorpus):
 
 
 def warn_of_overlap(first: str, one: Pairs, second: str, other: Pairs) -> None:
-    """Warns if pairs of a smaller split are also in a larger one; `first` and `second` are the names of the splits."""
+    """Warns if pairs of a smaller split are also in a larger one; `first` and `second` are the names of the splits.
+
+    A pair whose sides are swapped counts too: a model that is trained in both directions has seen its translation.
+    """
     # Sets of what the smaller split holds: the other one may be larger than memory.
     pairs, sources = set(zip(other.sources, other.targets, strict=True)), set(other.sources)
-    both = {pair for pair in zip(one.sources, one.targets, strict=True) if pair in pairs}
-    common = {source for source in one.sources if source in sources}
-    whole = sum(pair in both for pair in zip(other.sources, other.targets, strict=True))
-    if same := sum(source in common for source in other.sources):
+    both, common, swapped = set(), set(), set()
+    for source, target in zip(one.sources, one.targets, strict=True):
+        if source in sources:
+            common.add(source)
+            if (source, target) in pairs:
+                both.add((source, target))
+        if source != target and (target, source) in pairs:
+            swapped.add((target, source))
+    whole, reversed_ = 0, 0
+    for pair in zip(other.sources, other.targets, strict=True):
+        whole += pair in both
+        reversed_ += pair in swapped
+    same = sum(source in common for source in other.sources)
+    if same or reversed_:
+        reverse = f", {reversed_} with their sides swapped" if reversed_ else ""
         logger.warning(
-            "corpus: of the %d pairs of %r, %d are also in %s, and %d share their source with a pair there; scores "
+            "corpus: of the %d pairs of %r, %d are also in %s%s, and %d share their source with a pair there; scores "
             "on such pairs do not show how the model does on new text",
-            *(len(other), second, whole, first, same),
+            *(len(other), second, whole, first, reverse, same),
         )
 
 

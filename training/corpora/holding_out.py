@@ -134,7 +134,7 @@ class LargeClusters(CorpusError):
 
 
 def hold_out(
-    rows: Iterable[tuple[str, ...] | None],
+    rows: Iterable[tuple[str, ...]],
     counts: Mapping[str, int | None],
     seed: int,
     where: str,
@@ -151,8 +151,7 @@ def hold_out(
     large is skipped. So a split has exactly the requested size, unless too few small clusters are left.
 
     Args:
-        rows: (source, target) or (text,), normalised, or None for a row that must not be held out. They are read once;
-            only 64 bits of each text are kept.
+        rows: (source, target) or (text,), normalised. They are read once; only 64 bits of each text are kept.
         counts: how many are wanted for each split, in order of preference; None: one in twenty, at most 1,000.
         seed: another seed gives another choice.
         where: the place of the rows, for errors.
@@ -172,8 +171,8 @@ def hold_out(
         CorpusError: nothing would be left to train on, at all or with the labels of a split.
     """
     names, clusters = _clusters(rows, seed, symmetric)
-    sizes = np.bincount(clusters[clusters >= 0], minlength=len(names))
-    usable = int(sizes.sum())
+    sizes = np.bincount(clusters, minlength=len(names))
+    usable = len(clusters)
     default = min(1000, max(1, usable // 20))
     wanted = {split: default if count is None else count for split, count in counts.items()}
     numbers = [f"{count} {what if count != 1 else what[:-1]} for {split}" for split, count in wanted.items()]
@@ -213,11 +212,11 @@ def hold_out(
             *(where, wanted[split] - missing, what, split, wanted[split], what),
         )
     if labels is not None:
-        stays = ((clusters >= 0) & (chosen[clusters] == 0)).tolist()
+        stays = (chosen[clusters] == 0).tolist()
         learnt = {name for names, stay in zip(labels, stays, strict=True) if stay for name in names}
         lacking = np.fromiter((not learnt.issuperset(names) for names in labels), bool, len(clusters))
-        chosen[clusters[(clusters >= 0) & lacking]] = 0
-    held = np.where(clusters >= 0, chosen[clusters], 0).astype(np.int8)
+        chosen[clusters[lacking]] = 0
+    held = chosen[clusters]
     present = set(np.unique(held).tolist())
     if labels is not None and (
         without := [split for number, (split, count) in enumerate(wanted.items(), 1) if count and number not in present]
@@ -229,22 +228,19 @@ def hold_out(
     return held
 
 
-def _clusters(rows: Iterable[tuple[str, ...] | None], seed: int, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+def _clusters(rows: Iterable[tuple[str, ...]], seed: int, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
     """The connected components of the graph whose vertices are texts, and whose edges are rows.
 
     Returns:
         The smallest hash of the texts of each cluster, ascending, uint64 `(C,)`; and the number of the cluster of each
-        row, int32 `(N,)`, -1 for None.
+        row, int32 `(N,)`.
     """
     sides = (b"source", b"source" if symmetric else b"target")
     ends = array("Q"), array("Q")  # the hashes of both texts of each row, or of the only one twice
-    usable = array("b")
     for row in rows:
-        usable.append(row is not None)
-        if row is not None:
-            found = [_hash(text, side, seed) for text, side in zip(row, sides, strict=False)]
-            ends[0].append(found[0])
-            ends[1].append(found[-1])
+        found = [_hash(text, side, seed) for text, side in zip(row, sides, strict=False)]
+        ends[0].append(found[0])
+        ends[1].append(found[-1])
     hashes = np.concatenate([np.frombuffer(side, np.uint64) for side in ends])  # (2N,)
     del ends
     # `np.unique` would give the same, and take twice the memory.
@@ -272,9 +268,7 @@ def _clusters(rows: Iterable[tuple[str, ...] | None], seed: int, symmetric: bool
             parents = above
     is_root = parents == np.arange(len(texts), dtype=np.int32)
     numbers = np.cumsum(is_root, dtype=np.int32) - 1
-    clusters = np.full(len(usable), -1, np.int32)
-    clusters[np.frombuffer(usable, bool)] = numbers[parents[first]]
-    return texts[is_root], clusters
+    return texts[is_root], numbers[parents[first]]
 
 
 def _bytes_of(hashes: np.ndarray) -> Iterator[bytes]:

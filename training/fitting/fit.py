@@ -35,7 +35,7 @@ class Prepared:
         tokens: tokens of an epoch, for the speed that is shown.
         training_from: gives the endless stream of batches for `model.fit`, from a number of batches on.
         validation: batches to choose the best epoch by.
-        make_task: gives the task, such as a `Translator`: the model with its tokenizers.
+        task: the model with its tokenizers, such as a `Translator`.
         sizes: how much there is to train on, for `metrics.json`.
         digests: hashes of the training and validation texts and of the vocabularies, by name.
         measure_bleu: scores the model as it is on the validation texts; None where the loss decides.
@@ -47,7 +47,7 @@ class Prepared:
     tokens: int
     training_from: Callable[[int], tf.data.Dataset]
     validation: tf.data.Dataset
-    make_task: Callable[[], SavedTask]
+    task: SavedTask
     sizes: Mapping[str, int]
     digests: Mapping[str, str]
     measure_bleu: Callable[[], float] | None = None
@@ -172,4 +172,4 @@ def _fitted(
         raise RecipeError("training: it diverged, no epoch ended with a finite validation loss; lower learning_rate")
     if workers.is_chief:
         prepared.model.load_weights(best)
-    return Fitted(prepared.make_task(), checkpoint.history, checkpoint.seconds)
+    return Fitted(prepared.task, checkpoint.history, checkpoint.seconds)

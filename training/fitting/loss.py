@@ -30,7 +30,30 @@ PIECES = 8  # parts of a batch's tokens; the reason is in `projected_cross_entro
 SMALL_VOCABULARY = 1000  # up to this size the logits of all tokens are computed at once
 
 
-class TokenPrediction(keras.Model):
+class _Prediction(keras.Model):
+    """What both kinds of predictions share: the wrapped model, and means of the loss and of what is right."""
+
+    ACCURACY = "accuracy"  # the name of the metric
+
+    def __init__(self, model: keras.Model, label_smoothing: float = 0.0, r_drop: float = 0.0):
+        super().__init__(name=f"{model.name}_prediction", dtype=model.dtype_policy)
+        self.model = model
+        self.label_smoothing = label_smoothing
+        self.r_drop = r_drop
+        self._loss_metric = keras.metrics.Mean(name="loss")
+        self._accuracy_metric = keras.metrics.Mean(name=self.ACCURACY)
+        self.built = True
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Loss and accuracy since the beginning of the epoch."""
+        return {metric.name: metric.result() for metric in (self._loss_metric, self._accuracy_metric)}
+
+    def loss_weight(self, data):
+        """What a batch counts among the batches of several workers: the weights of its tokens or texts."""
+        return tf.reduce_sum(tf.cast(data[2], tf.float32))
+
+
+class TokenPrediction(_Prediction):
     """Fits a model of ids by the cross-entropy of its next tokens, the mean over all tokens with a weight.
 
     It wraps a model of `zoo.models` for `fit` and `evaluate`, and shares its weights. Without `r_drop`, the result is
@@ -49,15 +72,11 @@ class TokenPrediction(keras.Model):
             it in training only.
     """
 
+    ACCURACY = "token_accuracy"
+
     def __init__(self, model: keras.Model, label_smoothing: float = 0.0, r_drop: float = 0.0):
-        super().__init__(name=f"{model.name}_prediction", dtype=model.dtype_policy)
-        self.model = model
-        self.label_smoothing = label_smoothing
-        self.r_drop = r_drop
+        super().__init__(model, label_smoothing, r_drop)
         self._body = self._body_of(model)
-        self._loss_metric = keras.metrics.Mean(name="loss")
-        self._accuracy_metric = keras.metrics.Mean(name="token_accuracy")
-        self.built = True
 
     def _body_of(self, model):
         return model.without_logits()
@@ -77,14 +96,6 @@ class TokenPrediction(keras.Model):
         self._loss_metric.update_state(tokens.loss / weight, sample_weight=tokens.weight)
         self._accuracy_metric.update_state(tokens.correct / weight, sample_weight=tokens.weight)
         return tokens.loss / weight
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Loss and accuracy since the beginning of the epoch."""
-        return {metric.name: metric.result() for metric in (self._loss_metric, self._accuracy_metric)}
-
-    def loss_weight(self, data):
-        """What a batch counts among the batches of several workers: the weights of its tokens."""
-        return tf.reduce_sum(tf.cast(data[2], tf.float32))
 
 
 class MaskedTokenPrediction(TokenPrediction):
@@ -107,7 +118,7 @@ class MaskedTokenPrediction(TokenPrediction):
         return self.model.transformed(hidden)
 
 
-class ClassPrediction(keras.Model):
+class ClassPrediction(_Prediction):
     """Fits a `zoo.models.Classifier` by the cross-entropy of the classes, the mean over all texts with a weight.
 
     Batches are (inputs, labels `(B,)`, weights `(B,)`). Labels are smoothed in training only.
@@ -121,15 +132,6 @@ class ClassPrediction(keras.Model):
         r_drop: the weight of the divergence between two passes with different dropout; 0 for one pass. `loss` counts
             it in training only.
     """
-
-    def __init__(self, model: keras.Model, label_smoothing: float = 0.0, r_drop: float = 0.0):
-        super().__init__(name=f"{model.name}_prediction", dtype=model.dtype_policy)
-        self.model = model
-        self.label_smoothing = label_smoothing
-        self.r_drop = r_drop
-        self._loss_metric = keras.metrics.Mean(name="loss")
-        self._accuracy_metric = keras.metrics.Mean(name="accuracy")
-        self.built = True
 
     def call(self, inputs, training=None):
         """The logits: `(B, C)`, or `(2B, C)` in training with `r_drop`."""
@@ -160,14 +162,6 @@ class ClassPrediction(keras.Model):
         self._loss_metric.update_state(losses, sample_weight=sample_weight)
         self._accuracy_metric.update_state(correct, sample_weight=sample_weight)
         return loss
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Loss and accuracy since the beginning of the epoch."""
-        return {metric.name: metric.result() for metric in (self._loss_metric, self._accuracy_metric)}
-
-    def loss_weight(self, data):
-        """What a batch counts among the batches of several workers: the weights of its texts."""
-        return tf.reduce_sum(tf.cast(data[2], tf.float32))
 
 
 class ClassesPrediction(ClassPrediction):

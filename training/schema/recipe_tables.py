@@ -25,17 +25,18 @@ class Table(pydantic.BaseModel):
 
 
 class ModelTable(Table):
-    """The arguments of a model, with the checks that concern several of them.
+    """The arguments of a model, with the checks that concern several of them."""
 
-    The model checks them too, but only after TensorFlow has started and the corpus has been read.
-    """
+    def check_heads(self) -> None:
+        """Checks what the model would check only after TensorFlow has started and the corpus has been read.
 
-    @pydantic.model_validator(mode="after")
-    def _heads_divide(self) -> Self:
+        Raises:
+            ValueError: the width, the heads and their groups do not fit each other.
+        """
         given = self.model_dump()
         heads, units = given.get("num_heads"), given["units"]
-        if heads is None or given.get("start") is not None:  # then what is left out is not at its default
-            return self
+        if heads is None:
+            return
         if units % heads:
             raise ValueError(f"units must be a multiple of num_heads, received units={units}, num_heads={heads}")
         if given["positions"] == "rotary" and units // heads % 2:
@@ -48,7 +49,6 @@ class ModelTable(Table):
                 f"num_heads must be a multiple of num_key_value_heads, received num_heads={heads}, "
                 f"num_key_value_heads={groups}"
             )
-        return self
 
 
 Start = Annotated[
@@ -92,7 +92,7 @@ class BytePairConfig(_BytePairArguments):
         ge=0,
         le=1,
         description="BPE-dropout: the probability that a merge is skipped. It is drawn again each time that training "
-        "uses a text. Needs `jit_compile = false`, since batches then differ in length",
+        "uses a text. Leave `training.jit_compile` out: XLA would compile the step for each of many lengths",
     )
 
 
@@ -267,6 +267,18 @@ class Recipe(Table):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.model.start is not None:  # what is left out is then not at its default
+            return self
+        for key, table in (("model", self.model), ("model.encoder", getattr(self.model, "encoder", None))):
+            if isinstance(table, ModelTable):
+                try:
+                    table.check_heads()
+                except ValueError as error:
+                    raise ValueError(f"{key!r}: {error}") from None
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _many_shapes_without_xla(self) -> Self:
         if self.training.jit_compile and self._pieces_vary:
             raise ValueError(
@@ -301,7 +313,9 @@ class Recipe(Table):
         tables = tables_of(self)
         if self.model.start is not None:
             tables.pop("tokenizer", None)
-            tables["model"] = _as_set(self.model, tables["model"])
+            for name in ("model", "lengths", "decoding"):
+                if name in tables:
+                    tables[name] = _as_set(getattr(self, name), tables[name])
         return tables
 
 

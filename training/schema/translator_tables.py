@@ -174,6 +174,8 @@ class TranslatorRecipe(Recipe):
 
     @pydantic.model_validator(mode="after")
     def _positions_for_all_lengths(self) -> Self:
+        if self.model.start is not None:  # the lengths and positions that are left out are its own
+            return self
         needed = max(self.lengths.max_source, self.lengths.max_target)
         if getattr(self.model, "positions", "") == "learned" and (self.model.max_length or 0) < needed:
             raise ValueError(

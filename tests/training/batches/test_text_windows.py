@@ -82,12 +82,14 @@ class TestTraining:
 
 class TestOnce:
     @pytest.mark.parametrize(("size", "length", "batch"), [(23, 5, 2), (21, 5, 2), (6, 5, 9), (3, 5, 2), (2, 1, 1)])
-    def test_every_token_but_the_first_is_a_label_once(self, size, length, batch):
+    @pytest.mark.parametrize("least", [1, 8])
+    def test_every_token_but_the_first_is_a_label_once(self, size, length, batch, least):
         ids = np.arange(10, 10 + size)
-        dataset = windows_once(ids, length, batch)
+        dataset = windows_once(ids, length, batch, least)
         found = batches(dataset, 99)
         assert len(found) == int(dataset.cardinality())
         counted = np.concatenate([labels[weights > 0] for _, labels, weights in found])
         assert counted.tolist() == ids[1:].tolist()
         for tokens, labels, weights in found:
+            assert len(tokens) >= least
             np.testing.assert_array_equal((tokens + 1)[weights > 0], labels[weights > 0])

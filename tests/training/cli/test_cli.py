@@ -9,11 +9,13 @@ import shutil
 import threading
 import time
 import tomllib
+import types
 import warnings
 
 import pytest
 from command_line import refuses, run, succeeds
 from zoo_training.answering import answers, chunks
+from zoo_training.cli import shared
 from zoo_training.cli.shared import model_name, read_lines, user_errors
 from zoo_training.run import Run
 
@@ -226,6 +228,29 @@ class TestExport:
         ]
 
 
+class TestThreads:
+    @pytest.mark.parametrize(("texts", "file", "threads"), [(None, None, 1), (None, "a.txt", 3), (["a"], None, 1)])
+    def test_a_file_is_answered_on_all_cores_also_from_a_terminal(self, monkeypatch, texts, file, threads):
+        monkeypatch.setattr("sys.stdin", types.SimpleNamespace(isatty=lambda: True))
+        monkeypatch.setattr(shared, "cores", lambda: 3)
+        monkeypatch.setattr("tensorflow.config.list_physical_devices", lambda kind: [])
+        assert shared.threads_for(texts, file and pathlib.Path(file)) == threads
+
+
+def test_a_training_from_a_versions_recipe_has_its_models_name(trained, tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr("zoo_training.run.train", lambda name, recipe, folder, *_: called.append((name, str(folder))))
+    succeeds("train", f"{MODEL}/1/recipe.json")
+    succeeds("train", "runs/backwards/recipe.json")
+    assert called == [("backwards", "runs/backwards")] * 2
+
+
+def test_more_devices_than_gpus(monkeypatch):
+    monkeypatch.setattr("zoo.local_workers.gpus", lambda: ["0"])
+    monkeypatch.setattr("sys.argv", ["zoo", "train", "dates", "--devices=2"])
+    assert refuses("train", "dates", "--devices=2").endswith("Received: 2 processes, and GPU 0")
+
+
 @pytest.mark.long
 def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recipe, without_export):
     """Its recipe.json is a recipe; the model has the run's name; without test pairs it is scored on validation."""
@@ -408,11 +433,11 @@ class TestMistakes:
 
     def test_a_recipe_that_does_not_fit_its_corpus(self, workplace, tmp_path, monkeypatch):
         monkeypatch.chdir(workplace)
-        result = run("train", "backwards.toml", "--set", "lengths.max_source=1", "--out", tmp_path / "run")
+        result = run("train", "backwards.toml", "--set", "lengths.max_source=2", "--out", tmp_path / "run")
         assert result.exit_code == 2
         assert (
             result.stderr.splitlines()[-1]
-            == "zoo: lengths, train: All 1980 pairs are longer than max_source=1 or max_target=12."
+            == "zoo: lengths, train: All 1980 pairs are longer than max_source=2 or max_target=12."
         )
         assert "Traceback" not in result.output
 

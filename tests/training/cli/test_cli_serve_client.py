@@ -85,6 +85,8 @@ class TestGenerating:
         assert succeeds("serve-client", rest.address, "teller", *arguments, "ab", "c") == once
         told = refuses("serve-client", rest.address, "upper", "--stream", "a")
         assert told == "--stream is for the texts of a language model, without --json"
+        told = refuses("serve-client", rest.address, "teller", "--stream", "--set", "seed=abc", "a")
+        assert told == "`seed` must be a whole number. Received: seed='abc'"
 
     def test_prompts_and_how_they_go_on(self, server):
         settings = ["max_new_tokens=9", "temperature=0.5", "top_k=3", "seed=4", "stop=é", "stop=x=y"]

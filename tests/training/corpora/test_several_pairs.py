@@ -82,6 +82,18 @@ class TestReading:
             "corpus: of the 3 pairs of 'test', 3 are also in 'train' of corpus.1, and 3",
         ]
 
+    def test_a_held_out_pair_whose_sides_are_swapped_in_another_corpus_is_told(self, recipe, tmp_path, caplog):
+        """As where both directions are trained, each from a file of its own."""
+        with (tmp_path / "general.tsv").open("a") as file:
+            file.writelines(f"word {n}\twort {n}\n" for n in range(30))
+        corpus = read_recipe(recipe).corpus
+        for split in ("train", "test"):
+            corpus.read(split)
+        (told,) = [message for message in caplog.messages if "are also in" in message]
+        assert told.startswith(
+            "corpus: of the 3 pairs of 'test', 0 are also in 'train' of corpus.1, 3 with their sides swapped, and 0 "
+        )
+
     def test_a_split_to_score_is_read_without_the_training_texts(self, recipe, tmp_path):
         (tmp_path / "general.tsv").unlink()
         assert len(read_recipe(recipe).corpus.read("test")) == 3
@@ -165,7 +177,7 @@ class TestBatches:
         """In two epochs of 23 * 2.5 and 69 * 0.5 pairs, rounded in each bucket, of which up to three fill no batch."""
         found = prepared(recipe)
         assert 2 * 4 * found.steps == pytest.approx(2 * (23 * 2.5 + 69 * 0.5), abs=2 * 2 * 4)
-        tokenizer = found.make_task().target_tokenizer
+        tokenizer = found.task.target_tokenizer
         seen = []
         for _, labels, _ in found.training_from(0).take(2 * found.steps):
             seen += [text.decode() for text in tokenizer.detokenize(labels).numpy()]
@@ -179,7 +191,7 @@ class TestBatches:
         found = translation.prepare(read_recipe(recipe, ["corpus.1.epochs=2"]))
         assert "75 pairs to train on, weight 0.5, in the first 2 epochs" in " ".join(capsys.readouterr().err.split())
         assert found.steps == prepared(recipe).steps
-        tokenizer = found.make_task().target_tokenizer
+        tokenizer = found.task.target_tokenizer
         of_domain = []
         for _, labels, _ in found.training_from(0).take(4 * found.steps):
             texts = tokenizer.detokenize(labels).numpy().tolist()

@@ -68,7 +68,7 @@ def classify(
             raise ValueError("--all and --above were both given; give one of them")
         lines = read_lines(texts, file)
         check_model(model)
-        threads = threads_for(texts)
+        threads = threads_for(texts, file)
         classifier = load_as("classify", model)
         given: Iterator = read_pairs(lines, texts) if classifier.pairs else lines
         size = lines_at_once(texts, file, batch_size)

@@ -1,5 +1,6 @@
 """`zoo.load`, and what importing the zoo costs."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -72,13 +73,21 @@ def test_an_exported_model_or_a_version_of_it(folder, translator):
         ("nowhere", "does not exist"),
         ("empty", "holds no saved model of the zoo, no SavedModel and no checkpoint"),
         ("file", "holds no saved model of the zoo, no SavedModel and no checkpoint"),
-        ("models", "holds no saved model of the zoo, no SavedModel and no checkpoint"),
         ("models/tiny/3", "holds no saved model of the zoo, no SavedModel and no checkpoint"),
     ],
 )
 def test_what_is_neither(folder, name, fault):
     with pytest.raises(FileNotFoundError, match=rf"{name} {fault}\.$"):
         zoo.load(folder / name)
+
+
+def test_a_folder_of_runs_or_exports_names_them(folder):
+    for name, model in (("models", "models/tiny"), (".", "run")):
+        told = (
+            f"holds no saved model of the zoo, no SavedModel and no checkpoint; the models in it are {folder}/{model}."
+        )
+        with pytest.raises(FileNotFoundError, match=re.escape(told) + "$"):
+            zoo.load(folder / name)
 
 
 def test_a_training_that_has_not_ended(tmp_path):

@@ -62,7 +62,7 @@ def _load(path: pathlib.Path) -> TextToText | TextContinuation | TextClassificat
     for kind, name in _KINDS.items():
         if (path / f"{kind}.json").is_file():
             return getattr(zoo, name).load(path)
-    in_run = [path / kind for kind in _KINDS if (path / kind / f"{kind}.json").is_file()]
+    in_run = _saved_in(path)
     if len(in_run) > 1:
         raise ValueError(f"{path} holds models of several kinds; give {' or '.join(map(str, in_run))}.")
     if in_run:
@@ -89,4 +89,18 @@ def _load(path: pathlib.Path) -> TextToText | TextContinuation | TextClassificat
         what = "holds a training that has not ended; the command that began it goes on with it"
     elif instead := other_format(path):
         what = f"holds {instead}"
+    elif inside := _models_in(path):
+        what += f"; the models in it are {inside}"
     raise FileNotFoundError(f"{path} {what}.")
+
+
+def _saved_in(run: pathlib.Path) -> list[pathlib.Path]:
+    """The folders of the tasks that a run holds: one, as a rule."""
+    return [run / kind for kind in _KINDS if (run / kind / f"{kind}.json").is_file()]
+
+
+def _models_in(path: pathlib.Path) -> str:
+    """For a message: the folders in this one that could be loaded, such as the runs in `runs`; five at most."""
+    folders = sorted(path.iterdir()) if path.is_dir() else []
+    found = [str(each) for each in folders if _saved_in(each) or newest_version(each) is not None]
+    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")

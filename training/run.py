@@ -243,7 +243,8 @@ def _trained_before(folder: pathlib.Path, recipe: Recipe) -> Run | None:
 
 def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, workers: Workers) -> Run:
     """Trains a model, or goes on with its training, and saves it before anything else is tried with it."""
-    check_unfinished(folder, recipe)
+    if workers.count == 1:  # otherwise `fit` says it on each worker
+        check_unfinished(folder, recipe)
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
     prepared = _PROCEDURES[type(recipe)].prepare(recipe)
     if (folder / METRICS_FILE).is_file() and not (folder / CHECKPOINT_FILE).is_file():

@@ -91,14 +91,13 @@ def position_limit(encoder: keras.Model, shortest: int) -> int | None:
     Raises:
         RecipeError: the limit is below `shortest`.
     """
-    if getattr(encoder, "positions", None) != "learned":
-        return None
-    if encoder.max_length < shortest:
+    most = getattr(encoder, "most_positions", None)
+    if most is not None and most < shortest:
         raise RecipeError(
-            f"the encoder has learned positions for {encoder.max_length} tokens, and a text needs room for {shortest}; "
+            f"the encoder has learned positions for {most} tokens, and a text needs room for {shortest}; "
             f"set model.encoder.max_length to {shortest} or more, or start from another model"
         )
-    return encoder.max_length
+    return most
 
 
 def weights_digest(model: keras.Model) -> str:

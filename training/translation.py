@@ -18,7 +18,7 @@ from zoo.text.tokenizer import tokenizer_from_config, tokenizer_to_config
 
 from .batches.pair_batches import Batches, BatchesInStages, EncodedPairs, Sampler, encode
 from .cards import translator_card as card
-from .corpora.pairs import PairCorpus, Pairs, Part, are_sentences
+from .corpora.pairs import PairCorpus, Pairs, Part
 from .distillation import taught
 from .fitting.fit import Prepared
 from .fitting.loss import TokenPrediction
@@ -58,7 +58,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
         (train, validation), read = pairs, pairs[0]
     say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
     is_default = recipe.model_fields_set.isdisjoint({"model", "tokenizer"})
-    if is_default and are_sentences(validation.targets, recipe.corpus.language):
+    if is_default and pairs is None and recipe.corpus.metric("validation") == "bleu":
         say(
             "the default model reads characters and suits words, names and dates; for sentences see 'Sentences' in "
             "docs/own_data.md"

@@ -122,9 +122,9 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
     ```
 
     A row is a string, or a dict with the inputs of the signature; other keys are ignored. An input that a row does not
-    have is taken from `settings`. In a signature that takes all settings of generators, or all of translators, those of
-    `docs/serving.md`, they have the limits and defaults of `ServingClient`, but `seed` is 0 for each row, so that a
-    worker who computes a row again gives the same. `inference_args` of `RunInference` are settings, too.
+    have is taken from `settings`. `inference_args` of `RunInference` are settings, too. A signature with all settings
+    of a generator or of a translator (docs/exported_models.md) has the defaults of `ServingClient`, and a generator
+    also its limits. `seed` is 0 for each row, so that a worker that computes a row again gives the same.
 
     The result is a `PredictionResult` with the row, a dict of its outputs, and the model's path. An output is a `str`
     (`bytes` if it is not UTF-8), a NumPy number, or an array, padded to the longest of its batch.

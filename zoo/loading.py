@@ -42,18 +42,20 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
 
     Raises:
         FileNotFoundError: the folder holds none of these, or one of its files is missing.
-        ValueError: a file cannot be read, or does not fit the others; a run holds several kinds; or Keras does not run
+        PermissionError: a file may not be read.
+        ValueError: a file is damaged, or does not fit the others; a run holds several kinds; or Keras does not run
             on TensorFlow.
         MissingExtraError: a package that reads it is not installed.
     """
     path = pathlib.Path(path)
     try:
         return _load(path)
-    except (ValueError, OSError, MissingExtraError):
+    except (ValueError, FileNotFoundError, PermissionError, MissingExtraError):
         raise
-    except Exception as error:  # what a damaged file raises depends on where it ends: KeyError, tf.errors, ...
+    except Exception as error:  # what a damaged file raises depends on where it ends: KeyError, OSError, tf.errors, ...
         raise ValueError(
-            f"{path} cannot be loaded; its files may be damaged ({type(error).__name__}: {error})"
+            f"{path} cannot be loaded; its files may be damaged, or a class of your own is not imported "
+            f"({type(error).__name__}: {error})"
         ) from error
 
 

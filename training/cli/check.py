@@ -40,11 +40,11 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Check a SavedModel for what a stock TensorFlow Serving would refuse or get wrong.
+    """Check a SavedModel for what TensorFlow Serving would refuse or get wrong.
 
     A finding is fatal (the version or a signature cannot be used), a warning (some requests fail or get wrong answers)
     or a note (harmless if on purpose). Exit code: 0 if nothing of the severity --fail-on or worse was found, 1 if
-    something was, 2 if there is no SavedModel that can be read.
+    something was, 2 if no SavedModel can be read or the check itself fails.
     """
     with user_errors((ValueError, OSError, RuntimeError)):
         from zoo.serving.checking import report

@@ -67,6 +67,7 @@ def train(
         _train_on_devices(devices)
     with user_errors():
         from zoo.cluster import read_cluster
+        from zoo.serving.layout import SAVED_MODEL_FILE, is_version
 
         from ..distillation import check_teachers
         from ..run_files import CACHE_FOLDER
@@ -81,7 +82,8 @@ def train(
         if parsed.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
             raise RecipeError("training.tensorboard=true needs `pip install 'attention-zoo[tensorboard]'`")
         if name == "recipe" and recipe.endswith(".json"):  # of a run or of a version: the folder has the name
-            name = model_name(pathlib.Path(recipe).resolve().parent)
+            made = pathlib.Path(recipe).resolve().parent
+            name = made.parent.name if is_version(made.name) and (made / SAVED_MODEL_FILE).is_file() else made.name
         folder = out or RUNS / name
         if folder.is_file():
             raise ValueError(f"--out: {folder} is a file; a run is a folder")

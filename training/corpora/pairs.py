@@ -98,8 +98,8 @@ class PairCorpus(KeptCorpus):
     )
     epochs: pydantic.PositiveInt | None = Field(
         default=None,
-        description="of one of several corpora: in how many epochs it is trained on, from the first one; default: all. "
-        "An epoch keeps its number of batches, so later epochs see the other corpora more often",
+        description="of one of several corpora: in how many epochs it is trained on, from the first one. An epoch "
+        "keeps its number of batches, so later epochs see the other corpora more often; default: all",
     )
     clean: CleanPairs = Field(default=CleanPairs(), description="what is dropped from the pairs to train on")
     teacher: UserPath | None = Field(

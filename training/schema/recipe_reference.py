@@ -35,7 +35,8 @@ _HEAD = """\
 A recipe is a TOML file that sets the values of a training run; keys that it leaves out have the defaults below.
 `zoo train NAME` runs a recipe of the zoo, `zoo train FILE.toml` one of your own, and `--set model.units=512` changes a
 key for one run. An unknown key is an error that names the nearest valid one. A run keeps all values, defaults included,
-as `recipe.json`, which `zoo train` takes as well.
+as `recipe.json`, which `zoo train` takes as well. With `model.start`, it keeps what you set of model, lengths and
+decoding.
 
 `[model] family` chooses the model: `rnn_seq2seq` (the default) and `transformer` are translators and learn from pairs
 of texts; `gpt` is a language model and learns from running text, as does `masked_language_model`, which fills gaps;
@@ -130,8 +131,7 @@ def _section(
     known = only.model_json_schema()["properties"] if only else {}
     yield f"{'#' * level} {title}\n"
     yield f"{what or (table.__doc__ or '').strip().splitlines()[0]}\n"
-    yield "| key | value | default | |"
-    yield "|---|---|---|---|"
+    rows = []
     for name, schema in whole["properties"].items():
         if name in but or known.get(name) == schema:
             continue
@@ -139,8 +139,9 @@ def _section(
         default = "required" if name in whole.get("required", ()) else _default(schema.get("default"))
         if not default and (found := _DEFAULT.fullmatch(told)):  # one that is not known before the texts are read
             told, default = found.groups()
-        yield f"| `{name}` | {_values(schema)} | {default} | {told} |"
-    yield ""
+        rows.append(f"| `{name}` | {_values(schema)} | {default} | {told} |")
+    if rows:
+        yield from ("| key | value | default | |", "|---|---|---|---|", *rows, "")
 
 
 def _default(value: Any) -> str:

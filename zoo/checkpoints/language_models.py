@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.checkpoints import CONFIG_FILE, MODULES_FILE, gpt2, gpt_neo, gpt_neox, llama
+from zoo.checkpoints import CONFIG_FILE, GENERATION_FILE, MODULES_FILE, gpt2, gpt_neo, gpt_neox, llama
 from zoo.checkpoints.hugging_face import (
     Config,
     Tensor,
@@ -114,7 +114,8 @@ def _suppressed(path: pathlib.Path, setting: Callable[..., Any], size: int) -> l
     """The zoo's ids of what the checkpoint never writes. A number that is no id, such as -1, forbids nothing."""
     ids = setting("suppress_tokens") or []
     if not isinstance(ids, list) or not all(type(id_) is int for id_ in ids):
-        raise ValueError(f"{path}: suppress_tokens of the generation is {reprlib.repr(ids)}, and must be ids.")
+        file = path / (GENERATION_FILE if (path / GENERATION_FILE).is_file() else CONFIG_FILE)
+        raise ValueError(f"{file}: suppress_tokens is {reprlib.repr(ids)}, and must be ids.")
     return [FIRST + id_ for id_ in ids if 0 <= id_ < size]
 
 

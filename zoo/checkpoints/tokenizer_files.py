@@ -109,11 +109,12 @@ def added_tokens(path: pathlib.Path) -> list[dict[str, Any]]:
     """The added tokens of the files beside the tokenizer, with their ids."""
     entries = []
     config = tokenizer_config(path)
-    decoder = as_object(config.get("added_tokens_decoder") or {}, f"`added_tokens_decoder` in {TOKENIZER_CONFIG_FILE}")
+    file = path / TOKENIZER_CONFIG_FILE
+    decoder = as_object(config.get("added_tokens_decoder") or {}, f"`added_tokens_decoder` in {file}")
     for number, entry in decoder.items():
         if not number.isdecimal():
-            raise ValueError(f"{TOKENIZER_CONFIG_FILE} has an added token with the id {number!r}")
-        entries.append({**as_object(entry, "an added token"), "id": int(number)})
+            raise ValueError(f"{file} has an added token with the id {number!r}")
+        entries.append({**as_object(entry, f"an added token in {file}"), "id": int(number)})
     if "added_tokens_decoder" not in config and not (path / TOKENIZER_FILE).is_file():
         special = _special(path)
         for content, number in _content(path / ADDED_TOKENS_FILE).items():
@@ -127,7 +128,8 @@ def _special(path: pathlib.Path) -> set[str | None]:
     tokens = [token for name, token in said.items() if name.endswith("_token")]
     for name in ("additional_special_tokens", "extra_special_tokens"):
         more = said.get(name) or []
-        tokens += as_list([*more.values()] if isinstance(more, dict) else more, f"`{name}`")
+        where = f"`{name}` in {path / TOKENIZER_CONFIG_FILE} or {_SPECIAL_FILE}"
+        tokens += as_list([*more.values()] if isinstance(more, dict) else more, where)
     return {_text(token) for token in tokens}
 
 

@@ -89,10 +89,11 @@ def read_tokenizer(
     content = read_json(file)
     merges = read_merges(path) if file.name == VOCABULARY_FILE else []
     space = flag(overriding_config(path), "add_prefix_space", None, path / TOKENIZER_CONFIG_FILE)
+    settings = added_tokens(path)
     try:
         if file.name == VOCABULARY_FILE:
             content = from_two_files(path, content, merges)
-        return _tokenizer(as_object(content, "it"), added_tokens(path), frozenset(special_tokens), size, space, options)
+        return _tokenizer(as_object(content, "it"), settings, frozenset(special_tokens), size, space, options)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
@@ -135,11 +136,11 @@ def read_word_pieces(path: str | pathlib.Path, size: int | None = None) -> WordP
         if not file.is_file():
             raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {TOKENIZER_FILE} and no {file.name}.")
     content = read_vocabulary(file) if file.name == WORD_LIST_FILE else read_json(file)
-    overrides = _bert_overrides(path)
+    overrides, settings = _bert_overrides(path), added_tokens(path)
     try:
         if file.name == WORD_LIST_FILE:
             content = from_word_list(path, content)
-        return _word_pieces(path, as_object(content, "it"), overrides, size)
+        return _word_pieces(path, as_object(content, "it"), overrides, settings, size)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
@@ -277,9 +278,16 @@ def _bert_overrides(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _word_pieces(
-    path: pathlib.Path, content: dict[str, Any], overrides: dict[str, Any], size: int | None
+    path: pathlib.Path,
+    content: dict[str, Any],
+    overrides: dict[str, Any],
+    settings: list[dict[str, Any]],
+    size: int | None,
 ) -> WordPieces:
-    """The tokenizer of the content of `tokenizer.json`; `overrides` go before the options of its normalizer."""
+    """The tokenizer of the content of `tokenizer.json`; `overrides` go before the options of its normalizer.
+
+    `settings` are the added tokens of the files beside it.
+    """
     model, names = as_object(content.get("model"), "`model`"), special_names(path, BERT_PURPOSES)
     if model.get("type") != "WordPiece":
         raise ValueError(f"its model is {model.get('type')!r}; only 'WordPiece' can be read")
@@ -302,7 +310,7 @@ def _word_pieces(
     normalizer |= overrides
     unknown, mask = as_string(model.get("unk_token"), "`unk_token`"), names.get("mask_token", MASK_PIECE)
     special = [names.get("pad_token", BERT_PIECES[0]), unknown, *_start_and_end(content)]
-    vocabulary, added = _vocabulary(content, model, added_tokens(path), frozenset((*special, mask)), size)
+    vocabulary, added = _vocabulary(content, model, settings, frozenset((*special, mask)), size)
     pieces, order = special_pieces_first(vocabulary, special)
     tokenizer = WordPieceTokenizer(
         pieces,

@@ -57,7 +57,7 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
 
     Raises:
         ValueError: weights are asked for and the model has none, there are more or fewer limits than rows, or a limit
-            is beyond the model's learned positions.
+            is above the model's `most_positions`.
     """
     source, limits = _checked_rows(model, source, limits)
     memory, cache = model.begin(source)
@@ -93,7 +93,7 @@ def _checked_rows(model: Any, source: Any, limits: Any) -> tuple[Any, tf.Tensor]
     """The source as tensors, and a limit for each of its rows, int32 `(B,)`; one number is the limit of all rows.
 
     Raises:
-        ValueError: there are more or fewer limits than rows, or a limit is beyond the model's learned positions.
+        ValueError: there are more or fewer limits than rows, or a limit is above the model's `most_positions`.
     """
     source = tf.convert_to_tensor(source) if isinstance(source, list | np.ndarray) else source
     limits, rows = tf.cast(limits, tf.int32), tf.nest.flatten(source)[0]
@@ -104,13 +104,9 @@ def _checked_rows(model: Any, source: Any, limits: Any) -> tuple[Any, tf.Tensor]
             f"`limits` must be one number, or one for each of the {rows.shape[0]} source rows. "
             f"Received: limits of shape {limits.shape}"
         )
-    most = getattr(model, "max_length", None) if getattr(model, "positions", None) == "learned" else None
-    known = tf.get_static_value(limits)
+    most, known = getattr(model, "most_positions", None), tf.get_static_value(limits)
     if most is not None and known is not None and (known > most).any():
-        raise ValueError(
-            f"`limits` must be at most {most}, the `max_length` of the model's learned positions. "
-            f"Received: limits={known.tolist()}"
-        )
+        raise ValueError(f"`limits` must be at most {most}, the model's positions. Received: limits={known.tolist()}")
     return source, limits
 
 

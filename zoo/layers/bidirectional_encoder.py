@@ -6,9 +6,9 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
-from zoo.layers.functions.masks import MaskedLayer
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
+from zoo.layers.masked_layer import MaskedLayer
 from zoo.layers.recurrent_cells import make_cell
 
 

@@ -6,8 +6,9 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
-from zoo.layers.functions.masks import MaskedLayer, masked_softmax, pairs_mask, tokens_mask, weights_spec
+from zoo.layers.functions.masks import masked_softmax, pairs_mask, tokens_mask, weights_spec
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, keep_frozen
+from zoo.layers.masked_layer import MaskedLayer
 from zoo.layers.projection import Projection
 
 

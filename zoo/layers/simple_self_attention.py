@@ -5,8 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.functions.masks import MaskedLayer, masked_softmax, pairs_mask, tokens_mask, weights_spec
+from zoo.layers.functions.masks import masked_softmax, pairs_mask, tokens_mask, weights_spec
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
+from zoo.layers.masked_layer import MaskedLayer
 
 
 @keras.saving.register_keras_serializable(package="zoo")

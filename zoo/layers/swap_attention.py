@@ -95,12 +95,12 @@ def _exchanged(layer: Any) -> Any:
 
 def _copy_states(old: Any, new: Any) -> None:
     """LoRA and frozen layers, as the old layer has them: its configuration does not say so of the layers inside it."""
-    if type(old) is type(new):
-        pairs = list(zip(old._flatten_layers(), new._flatten_layers(), strict=True))
+    before, after = list(old._flatten_layers()), list(new._flatten_layers())
+    if type(old) is type(new) and len(before) == len(after):
+        pairs = list(zip(before, after, strict=True))
     else:  # an exchanged attention: the layers with weights have the same names, the others are made otherwise
-        parts = {layer.name: layer for layer in new._flatten_layers(include_self=False)}
-        inside = old._flatten_layers(include_self=False)
-        pairs = [(old, new), *((layer, parts[layer.name]) for layer in inside if layer.name in parts)]
+        parts = {layer.name: layer for layer in after[1:]}
+        pairs = [(old, new), *((layer, parts[layer.name]) for layer in before[1:] if layer.name in parts)]
     for layer, copy in pairs:  # outer layers first: `trainable` also sets the layers inside
         if getattr(layer, "lora_enabled", False) and not copy.lora_enabled:
             copy.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)

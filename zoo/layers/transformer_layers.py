@@ -9,8 +9,8 @@ from keras import ops
 from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
-from zoo.layers.functions.masks import MaskedLayer
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
+from zoo.layers.masked_layer import MaskedLayer
 from zoo.layers.multi_head_attention import MultiHeadAttention
 
 NORMALIZATIONS = {"layer": keras.layers.LayerNormalization, "rms": keras.layers.RMSNormalization}
@@ -472,7 +472,7 @@ class TransformerDecoderLayer(TransformerLayer):
             rows = ops.shape(prepared[0])[0]
             # Hypotheses become more queries of their row, so that its keys and values are read once, never copied.
             folded = ops.reshape(x, (rows, -1, shape[2]))  # (B, K T, D)
-            # The scores of one token are few, and a decoding loop with them needs no choice between them and blocks.
+            # One token has few scores. To compute them always saves a graph the choice between the matrix and blocks.
             with_weights = return_attention_scores or inputs.shape[1] == 1
             output = self.memory_attention.attend(folded, prepared, memory_mask, with_weights, memory_head_mask)
             if not with_weights:

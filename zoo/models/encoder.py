@@ -170,6 +170,7 @@ class Encoder(FunctionalModel):
         self.num_layers = num_layers
         self.feed_forward_units = feed_forward_units
         self.max_length = max_length
+        self.most_positions = max_length if positions == "learned" else None
         self.num_segments = num_segments
         self.dropout = dropout
         self.attention_dropout = attention_dropout

@@ -21,6 +21,8 @@ class FunctionalModel(keras.Model):
     its own arguments. `get_config` follows from the signature, and a `.keras` file also keeps what was changed in
     single layers: `trainable`, quantisation, LoRA.
 
+    A model that allows only so many tokens, such as one with learned positions, says so in `most_positions`.
+
     For a copy, write `type(model).from_config(model.get_config())`. `keras.models.clone_model` calls no `get_config`
     of a functional model, so it gives Keras' plain class, without the methods of the zoo's.
 
@@ -31,6 +33,8 @@ class FunctionalModel(keras.Model):
         name: name of the model.
         trainable: whether training changes the weights; False freezes all layers.
     """
+
+    most_positions: int | None = None
 
     def __init__(
         self,
@@ -191,7 +195,7 @@ def bias_against(ids: Sequence[int], vocabulary_size: int) -> Any:
 
 
 def add_bias(values: Any, bias: Any) -> Any:
-    """Logits `(..., V)`, or their other bias `(V,)` or None, plus what `bias_against` gave."""
+    """Adds the bias of `bias_against` to logits `(..., V)` or to another bias `(V,)`; either may be None."""
     if bias is None:
         return values
     bias = ops.convert_to_tensor(bias, "float32")  # (V,)

@@ -220,6 +220,7 @@ class Transformer(Family):
         self.norm_first = norm_first
         self.positions = positions
         self.max_length = max_length
+        self.most_positions = max_length if positions == "learned" else None
         self.tied_embeddings = tied_embeddings
         self.use_bias = use_bias
         self.use_output_bias = use_output_bias

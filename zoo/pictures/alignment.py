@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 _UNKNOWN_TOKENS = frozenset({"<unk>", "[UNK]"})
+_UNKNOWN_LENGTH = 100  # the most characters that one of them is taken to stand for
 # Tokens that steer a model and stand for no text. They keep their row or column, but are not part of the text.
 _SPECIAL_TOKENS = _UNKNOWN_TOKENS | {
     *("<pad>", "<s>", "</s>", "<bos>", "<eos>", "<start>", "<end>"),
@@ -265,8 +266,8 @@ def _unread(tokens: Sequence[str], text: str) -> str:
     """The end of a text that its tokens do not spell; empty if they spell all of it, or another text.
 
     A model cuts a long source at its limit, and only the tokens show it. So this follows them through the text. It
-    keeps all places where they may have ended: an unknown token stands for any number of characters, and a single byte
-    for at most one.
+    keeps all places where they may have ended: an unknown token stands for up to 100 characters, and a single byte for
+    at most one.
     """
     text = unicodedata.normalize("NFC", text)
     # Tokens do not say how many spaces stand before them.
@@ -278,7 +279,7 @@ def _unread(tokens: Sequence[str], text: str) -> str:
     for token in tokens:
         starts = {begins[place] for place in places}
         if token in _UNKNOWN_TOKENS:
-            places = {*range(min(starts), len(text) + 1)} if starts else set()
+            places = {*range(min(starts), min(len(text), max(starts) + _UNKNOWN_LENGTH) + 1)} if starts else set()
             continue
         if token in _SPECIAL_TOKENS:
             continue

@@ -41,8 +41,7 @@ class _EncoderTask(SavedTask):
                 f"`tokenizer` has {tokenizer.size} ids, more than the encoder's vocabulary_size={size}. Build the "
                 "encoder with the tokenizer's size."
             )
-        # Only an encoder with learned positions limits the length of a text.
-        most = self.encoder.max_length if getattr(self.encoder, "positions", "") == "learned" else None
+        most = getattr(self.encoder, "most_positions", None)
         max_length = most or 512 if max_length is None else max_length
         if max_length < 5 or (most and max_length > most):
             limits = f"from 5 to {most}" if most else "at least 5"

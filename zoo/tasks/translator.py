@@ -116,7 +116,7 @@ class Translator(TextToText, SavedTask):
                     f"`{side}_tokenizer` has {tokenizer.size} ids, more than the model's "
                     f"{side}_vocabulary_size={size}. Build the model with the tokenizer's size."
                 )
-        positions = model.max_length if getattr(model, "positions", "") == "learned" else None
+        positions = getattr(model, "most_positions", None)
         # A source of one token would be an end token without a text.
         max_source_length = _length("max_source_length", max_source_length, 1000, 2, positions)
         max_target_length = _length("max_target_length", max_target_length, 200, 1, positions)

@@ -242,7 +242,9 @@ def test_a_training_from_a_versions_recipe_has_its_models_name(trained, tmp_path
     monkeypatch.setattr("zoo_training.run.train", lambda name, recipe, folder, *_: called.append((name, str(folder))))
     succeeds("train", f"{MODEL}/1/recipe.json")
     succeeds("train", "runs/backwards/recipe.json")
-    assert called == [("backwards", "runs/backwards")] * 2
+    shutil.copytree("runs/backwards", tmp_path / "translator")  # a run may be called so
+    succeeds("train", tmp_path / "translator" / "recipe.json")
+    assert called == [("backwards", "runs/backwards")] * 2 + [("translator", "runs/translator")]
 
 
 def test_more_devices_than_gpus(monkeypatch):

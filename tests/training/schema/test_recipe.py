@@ -237,20 +237,24 @@ class TestFaults:
         assert read_recipe("dates", long_enough).model.max_length == 200
 
     @pytest.mark.parametrize(
-        ("family", "keys"),
+        ("family", "keys", "fault"),
         [
-            ("classifier", "encoder={num_heads=12}"),
-            ("masked_language_model", "encoder={num_heads=12}"),
-            ("transformer", "num_heads=12"),
-            ("transformer", 'positions="learned"'),
+            ("classifier", "encoder={num_heads=12}", "'model.encoder': units must be a multiple of num_heads"),
+            (
+                "masked_language_model",
+                "encoder={num_heads=12}",
+                "'model.encoder': units must be a multiple of num_heads",
+            ),
+            ("transformer", "num_heads=12", "'model': units must be a multiple of num_heads"),
+            ("transformer", 'positions="learned"', "model.positions='learned' needs model.max_length="),
         ],
     )
-    def test_with_a_start_what_is_left_out_is_not_at_its_default(self, write, family, keys):
+    def test_with_a_start_what_is_left_out_is_not_at_its_default(self, write, family, keys, fault):
         """A width of 768 with 12 heads is possible, the default width is not."""
         kinds = {"classifier": "labels", "masked_language_model": "text", "transformer": "text"}
         recipe = write(f'[corpus]\nkind = "{kinds[family]}"\ntrain = "a.tsv"\n')
         assert read_recipe(recipe, [f'model={{family="{family}",start="bert",{keys}}}']).model.start.name == "bert"
-        with pytest.raises(RecipeError, match=r"^recipe .*: '?model"):
+        with pytest.raises(RecipeError, match=rf"^recipe .*: {re.escape(fault)}"):
             read_recipe(recipe, [f'model={{family="{family}",{keys.replace("12", "7")}}}'])
 
     @pytest.mark.parametrize(

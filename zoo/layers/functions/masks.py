@@ -244,17 +244,6 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return ops.where(mask, weights, 0.0)
 
 
-class MaskedLayer(keras.layers.Layer):
-    """A layer that is called with inputs and a mask, which goes on with the outputs.
-
-    Keras itself passes on only a mask that is given by name, as in `layer(x, mask=mask)`.
-    """
-
-    def __call__(self, inputs: Any, mask: Any = None, **kwargs: Any) -> Any:
-        """As Keras' own, for `layer(x, mask)` too."""
-        return super().__call__(inputs, **(kwargs if mask is None else {**kwargs, "mask": mask}))
-
-
 def both(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
     """What both masks allow; None if there is neither."""
     if mask is None or other is None or mask is other:

@@ -93,6 +93,7 @@ def check(path: str | pathlib.Path, run: bool = False, ignore: Collection[str] =
         FileNotFoundError: `path` does not exist.
         ValueError: it holds no SavedModel, nor versions of one, or `ignore` has a name that no rule has.
         OSError: the folder cannot be read.
+        RuntimeError: the check itself failed.
     """
     return report(path, run, ignore).findings
 

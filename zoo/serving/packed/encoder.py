@@ -154,7 +154,11 @@ class PackedEncoder(tf.Module):
     def __init__(self, model: Encoder, max_length: int):
         super().__init__()
         self.vocabulary_size, self.units = model.vocabulary_size, model.units
-        self.positions, self.max_length, self.num_segments = model.positions, model.max_length, model.num_segments
+        self.positions, self.most_positions, self.num_segments = (
+            model.positions,
+            model.most_positions,
+            model.num_segments,
+        )
         self.input = tuple(model.input)  # the names
         self.norm_first, self._in_blocks = model.norm_first, max_length > BLOCK
         self._layers = [_EncoderLayer(layer) for layer in model.encoder]

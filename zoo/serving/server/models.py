@@ -274,10 +274,12 @@ class Models:
             self._poll(model)
             model.unreadable = ""
         except Exception as error:  # a folder that cannot be read now can perhaps be read later
-            if str(error) != model.unreadable:
-                surprising = not isinstance(error, OSError)
-                _LOG.error("%s: its folder cannot be read: %s", model.name, error, exc_info=surprising)
-            model.unreadable = str(error)
+            if repr(error) != model.unreadable:
+                if isinstance(error, OSError):
+                    _LOG.error("%s: its folder cannot be read: %s", model.name, error)
+                else:
+                    _LOG.exception("%s: the look for new versions failed", model.name)
+            model.unreadable = repr(error)
 
     def _poll(self, model: _Model) -> None:
         folders = model.folders()

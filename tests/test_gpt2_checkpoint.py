@@ -179,7 +179,7 @@ def test_tokens_that_the_generation_suppresses_are_never_predicted(folder, loade
     (folder / "generation_config.json").write_text('{"suppress_tokens": [-1, 3, 9, 1000000]}')
     assert zoo.load(folder).model.unused_ids == unused
     (folder / "generation_config.json").write_text('{"suppress_tokens": ["a"]}')
-    with pytest.raises(ValueError, match=r"suppress_tokens of the generation is \['a'\], and must be ids\.$"):
+    with pytest.raises(ValueError, match=r"generation_config\.json: suppress_tokens is \['a'\], and must be ids\.$"):
         zoo.load(folder)
 
 

@@ -54,8 +54,8 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
         raise
     except Exception as error:  # what a damaged file raises depends on where it ends: KeyError, OSError, tf.errors, ...
         raise ValueError(
-            f"{path} cannot be loaded; its files may be damaged, or a class of your own is not imported "
-            f"({type(error).__name__}: {error})"
+            f"{path} cannot be loaded; its files may be damaged ({type(error).__name__}: {error}). If it has a class "
+            "of your own, import it first."
         ) from error
 
 

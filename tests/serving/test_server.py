@@ -45,11 +45,18 @@ def saved(shared_folder, once):
     return folder
 
 
+class Never:
+    """An event that never comes, in any loop: each request of these tests has its own."""
+
+    async def wait(self):
+        await asyncio.Event().wait()
+
+
 class Running:
     """The application in this process."""
 
     def __init__(self, models, batcher, metrics, **limits):
-        self.models, self.app = models, build_app(models, batcher, metrics, **limits)
+        self.models, self.app = models, build_app(models, batcher, metrics, **{"stopping": Never(), **limits})
 
     def ask(self, method, path, body=b"", headers=()):
         """Status, headers and body of an answer; the body as JSON if it is some."""
@@ -643,6 +650,20 @@ class Process:
         return self.process.wait(60), self.process.stdout.read(), self.process.stderr.read()
 
 
+def steps_of_half_a_second(served):
+    """So many steps of the signature `count` take the server 0.5 to 1 s."""
+
+    def seconds(steps):
+        begin = time.monotonic()
+        assert served.post({"signature_name": "count", "inputs": [steps]})[0] == 200
+        return time.monotonic() - begin
+
+    steps = 1000
+    while min(seconds(steps) for _ in range(3)) < 0.5:  # other programs may slow one down, but hardly all
+        steps *= 2
+    return steps
+
+
 @pytest.fixture
 def process():
     started = []
@@ -748,15 +769,7 @@ class TestProcess:
 
     def test_a_stream_that_outlives_the_stop_ends_with_an_error(self, process, saved):
         served = process(f"tiny={saved / '2'}", "--timeout", "2")
-
-        def seconds(steps):
-            begin = time.monotonic()
-            assert served.post({"signature_name": "count", "inputs": [steps]})[0] == 200
-            return time.monotonic() - begin
-
-        steps = 1000
-        while min(seconds(steps) for _ in range(3)) < 0.5:  # other programs may slow one down, but hardly all
-            steps *= 2  # in the end a piece takes 0.5 to 1 s, and there are six
+        steps = steps_of_half_a_second(served)  # for each of six pieces
         with contextlib.closing(http.client.HTTPConnection(served.address, timeout=120)) as connection:
             body = json.dumps({"text": "a", "top_k": steps})
             connection.request("POST", "/v1/models/tiny:generateStream", body)
@@ -768,6 +781,19 @@ class TestProcess:
         assert events[-2:] == [b'data: {"error": "The server is stopping"}', b""]
         assert code == 0
         assert "Traceback" not in log and "Cancel" not in log
+
+    def test_a_second_signal_ends_the_requests_with_an_error(self, process, saved):
+        served = process(f"tiny={saved / '2'}")
+        steps = 8 * steps_of_half_a_second(served)
+        with concurrent.futures.ThreadPoolExecutor(1) as client:
+            answer = client.submit(served.post, {"signature_name": "count", "inputs": [steps]})
+            time.sleep(1)
+            served.process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+            code, _, log = served.stop()
+            assert answer.result() == (503, {"error": "The server is stopping"})
+        assert code == 0
+        assert "Traceback" not in log
 
     def test_garbage_and_quitters_do_not_disturb_the_others(self, process, saved):
         served = process(saved, "--max-body", "0.01")

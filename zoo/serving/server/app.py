@@ -90,7 +90,7 @@ def build_app(
         max_body: the most bytes of a request's body.
         timeout: how many seconds a request may take, from its head on; of a stream, each event.
         cors: the origins whose pages may read answers; "*" for all.
-        stopping: when it is set, streams end with an error that says so; None for never.
+        stopping: when it is set, all requests end with an error that says so; None for never.
     """
     api = _Api(models, batcher, metrics, max_body, timeout, stopping or asyncio.Event())
 
@@ -201,7 +201,7 @@ class _Api:
         if found["method"].lower() != "predict":
             await run_in_threadpool(self._refuse, found["method"].lower(), body, name, version, label)
         served, inputs, in_rows = await run_in_threadpool(self._read, body, name, version, label)
-        outputs = await asyncio.wrap_future(self.batcher.submit(served, inputs, deadline))
+        outputs = await _unless(self.stopping, asyncio.wrap_future(self.batcher.submit(served, inputs, deadline)))
         written = await run_in_threadpool(rest_json.answer, outputs, in_rows)
         return Response(written, media_type="application/json")
 

@@ -9,6 +9,7 @@ import pathlib
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 import uvicorn
 
@@ -54,7 +55,8 @@ def serve(
 ) -> None:
     """Serves models until the process gets SIGINT or SIGTERM; then it finishes the requests that it has.
 
-    A stream that still runs `timeout` seconds after the signal ends with an error.
+    A stream that still runs `timeout` seconds after the signal ends with an error. After a second signal, all requests
+    do at once.
 
     A label may name a version that is not there yet. The log says so, and the label works as soon as it is loaded.
 
@@ -124,17 +126,23 @@ def _warn_of_labels(labels: dict[str, dict[str, int]], loaded: dict[str, list[in
 
 
 class _Server(uvicorn.Server):
-    def __init__(
-        self, config: uvicorn.Config, announce: Callable[[], None], end_streams: asyncio.Event, timeout: float
-    ):
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None], stopping: asyncio.Event, timeout: float):
         super().__init__(config)
-        self._announce, self._end_streams, self._timeout = announce, end_streams, timeout
+        self._announce, self._stopping, self._timeout = announce, stopping, timeout
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         self._announce()
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """At the second signal, every request ends with an error; uvicorn would break off their connections."""
+        if self.should_exit:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        else:
+            super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Every other request has ended by then. A second later uvicorn would cut what still runs.
-        asyncio.get_running_loop().call_later(self._timeout, self._end_streams.set)
+        # Streams alone may still run by then. A second later uvicorn would break them off.
+        self._loop.call_later(self._timeout, self._stopping.set)
         await super().shutdown(sockets)

@@ -111,21 +111,23 @@ def test_half_a_translator(folder, tmp_path, file):
 
 
 @pytest.mark.parametrize(
-    ("model", "file", "content"),
+    ("model", "file", "content", "told"),
     [
-        ("run/translator", "translator.json", b"{}"),
-        ("run/translator", "translator.json", b"[]"),
-        ("run/translator", "model.keras", None),
-        ("models/tiny/1", "variables/variables.index", None),
-        ("models/tiny/1", "variables/variables.data-00000-of-00001", None),
-        ("models/tiny/1", "saved_model.pb", None),
+        ("run/translator", "translator.json", b"{}", r"damaged cannot be loaded; its files may be damaged \(KeyError"),
+        ("run/translator", "translator.json", b"", r"damaged/translator\.json cannot be read; it may be damaged \("),
+        ("run/translator", "model.keras", None, r"damaged/model\.keras cannot be loaded; it may be damaged, or need"),
+        ("run/translator", "model.keras", b"", r"damaged/model\.keras cannot be loaded; it may be damaged, or need"),
+        ("models/tiny/1", "variables/variables.index", None, r"damaged cannot be loaded; its files may be damaged \("),
+        ("models/tiny/1", "variables/variables.data-00000-of-00001", None, "damaged cannot be loaded; its files may"),
+        ("models/tiny/1", "saved_model.pb", None, r"its files may be damaged \(.*\)\. `zoo check .*` looks for what"),
+        ("models/tiny/1", "saved_model.pb", b"", r"its files may be damaged \(.*\)\. `zoo check .*` looks for what"),
     ],
 )
-def test_a_damaged_file_is_a_value_error(folder, tmp_path, model, file, content):
+def test_a_damaged_file_is_a_value_error(folder, tmp_path, model, file, content, told):
     shutil.copytree(folder / model, tmp_path / "damaged")
     path = tmp_path / "damaged" / file
     path.write_bytes(path.read_bytes()[:-60] if content is None else content)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=told):
         zoo.load(tmp_path / "damaged")
 
 

@@ -31,7 +31,7 @@ from zoo.atomic import remove_abandoned, write_whole
 from zoo.cluster import read_cluster
 from zoo.distribution import Workers, multi_worker
 from zoo.extras import needs
-from zoo.loading import load
+from zoo.loading import load, models_in
 from zoo.serving import export
 from zoo.tasks.task import SavedTask
 
@@ -88,9 +88,10 @@ class Run:
                     raise FileNotFoundError(
                         f"{folder} holds a training that has not ended; the command that began it goes on with it"
                     )
+                inside = models_in(folder)
                 raise FileNotFoundError(
                     f"{folder} is not the folder of a finished training run: it has no {file}; nor is it a checkpoint "
-                    "of Hugging Face, which has config.json"
+                    f"of Hugging Face, which has config.json{f'; the models in it are {inside}' if inside else ''}"
                 )
         metrics = read_metrics(folder)
         recipe = read_back(folder)

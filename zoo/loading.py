@@ -54,8 +54,7 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
         raise
     except Exception as error:  # what a damaged file raises depends on where it ends: KeyError, OSError, tf.errors, ...
         raise ValueError(
-            f"{path} cannot be loaded; its files may be damaged ({type(error).__name__}: {error}). If it has a class "
-            "of your own, import it first."
+            f"{path} cannot be loaded; its files may be damaged ({type(error).__name__}: {error})"
         ) from error
 
 
@@ -91,7 +90,7 @@ def _load(path: pathlib.Path) -> TextToText | TextContinuation | TextClassificat
         what = "holds a training that has not ended; the command that began it goes on with it"
     elif instead := other_format(path):
         what = f"holds {instead}"
-    elif inside := _models_in(path):
+    elif inside := models_in(path):
         what += f"; the models in it are {inside}"
     raise FileNotFoundError(f"{path} {what}.")
 
@@ -101,8 +100,8 @@ def _saved_in(run: pathlib.Path) -> list[pathlib.Path]:
     return [run / kind for kind in _KINDS if (run / kind / f"{kind}.json").is_file()]
 
 
-def _models_in(path: pathlib.Path) -> str:
-    """For a message: the folders in this one that could be loaded, such as the runs in `runs`; five at most."""
+def models_in(path: pathlib.Path) -> str:
+    """For a message: the folders in this one that `load` reads, such as the runs in `runs`; five at most."""
     folders = sorted(path.iterdir()) if path.is_dir() else []
     found = [str(each) for each in folders if _saved_in(each) or newest_version(each) is not None]
     return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")

@@ -124,7 +124,9 @@ def attend(
 
         lines = [line for line in read_lines(texts, file) if line.strip()]
         if not lines:
-            raise ValueError("no text to draw the attention of; give one as an argument, by --file or on stdin")
+            raise ValueError(
+                "no text to draw the attention of, or only empty ones; give one as an argument, by --file or on stdin"
+            )
         chosen = (
             _number_or_word("--layers", layers or "last", "last"),
             _number_or_word("--heads", heads or "mean", "mean"),

@@ -118,6 +118,8 @@ def _tables(name: str) -> dict[str, Any]:
         file = pathlib.Path(name)
         if name != pathlib.PurePath(name).stem and not file.is_file():
             what = "is a folder, and a recipe is a file" if file.is_dir() else "no such file"
+            if (file / "recipe.json").is_file():
+                what = f"is a folder; its recipe is {str(file / 'recipe.json')!r}"
             raise RecipeError(f"recipe {name!r}: {what}; the recipes of the zoo are {', '.join(recipe_names())}")
         if not file.is_file():
             beside = pathlib.Path(f"{name}.toml")
@@ -200,7 +202,11 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
         others = {family: of.kinds.get(_without_numbers(path), ("", {}))[1] for family, of in _RECIPES.items()}
         if families := [family for family, tables in others.items() if isinstance(given, str) and given in tables]:
             owners = " or ".join(map(repr, families))
-            return f"{key}.{name} = {given!r} is for model.family = {owners}; here it must be one of {', '.join(known)}"
+            default = f"; without a family in [model], it is {DEFAULT_FAMILY!r}" if recipe is TranslatorRecipe else ""
+            return (
+                f"{key}.{name} = {given!r} is for model.family = {owners}; here it must be one of {', '.join(known)}"
+                f"{default}"
+            )
         return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
     message = fault["msg"].removeprefix("Value error, ")
     if not path:  # of several tables together

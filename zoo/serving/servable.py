@@ -24,7 +24,7 @@ class _Servable:
 
     Raises:
         FileNotFoundError: there is no SavedModel.
-        ValueError: the SavedModel has no signature of that name, with such inputs and outputs.
+        ValueError: the SavedModel is damaged, or has no signature of that name, with such inputs and outputs.
     """
 
     # The signature that such a SavedModel has, inputs of it and an output.
@@ -35,7 +35,14 @@ class _Servable:
         if folder is None:
             raise FileNotFoundError(f"{path} holds no SavedModel, nor versions of one.")
         self.path = folder
-        self._saved_model = tf.saved_model.load(str(folder))
+        try:
+            self._saved_model = tf.saved_model.load(str(folder))
+        except Exception as error:
+            first, _, _ = str(error).partition("\n")
+            raise ValueError(
+                f"{folder} cannot be loaded; its files may be damaged ({type(error).__name__}: {first}). `zoo check "
+                f"{folder}` looks for what is wrong"
+            ) from error
         self._signatures = self._saved_model.signatures
         named = self._signatures.get(self._named)
         inputs = {} if named is None else named.structured_input_signature[1]

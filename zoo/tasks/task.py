@@ -156,7 +156,8 @@ class SavedTask(tf.Module):
 
         Raises:
             FileNotFoundError: `path` is not such a folder, or a file of it is missing.
-            ValueError: Keras does not run on TensorFlow.
+            ValueError: a file is damaged, the model has a class that is not imported, or Keras does not run on
+                TensorFlow.
         """
         import keras
 
@@ -167,8 +168,18 @@ class SavedTask(tf.Module):
         for file in (cls.CONFIG_FILE, MODEL_FILE):
             if not (path / file).is_file():
                 raise FileNotFoundError(f"{path} is not a saved {cls.__name__}: it has no {file}.")
-        config: dict[str, Any] = json.loads((path / cls.CONFIG_FILE).read_text(encoding="utf-8"))
-        model = keras.models.load_model(path / MODEL_FILE, compile=False)
+        try:
+            config: dict[str, Any] = json.loads((path / cls.CONFIG_FILE).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path / cls.CONFIG_FILE} cannot be read; it may be damaged ({error})") from error
+        try:
+            model = keras.models.load_model(path / MODEL_FILE, compile=False)
+        except Exception as error:
+            first, _, _ = str(error).partition("\n")
+            raise ValueError(
+                f"{path / MODEL_FILE} cannot be loaded; it may be damaged, or need a class of your own that is not "
+                f"imported ({type(error).__name__}: {first})"
+            ) from error
         return cls(model, *(tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS), **config)
 
 

@@ -448,7 +448,7 @@ class TestMistakes:
         assert both.startswith("texts and --file were both given")
         assert refuses("translate", MODEL, "--file", "missing.txt") == "missing.txt: No such file or directory"
         assert refuses("translate", MODEL, "--file", tmp_path) == f"{tmp_path}: Is a directory"
-        nothing = "no text to draw the attention of; give one as an arg"
+        nothing = "no text to draw the attention of, or only empty ones; give one as an arg"
         assert all(refuses("attend", MODEL, stdin=stdin).startswith(nothing) for stdin in ("", "\n \n"))
         result = run("translate", MODEL, "fade7", "--batch-size", "0")
         assert result.exit_code == 2 and "Traceback" not in result.output
@@ -488,7 +488,9 @@ class TestDamagedModels:
         (variables,) = (tmp_path / "dates" / "1" / "variables").glob("*.data-*")
         os.truncate(variables, 1000)
         told = refuses("translate", tmp_path / "dates", "21 nov 2026")
-        assert told.startswith(f"{tmp_path / 'dates'} cannot be loaded; its files may be damaged (")
+        version = tmp_path / "dates" / "1"
+        assert told.startswith(f"{version} cannot be loaded; its files may be damaged (")
+        assert told.endswith(f"). `zoo check {version}` looks for what is wrong")
 
     def test_a_language_model_translates_nothing_and_may_be_truncated_too(self, tmp_path):
         tokenizer = CharacterTokenizer("abc")

@@ -42,7 +42,7 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
 
     Raises:
         FileNotFoundError: the folder holds none of these, or one of its files is missing.
-        PermissionError: a file may not be read.
+        OSError: the system cannot read a file.
         ValueError: a file is damaged, or does not fit the others; a run holds several kinds; or Keras does not run
             on TensorFlow.
         MissingExtraError: a package that reads it is not installed.
@@ -50,9 +50,11 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
     path = pathlib.Path(path)
     try:
         return _load(path)
-    except (ValueError, FileNotFoundError, PermissionError, MissingExtraError):
+    except (ValueError, MemoryError, MissingExtraError):
         raise
-    except Exception as error:  # what a damaged file raises depends on where it ends: KeyError, OSError, tf.errors, ...
+    except Exception as error:  # what a damaged file raises depends on where it ends: KeyError, tf.errors, ...
+        if isinstance(error, OSError) and error.errno is not None:  # of the system, which says what is wrong
+            raise
         raise ValueError(
             f"{path} cannot be loaded; its files may be damaged ({type(error).__name__}: {error})"
         ) from error
@@ -95,13 +97,21 @@ def _load(path: pathlib.Path) -> TextToText | TextContinuation | TextClassificat
     raise FileNotFoundError(f"{path} {what}.")
 
 
+def _is_model(path: pathlib.Path) -> bool:
+    try:
+        saved = any((path / f"{kind}.json").is_file() for kind in _KINDS)
+        return saved or bool(_saved_in(path)) or newest_version(path) is not None
+    except OSError:  # such as a folder that may not be read
+        return False
+
+
 def _saved_in(run: pathlib.Path) -> list[pathlib.Path]:
     """The folders of the tasks that a run holds: one, as a rule."""
     return [run / kind for kind in _KINDS if (run / kind / f"{kind}.json").is_file()]
 
 
 def models_in(path: pathlib.Path) -> str:
-    """For a message: the folders in this one that `load` reads, such as the runs in `runs`; five at most."""
+    """For a message: the runs, exports and saved tasks in a folder, such as the runs in `runs`; five at most."""
     folders = sorted(path.iterdir()) if path.is_dir() else []
-    found = [str(each) for each in folders if _saved_in(each) or newest_version(each) is not None]
+    found = [str(each) for each in folders if _is_model(each)]
     return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")

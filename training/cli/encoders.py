@@ -54,7 +54,7 @@ def classify(
             max=1,
             metavar="P",
             help="Print on one line, separated by commas, all classes with a probability above P, and an empty line if "
-            "there is none. Give 0.5 for a model of several labels; without --above only the likeliest is printed.",
+            "there is none. Give 0.5 for a model of several labels; without --above only the most likely is printed.",
         ),
     ] = None,
     batch_size: BatchSize = 64,
@@ -77,7 +77,7 @@ def classify(
             if not told and any(abs(sum(result.probabilities.values()) - 1) > _ROUNDING for result in results):
                 typer.echo(
                     "zoo: the probabilities do not sum to 1, so a text may have several labels, or none. This prints "
-                    "the likeliest alone; --above 0.5 prints all above 0.5",
+                    "the most likely alone; --above 0.5 prints all above 0.5",
                     err=True,
                 )
                 told = True
@@ -181,7 +181,7 @@ def fill(
         typer.Option(
             min=1,
             metavar="N",
-            help="Print the N likeliest tokens of each mask instead, and after each mask an empty line.",
+            help="Print the N most likely tokens of each mask instead, and after each mask an empty line.",
         ),
     ] = None,
     batch_size: BatchSize = 64,

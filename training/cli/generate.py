@@ -41,12 +41,13 @@ def generate(
         int, typer.Option("--tokens", "--max-new-tokens", "-n", min=0, help="The most tokens to add.")
     ] = 256,
     temperature: Annotated[
-        float, typer.Option(min=0, help="Below 1, likely tokens become likelier; 0 always takes the likeliest.")
+        float,
+        typer.Option(min=0, help="Below 1, likely tokens become more likely; 0 takes the most likely one."),
     ] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="Draw only from this many of the likeliest; 0 for all.")] = 0,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw only from this many of the most likely; 0 for all.")] = 0,
     top_p: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Draw only from the likeliest, whose probabilities add up to this."),
+        typer.Option(min=0, max=1, help="Draw only from the most likely, whose probabilities add up to this."),
     ] = 1.0,
     repetition_penalty: Annotated[
         float, typer.Option(help="Above 1, tokens that the text already has become less likely.")

@@ -166,7 +166,7 @@ def _check_recipe(folder: pathlib.Path, old: dict[str, Any], recipe: Recipe) -> 
     if recipe.training.jit_compile is None:  # changes the rounding alone; 0.1 stored true if it was left out
         stored["training"]["jit_compile"] = None
     if changed := changes(stored, recipe.model_dump(mode="json"), but=_WITHOUT_EFFECT):
-        more = f" and {len(changed) - _SHOWN} other keys" if len(changed) > _SHOWN else ""
+        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
         raise CheckpointError(
             f"{folder} holds an unfinished training whose recipe differs in {', '.join(changed[:_SHOWN])}{more}; "
             "--restart begins anew there, and --out names another folder"

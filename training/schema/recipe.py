@@ -202,7 +202,7 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
         others = {family: of.kinds.get(_without_numbers(path), ("", {}))[1] for family, of in _RECIPES.items()}
         if families := [family for family, tables in others.items() if isinstance(given, str) and given in tables]:
             owners = " or ".join(map(repr, families))
-            default = f"; without a family in [model], it is {DEFAULT_FAMILY!r}" if recipe is TranslatorRecipe else ""
+            default = f"; the family is {DEFAULT_FAMILY!r} if [model] names none" if recipe is TranslatorRecipe else ""
             return (
                 f"{key}.{name} = {given!r} is for model.family = {owners}; here it must be one of {', '.join(known)}"
                 f"{default}"

@@ -35,8 +35,8 @@ _HEAD = """\
 A recipe is a TOML file that sets the values of a training run; keys that it leaves out have the defaults below.
 `zoo train NAME` runs a recipe of the zoo, `zoo train FILE.toml` one of your own, and `--set model.units=512` changes a
 key for one run. An unknown key is an error that names the nearest valid one. A run keeps all values, defaults included,
-as `recipe.json`, which `zoo train` takes as well. With `model.start`, it keeps what you set of model, lengths and
-decoding.
+as `recipe.json`, which `zoo train` takes as well. With `model.start`, of `[model]`, `[lengths]` and `[decoding]` a run
+keeps only the keys that you set.
 
 `[model] family` chooses the model: `rnn_seq2seq` (the default) and `transformer` are translators and learn from pairs
 of texts; `gpt` is a language model and learns from running text, as does `masked_language_model`, which fills gaps;

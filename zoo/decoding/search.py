@@ -106,7 +106,9 @@ def _checked_rows(model: Any, source: Any, limits: Any) -> tuple[Any, tf.Tensor]
         )
     most, known = getattr(model, "most_positions", None), tf.get_static_value(limits)
     if most is not None and known is not None and (known > most).any():
-        raise ValueError(f"`limits` must be at most {most}, the model's positions. Received: limits={known.tolist()}")
+        raise ValueError(
+            f"`limits` must be at most {most}, the model's `most_positions`. Received: limits={known.tolist()}"
+        )
     return source, limits
 
 

@@ -98,11 +98,11 @@ def _copy_states(old: Any, new: Any) -> None:
     before, after = list(old._flatten_layers()), list(new._flatten_layers())
     if type(old) is type(new) and len(before) == len(after):
         pairs = list(zip(before, after, strict=True))
-    else:  # an exchanged attention: the layers with weights have the same names, the others are made otherwise
+    else:  # an exchanged attention, or a layer that was changed after its making: parts of the same name correspond
         parts = {layer.name: layer for layer in after[1:]}
         pairs = [(old, new), *((layer, parts[layer.name]) for layer in before[1:] if layer.name in parts)]
     for layer, copy in pairs:  # outer layers first: `trainable` also sets the layers inside
-        if getattr(layer, "lora_enabled", False) and not copy.lora_enabled:
+        if getattr(layer, "lora_enabled", False) and not getattr(copy, "lora_enabled", True):
             copy.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
         if copy.trainable != layer.trainable:
             copy.trainable = layer.trainable

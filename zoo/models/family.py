@@ -21,7 +21,8 @@ class FunctionalModel(keras.Model):
     its own arguments. `get_config` follows from the signature, and a `.keras` file also keeps what was changed in
     single layers: `trainable`, quantisation, LoRA.
 
-    A model that allows only so many tokens, such as one with learned positions, says so in `most_positions`.
+    An encoder or translator that allows only so many tokens, as with learned positions, says so in `most_positions`; a
+    language model in `context_length`.
 
     For a copy, write `type(model).from_config(model.get_config())`. `keras.models.clone_model` calls no `get_config`
     of a functional model, so it gives Keras' plain class, without the methods of the zoo's.

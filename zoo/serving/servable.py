@@ -37,6 +37,8 @@ class _Servable:
         self.path = folder
         try:
             self._saved_model = tf.saved_model.load(str(folder))
+        except MemoryError:
+            raise
         except Exception as error:
             first, _, _ = str(error).partition("\n")
             raise ValueError(

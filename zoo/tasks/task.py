@@ -174,11 +174,14 @@ class SavedTask(tf.Module):
             raise ValueError(f"{path / cls.CONFIG_FILE} cannot be read; it may be damaged ({error})") from error
         try:
             model = keras.models.load_model(path / MODEL_FILE, compile=False)
+        except MemoryError:
+            raise
         except Exception as error:
-            first, _, _ = str(error).partition("\n")
+            _, known, reason = str(error).rpartition("Exception encountered: ")  # so Keras introduces the cause
+            reason = reason if known else reason.partition("\n")[0]
             raise ValueError(
                 f"{path / MODEL_FILE} cannot be loaded; it may be damaged, or need a class of your own that is not "
-                f"imported ({type(error).__name__}: {first})"
+                f"imported ({type(error).__name__}: {reason})"
             ) from error
         return cls(model, *(tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS), **config)
 

@@ -193,7 +193,7 @@ class _Api:
             if found["method"]:
                 return _json(self.models.find(name, version, label).metadata)
             return _json(self.models.status(name, version))  # as in the server, a label changes nothing
-        body = await self._body(request)
+        body = await _unless(self.stopping, asyncio.ensure_future(self._body(request)))
         if found["method"].lower() == "generatestream":
             events = self._generate(body, name, version, label)
             first = await anext(events)  # an error before the first event has its HTTP status
@@ -304,7 +304,7 @@ async def _in_time(seconds: float) -> AsyncIterator[None]:
         raise Refusal("DEADLINE_EXCEEDED", f"The request took longer than {seconds:g} s") from None
 
 
-async def _unless(stopping: asyncio.Event, answer: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+async def _unless(stopping: asyncio.Event, answer: asyncio.Future[Any]) -> Any:
     """The answer, if it comes before the server stops."""
     stopped = asyncio.ensure_future(stopping.wait())
     try:

@@ -129,6 +129,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None], stopping: asyncio.Event, timeout: float):
         super().__init__(config)
         self._announce, self._stopping, self._timeout = announce, stopping, timeout
+        self._ending = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -136,11 +137,14 @@ class _Server(uvicorn.Server):
         self._announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """At the second signal, every request ends with an error; uvicorn would break off their connections."""
-        if self.should_exit:
+        """At a second signal, every request ends with an error; at a third, uvicorn breaks off the connections."""
+        if not self.should_exit:
+            super().handle_exit(sig, frame)
+        elif not self._ending:
+            self._ending = True
             self._loop.call_soon_threadsafe(self._stopping.set)
         else:
-            super().handle_exit(sig, frame)
+            self.force_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Streams alone may still run by then. A second later uvicorn would break them off.

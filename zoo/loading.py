@@ -50,7 +50,7 @@ def load(path: str | pathlib.Path) -> TextToText | TextContinuation | TextClassi
     path = pathlib.Path(path)
     try:
         return _load(path)
-    except (ValueError, MemoryError, MissingExtraError):
+    except (ValueError, FileNotFoundError, MemoryError, MissingExtraError):
         raise
     except Exception as error:  # what a damaged file raises depends on where it ends: KeyError, tf.errors, ...
         if isinstance(error, OSError) and error.errno is not None:  # of the system, which says what is wrong

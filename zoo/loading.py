@@ -9,6 +9,7 @@ import zoo
 from zoo.checkpoints import hub_hint, is_checkpoint, other_format
 from zoo.extras import MissingExtraError
 from zoo.serving import newest_version
+from zoo.serving.layout import first_of
 from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
 if TYPE_CHECKING:
@@ -112,6 +113,4 @@ def _saved_in(run: pathlib.Path) -> list[pathlib.Path]:
 
 def models_in(path: pathlib.Path) -> str:
     """For a message: the runs, exports and saved tasks in a folder, such as the runs in `runs`; five at most."""
-    folders = sorted(path.iterdir()) if path.is_dir() else []
-    found = [str(each) for each in folders if _is_model(each)]
-    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return first_of([each for each in sorted(path.iterdir()) if _is_model(each)] if path.is_dir() else [])

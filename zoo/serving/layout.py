@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+from collections.abc import Sequence
 
 SAVED_MODEL_FILE = "saved_model.pb"
 LARGEST_VERSION = 2**63 - 1
@@ -35,6 +36,11 @@ def models_within(path: pathlib.Path) -> str:
     if (path / "recipe.json").is_file():
         return f"; it is a training run, which `zoo export {path}` exports"
     folders = sorted(path.iterdir()) if path.is_dir() else []
-    found = [str(folder) for folder in folders if newest_version(folder) is not None]
-    names = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-    return f"; the models in it are {names}" if found else ""
+    found = [folder for folder in folders if newest_version(folder) is not None]
+    return f"; the models in it are {first_of(found)}" if found else ""
+
+
+def first_of(paths: Sequence[pathlib.Path]) -> str:
+    """Paths for a message: five at most, and how many more there are."""
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return ", ".join(map(str, paths[:5])) + more

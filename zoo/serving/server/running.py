@@ -129,7 +129,6 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None], stopping: asyncio.Event, timeout: float):
         super().__init__(config)
         self._announce, self._stopping, self._timeout = announce, stopping, timeout
-        self._ending = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -140,8 +139,7 @@ class _Server(uvicorn.Server):
         """At a second signal, every request ends with an error; at a third, uvicorn breaks off the connections."""
         if not self.should_exit:
             super().handle_exit(sig, frame)
-        elif not self._ending:
-            self._ending = True
+        elif not self._stopping.is_set():
             self._loop.call_soon_threadsafe(self._stopping.set)
         else:
             self.force_exit = True

@@ -795,6 +795,18 @@ class TestProcess:
         assert code == 0
         assert "Traceback" not in log
 
+    def test_a_third_ctrl_c_does_not_wait_for_what_is_computed(self, process, saved):
+        served = process(f"tiny={saved / '2'}")
+        with concurrent.futures.ThreadPoolExecutor(1) as client:
+            answer = client.submit(served.post, {"signature_name": "count", "inputs": [10**9]})  # for an hour
+            for _ in range(3):
+                time.sleep(1)
+                served.process.send_signal(signal.SIGINT)
+            _, log = served.process.communicate(timeout=60)
+            assert answer.result() == (503, {"error": "The server is stopping"})
+        assert served.process.returncode == 130
+        assert "Traceback" not in log
+
     def test_garbage_and_quitters_do_not_disturb_the_others(self, process, saved):
         served = process(saved, "--max-body", "0.01")
         host, port = served.address.split(":")

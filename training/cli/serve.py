@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pathlib
 import re
 from typing import Annotated
@@ -84,7 +85,10 @@ def serve(
             timeout=timeout,
             poll=poll,
         )
-        serve(paths, labels, listener, settings, _announce)
+        try:
+            serve(paths, labels, listener, settings, _announce)
+        except KeyboardInterrupt:  # while a thread still computes, with which Python's own end would crash
+            os._exit(130)
 
 
 def _announce(url: str, loaded: dict[str, list[int]]) -> None:

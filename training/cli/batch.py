@@ -28,7 +28,7 @@ def batch(
     ],
     beam_flags: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- BEAM...]", help="Options of Apache Beam, such as --runner=FlinkRunner."),
+        typer.Argument(metavar="-- BEAM", help="Options of Apache Beam, such as --runner=FlinkRunner."),
     ] = None,
     signature: Annotated[str, typer.Option(metavar="NAME", help="The signature to call.")] = "serving_default",
     column: Annotated[

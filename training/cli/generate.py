@@ -31,32 +31,45 @@ def generate(
     prompts: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PROMPT]...",
+            metavar="PROMPT",
             help="Texts to continue; without one, the model begins a text. If a text begins with a dash, put all "
             "options first, then `--`, then the texts.",
         ),
     ] = None,
-    file: Annotated[pathlib.Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")] = None,
+    file: Annotated[
+        pathlib.Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from this file.")
+    ] = None,
     tokens: Annotated[
-        int, typer.Option("--tokens", "--max-new-tokens", "-n", min=0, help="The most tokens to add.")
+        int, typer.Option("--tokens", "--max-new-tokens", "-n", metavar="N", min=0, help="The most tokens to add.")
     ] = 256,
     temperature: Annotated[
         float,
-        typer.Option(min=0, help="Below 1, likely tokens become more likely; 0 takes the most likely one."),
+        typer.Option(
+            metavar="X", min=0, help="Below 1, likely tokens become more likely; 0 takes the most likely one."
+        ),
     ] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="Draw only from this many of the most likely; 0 for all.")] = 0,
+    top_k: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Draw only from this many of the most likely; 0 for all.")
+    ] = 0,
     top_p: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Draw only from the most likely, whose probabilities add up to this."),
+        typer.Option(
+            metavar="P", min=0, max=1, help="Draw only from the most likely, whose probabilities add up to this."
+        ),
     ] = 1.0,
     repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1, tokens that the text already has become less likely.")
+        float, typer.Option(metavar="X", help="Above 1, tokens that the text already has become less likely.")
     ] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="The same seed draws the same tokens; default a random one.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The same seed draws the same tokens.", show_default="a random one"),
+    ] = None,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Texts for each prompt, with consecutive seeds.")] = 1,
+    samples: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Texts for each prompt, with consecutive seeds.")
+    ] = 1,
 ) -> None:
     """Continue texts with a language model.
 
@@ -88,13 +101,18 @@ def score(
     model: ModelPath,
     texts: Texts = None,
     file: TextFile = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts to score at once.")] = 32,
+    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Texts to score at once.")] = 32,
     document: Annotated[bool, typer.Option("--document", help="Score the whole file as one text, not its lines.")] = (
         False
     ),
     stride: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens between the starts of two windows of a text; default half of the context."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Tokens between the starts of two windows of a text.",
+            show_default="half of the context",
+        ),
     ] = None,
 ) -> None:
     """Tell how likely texts are: log-probability, tokens and perplexity of each, and the text, with tabs between.

@@ -21,10 +21,12 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")  # a browser sends it wit
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL...", help="A model's folder with its versions, or one version, or NAME=FOLDER."),
+        typer.Argument(metavar="MODEL", help="A model's folder with its versions, or one version, or NAME=FOLDER."),
     ],
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for a free one.")] = 8501,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on; 0.0.0.0 for all.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 for a free one.")] = 8501,
     label: Annotated[
         list[str] | None,
         typer.Option(metavar="MODEL:LABEL=VERSION", help="Keep this version too, and name it; may be repeated."),
@@ -33,12 +35,14 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Let pages of this origin read answers; * for all; may be repeated."),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Requests, or batches of them, that run at once.")] = 2,
+    threads: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Requests, or batches of them, that run at once.")
+    ] = 2,
     operation_threads: Annotated[
-        int, typer.Option(min=0, help="Threads that an operation may use; 0 for one a core.")
+        int, typer.Option(metavar="N", min=0, help="Threads that an operation may use; 0 for one a core.")
     ] = 1,
     max_batch_rows: Annotated[
-        int, typer.Option(min=1, help="The most rows of a request, and of requests joined into a batch.")
+        int, typer.Option(metavar="N", min=1, help="The most rows of a request, and of requests joined into a batch.")
     ] = 32,
     batch_wait: Annotated[
         float,

@@ -49,7 +49,7 @@ ModelPath = Annotated[
 Texts = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TEXT]...",
+        metavar="TEXT",
         help="Texts. Without texts, stdin is read, a text per line. If a text begins with a dash, put all options "
         "first, then `--`, then the texts.",
     ),

@@ -32,12 +32,19 @@ from .shared import (
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name (see `zoo list`) or a TOML file.")],
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name (see `zoo list`) or a TOML file.")],
     overrides: Overrides = None,
     out: Annotated[
-        pathlib.Path | None, typer.Option(help="Folder of the run; default runs/RECIPE. The export goes to --models.")
+        pathlib.Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the run. The export goes to --models.",
+            show_default="runs/RECIPE",
+        ),
     ] = None,
-    models: Annotated[pathlib.Path, typer.Option(help="The model is exported to MODELS/RECIPE/<version>.")] = MODELS,
+    models: Annotated[
+        pathlib.Path, typer.Option(metavar="FOLDER", help="The model is exported to FOLDER/RECIPE/VERSION.")
+    ] = MODELS,
     restart: Annotated[bool, typer.Option("--restart", help="Start again, even if a stopped run can go on.")] = False,
     devices: Annotated[
         str | None,
@@ -47,7 +54,7 @@ def train(
         ),
     ] = None,
     wait: Annotated[
-        float, typer.Option(min=1.0, help="Seconds that the workers of TF_CONFIG may take to start.")
+        float, typer.Option(metavar="SECONDS", min=1.0, help="How long the workers of TF_CONFIG may take to start.")
     ] = 60.0,
     no_cache: Annotated[
         bool,
@@ -124,8 +131,13 @@ def train(
 @app.command()
 def evaluate(
     model: ModelPath,
-    split: Annotated[str | None, typer.Option(help="The split to score; default test, or else validation.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Score on this recipe's corpus, not on the model's own.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The split to score.", show_default="test, or else validation"),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(metavar="RECIPE", help="Score on this recipe's corpus, not on the model's own.")
+    ] = None,
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -170,10 +182,16 @@ def export(
             help="The folder of a run, such as runs/dates, or of a Hugging Face model, such as opus-mt-en-de.",
         ),
     ],
-    to: Annotated[pathlib.Path | None, typer.Option(help="The model's folder; default saved_models/NAME.")] = None,
+    to: Annotated[
+        pathlib.Path | None,
+        typer.Option(metavar="FOLDER", help="The model's folder.", show_default="saved_models/NAME"),
+    ] = None,
     target_language: Annotated[
         str | None,
-        typer.Option(help="For a model with several target languages: the one for texts that name none, such as fra."),
+        typer.Option(
+            metavar="LANGUAGE",
+            help="For a model with several target languages: the one for texts that name none, such as fra.",
+        ),
     ] = None,
     pairs: Annotated[
         bool,
@@ -210,7 +228,9 @@ def export(
     shortlist_size: Annotated[
         int | None,
         typer.Option(
-            metavar="TOKENS", help="With --shortlist, how many target tokens a translation may use; default 2048."
+            metavar="TOKENS",
+            help="With --shortlist, how many target tokens a translation may use.",
+            show_default="2048",
         ),
     ] = None,
     to_huggingface: Annotated[

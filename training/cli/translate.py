@@ -167,7 +167,7 @@ def _all_heads(loaded: Any, texts: list[Any]) -> list[Any] | None:
 @app.command("compare-lengths")
 def compare_lengths(
     models: Annotated[
-        list[pathlib.Path], typer.Argument(metavar="MODEL...", help="Folders of runs or of exported models.")
+        list[pathlib.Path], typer.Argument(metavar="MODEL", help="Folders of runs or of exported models.")
     ],
     out: Annotated[pathlib.Path, typer.Option(metavar="FILE", help="A .png, .svg or .pdf file.")] = PICTURES
     / "lengths.png",

@@ -40,6 +40,7 @@ SCRIPTS = (
     "imported_translator",
     "language_identification",
     "pronunciation",
+    "published_pronunciation",
 )
 PICTURES = {
     "thought_vector": "![Exact match by source length](thought_vector.png)",

@@ -7,7 +7,7 @@ If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py
 `batch.py`, `input_pipeline.py`, `onednn.py`, `thought_vector.py` and the training of `imported_translator.py` take
 longer, so run these separately. So do the trainings of the models that `trained.py` lists; `distilled.py` and
 `shortlist.py` need two of them. `language_identification.py`
-needs the extra 'identifiers', and `pronunciation.py` the extra 'pronouncers'.
+needs the extra 'identifiers'. `pronunciation.py` and `published_pronunciation.py` need the extra 'pronouncers'.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ LEFT_OUT = (
     "imported_translator",
     "language_identification",
     "pronunciation",
+    "published_pronunciation",
 )
 
 

@@ -205,6 +205,25 @@ def test_a_corpus_of_tensorflow_datasets(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
+def test_one_window_to_validate_with(tmp_path):
+    """Of a masked language model; the second worker has none."""
+    words = random.Random(0).choices(["red", "green", "blue", "grey"], k=332)
+    (tmp_path / "text.txt").write_text(" ".join(words[32:]))
+    (tmp_path / "short.txt").write_text(" ".join(words[:32]))
+    files = f'train="{tmp_path / "text.txt"}",validation="{tmp_path / "short.txt"}"'
+    (tmp_path / "gaps.toml").write_text(
+        f'corpus={{kind="text",{files}}}\ntokenizer={{size=70}}\n'
+        "training={batch_size=4,epochs=1,jit_compile=false,epsilon=1e-4}\n"
+        'model={family="masked_language_model",encoder={units=4,num_heads=2,num_layers=1,max_length=16,dropout=0}}\n'
+    )
+    for name, options in (("one", ()), ("two", ("--devices", "2"))):
+        where = ("--out", tmp_path / name / "run", "--models", tmp_path / name)
+        all_ended([loopback.start([*WITHOUT_EXPORT, "train", tmp_path / "gaps.toml", *where, *options])])
+    (alone,), (together,) = history(tmp_path / "one"), history(tmp_path / "two")
+    assert float(together["val_loss"]) == pytest.approx(float(alone["val_loss"]), abs=1e-4)
+
+
+@pytest.mark.long
 class TestMistakes:
     def test_a_worker_that_never_comes(self, texts, tmp_path):
         hosts = loopback.addresses(2)

@@ -38,7 +38,7 @@ from zoo.tasks.task import SavedTask
 from . import classification, language_modelling, masked_language_modelling, translation
 from .cards import serving_metrics
 from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError, changes, check_unfinished
-from .fitting.fit import fit
+from .fitting.fit import Prepared, fit
 from .progress import be_silent, say
 from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, check_room, locked, not_written, read_metrics
 from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
@@ -184,7 +184,7 @@ def train(
         with multi_worker(wait) as workers:
             workers.agree("recipe", recipe.model_dump_json(), _differing_keys)
             if workers.broadcast_bytes(b"") == _TRAINING:
-                fit(recipe, _PROCEDURES[type(recipe)].prepare(recipe), folder, workers=workers)
+                fit(recipe, _prepared(recipe, workers), folder, workers=workers)
         return None
     if recipe.training.tensorboard:  # said before anything else is done
         with needs("tensorboard"):
@@ -247,7 +247,7 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, work
     if workers.count == 1:  # otherwise `fit` says it on each worker
         check_unfinished(folder, recipe)
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
-    prepared = _PROCEDURES[type(recipe)].prepare(recipe)
+    prepared = _prepared(recipe, workers)
     if (folder / METRICS_FILE).is_file() and not (folder / CHECKPOINT_FILE).is_file():
         say(
             f"{folder} holds a finished run; a new one begins, and replaces its model when the training is done"
@@ -271,6 +271,12 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, work
     run.save(folder)
     (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     return run
+
+
+def _prepared(recipe: Recipe, workers: Workers) -> Prepared:
+    if isinstance(recipe, TranslatorRecipe):
+        return translation.prepare(recipe, workers=workers)  # they share the work of a teacher
+    return _PROCEDURES[type(recipe)].prepare(recipe)
 
 
 def _add_scores(run: Run, folder: pathlib.Path) -> None:

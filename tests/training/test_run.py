@@ -154,7 +154,7 @@ class TestStages:
 
     @pytest.fixture
     def folder(self, trained, translator, tmp_path, monkeypatch):
-        def fail(recipe):
+        def fail(recipe, workers):
             raise AssertionError("it is trained anew")
 
         monkeypatch.setattr(translation, "prepare", fail)

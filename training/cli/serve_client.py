@@ -202,15 +202,12 @@ def _filled_in(inputs: dict, given: dict[str, Any], settings: list[str]) -> dict
         given: the settings as `_parsed` gives them.
         settings: the same as they were written.
     """
-    from zoo.tasks.protocol import DEFAULTS
+    from zoo.tasks.protocol import defaults_of
 
     strings = {name for name, spec in inputs.items() if spec.dtype == "string"}
     written = {name: value for name, _, value in (each.partition("=") for each in settings)}
     found = {name: written[name] if name in strings and name != "stop" else value for name, value in given.items()}
-    # What the signatures of `zoo export --explore` take: an empty string leaves nothing out.
-    empty = {name: "" for name in ("prefix", "hidden", "heads") if name in strings}
-    drawn = {"temperature": DEFAULTS["temperature"]} if "temperature" in inputs else {}
-    return {**empty, **drawn, **found}
+    return {**defaults_of(inputs), **found}
 
 
 def _shown(text: str, found: dict) -> str | None:

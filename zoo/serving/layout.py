@@ -54,8 +54,15 @@ def models_within(path: pathlib.Path) -> str:
     if (path / "recipe.json").is_file():
         return f"; it is a training run, which `zoo export {path}` exports"
     folders = sorted(path.iterdir()) if path.is_dir() else []
-    found = [folder for folder in folders if newest_version(folder) is not None]
+    found = [folder for folder in folders if _is_model(folder)]
     return f"; the models in it are {first_of(found)}" if found else ""
+
+
+def _is_model(path: pathlib.Path) -> bool:
+    try:
+        return newest_version(path) is not None
+    except OSError:  # such as a folder that may not be read
+        return False
 
 
 def first_of(paths: Sequence[pathlib.Path]) -> str:

@@ -19,6 +19,7 @@ from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer, WhitespaceTokenizer
 
+from .run_files import MODEL_CHANGED
 from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe_tables import Recipe
@@ -242,11 +243,13 @@ def _trained_card(
     if scores:
         first = next(iter(scores))
         scores[first] = f"**{scores[first]}** of {scored_on(metrics)}"
+    failed = "the scoring failed, see `metrics.json`"
+    why = MODEL_CHANGED if metrics.get("not_scored") == MODEL_CHANGED else failed
     rows = {
         "model": f"`{type(task.model).__name__}`, {metrics['parameters']:,} parameters",
         **facts,
         **({"fine-tuned from": f"`{recipe.model.start.name}`"} if recipe.model.start else {}),
-        **(scores or {"scores": "none: the scoring failed, see `metrics.json`"}),
+        **(scores or {"scores": f"none: {why}"}),
         "training": f"{metrics['training_seconds']:.0f} s",
         "command": f"`{metrics['command']}`",
         "made with": f"TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']}",

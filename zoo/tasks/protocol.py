@@ -515,9 +515,9 @@ class Generates(abc.ABC):
         Args:
             texts: a list of strings, of any length; empty ones too.
             max_new_tokens: the most tokens that are added, up to 65,536.
-            temperature: the divisor of the logits: below 1 likely tokens become likelier; 0 takes the likeliest.
-            top_k: draw only from this many of the likeliest tokens; 0 for all.
-            top_p: draw only from the likeliest tokens that together have this share of the probability; 1 for all.
+            temperature: the divisor of the logits: below 1 likely tokens become more likely; 0 takes the most likely.
+            top_k: draw only from this many of the most likely tokens; 0 for all.
+            top_p: draw only from the most likely tokens that together have this share of the probability; 1 for all.
             repetition_penalty: above 1, what has been written before becomes less likely; 1 for none.
             seed: determines the choices. With one for all, text number i has `seed + i`; None for any.
             stop: up to 16 strings of at most 64 bytes. A text ends before the first of them.

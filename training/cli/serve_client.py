@@ -80,10 +80,10 @@ def serve_client(
                 return
             given, lines = _parsed(settings or []), read_lines(texts, file)
             kind = _kind(signatures := client.signatures(), signature)
-            if above is not None and (kind is not _classified or as_json):
-                raise ValueError(
-                    "--above is for the classes of a classifier, without --json, which has all probabilities"
-                )
+            if above is not None and kind is not _classified:
+                raise ValueError("--above is for the classes of a classifier")
+            if above is not None and as_json:
+                raise ValueError("--above and --json were both given; --json has all probabilities")
             given_lines: Iterator = lines
             if kind is _classified and "text_pair" in signatures["classify"].inputs:
                 given_lines = read_pairs(lines, texts)

@@ -137,9 +137,11 @@ class TestReading:
         assert run("serve-client", *server, "sorter", "a").stderr == ""
 
     def test_above_is_for_classes_on_lines(self, server):
-        for options in (["upper"], ["tagger", "--json"], ["tagger", "--signature", "x"]):
+        for options in (["upper"], ["tagger", "--signature", "x"]):
             told = refuses("serve-client", *server, *options, "--above", 0.5, "a")
-            assert told == "--above is for the classes of a classifier, without --json, which has all probabilities"
+            assert told == "--above is for the classes of a classifier"
+        told = refuses("serve-client", *server, "tagger", "--json", "--above", 0.5, "a")
+        assert told == "--above and --json were both given; --json has all probabilities"
 
     def test_vectors_with_the_digits_of_a_float32(self, server):
         assert succeeds("serve-client", *server, "vectors", "é", "") == (

@@ -179,6 +179,18 @@ class TestSettings:
         assert first.inference["temperature"] == -5
         assert second.inference == Failure("a row must have 'temperature'; it has 'text'")
 
+    @pytest.mark.parametrize(
+        ("name", "others"), [("gpt-pydoc", {"temperature": 1.0, "heads": ""}), ("dates", {"prefix": ""})]
+    )
+    def test_signatures_that_choose_tokens_need_only_a_text(self, name, others):
+        handler = SavedModelHandler(MODELS / name, "next")
+        model = handler.load_model()
+        whole = {"text": "The 5th", "hidden": "", **others}
+        assert model.inputs().keys() == whole.keys()
+        alone, full = (each.inference for each in handler.run_inference([whole["text"], whole], model))
+        assert alone["tokens"].tolist() == full["tokens"].tolist()
+        np.testing.assert_array_equal(alone["probabilities"], full["probabilities"])
+
 
 class TestLoading:
     def test_any_signature(self, versions):

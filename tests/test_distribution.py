@@ -61,6 +61,15 @@ class TestOneWorker:
             Workers().distribute(model)
 
 
+@pytest.mark.parametrize(
+    "given", [[b"", b"", b""], [b"\xff", b"", b"\x80\xff\x00"], [b"12345", b"\xff" * 7, b"\x00\x80" * 9]]
+)
+def test_every_worker_gets_the_bytes_of_all(given):
+    """They share integers of four bytes, whose sum must not carry."""
+    assert loopback.in_threads(3, lambda workers: workers.gather_bytes(given[workers.index])) == [given] * 3
+    assert loopback.in_threads(3, lambda workers: workers.broadcast_bytes(given[workers.index])) == [given[0]] * 3
+
+
 def test_each_worker_takes_its_rows():
     workers = Workers()
     workers.count, workers.index = 3, 1

@@ -50,7 +50,7 @@ TRAINING = [
     {"progress", "answering", "start_tensorflow", "run_files", "search_index", "batch_files"},
     {"storage"},
     {"corpora", "batch_plan"},
-    {"schema", "batch_inference"},
+    {"schema", "batch_driver", "batch_inference"},
     {"batches", "scoring", "learn_tokenizer"},
     {"fitting", "cards", "start"},
     {"preparing", "distillation", "shortlisting"},

@@ -20,12 +20,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from zoo.extras import needs
+from zoo.tasks.protocol import Failure
 
 with needs("beam"):
     from apache_beam.io.filesystem import CompressionTypes
     from apache_beam.io.filesystems import FileSystems
-
-    from zoo.beam import Failure
 
 FORMATS = ("txt", "tsv", "jsonl", "parquet")
 WRITES = {"txt": ("txt", "tsv", "jsonl"), "tsv": ("tsv", "txt", "jsonl"), "jsonl": ("jsonl", "txt")}

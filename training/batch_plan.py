@@ -17,7 +17,8 @@ from google.protobuf.message import DecodeError
 
 from zoo.extras import needs
 from zoo.serving.clients.messages import TensorSpec
-from zoo.serving.layout import SAVED_MODEL_FILE
+from zoo.serving.layout import SAVED_MODEL_FILE, version_folder
+from zoo.tasks.protocol import Failure, defaults_of
 
 from .batch_files import (
     FORMATS,
@@ -35,8 +36,6 @@ with needs("beam"):
     from apache_beam.io.filesystem import CompressionTypes
     from apache_beam.io.filesystems import FileSystems
 
-    from zoo.beam import Failure, defaults_of, version_folder
-
 # TensorFlow's `saved_model.proto` and `types.proto`: fields with their number and type; a map is a list of entries.
 _MESSAGES = {
     "Axis": {"size": (1, "INT64")},
@@ -53,6 +52,7 @@ _DTYPES |= {10: "bool", 14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32
 _CHUNKS = 64  # of a small input, for up to 8 workers; a large one has more
 _CHUNK_BYTES = 16 << 10, 8 << 20
 _CHUNK_ROWS = 1 << 10, 1 << 16
+PLAN_FILE = "plan.json"  # in the folder of the parts
 _UNPACKED = "input-"  # begins the names of inputs that were gzipped
 
 
@@ -152,7 +152,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     about = [*files, *FileSystems.match([f"{folder}/{SAVED_MODEL_FILE}"])[0].metadata_list]
     changed = {each.path: [each.size_in_bytes, each.last_updated_in_seconds] for each in about}
     paths = [_unpacked(each.path, number, scratch) for number, each in enumerate(files)]
-    names = _columns(paths, reads, takes, asked.header)
+    names = _columns(paths, reads, _needed(takes, asked.settings), takes, asked.header)
     wanted = list(asked.outputs or (_main_output(gives) if writes == "txt" else gives))
     if unknown := [name for name in wanted if name not in gives]:
         raise ValueError(
@@ -165,7 +165,7 @@ def make_plan(asked: Request, scratch: str) -> Plan:
         writes=writes,
         columns=names,
         inputs=_inputs(takes, names, asked.columns, asked.settings, reads),
-        needed=tuple(name for name in takes if {**defaults_of(takes), **asked.settings}.get(name) is None),
+        needed=tuple(_needed(takes, asked.settings)),
         outputs={name: asked.prefix + (f"output_{name}" if name in takes else name) for name in wanted},
         takes={name: spec.dtype for name, spec in takes.items()},
         gives={name: (gives[name].dtype, len(gives[name].shape or (None,)) - 1) for name in wanted},
@@ -291,7 +291,15 @@ def _unpacked(path: str, number: int, scratch: str) -> str:
     return unpacked
 
 
-def _columns(paths: Sequence[str], reads: str, takes: Mapping[str, TensorSpec], header: bool) -> tuple[str, ...]:
+def _needed(takes: Mapping[str, TensorSpec], settings: Mapping[str, Any]) -> list[str]:
+    """The inputs that each row must have, since they have no other value."""
+    given = {**defaults_of(takes), **settings}
+    return [name for name in takes if given.get(name) is None]
+
+
+def _columns(
+    paths: Sequence[str], reads: str, needed: Sequence[str], takes: Mapping[str, TensorSpec], header: bool
+) -> tuple[str, ...]:
     """The names of the columns, the same in all files.
 
     Raises:
@@ -300,7 +308,7 @@ def _columns(paths: Sequence[str], reads: str, takes: Mapping[str, TensorSpec], 
     if reads == "jsonl":
         return ()
     if reads == "txt":
-        return (_only_text(takes),)
+        return (_only_text(needed, takes),)
     found: tuple[str, ...] | None = None
     for path in paths:
         if reads == "parquet":
@@ -326,11 +334,11 @@ def _parquet(path: str) -> Any:
         raise ValueError(f"{path} is no Parquet file ({error})") from None
 
 
-def _only_text(takes: Mapping[str, TensorSpec]) -> str:
-    needed = sorted(takes.keys() - defaults_of(takes).keys())
+def _only_text(needed: Sequence[str], takes: Mapping[str, TensorSpec]) -> str:
     if len(needed) != 1 or takes[needed[0]].dtype != "string":
         raise ValueError(
-            f"the signature takes {', '.join(needed)}, and a line of text is one string; give a .tsv or .jsonl file"
+            f"the signature needs {', '.join(needed) or 'nothing'}, and a line of text is one string; give a .tsv or "
+            ".jsonl file, or all rows one value by --set INPUT=VALUE"
         )
     return needed[0]
 
@@ -347,13 +355,13 @@ def _inputs(
         if name not in takes:
             raise ValueError(f"the signature takes {', '.join(takes)}. Received: {name}")
     found = {name: chosen.get(name, name) for name in takes if name in chosen or reads == "jsonl" or name in names}
-    given = {*found, *settings, *defaults_of(takes)}
-    needed = [name for name in takes if name not in given]
+    needed = [name for name in _needed(takes, settings) if name not in found]
     if len(needed) == 1 and len(names) == 1 and not found:
         return {needed[0]: names[0]}
     if needed:
         raise ValueError(
-            f"the input has no column {needed[0]!r}, but {', '.join(names)}; choose by --column {needed[0]}=COLUMN"
+            f"the input has no column {needed[0]!r}, but {', '.join(names)}; choose by --column {needed[0]}=COLUMN, or "
+            f"give all rows one value by --set {needed[0]}=VALUE"
         )
     if missing := [column for column in found.values() if reads != "jsonl" and column not in names]:
         raise ValueError(f"the input has no column {missing[0]!r}; it has {', '.join(names)}")
@@ -398,8 +406,8 @@ def _check_first_row(chunk: Chunk, layout: Layout) -> None:
         return  # perhaps only this row
     if missing := [name for name in layout.needed if row.get(layout.inputs[name]) is None]:
         raise ValueError(
-            f"the first row has no {layout.inputs[missing[0]]!r}; choose by --column {missing[0]}=KEY. "
-            f"It has {', '.join(row)}"
+            f"the first row has no {layout.inputs[missing[0]]!r}; choose by --column {missing[0]}=KEY, or give "
+            f"all rows one value by --set {missing[0]}=VALUE. It has {', '.join(row)}"
         )
 
 

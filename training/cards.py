@@ -19,6 +19,7 @@ from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 from zoo.text import BytePairTokenizer, CharacterTokenizer, Tokenizer, WhitespaceTokenizer
 
+from .run_files import MODEL_CHANGED
 from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe_tables import Recipe
@@ -35,7 +36,7 @@ _OF_TRANSLATORS = {
     "serving_default": "`text` -> `text`, `score` (natural logarithm of its probability)",
     "generate": "`text`, and for each text `max_target_length` and `length_penalty` -> `text`, `score`",
     "score": "`text`, `target` -> `log_probability` and number of `tokens` of the target",
-    "next": "`text`, `prefix`, `hidden` and, with heads, `heads` -> the likeliest `ids`, `tokens` and their"
+    "next": "`text`, `prefix`, `hidden` and, with heads, `heads` -> the most likely `ids`, `tokens` and their"
     " `probabilities` after the prefix, without the hidden tokens and the heads that are off",
     "complete": "`text` and the others of `next` -> the `text` that begins so, its `ids`, `tokens` and"
     " `log_probabilities`; all that the beam found as `best`, with `best_scores`",
@@ -50,7 +51,7 @@ _OF_GENERATORS = {
     "generate": "`text`, and for each text `max_new_tokens`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,"
     " `seed` and `stop` -> as `serving_default`",
     "score": "`text` -> `log_probability`, `tokens`",
-    "next": "`text`, `temperature`, `hidden`, `heads` -> the likeliest next `tokens`, the `text` of each, and their"
+    "next": "`text`, `temperature`, `hidden`, `heads` -> the most likely next `tokens`, the `text` of each, and their"
     " `probabilities`, without the hidden tokens and the heads that are off",
     "score_tokens": "`text`, `hidden`, `heads` -> `tokens`, `log_probabilities`",
     "masked_attention": "`text`, `hidden`, `heads` -> as `attention_by_head`",
@@ -69,7 +70,7 @@ _OF_CLASSIFIERS = {
 _OF_EMBEDDERS = {"serving_default": "`text` -> `embedding`", "embed": "as `serving_default`", **_ATTENTION}
 _OF_FILLERS = {
     "serving_default": "`text` with masks -> `text` without them, `probability` of what fills them",
-    "fill": "`text` -> `text`, and for each mask the likeliest `tokens` and their `probabilities`",
+    "fill": "`text` -> `text`, and for each mask the most likely `tokens` and their `probabilities`",
     **_ATTENTION,
 }
 # Of each task: its signatures, and the outputs of the default one.
@@ -242,11 +243,13 @@ def _trained_card(
     if scores:
         first = next(iter(scores))
         scores[first] = f"**{scores[first]}** of {scored_on(metrics)}"
+    failed = "the scoring failed, see `metrics.json`"
+    why = MODEL_CHANGED if metrics.get("not_scored") == MODEL_CHANGED else failed
     rows = {
         "model": f"`{type(task.model).__name__}`, {metrics['parameters']:,} parameters",
         **facts,
         **({"fine-tuned from": f"`{recipe.model.start.name}`"} if recipe.model.start else {}),
-        **(scores or {"scores": "none: the scoring failed, see `metrics.json`"}),
+        **(scores or {"scores": f"none: {why}"}),
         "training": f"{metrics['training_seconds']:.0f} s",
         "command": f"`{metrics['command']}`",
         "made with": f"TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']}",

@@ -10,6 +10,9 @@ https://arxiv.org/abs/1606.07947). Validation and test keep the translations of 
 3. The folder of these files is named by the hash of the sources and of the teacher's files. With another teacher or
    other sources, it is another folder, and the old one is removed.
 4. While the translations are in the cache, the teacher itself is not needed.
+5. Several workers share the work: what the chief's cache lacks is translated by all of them, a piece by each in turn.
+   Each gets all pieces of the others over the network, so they need no shared disk. All train on the same texts, also
+   where their processors round differently, and the teacher would not answer each of them alike.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +42,9 @@ from .progress import console, progress_bar, say, time_left
 from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, Digest
 from .schema.recipe import RecipeError, recipe_names
 from .storage import Storage, TextsWriter, hash_of_file, joined, key_of, select
+
+if TYPE_CHECKING:  # it imports TensorFlow
+    from zoo.distribution import Workers
 
 _FORM = 1  # of the files; those of another form are written again
 _KIND = "taught"  # the name of the folder in a cache, before the hash
@@ -65,7 +71,7 @@ def check_teachers(corpus: PairCorpus | SeveralPairs) -> None:
             raise _missing(key, path)
 
 
-def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs) -> Pairs:
+def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs, workers: Workers) -> Pairs:
     """The pairs to train on, with the teacher's translations as targets where a corpus has a teacher.
 
     A pair whose translation is empty is left out, and a line says how many there are.
@@ -73,8 +79,10 @@ def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs) -> Pairs:
     Args:
         corpus: the recipe's corpus.
         pairs: what it gave to train on.
+        workers: who translate; all call this.
 
     Raises:
+        ClusterError: the workers have different teachers or sources.
         RecipeError: a teacher cannot be loaded or is no translator, or all its translations are empty.
     """
     teachers = {key: (key, part.storage, path) for key, part, path in _with_teachers(corpus)}
@@ -82,12 +90,12 @@ def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs) -> Pairs:
         return pairs
     if pairs.parts is None:
         (only,) = teachers.values()
-        return _taught(*only, pairs)
+        return _taught(*only, pairs, workers)
     found, begin = [], 0
     for number, part in enumerate(pairs.parts):
         own = dataclasses.replace(pairs.select(np.arange(begin, begin + part.pairs)), key=pairs.key)
         key = f"corpus.{number}.teacher"
-        found.append(_taught(*teachers[key], own) if key in teachers else own)
+        found.append(_taught(*teachers[key], own, workers) if key in teachers else own)
         begin += part.pairs
     return Pairs(
         joined([each.sources for each in found]),
@@ -104,11 +112,13 @@ def _with_teachers(corpus: PairCorpus | SeveralPairs) -> Iterator[tuple[str, Pai
             yield f"corpus.{number}.teacher" if len(corpus.parts) > 1 else "corpus.teacher", part, part.teacher
 
 
-def _taught(key: str, storage: Storage, path: Path, pairs: Pairs) -> Pairs:
+def _taught(key: str, storage: Storage, path: Path, pairs: Pairs, workers: Workers) -> Pairs:
     """The pairs of one corpus with its teacher's translations."""
     firsts, places = _distinct(pairs.sources)
     sources = select(pairs.sources, firsts)
-    folder = _translated(key, storage, path, sources)
+    folder = _folder(key, storage, path, sources)
+    workers.agree("teacher or its sources", folder.name)
+    _translate(key, expanded(path), folder, sources, workers)
     with storage.writing("texts", None) as entry, storage.writing("texts", None) as whole:
         once = TextsWriter(entry, "translations")
         for text in itertools.chain.from_iterable(map(_texts_of, _pieces(folder, len(sources)))):
@@ -130,35 +140,54 @@ def _taught(key: str, storage: Storage, path: Path, pairs: Pairs) -> Pairs:
     return Pairs(kept_sources, targets, groups, pairs.dropped, key=pairs.key and key_of(pairs.key, folder.name))
 
 
-def _translated(key: str, storage: Storage, path: Path, sources: Sequence[str]) -> Path:
-    """The folder of all translations of some texts; what is missing there is translated."""
+def _folder(key: str, storage: Storage, path: Path, sources: Sequence[str]) -> Path:
+    """The folder of a teacher's translations of some texts; where the teacher is gone, one that has them all."""
     teacher = expanded(path)
     header = {"form": _FORM, "piece": _PIECE, "sources": str(Digest(sources)), "texts": len(sources)}
     if not teacher.exists():
         for folder in _kept(storage):
             told = _header(folder)
-            if all(told.get(name) == value for name, value in header.items()) and not _missing_pieces(folder, sources):
-                say(f"{key}: {teacher} is not there; its translations are read from {folder}")
+            if all(told.get(name) == value for name, value in header.items()) and all(_hashes(folder, len(sources))):
                 return folder
         raise _missing(key, path)
     header["teacher"] = _hash_of(teacher)
     folder = storage.folder(_KIND, key_of(header))
     write_whole(folder / _HEADER, json.dumps({**header, "path": str(teacher)}).encode())
-    missing = _missing_pieces(folder, sources)
-    if not missing:
-        say(f"{key}: the translations of {teacher} are read from {folder}")
-        return folder
-    translate = _load(key, teacher)
-    given = itertools.chain.from_iterable(sources[_PIECE * n : _PIECE * (n + 1)] for n in missing)
-    done = len(sources) - sum(min(_PIECE, len(sources) - _PIECE * n) for n in missing)
-    say(f"{key}: {teacher} translates {len(sources) - done:,} texts" + (f"; {done:,} are translated" if done else ""))
-    with _told(key, len(sources), done) as advance:
-        for number, found in zip(missing, answers(translate, given, _PIECE, _BATCH, _threads()), strict=True):
-            texts = [unicodedata.normalize("NFC", text).strip() for text in found]
-            content = json.dumps(texts, ensure_ascii=False).encode("utf-8", "replace")
-            write_whole(_piece(folder, number), hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-            advance(len(texts))
     return folder
+
+
+def _translate(key: str, teacher: Path, folder: Path, sources: Sequence[str], workers: Workers) -> None:
+    """Completes the folder of each worker: with the pieces that the chief has, and with new ones by all workers."""
+    hashes = _hashes(folder, len(sources))
+    of_chief, *of_others = map(json.loads, workers.gather_bytes(json.dumps(hashes).encode()))
+    for number, each in enumerate(of_chief):
+        if each and any(other[number] != each for other in of_others):
+            content = workers.broadcast_bytes(_piece(folder, number).read_bytes() if workers.is_chief else b"")
+            write_whole(_piece(folder, number), content)
+    absent = [number for number, each in enumerate(of_chief) if not each]
+    if not absent:
+        whose = f"the translations of {teacher}" if teacher.exists() else f"{teacher} is not there; its translations"
+        say(f"{key}: {whose} are read from {folder}")
+        return
+    sizes = {number: min(_PIECE, len(sources) - _PIECE * number) for number in absent}
+    left = sum(sizes.values())
+    done = len(sources) - left
+    shares = [absent[index :: workers.count] for index in range(workers.count)]
+    own = shares[workers.index]
+    given = itertools.chain.from_iterable(sources[_PIECE * n : _PIECE * (n + 1)] for n in own)
+    found = answers(_load(key, teacher), given, _PIECE, _BATCH, _threads()) if own else iter(())
+    say(
+        f"{key}: {teacher} translates {left:,} texts"
+        + (f", shared out among {workers.count} workers" if workers.count > 1 else "")
+        + (f"; {done:,} are translated" if done else "")
+    )
+    with _told(key, len(sources), done) as advance:
+        for turn in itertools.zip_longest(*shares):  # a piece of each worker; in the last turn, None of some
+            mine = b"" if turn[workers.index] is None else _content_of(next(found))
+            for number, content in zip(turn, workers.gather_bytes(mine), strict=True):
+                if number is not None:
+                    write_whole(_piece(folder, number), content)
+                    advance(sizes[number])
 
 
 # The teacher.
@@ -243,17 +272,25 @@ def _pieces(folder: Path, texts: int) -> Iterator[Path]:
     return (_piece(folder, number) for number in range(-(-texts // _PIECE)))
 
 
-def _missing_pieces(folder: Path, sources: Sequence[str]) -> list[int]:
-    """The numbers of the pieces that are not there, or damaged."""
-    return [number for number, file in enumerate(_pieces(folder, len(sources))) if not _is_whole(file)]
+def _hashes(folder: Path, texts: int) -> list[str | None]:
+    """The hash of the content of each piece; None of one that is not there, or damaged."""
+    return [_hash(file) for file in _pieces(folder, texts)]
 
 
-def _is_whole(file: Path) -> bool:
+def _hash(file: Path) -> str | None:
     try:
         given, _, content = file.read_bytes().partition(b"\n")
     except OSError:
-        return False
-    return given.decode("ascii", "replace") == hashlib.sha256(content).hexdigest()
+        return None
+    found = hashlib.sha256(content).hexdigest()
+    return found if given == found.encode() else None
+
+
+def _content_of(texts: Sequence[str]) -> bytes:
+    """What is written of the translations of a piece."""
+    normal = [unicodedata.normalize("NFC", text).strip() for text in texts]
+    content = json.dumps(normal, ensure_ascii=False).encode("utf-8", "replace")
+    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
 def _texts_of(file: Path) -> list[str]:

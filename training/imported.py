@@ -31,7 +31,7 @@ _FORMULAS = {
 }
 _ENDINGS = {
     True: "as soon as {beam} hypotheses are finished",
-    False: "when {beam} are finished and the likeliest open one, scored as if it ended now, is no better",
+    False: "when {beam} are finished and the most likely open one, scored as if it ended now, is no better",
     "never": "when no open hypothesis can become better",
 }
 

@@ -3,7 +3,7 @@
 `FOLDER/recipe.json` is what was run, with overrides and defaults; `zoo train` takes it as it takes a TOML file.
 `history.csv` and `best.weights.h5` come from the fitting, as does `checkpoint.npz`. `translator/`, `generator/`,
 `classifier/` or `filler/` is what `zoo.load` reads; `metrics.json` holds the scores on the test split, or on the
-validation split where there is no test split.
+validation split where there is no test split, and a hash of the model that was scored.
 
 A run has three stages, and a run that was stopped goes on with the stage that it was stopped in:
 
@@ -15,6 +15,7 @@ A run has three stages, and a run that was stopped goes on with the stage that i
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
 import json
 import os
@@ -33,14 +34,24 @@ from zoo.distribution import Workers, multi_worker
 from zoo.extras import needs
 from zoo.loading import load, models_in
 from zoo.serving import export
-from zoo.tasks.task import SavedTask
+from zoo.tasks.task import MODEL_FILE, SavedTask
 
 from . import classification, language_modelling, masked_language_modelling, translation
 from .cards import serving_metrics
 from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError, changes, check_unfinished
-from .fitting.fit import fit
+from .fitting.fit import Prepared, fit
 from .progress import be_silent, say
-from .run_files import CARD_FILE, METRICS_FILE, RECIPE_FILE, check_room, locked, not_written, read_metrics
+from .run_files import (
+    CARD_FILE,
+    METRICS_FILE,
+    MODEL_CHANGED,
+    RECIPE_FILE,
+    Digest,
+    check_room,
+    locked,
+    not_written,
+    read_metrics,
+)
 from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import Recipe, read_recipe
@@ -55,6 +66,18 @@ _PROCEDURES: dict[type[Recipe], Any] = {
 }
 _SCORING, _EXPORT = "scoring", "export"
 _TRAINING = b"training"
+# What metrics hold beside scores.
+_NO_SCORES = {
+    "name",
+    "split",
+    "parameters",
+    "training_pairs",
+    "training_texts",
+    "training_tokens",
+    "classes",
+    "digests",
+}
+_NO_SCORES |= {"training_seconds", "command", "tensorflow", "keras", "unfinished"}
 _READ = ("train", "validation")  # the splits that a training reads
 
 
@@ -76,7 +99,7 @@ class Run:
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> Run:
-        """Reads a run's folder.
+        """Reads a run's folder. If its model was replaced after it was scored, the scores are left out.
 
         Raises:
             FileNotFoundError: it is not one, or its model is not trained yet.
@@ -95,7 +118,15 @@ class Run:
                 )
         metrics = read_metrics(folder)
         recipe = read_back(folder)
-        task: Any = load(folder / _PROCEDURES[type(recipe)].SAVED_IN)
+        saved = folder / _PROCEDURES[type(recipe)].SAVED_IN
+        task: Any = load(saved)
+        if "not_scored" not in metrics and changed_since(folder, {"model": _saved_digest(saved)}):
+            say(
+                f"{saved} has changed since it was scored, so the scores are left out; `zoo evaluate {folder}` "
+                "scores it"
+            )
+            metrics = {name: value for name, value in metrics.items() if name in _NO_SCORES}
+            metrics |= {"not_scored": MODEL_CHANGED, "parameters": task.model.count_params()}
         return cls(metrics["name"], recipe, task, metrics)
 
     def save(self, folder: pathlib.Path) -> None:
@@ -112,7 +143,9 @@ class Run:
         self.save_metrics(folder)
 
     def save_metrics(self, folder: pathlib.Path) -> None:
-        """Writes the metrics."""
+        """Writes the metrics, with a hash of the saved model that they belong to."""
+        saved = folder / _PROCEDURES[type(self.recipe)].SAVED_IN
+        self.metrics.setdefault("digests", {})["model"] = _saved_digest(saved)
         write_whole(folder / METRICS_FILE, to_json(self.metrics).encode())
 
     def export(self, path: pathlib.Path, weights: str = "float32", explore: bool = False) -> pathlib.Path:
@@ -184,7 +217,7 @@ def train(
         with multi_worker(wait) as workers:
             workers.agree("recipe", recipe.model_dump_json(), _differing_keys)
             if workers.broadcast_bytes(b"") == _TRAINING:
-                fit(recipe, _PROCEDURES[type(recipe)].prepare(recipe), folder, workers=workers)
+                fit(recipe, _prepared(recipe, workers), folder, workers=workers)
         return None
     if recipe.training.tensorboard:  # said before anything else is done
         with needs("tensorboard"):
@@ -247,7 +280,7 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, work
     if workers.count == 1:  # otherwise `fit` says it on each worker
         check_unfinished(folder, recipe)
     say(f"Reading the corpus {recipe.corpus.kind!r} ...")
-    prepared = _PROCEDURES[type(recipe)].prepare(recipe)
+    prepared = _prepared(recipe, workers)
     if (folder / METRICS_FILE).is_file() and not (folder / CHECKPOINT_FILE).is_file():
         say(
             f"{folder} holds a finished run; a new one begins, and replaces its model when the training is done"
@@ -271,6 +304,12 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, work
     run.save(folder)
     (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     return run
+
+
+def _prepared(recipe: Recipe, workers: Workers) -> Prepared:
+    if isinstance(recipe, TranslatorRecipe):
+        return translation.prepare(recipe, workers=workers)  # they share the work of a teacher
+    return _PROCEDURES[type(recipe)].prepare(recipe)
 
 
 def _add_scores(run: Run, folder: pathlib.Path) -> None:
@@ -355,6 +394,15 @@ def changed_since(folder: pathlib.Path, digests: dict[str, str]) -> list[str]:
         return []
     known = read_metrics(folder).get("digests", {})
     return [split for split, digest in digests.items() if known.get(split, digest) != digest]
+
+
+def _saved_digest(saved: pathlib.Path) -> str:
+    """A hash of the files of a saved model."""
+    digest = Digest()
+    for name in (f"{saved.name}.json", MODEL_FILE):
+        with (saved / name).open("rb") as file:
+            digest.add(hashlib.file_digest(file, "sha256").hexdigest())
+    return str(digest)
 
 
 def read_back(folder: pathlib.Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -21,6 +21,7 @@ except ImportError:  # Windows: two trainings in one folder are not noticed ther
 RECIPE_FILE = "recipe.json"
 METRICS_FILE = "metrics.json"
 CARD_FILE = "README.md"
+MODEL_CHANGED = "the saved model has changed since it was scored"  # why metrics have no scores
 LOCK_FILE = ".lock"
 CACHE_FOLDER = "cache"  # of a corpus that is larger than memory, see `storage`
 

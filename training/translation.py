@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.distribution import Workers
 from zoo.models import RNNSeq2Seq, Transformer
 from zoo.tasks import TRANSLATOR_FOLDER as SAVED_IN
 from zoo.tasks.text_to_text import TextToText
@@ -38,7 +39,9 @@ __all__ = ["SAVED_IN", "card", "prepare", "score"]
 _FAMILIES: dict[str, Any] = {"rnn_seq2seq": RNNSeq2Seq, "transformer": Transformer}
 
 
-def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) -> Prepared:
+def prepare(
+    recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None, workers: Workers | None = None
+) -> Prepared:
     """Reads the corpus, learns the tokenizers, builds the model and makes batches.
 
     Where the corpus has a teacher, it first translates the sources, see `distillation`.
@@ -46,6 +49,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
     Args:
         recipe: what to train.
         pairs: pairs to train on and pairs to choose the best epoch by, in place of those of the recipe's corpus.
+        workers: who train it together; they share the work of a teacher.
 
     Raises:
         CorpusError: the corpus cannot be read, or lacks a training or validation split.
@@ -53,7 +57,7 @@ def prepare(recipe: TranslatorRecipe, pairs: tuple[Pairs, Pairs] | None = None) 
     """
     if pairs is None:
         read, validation = recipe.corpus.read("train"), recipe.corpus.read("validation")
-        train = taught(recipe.corpus, read)
+        train = taught(recipe.corpus, read, workers or Workers())
     else:
         (train, validation), read = pairs, pairs[0]
     say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")

@@ -8,7 +8,6 @@ handler here loads a SavedModel as a server does: with TensorFlow alone, and by 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +18,8 @@ import numpy as np
 from zoo.extras import needs
 from zoo.serving.clients.client import to_array
 from zoo.serving.clients.messages import TensorSpec
-from zoo.serving.layout import SAVED_MODEL_FILE, newest_version
-from zoo.tasks.protocol import SETTINGS, TRANSLATION_SETTINGS
+from zoo.serving.layout import version_folder
+from zoo.tasks.protocol import SETTINGS, Failure, defaults_of, generates
 
 with needs("beam"):
     from apache_beam.metrics import Metrics
@@ -32,24 +31,6 @@ NAMESPACE = "zoo"  # of the counters "rows", "failed" and "batches"
 _WINDOW = 16  # batches: among so many rows, those of similar length share a batch
 _MOST_LETTERS = 1 << 20  # of a batch: a tokenizer keeps several numbers for each letter, also of what is cut off later
 _HEAVY = 1 << 10  # letters: a row counts once more for each
-# Inputs that a row need not have.
-_OF_GENERATORS = {
-    **{name: setting.default for name, setting in SETTINGS.items()},
-    "seed": 0,  # not at random: a worker may compute a row twice, and must give the same
-    "stop": "",
-}
-_OF_TRANSLATORS = {name: setting.default for name, setting in TRANSLATION_SETTINGS.items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class Failure:
-    """What stands in place of a row's outputs if the row failed.
-
-    Attributes:
-        reason: one line.
-    """
-
-    reason: str
 
 
 class LoadedSignature:
@@ -122,9 +103,10 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
     ```
 
     A row is a string, or a dict with the inputs of the signature; other keys are ignored. An input that a row does not
-    have is taken from `settings`. `inference_args` of `RunInference` are settings, too. A signature with all settings
-    of a generator or of a translator (docs/exported_models.md) has the defaults of `ServingClient`, and a generator
-    also its limits. `seed` is 0 for each row, so that a worker that computes a row again gives the same.
+    have is taken from `settings`. `inference_args` of `RunInference` are settings, too. The settings of a
+    generator or of a translator, and the inputs by which people choose tokens (docs/exported_models.md), have the
+    defaults of `ServingClient`, and those of a generator also its limits. `seed` is 0 for each row, so that a worker
+    that computes a row again gives the same.
 
     The result is a `PredictionResult` with the row, a dict of its outputs, and the model's path. An output is a `str`
     (`bytes` if it is not UTF-8), a NumPy number, or an array, padded to the longest of its batch.
@@ -254,30 +236,6 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
         }
 
 
-def version_folder(path: str | pathlib.Path) -> str:
-    """The folder of the SavedModel that a path means.
-
-    Raises:
-        FileNotFoundError: there is none. A path with `://` is not looked into.
-    """
-    name = str(path).removesuffix(f"/{SAVED_MODEL_FILE}")
-    if "://" in name:
-        return name
-    folder = newest_version(pathlib.Path(name))
-    if folder is None:
-        raise FileNotFoundError(f"{path} holds no SavedModel: neither {SAVED_MODEL_FILE} nor a version such as 1/")
-    return str(folder)
-
-
-def defaults_of(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
-    """The values of inputs that a row need not have; none where a signature has only some of the zoo's settings.
-
-    An input of another model may have the name of a setting and another meaning.
-    """
-    kinds: tuple[dict[str, Any], ...] = (_OF_GENERATORS, _OF_TRANSLATORS)
-    return {name: value for kind in kinds if kind.keys() <= specs.keys() for name, value in kind.items()}
-
-
 def row_inputs(row: Row, specs: Mapping[str, TensorSpec], settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The inputs of a row `(1, ...)`.
 
@@ -289,7 +247,7 @@ def row_inputs(row: Row, specs: Mapping[str, TensorSpec], settings: Mapping[str,
     Raises:
         ValueError: an input is missing, has another type or shape, or a setting of a generator is out of its range.
     """
-    limits = SETTINGS if _OF_GENERATORS.keys() <= specs.keys() else {}
+    limits = SETTINGS if generates(specs) else {}
     if isinstance(row, str | bytes):
         row = {text_input(specs): row}
     if not isinstance(row, Mapping):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import hashlib
+import itertools
 import os
 import signal
 import sys
@@ -260,13 +261,23 @@ class Workers:
 
     def broadcast_bytes(self, content: bytes) -> bytes:
         """The bytes that the chief gives; those of the others are not used."""
+        return self.gather_bytes(content if self.is_chief else b"")[0]
+
+    def gather_bytes(self, content: bytes) -> list[bytes]:
+        """The bytes that each worker gives, in the order of the workers; every worker gets all of them."""
         if self.count == 1:
-            return content
-        size = int(self.sum(tf.constant([len(content) if self.is_chief else 0], tf.int64)).numpy()[0])
-        buffer = np.zeros(-(-size // 4), np.int32)
-        if self.is_chief:
-            buffer.view(np.uint8)[:size] = np.frombuffer(content, np.uint8)
-        return self.sum(tf.constant(buffer)).numpy().tobytes()[:size] if size else b""
+            return [content]
+        sizes = np.zeros(self.count, np.int64)
+        sizes[self.index] = len(content)
+        ends = np.cumsum(self.sum(tf.constant(sizes)).numpy())
+        if not ends[-1]:
+            return [b""] * self.count
+        buffer = np.zeros(-(-ends[-1] // 4), np.int32)
+        end = ends[self.index]
+        buffer.view(np.uint8)[end - len(content) : end] = np.frombuffer(content, np.uint8)
+        # Each byte is of one worker and 0 at all others, so the sum of the integers that four bytes make has no carry.
+        received = self.sum(tf.constant(buffer)).numpy().tobytes()
+        return [received[begin:end] for begin, end in itertools.pairwise([0, *ends])]
 
     def shard(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """This worker's rows of each batch: with two workers, the even rows and the odd ones.

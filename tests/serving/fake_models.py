@@ -155,6 +155,13 @@ def classify(text, text_pair=None):
     return {"labels": np.array(labels, object), "probabilities": np.array(probabilities, "float32")}
 
 
+def tag(text):
+    """Labels that do not exclude each other."""
+    probabilities = [[0.9, 0.5625] if len(each) < 3 else [0.25, 0.125] for each in text]
+    labels = [[b"short", b"word"] if len(each) < 3 else [b"word", b"short"] for each in text]
+    return {"labels": np.array(labels, object), "probabilities": np.array(probabilities, "float32")}
+
+
 def embed(text):
     return {"embedding": np.array([[len(each), -0.1] for each in text], "float32")}
 
@@ -191,6 +198,7 @@ def models():
         "plain": {1: model_of({"serving_default": TRANSLATOR["serving_default"]})},
         "total": {1: model_of({"total": (TEXT, {"size": (tf.int32, [])}, None)})},
         "sorter": {1: model_of({"classify": (TEXT, CLASSES, classify)})},
+        "tagger": {1: model_of({"classify": (TEXT, CLASSES, tag)})},
         "pairs": {1: model_of({"classify": (PAIR, CLASSES, classify)})},
         "vectors": {1: model_of({"embed": (TEXT, {"embedding": (tf.float32, [None, 2])}, embed)})},
         "masks": {1: model_of({"fill": (TEXT, {**TEXT, **CANDIDATES}, fill)})},

@@ -1,5 +1,7 @@
 """Which folder is a version, and which version is the newest: as TensorFlow Serving sees it."""
 
+import pathlib
+
 import pytest
 
 from zoo.serving import newest_version, versions
@@ -32,6 +34,22 @@ def test_the_models_in_a_folder_that_is_none(model):
     named = ", ".join(str(model / "models" / name) for name in "bcdef")
     assert models_within(model / "models") == f"; the models in it are {named} and 1 more"
     assert models_within(model / "10") == models_within(model / "13") == ""
+
+
+def test_a_folder_that_may_not_be_read_is_no_model_for_the_message(tmp_path, monkeypatch):
+    """Also for the administrator, who may read what `chmod 000` hides."""
+    (tmp_path / "a" / "1").mkdir(parents=True)
+    (tmp_path / "a" / "1" / "saved_model.pb").touch()
+    (tmp_path / "hidden").mkdir()
+    iterdir = pathlib.Path.iterdir
+
+    def refuse(path):
+        if path.name == "hidden":
+            raise PermissionError(13, "Permission denied", str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(pathlib.Path, "iterdir", refuse)
+    assert models_within(tmp_path) == f"; the models in it are {tmp_path / 'a'}"
 
 
 def test_a_version_is_its_own_newest(model):

@@ -807,6 +807,17 @@ class TestProcess:
         assert served.process.returncode == 130
         assert "Traceback" not in log
 
+    def test_a_head_that_does_not_end_is_not_waited_for(self, process, saved):
+        served = process(saved, "--timeout", "1")
+        host, port = served.address.split(":")
+        whole = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+        for before in (b"", whole):
+            with socket.create_connection((host, int(port)), timeout=60) as connection:
+                connection.sendall(before + whole[:-2])
+                with connection.makefile("rb") as answers:
+                    assert answers.read().count(b"HTTP/1.1 200 OK") == bool(before)  # up to the end of the connection
+        assert served.stop()[0] == 0
+
     def test_garbage_and_quitters_do_not_disturb_the_others(self, process, saved):
         served = process(saved, "--max-body", "0.01")
         host, port = served.address.split(":")

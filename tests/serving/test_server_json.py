@@ -104,6 +104,11 @@ WORDS = [  # of json_tensor.cc
         {"x": TensorSpec("float32", None)},
         "Number too big to be stored in double",
     ),
+    *(
+        (b'{"instances": [%s]}' % number, {"x": TensorSpec("float32", None)}, "Number too big to be stored in double")
+        for number in (b"1e400", b"-1.5E+309", b"1%s.5" % (b"0" * 400))
+    ),
+    (b'{"instances": ["a"], "other": 1e400}', STRING, "Number too big to be stored in double"),
     (b'{"instances": [1%s]}' % (b"0" * 9000), {"x": ANY}, "JSON Parse error: "),
     ([1], {"x": ANY}, "JSON Value: [1] Is not object"),
     ({}, {"x": ANY}, "Missing 'inputs' or 'instances' key"),

@@ -20,7 +20,7 @@ pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
 import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
-from zoo_training import batch_files, batch_inference, batch_plan
+from zoo_training import batch_driver, batch_files, batch_inference, batch_plan
 from zoo_training.batch_inference import Request, beam_options, infer_files
 
 MODELS = pathlib.Path(__file__).parents[2] / "saved_models"
@@ -38,7 +38,7 @@ def in_this_process(monkeypatch):
     """The driver runs here; its processes are tested with the command."""
 
     def drive_once(scratch, flags, advance, seen):
-        counters = batch_inference.drive(scratch, flags)
+        counters = batch_driver.drive(scratch, flags)
         return {"counters": counters, "new": batch_inference._advance(scratch, advance, seen)}
 
     monkeypatch.setattr(batch_inference, "_drive_once", drive_once)
@@ -193,6 +193,13 @@ class TestFormats:
         answers = {"powers": [2, 4, 8], "raw": "\N{REPLACEMENT CHARACTER}", "swapped": ["d", "c"]}
         assert json_lines("out.jsonl")[1] == {"both": ["c", "d"], **answers}
 
+    def test_a_line_of_text_is_the_only_input_without_a_setting_or_a_default(self, place):
+        (place / "in.txt").write_text("5 mai 2001\n")
+        infer_files(Request(str(MODELS / "dates"), "in.txt", "score.jsonl", "score", settings={"target": "2001-05-05"}))
+        infer_files(Request(str(MODELS / "dates"), "in.txt", "next.jsonl", "next"))
+        assert json_lines("score.jsonl")[0]["tokens"] == 11  # ten letters and the end
+        assert json_lines("next.jsonl")[0]["tokens"][0] == "2"
+
     def test_columns_without_names(self, upper, place):
         (place / "in.tsv").write_text("7\ta\n8\tb\n9\n")
         summary = infer_files(
@@ -281,10 +288,24 @@ class TestMistakes:
             ({"columns": {"text": "txt"}}, "the input has no column 'txt'; it has id, text$"),
             ({"columns": {"txt": "text"}}, "the signature takes text. Received: txt$"),
             ({"settings": {"temperature": "1"}}, "the signature takes text. Received: temperature$"),
-            ({"signature": "pairs"}, "the input has no column 'pair', but id, text; choose by --column pair=COLUMN$"),
+            (
+                {"signature": "pairs"},
+                "the input has no column 'pair', but id, text; choose by --column pair=COLUMN, or give all rows one "
+                "value by --set pair=VALUE$",
+            ),
+            (
+                {"signature": "pairs", "pattern": "line.txt", "out": "o.jsonl"},
+                "^the signature needs pair, times, and a line of text is one string; give a .tsv or .jsonl file, or "
+                "all rows one value by --set INPUT=VALUE$",
+            ),
+            (
+                {"pattern": "line.txt", "out": "o.jsonl", "settings": {"text": "b"}},
+                "^the signature needs nothing, and a line of text",
+            ),
             (
                 {"pattern": "in.jsonl", "out": "o.jsonl"},
-                "the first row has no 'text'; choose by --column text=KEY. It has a, b$",
+                "the first row has no 'text'; choose by --column text=KEY, or give all rows one value by --set "
+                "text=VALUE. It has a, b$",
             ),
             ({"outputs": ["x"]}, "'serving_default' gives length, text. Received: --outputs x$"),
             ({"out": "out.txt", "outputs": ["text", "length"]}, "a .txt file has one answer on each line"),
@@ -297,6 +318,7 @@ class TestMistakes:
         files = {"in.tsv": "id\ttext\n1\ta\n", "empty.txt": "", "empty.tsv": "text\n", "blank.jsonl": "\n \n"}
         files |= {"damaged.parquet": "PAR1", "there.tsv": "mine", "in.jsonl": '{"a": 1, "b": 2}\n'}
         files |= {"taken.tsv": "text\tlength\na\t1\n", "twice.tsv": "text\ttext\na\tb\n"}
+        files["line.txt"] = "a\n"
         files["again.failed.jsonl"] = '{"text": "a", "error": "too long"}\n'
         for name, content in files.items():
             (place / name).write_text(content)
@@ -396,7 +418,7 @@ class TestDrivers:
             def drive_once(scratch, flags, advance, seen):
                 thing = next(left)
                 if thing == "works":
-                    batch_inference.drive(scratch, flags)
+                    batch_driver.drive(scratch, flags)
                 return {
                     **(thing if isinstance(thing, dict) else {}),
                     "new": batch_inference._advance(scratch, advance, seen),
@@ -428,10 +450,10 @@ class TestDrivers:
 
     def test_the_innermost_error_of_a_report_of_beam(self):
         report = "bundle failed: Traceback\n  File x\nValueError: deep [while running 'Infer']\n\nmore\n"
-        assert batch_inference._cause(RuntimeError(report)) == "ValueError: deep"
+        assert batch_driver._cause(RuntimeError(report)) == "ValueError: deep"
         middle = RuntimeError("UnicodeEncodeError: 'utf-8 [while running 'Read-ptransform-4']' codec can't encode")
-        assert batch_inference._cause(middle) == "UnicodeEncodeError: 'utf-8' codec can't encode"
-        assert batch_inference._cause(KeyError("x")) == "KeyError: 'x'"
+        assert batch_driver._cause(middle) == "UnicodeEncodeError: 'utf-8' codec can't encode"
+        assert batch_driver._cause(KeyError("x")) == "KeyError: 'x'"
 
     def test_ctrl_c_says_that_the_command_goes_on(self, monkeypatch, upper, place):
         (place / "in.txt").write_text("a\n")

@@ -10,6 +10,7 @@ import sys
 import threading
 
 import keras
+import loopback
 import numpy as np
 import pytest
 from command_line import refuses
@@ -18,6 +19,7 @@ from zoo_training.distillation import check_teachers, taught
 from zoo_training.schema.recipe import RecipeError, read_recipe
 from zoo_training.storage import is_stored, set_storage
 
+from zoo.distribution import ClusterError, Workers
 from zoo.models import GPT, RNNSeq2Seq
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
@@ -73,12 +75,12 @@ def folder(tmp_path, monkeypatch):
 def given(folder, monkeypatch):
     """Reads the recipe as `zoo train` does, and gives the pairs with a teacher's translations."""
 
-    def given(teacher, *overrides, cache="cache"):
+    def given(teacher, *overrides, cache="cache", workers=None):
         monkeypatch.setattr(distillation, "_load", lambda key, path: teacher)
         corpus = read_recipe("mine.toml", overrides).corpus
         set_storage(corpus, cache and folder / cache, folder / "run")
         check_teachers(corpus)
-        return taught(corpus, corpus.read("train"))
+        return taught(corpus, corpus.read("train"), workers or Workers())
 
     return given
 
@@ -97,7 +99,7 @@ def test_training_targets_are_what_a_real_teacher_answers_and_validation_stays(f
     recipe = read_recipe("mine.toml")
     set_storage(recipe.corpus, folder / "cache", folder / "run")
     read = recipe.corpus.read("train")
-    found = taught(recipe.corpus, read)
+    found = taught(recipe.corpus, read, Workers())
     assert (found.sources, found.targets) == (read.sources, teacher(read.sources))
     assert len(set(found.targets)) > 3
     assert all(re.fullmatch(r"human \d+", target) for target in recipe.corpus.read("validation").targets)
@@ -134,6 +136,7 @@ def test_a_pair_without_a_translation_is_left_out_and_counted(given, capsys):
 
 KILLED = """
 import os, pathlib, signal, sys
+from zoo.distribution import Workers
 from zoo_training import distillation
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.storage import set_storage
@@ -147,7 +150,7 @@ distillation._PIECE, distillation._threads, distillation.write_whole = 7, lambda
 distillation._load = lambda key, path: lambda texts: [text[::-1] for text in texts]
 corpus = read_recipe("mine.toml").corpus
 set_storage(corpus, pathlib.Path("cache"), pathlib.Path("run"))
-distillation.taught(corpus, corpus.read("train"))
+distillation.taught(corpus, corpus.read("train"), Workers())
 """
 
 
@@ -240,6 +243,36 @@ def test_one_of_several_corpora_has_a_teacher(folder, given):
     assert len([*(folder / "cache" / "corpus-1").glob("taught-*")]) == 1
 
 
+class TestWorkers:
+    @pytest.mark.parametrize("caches", [("0", "1", None, "3"), ("shared",) * 4])
+    def test_each_text_is_translated_by_one_of_them(self, folder, given, capsys, caches):
+        """Six pieces by four workers. They have caches of their own, and one of them has none; or they share one."""
+        teacher = Teacher()
+        found = loopback.in_threads(4, lambda workers: given(teacher, cache=caches[workers.index], workers=workers))
+        assert "teacher translates 37 texts, shared out among 4 workers" in " ".join(capsys.readouterr().err.split())
+        assert sorted(teacher.seen) == sorted(set(found[0].sources))
+        assert [each.targets for each in found] == [given(Teacher(), cache="alone").targets] * 4
+        assert all(files(folder, cache) == files(folder, "alone") for cache in caches if cache)
+
+    def test_the_chief_gives_the_others_what_it_has(self, folder, given):
+        """Also in place of what they have, if it differs."""
+        for cache, silent in (("0", SOURCES[:30:3]), ("1", SOURCES[:30:4])):
+            given(Teacher(silent), cache=cache)
+            for number in (2, 3) if cache == "0" else (3, 4):
+                next((folder / cache).glob(f"taught-*/{number:06}.json")).unlink()
+        before, teacher = files(folder, "0"), Teacher()
+        one, other = loopback.in_threads(2, lambda workers: given(teacher, cache=str(workers.index), workers=workers))
+        assert (one.sources, one.targets) == (other.sources, other.targets)
+        assert len(teacher.seen) == 2 * 7
+        assert files(folder, "0") == files(folder, "1")
+        assert files(folder, "0").items() > before.items()
+
+    def test_other_teachers_are_refused(self, folder, given, monkeypatch):
+        monkeypatch.setattr(distillation, "_hash_of", lambda teacher: threading.get_ident())
+        with pytest.raises(ClusterError, match="differ in their teacher or its sources: worker 1"):
+            loopback.in_threads(2, lambda workers: given(Teacher(), cache=None, workers=workers))
+
+
 class TestErrors:
     def test_a_teacher_that_is_not_there(self, folder):
         for override, said in (
@@ -260,12 +293,12 @@ class TestErrors:
     def test_a_teacher_that_is_no_translator_or_nothing(self, folder):
         corpus = read_recipe("mine.toml").corpus
         with pytest.raises(RecipeError, match=r"corpus.teacher: teacher holds no saved model of the zoo.*; name a run"):
-            taught(corpus, corpus.read("train"))
+            taught(corpus, corpus.read("train"), Workers())
         letters = CharacterTokenizer("abc")
         model = GPT(letters.size, units=4, num_heads=2, num_layers=1, context_length=8)
         TextGenerator(model, letters).save(folder / "teacher" / "generator")
         with pytest.raises(RecipeError, match=r"teacher does not translate: it holds a `TextGenerator`"):
-            taught(corpus, corpus.read("train"))
+            taught(corpus, corpus.read("train"), Workers())
 
     def test_a_corpus_that_is_not_of_pairs(self, folder):
         (folder / "mine.toml").write_text('[corpus]\nkind = "pydoc"\nteacher = "teacher"\n[model]\nfamily = "gpt"\n')

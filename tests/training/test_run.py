@@ -86,7 +86,7 @@ class TestFolders:
         assert metrics.pop("training_seconds") > 0
         assert metrics.pop("exact_match") == pytest.approx(1 - len(mistakes) / 110, abs=1e-6)
         digests = metrics.pop("digests")
-        assert digests.keys() == {"train", "validation", "test", "vocabulary"}
+        assert digests.keys() == {"train", "validation", "test", "vocabulary", "model"}
         assert all(re.fullmatch("[0-9a-f]{32}", digest) for digest in digests.values())
         assert metrics == {
             "name": "backwards",
@@ -145,6 +145,50 @@ class TestLoadingARun:
             Run.load(tmp_path)
 
 
+class TestAnotherModelInTheRun:
+    """Scores stay with the model that they were measured on."""
+
+    @pytest.fixture
+    def folder(self, trained, tmp_path):
+        folder = shutil.copytree(trained / "runs" / "backwards", tmp_path / "run")
+        task = zoo.load(folder)
+        task.model.weights[0].assign(task.model.weights[0] + 1)
+        task.save(folder / "translator")
+        return folder
+
+    def test_has_no_scores_on_its_card(self, folder, trained, tmp_path, without_export, capfd):
+        run = Run.load(folder)
+        assert capfd.readouterr().err == (
+            f"{folder}/translator has changed since it was scored, so the scores are left out; `zoo evaluate {folder}` "
+            "scores it\n"
+        )
+        version = run.export(tmp_path / "models")
+        card = (version / "README.md").read_text(encoding="utf-8")
+        assert "\n| scores | none: the saved model has changed since it was scored |\n" in card
+        assert "exact match" not in card
+        before = Run.load(trained / "runs" / "backwards").metrics
+        assert capfd.readouterr().err == ""
+        scores = {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
+        exported = json.loads((version / "metrics.json").read_text(encoding="utf-8"))
+        assert exported == {name: value for name, value in before.items() if name not in scores} | {
+            "not_scored": "the saved model has changed since it was scored"
+        }
+
+    def test_is_not_seen_in_a_run_of_an_earlier_version(self, folder, capfd):
+        metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        del metrics["digests"]
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+        assert Run.load(folder).metrics == metrics
+        assert capfd.readouterr().err == ""
+
+    def test_is_scored_if_the_run_writes_its_metrics_anew(self, folder):
+        run = Run.load(folder)
+        run.metrics = {**run.metrics, "exact_match": 0.5}
+        del run.metrics["not_scored"]
+        run.save(folder)
+        assert Run.load(folder).metrics["exact_match"] == 0.5
+
+
 class TestStages:
     """A run that was stopped after its training goes on with its scoring or its export; nothing is trained again."""
 
@@ -154,7 +198,7 @@ class TestStages:
 
     @pytest.fixture
     def folder(self, trained, translator, tmp_path, monkeypatch):
-        def fail(recipe):
+        def fail(recipe, workers):
             raise AssertionError("it is trained anew")
 
         monkeypatch.setattr(translation, "prepare", fail)

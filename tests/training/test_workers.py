@@ -204,6 +204,80 @@ def test_a_corpus_of_tensorflow_datasets(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["training_pairs"] == 10
 
 
+TEACHER = """
+import itertools, os, pathlib, signal
+from zoo_training import distillation
+
+calls = itertools.count()
+
+def translate(texts):
+    with open(os.environ["SEEN"], "a") as file:
+        file.writelines(text + "\\n" for text in texts)
+    if next(calls) == int(os.environ["LAST"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [text.translate(str.maketrans("0123456789", os.environ["DIGITS"])) for text in texts]
+
+distillation._PIECE, distillation._threads = 10, lambda: 1
+distillation._load = lambda key, path: translate
+"""
+
+
+@pytest.mark.long
+def test_workers_share_the_work_of_a_teacher(texts, tmp_path):
+    """Without a shared disk, and where they would not translate alike. What a lost worker had sent is kept."""
+    corpus = texts().replace("}", f',teacher="{tmp_path / "teacher"}"}}')
+    (tmp_path / "teacher").mkdir()
+    (tmp_path / "teacher" / "weights").touch()
+    for name in ("0", "1"):
+        (tmp_path / name).mkdir()
+
+    def start(seen, killed_after):
+        hosts, started = loopback.addresses(2), []
+        for index, (digits, last) in enumerate((("abcdefghij", 1000), ("klmnopqrst", killed_after))):
+            program = ["-c", TEACHER + WITHOUT_EXPORT[1]]
+            arguments = command(tmp_path / str(index), corpus, "training.epochs=1", program=program)
+            about = {"SEEN": str(tmp_path / f"{seen}{index}"), "DIGITS": digits, "LAST": str(last)}
+            started.append(loopback.start(arguments, loopback.config(hosts, index), **about))
+        return started
+
+    def pieces(name):
+        return {file.name: file.read_text() for file in (tmp_path / name / "run").glob("cache/taught-*/0*.json")}
+
+    chief, other = start("killed", killed_after=3)
+    assert loopback.ended(other)[0] == -signal.SIGKILL
+    assert loopback.ended(chief)[0] == 75
+    kept = pieces("0")
+    assert kept
+    all_ended(start("again", killed_after=1000))
+    assert pieces("0") == pieces("1")
+    assert pieces("0").items() > kept.items()
+    first, second = ((tmp_path / f"again{index}").read_text().split() for index in range(2))
+    assert abs(len(first) - len(second)) <= 10
+    assert len({*first, *second}) == len(first) + len(second)
+    assert len(first) + len(second) + 10 * len(kept) == sum(
+        len(json.loads(each.partition("\n")[2])) for each in pieces("0").values()
+    )
+
+
+@pytest.mark.long
+def test_one_window_to_validate_with(tmp_path):
+    """Of a masked language model; the second worker has none."""
+    words = random.Random(0).choices(["red", "green", "blue", "grey"], k=332)
+    (tmp_path / "text.txt").write_text(" ".join(words[32:]))
+    (tmp_path / "short.txt").write_text(" ".join(words[:32]))
+    files = f'train="{tmp_path / "text.txt"}",validation="{tmp_path / "short.txt"}"'
+    (tmp_path / "gaps.toml").write_text(
+        f'corpus={{kind="text",{files}}}\ntokenizer={{size=70}}\n'
+        "training={batch_size=4,epochs=1,jit_compile=false,epsilon=1e-4}\n"
+        'model={family="masked_language_model",encoder={units=4,num_heads=2,num_layers=1,max_length=16,dropout=0}}\n'
+    )
+    for name, options in (("one", ()), ("two", ("--devices", "2"))):
+        where = ("--out", tmp_path / name / "run", "--models", tmp_path / name)
+        all_ended([loopback.start([*WITHOUT_EXPORT, "train", tmp_path / "gaps.toml", *where, *options])])
+    (alone,), (together,) = history(tmp_path / "one"), history(tmp_path / "two")
+    assert float(together["val_loss"]) == pytest.approx(float(alone["val_loss"]), abs=1e-4)
+
+
 @pytest.mark.long
 class TestMistakes:
     def test_a_worker_that_never_comes(self, texts, tmp_path):

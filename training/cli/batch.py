@@ -63,6 +63,7 @@ def batch(
     """
     begin = time.monotonic()
     with user_errors(), _without_warnings():  # Beam tells which clouds it has no client of
+        columns, values = _pairs("--column", column), _pairs("--set", settings)
         from ..batch_inference import infer_files
         from ..batch_plan import Request
         from ..progress import progress_bar, say
@@ -72,8 +73,8 @@ def batch(
             pattern=given,
             out=out,
             signature=signature,
-            columns=_pairs("--column", column),
-            settings=_pairs("--set", settings),
+            columns=columns,
+            settings=values,
             outputs=outputs.split(",") if outputs else None,
             prefix=prefix,
             file_format=file_format,

@@ -12,11 +12,14 @@ import typer
 
 from ..answering import answers, chunks
 from .shared import (
+    Above,
     ModelPath,
+    SeveralLabels,
     TextFile,
     Texts,
     app,
     check_model,
+    classes_above,
     lines_at_once,
     load_as,
     one_line,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 _MASKS = "[MASK]", "<mask>"
-_ROUNDING = 0.01  # by which probabilities of a softmax, which are stored in float32, may miss their sum of 1
 BatchSize = Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts to read at once.")]
 
 
@@ -47,16 +49,7 @@ def classify(
     every: Annotated[
         bool, typer.Option("--all", help="Print every class with its probability, and after each text an empty line.")
     ] = False,
-    above: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            metavar="P",
-            help="Print on one line, separated by commas, all classes with a probability above P, and an empty line if "
-            "there is none. Give 0.5 for a model of several labels; without --above only the most likely is printed.",
-        ),
-    ] = None,
+    above: Above = None,
     batch_size: BatchSize = 64,
 ) -> None:
     """Put texts into classes; print one class per line.
@@ -72,22 +65,15 @@ def classify(
         classifier = load_as("classify", model)
         given: Iterator = read_pairs(lines, texts) if classifier.pairs else lines
         size = lines_at_once(texts, file, batch_size)
-        told = every or above is not None
+        several = SeveralLabels()
         for results in answers(lambda batch: classifier.classify(batch, batch_size), given, size, batch_size, threads):
-            if not told and any(abs(sum(result.probabilities.values()) - 1) > _ROUNDING for result in results):
-                typer.echo(
-                    "zoo: the probabilities do not sum to 1, so a text may have several labels, or none. This prints "
-                    "the most likely alone; --above 0.5 prints all above 0.5",
-                    err=True,
-                )
-                told = True
+            if not every and above is None:
+                several.look_at(results)
             for result in results:
-                shown = result.probabilities if every else {result.label: result.probability}
                 if above is not None:
-                    shown = {label: each for label, each in result.probabilities.items() if each > above}
-                    cells = (f"{each:.4f} {label}" if scores else label for label, each in shown.items())
-                    typer.echo(one_line(", ".join(cells)))
+                    typer.echo(classes_above(above, result, scores))
                     continue
+                shown = result.probabilities if every else {result.label: result.probability}
                 for label, probability in shown.items():
                     typer.echo(f"{probability:.4f}\t{one_line(label)}" if scores or every else one_line(label))
                 if every:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
 import sys
 from collections.abc import Collection, Iterator
@@ -15,9 +16,12 @@ from ..answering import chunks
 from ..start_tensorflow import import_tensorflow
 from .shared import (
     RULE,
+    Above,
+    SeveralLabels,
     TextFile,
     Texts,
     app,
+    classes_above,
     lines_at_once,
     one_line,
     read_lines,
@@ -56,6 +60,7 @@ def serve_client(
     stream: Annotated[
         bool, typer.Option("--stream", help="Print a text of a language model while it is written.")
     ] = False,
+    above: Above = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
 ) -> None:
     """Ask a model on TensorFlow Serving: translate, continue, classify or score texts, or call any signature.
@@ -75,6 +80,10 @@ def serve_client(
                 return
             given, lines = _parsed(settings or []), read_lines(texts, file)
             kind = _kind(signatures := client.signatures(), signature)
+            if above is not None and kind is not _classified:
+                raise ValueError("--above is for the classes of a classifier")
+            if above is not None and as_json:
+                raise ValueError("--above and --json were both given; --json has all probabilities")
             given_lines: Iterator = lines
             if kind is _classified and "text_pair" in signatures["classify"].inputs:
                 given_lines = read_pairs(lines, texts)
@@ -87,9 +96,13 @@ def serve_client(
                 given = _filled_in(getattr(signatures.get(signature), "inputs", {}), given, settings or [])
             at_once = lines_at_once(texts, file, batch_size)
             at_once = min(at_once, batch_size) if kind is _generated else at_once  # prints each batch as it comes
+            rows_of = kind
+            if kind is _classified:
+                several = None if as_json or above is not None else SeveralLabels()
+                rows_of = functools.partial(kind, above=above, several=several)
             done = 0
             for chunk in chunks(given_lines, at_once):
-                for line, row in kind(client, signature, chunk, batch_size, given):
+                for line, row in rows_of(client, signature, chunk, batch_size, given):
                     if kind is _generated and done and not as_json:
                         typer.echo(RULE)
                     typer.echo(json.dumps(row, ensure_ascii=False) if as_json or line is None else line)
@@ -160,10 +173,14 @@ def _stream(client, texts, settings) -> None:
         typer.echo()
 
 
-def _classified(client, _, texts, batch_size, settings) -> Rows:
+def _classified(client, _, texts, batch_size, settings, above, several) -> Rows:
     _check_names(settings, ())
-    for result in client.classify(texts, batch_size):
-        yield one_line(result.label), dataclasses.asdict(result)
+    results = client.classify(texts, batch_size)
+    if several is not None:
+        several.look_at(results)
+    for result in results:
+        line = one_line(result.label) if above is None else classes_above(above, result)
+        yield line, dataclasses.asdict(result)
 
 
 def _embedded(client, _, texts, batch_size, settings) -> Rows:
@@ -202,15 +219,12 @@ def _filled_in(inputs: dict, given: dict[str, Any], settings: list[str]) -> dict
         given: the settings as `_parsed` gives them.
         settings: the same as they were written.
     """
-    from zoo.tasks.protocol import DEFAULTS
+    from zoo.tasks.protocol import defaults_of
 
     strings = {name for name, spec in inputs.items() if spec.dtype == "string"}
     written = {name: value for name, _, value in (each.partition("=") for each in settings)}
     found = {name: written[name] if name in strings and name != "stop" else value for name, value in given.items()}
-    # What the signatures of `zoo export --explore` take: an empty string leaves nothing out.
-    empty = {name: "" for name in ("prefix", "hidden", "heads") if name in strings}
-    drawn = {"temperature": DEFAULTS["temperature"]} if "temperature" in inputs else {}
-    return {**empty, **drawn, **found}
+    return {**defaults_of(inputs), **found}
 
 
 def _shown(text: str, found: dict) -> str | None:

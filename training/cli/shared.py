@@ -8,7 +8,7 @@ import importlib.metadata
 import pathlib
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
 
 import typer
@@ -24,7 +24,7 @@ from ..start_tensorflow import import_tensorflow
 if TYPE_CHECKING:
     import numpy as np
 
-    from zoo.tasks.protocol import Score
+    from zoo.tasks.protocol import Classification, Score
 
 app = typer.Typer(
     rich_markup_mode="markdown",
@@ -36,6 +36,7 @@ app = typer.Typer(
 RULE = "-" * 20  # a line between texts that may have several lines
 RUNS, MODELS, PICTURES = pathlib.Path("runs"), pathlib.Path("saved_models"), pathlib.Path("pictures")
 _SAVED_IN = (TRANSLATOR_FOLDER, GENERATOR_FOLDER, CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER)
+_ROUNDING = 0.01  # by which probabilities of a softmax, which are stored in float32, may miss their sum of 1
 _SHOWN = 60  # letters of a line in a message
 
 ModelPath = Annotated[
@@ -56,6 +57,17 @@ Texts = Annotated[
 ]
 TextFile = Annotated[
     pathlib.Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read this file instead, a text per line.")
+]
+Above = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        metavar="P",
+        help="Of a classifier: print on one line, separated by commas, all classes with a probability above P, and an"
+        " empty line if there is none. Give 0.5 for a model of several labels; without --above only the most likely is"
+        " printed.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -268,6 +280,30 @@ def read_pairs(lines: Iterator[str], texts: list[str] | None = None) -> Iterator
                 f"reads pairs. Received: {shortened(line)!r}"
             )
         yield first, second
+
+
+def classes_above(above: float, result: Classification, scores: bool = False) -> str:
+    """The line of all classes with a probability above a number, with their probabilities if `scores`."""
+    shown = ((label, each) for label, each in result.probabilities.items() if each > above)
+    return one_line(", ".join(f"{each:.4f} {label}" if scores else label for label, each in shown))
+
+
+class SeveralLabels:
+    """Says once on stderr that a text may have several labels, where only the most likely is printed."""
+
+    def __init__(self):
+        self._told = False
+
+    def look_at(self, results: Iterable[Classification]) -> None:
+        """Says it if the probabilities of a result do not sum to 1."""
+        if self._told or all(abs(sum(each.probabilities.values()) - 1) <= _ROUNDING for each in results):
+            return
+        self._told = True
+        typer.echo(
+            "zoo: the probabilities do not sum to 1, so a text may have several labels, or none. This prints the most "
+            "likely alone; --above 0.5 prints all above 0.5",
+            err=True,
+        )
 
 
 def shortened(line: str) -> str:

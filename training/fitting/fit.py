@@ -115,6 +115,21 @@ def fit(
             ) from None
 
 
+def _with_rows_for(batches: tf.data.Dataset, workers: int) -> tf.data.Dataset:
+    """Batches of (inputs, labels, weights) with a row for each worker; a smaller one repeats rows with weight zero."""
+    if workers == 1:
+        return batches
+
+    def filled(inputs: Any, labels: tf.Tensor, weights: tf.Tensor) -> Any:
+        rows = tf.shape(weights)[0]
+        places = tf.range(tf.maximum(rows, workers))
+        batch = tf.nest.map_structure(lambda array: tf.gather(array, places % rows), (inputs, labels, weights))
+        counted = tf.reshape(tf.cast(places < rows, weights.dtype), [-1, *[1] * (len(weights.shape) - 1)])
+        return *batch[:2], batch[2] * counted
+
+    return batches.map(filled)
+
+
 def _has_dropout(model: keras.Model) -> bool:
     rates = (getattr(layer, name, 0) for layer in model._flatten_layers() for name in ("rate", "dropout"))
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
@@ -141,7 +156,7 @@ def _fitted(
     # What happens at the end of an epoch, and the state of the last one, if there is one.
     best = folder / "best.weights.h5"
     average = WeightAverage(config)
-    batches = workers.shard(prepared.validation)
+    batches = workers.shard(_with_rows_for(prepared.validation, workers.count))
     validation = Validation(config, batches, prepared.measure_bleu, average, best, workers)
     checkpoint = Checkpoint(folder, recipe, average, validation, prepared.digests, workers)
     if checkpoint.restore(model):

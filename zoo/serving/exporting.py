@@ -64,7 +64,7 @@ def export(
     - with `explore`, `next` and `complete` also take `prefix`, the ids of the first tokens with spaces between; if the
       model has `head_sizes`, `hidden`, the positions of source tokens that nobody may attend to, such as "2 3"; and if
       it has heads, `heads`, names of those that are switched off, such as "encoder.1.3 source.2.1 decoder.1.4". `next`
-      gives `ids`, `tokens` and `probabilities` `[None, 20]` of the likeliest tokens behind it; `complete` the
+      gives `ids`, `tokens` and `probabilities` `[None, 20]` of the most likely tokens behind it; `complete` the
       translation `text` that begins so, and its `ids`, `tokens` and `log_probabilities` `[None, T]`, and all N that the
       beam has found as `best`, with `best_scores`, `[None, N]`.
       `complete_attention` takes the same and gives what `attention_by_head` gives, or `attention` if there are no
@@ -87,7 +87,7 @@ def export(
     - `serving_default` is `generate` with its defaults and seed 0;
     - `score` gives `log_probability` and `tokens` of the text itself. A text that is longer than the context is read in
       windows that begin `TextGenerator.stride` tokens apart;
-    - with `explore`, `next` also takes `temperature`. It gives `tokens` `[None, 20]`, the likeliest next ones, the
+    - with `explore`, `next` also takes `temperature`. It gives `tokens` `[None, 20]`, the most likely next ones, the
       `text` that each writes, and their `probabilities`. `score_tokens` gives `tokens` and `log_probabilities`
       `[None, T]` of as much of the text as the context holds; `masked_attention` what `attention_by_head` gives. All
       three take `hidden`, positions of tokens that no later token may attend to, and `heads`, such as "1.3";

@@ -31,13 +31,38 @@ def newest_version(path: pathlib.Path) -> pathlib.Path | None:
     return next((folder for folder in folders if (folder / SAVED_MODEL_FILE).is_file()), None)
 
 
+def version_folder(path: str | pathlib.Path) -> str:
+    """The folder of the SavedModel that a path means, which may also be that of its `saved_model.pb`.
+
+    Raises:
+        FileNotFoundError: there is none. A path with `://` is not looked into.
+    """
+    name = str(path).removesuffix(f"/{SAVED_MODEL_FILE}")
+    if "://" in name:
+        return name
+    folder = newest_version(pathlib.Path(name))
+    if folder is None:
+        raise FileNotFoundError(
+            f"{path} holds no SavedModel: neither {SAVED_MODEL_FILE} nor a version such as 1/"
+            f"{models_within(pathlib.Path(name))}"
+        )
+    return str(folder)
+
+
 def models_within(path: pathlib.Path) -> str:
     """For the message that a folder is no model: which of its own folders are, or that it is a run. Else empty."""
     if (path / "recipe.json").is_file():
         return f"; it is a training run, which `zoo export {path}` exports"
     folders = sorted(path.iterdir()) if path.is_dir() else []
-    found = [folder for folder in folders if newest_version(folder) is not None]
+    found = [folder for folder in folders if _is_model(folder)]
     return f"; the models in it are {first_of(found)}" if found else ""
+
+
+def _is_model(path: pathlib.Path) -> bool:
+    try:
+        return newest_version(path) is not None
+    except OSError:  # such as a folder that may not be read
+        return False
 
 
 def first_of(paths: Sequence[pathlib.Path]) -> str:

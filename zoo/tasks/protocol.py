@@ -7,7 +7,7 @@ import dataclasses
 import math
 import numbers
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -300,6 +300,17 @@ def in_batches(texts: list[str], batch_size: int, results_of: Callable[[list[int
     return [found[row] for row in range(len(texts))]
 
 
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """What stands in place of a row's outputs if the row failed.
+
+    Attributes:
+        reason: one line.
+    """
+
+    reason: str
+
+
 # Settings.
 
 
@@ -335,11 +346,40 @@ TRANSLATION_SETTINGS = {
     "length_penalty": Setting("float32", -1.0),
 }
 DEFAULTS = {name: setting.default for name, setting in SETTINGS.items() if setting.default is not None}
+# Inputs of signatures that a row need not have, if the signature takes all of them: of a generator, of a translator.
+_OF_GENERATORS = {
+    **{name: setting.default for name, setting in SETTINGS.items()},
+    "seed": 0,  # not at random: a row that is computed twice must give the same
+    "stop": "",
+}
+_OF_TRANSLATORS = {name: setting.default for name, setting in TRANSLATION_SETTINGS.items()}
+# Inputs of the signatures by which people choose tokens. Each takes `hidden`; the model decides which others it takes.
+_OF_CHOICES = {"hidden": "", "heads": "", "prefix": "", "temperature": DEFAULTS["temperature"]}
 LONGEST_STOP = 64  # bytes
 MOST_STOPS = 16  # a row's text is compared with all of them at each step
 STOP_SEPARATOR = b"\0"
 _SEEDS = 2**31 - 1
 _FIRST_TOKENS = 8  # of the first piece of a growing text
+
+
+def generates(inputs: Collection[str]) -> bool:
+    """Whether a signature with these inputs takes all settings of a generator."""
+    return _OF_GENERATORS.keys() <= set(inputs)
+
+
+def defaults_of(inputs: Collection[str]) -> dict[str, Any]:
+    """The values of a signature's inputs that a row need not have, by their names.
+
+    An input of another model may have the name of a setting and another meaning. So there are no defaults in a
+    signature with only some of the settings of a generator or translator, nor in one without `text` and `hidden`.
+    """
+    found: dict[str, Any] = {}
+    for kind in (_OF_GENERATORS, _OF_TRANSLATORS):
+        if kind.keys() <= set(inputs):
+            found |= kind
+    if {"text", "hidden"} <= set(inputs):
+        found |= {name: value for name, value in _OF_CHOICES.items() if name in inputs}
+    return found
 
 
 def check_settings(
@@ -475,9 +515,9 @@ class Generates(abc.ABC):
         Args:
             texts: a list of strings, of any length; empty ones too.
             max_new_tokens: the most tokens that are added, up to 65,536.
-            temperature: the divisor of the logits: below 1 likely tokens become likelier; 0 takes the likeliest.
-            top_k: draw only from this many of the likeliest tokens; 0 for all.
-            top_p: draw only from the likeliest tokens that together have this share of the probability; 1 for all.
+            temperature: the divisor of the logits: below 1 likely tokens become more likely; 0 takes the most likely.
+            top_k: draw only from this many of the most likely tokens; 0 for all.
+            top_p: draw only from the most likely tokens that together have this share of the probability; 1 for all.
             repetition_penalty: above 1, what has been written before becomes less likely; 1 for none.
             seed: determines the choices. With one for all, text number i has `seed + i`; None for any.
             stop: up to 16 strings of at most 64 bytes. A text ends before the first of them.

@@ -139,7 +139,7 @@ class TextContinuation(Generates):
         hidden: Sequence[Sequence[int]] | None = None,
         heads: Sequence[Sequence[str]] | None = None,
     ) -> list[list[NextToken]]:
-        """The 20 likeliest tokens behind each text, the likeliest first.
+        """The 20 most likely tokens behind each text, the most likely first.
 
         Args:
             texts: a list of strings, of any length.

@@ -201,7 +201,7 @@ class TextToText(abc.ABC):
         hidden: Sequence[Sequence[int]] | None = None,
         heads: Sequence[Sequence[str]] | None = None,
     ) -> list[list[NextToken]]:
-        """The 20 likeliest tokens behind the beginning of each translation, the likeliest first.
+        """The 20 most likely tokens behind the beginning of each translation, the most likely first.
 
         The arguments are those of `complete`.
 

@@ -65,6 +65,17 @@ class TestMistakes:
         assert refuses("batch", *arguments) == message
         assert os.listdir() == ["in.txt"]
 
+    def test_are_told_before_what_takes_seconds_to_import(self, tmp_path):
+        """Beam's inference imports PyTorch, where it is installed."""
+        program = (
+            "import sys; from zoo_training.cli import app\n"
+            "try: app(['batch', 'none', 'in.txt', 'out.txt'])\n"
+            "except SystemExit: print(*sys.modules)"
+        )
+        finished = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+        assert finished.stderr.startswith("zoo: none holds no SavedModel")
+        assert not {"apache_beam.ml.inference", "tensorflow"} & set(finished.stdout.split())
+
     def test_without_beam_the_extra_is_named(self, monkeypatch):
         for name in [
             name for name in sys.modules if name.startswith(("apache_beam", "zoo.beam", "zoo_training.batch_"))

@@ -124,6 +124,25 @@ class TestReading:
         )
         assert "line 1 must hold two texts with one tab between" in refuses("serve-client", *server, "pairs", stdin="a")
 
+    def test_several_labels(self, server):
+        def printed(*options):
+            return run("serve-client", *server, "tagger", *options, "ab", "abc", "c")
+
+        assert printed("--above", 0.5).stdout == "short, word\n\nshort, word\n"
+        assert printed("--above", 0.5625).stdout == "short\n\nshort\n", "above, and not from"
+        assert printed("--above", 0.5).stderr == printed("--json").stderr == ""
+        alone = printed("--batch-size", 1)
+        assert alone.stdout == "short\nword\nshort\n"
+        assert alone.stderr.startswith("zoo: the probabilities do not sum to 1") and alone.stderr.count("\n") == 1
+        assert run("serve-client", *server, "sorter", "a").stderr == ""
+
+    def test_above_is_for_classes_on_lines(self, server):
+        for options in (["upper"], ["tagger", "--signature", "x"]):
+            told = refuses("serve-client", *server, *options, "--above", 0.5, "a")
+            assert told == "--above is for the classes of a classifier"
+        told = refuses("serve-client", *server, "tagger", "--json", "--above", 0.5, "a")
+        assert told == "--above and --json were both given; --json has all probabilities"
+
     def test_vectors_with_the_digits_of_a_float32(self, server):
         assert succeeds("serve-client", *server, "vectors", "é", "") == (
             '{"text": "é", "embedding": [2.0, -0.1]}\n{"text": "", "embedding": [0.0, -0.1]}\n'

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import rich.console
+import tensorflow as tf
 import zoo_training.fitting.callbacks
 import zoo_training.fitting.fit
 from zoo_training.corpora.pairs import Pairs
@@ -40,6 +41,24 @@ def tiny(*overrides):
 
 def equal(ours, theirs):
     return all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5, 7])
+@pytest.mark.parametrize("axes", [(), (4,)])
+def test_each_of_five_workers_has_rows_to_validate_with(rows, axes):
+    """Those that are repeated have no weight."""
+    ids = np.arange(rows * 2).reshape(rows, 2)
+    labels, weights = np.arange(np.prod((rows, *axes))).reshape(rows, *axes), np.full((rows, *axes), 0.5, "float32")
+    batches = tf.data.Dataset.from_tensors(({"ids": ids, "places": ids + 1}, labels, weights))
+    filled = zoo_training.fitting.fit._with_rows_for(batches, 5)
+    assert len(filled) == 1
+    ((inputs, found, weight),) = filled.as_numpy_iterator()
+    assert len(found) == max(rows, 5)
+    assert found.shape == weight.shape
+    np.testing.assert_array_equal(inputs["places"], inputs["ids"] + 1)
+    for one, other in ((inputs["ids"], ids), (found, labels), (weight, weights)):
+        np.testing.assert_array_equal(one[:rows], other)
+    assert weight.sum() == weights.sum()
 
 
 class TestParts:

@@ -73,7 +73,7 @@ def parse(body: bytes) -> dict[str, Any]:
     if not body:
         raise invalid("JSON Parse error: The document is empty")
     try:
-        request = json.loads(body.decode("utf-8-sig"))
+        request = json.loads(body.decode("utf-8-sig"), parse_float=_float)
     except UnicodeDecodeError as error:
         raise invalid(f"JSON Parse error: Invalid encoding in string. at offset: {error.start}") from None
     except json.JSONDecodeError as error:
@@ -84,6 +84,18 @@ def parse(body: bytes) -> dict[str, Any]:
     if not isinstance(request, dict):
         raise invalid(f"JSON Value: {_shown(request)} Is not object")
     return request
+
+
+def _float(text: str) -> float:
+    """A number of JSON; the word `Infinity` does not come here."""
+    found = float(text)
+    if math.isinf(found):
+        raise _too_big()
+    return found
+
+
+def _too_big() -> Refusal:
+    return invalid("JSON Parse error: Number too big to be stored in double. at offset: 0")
 
 
 def signature_name(request: Mapping[str, Any]) -> str:
@@ -252,7 +264,7 @@ def _scalars(values: list, dtype: str) -> np.ndarray:
         with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, in the server too
             return np.array(values, "float64" if dtype in _FLOATS else dtype).astype(dtype)
     except OverflowError:  # an integer beyond float64
-        raise invalid("JSON Parse error: Number too big to be stored in double. at offset: 0") from None
+        raise _too_big() from None
 
 
 def _bytes(value: Any) -> bytes:

@@ -10,8 +10,10 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zoo.serving.server.app import Metrics, build_app
 from zoo.serving.server.batching import Batcher
@@ -88,6 +90,7 @@ def serve(
         app = build_app(models, batcher, metrics, settings.max_body, settings.timeout, settings.cors, stopping)
         config = uvicorn.Config(
             app,
+            http=_protocol(settings.timeout),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -123,6 +126,29 @@ def _warn_of_labels(labels: dict[str, dict[str, int]], loaded: dict[str, list[in
                     f"{name}: the label {label} means version {number}, which is not loaded; requests for it fail "
                     f"until it is. Loaded: {there}"
                 )
+
+
+def _protocol(timeout: float) -> type[H11Protocol]:
+    """Connections that end if the head of a request is not there in time; uvicorn would wait for ever."""
+
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._timer = self.loop.call_later(timeout, self._look, None)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._timer.cancel()
+            super().connection_lost(exc)
+
+        def _look(self, last: Any) -> None:
+            """Ends the connection if it waited already when it was looked at `timeout` seconds ago, for the same."""
+            waits = self.cycle is None or self.cycle.response_complete  # `cycle` is the last request that had a head
+            if waits and self.cycle is last:
+                self.transport.close()
+            else:
+                self._timer = self.loop.call_later(timeout, self._look, self.cycle if waits else self)
+
+    return Protocol
 
 
 class _Server(uvicorn.Server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
@@ -314,6 +315,24 @@ def splits_of(rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.LowerBound(sorted_inputs=rows[tf.newaxis], values=every[tf.newaxis], out_type=tf.int64)[0]
 
 
+def chosen_rows(values: tf.Tensor, splits: tf.Tensor, which: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows of a ragged tensor in any order, also several times.
+
+    Args:
+        values: the values of all rows, `(N,)`.
+        splits: where each row begins, and the end, int64 `(rows + 1,)`.
+        which: the number of each row that is chosen, `(R,)`.
+
+    Returns:
+        The values of the chosen rows, `(P,)`, and the length of each, int64 `(R,)`.
+    """
+    chosen = tf.raw_ops.RaggedGather(
+        params_nested_splits=[splits], params_dense_values=values, indices=which, OUTPUT_RAGGED_RANK=1
+    )
+    (ends,) = chosen.output_nested_splits
+    return chosen.output_dense_values, ends[1:] - ends[:-1]
+
+
 def tokenizer_to_config(tokenizer: Tokenizer) -> dict[str, Any]:
     """The tokenizer's class and arguments, fit for JSON."""
     return {"class": type(tokenizer).__name__, **tokenizer.get_config()}
@@ -421,6 +440,44 @@ def _learnable(text: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
     return as_utf8(text).decode()
+
+
+def most_frequent(
+    pieces: Iterable[Iterable[str]],
+    kind: str,
+    minimum_count: int,
+    maximum_size: int | None,
+    is_allowed: Callable[[str], bool],
+) -> list[str]:
+    """The vocabulary of the most frequent pieces of texts first, equally frequent ones in alphabetical order.
+
+    Args:
+        pieces: the pieces of each text; read once, after the other arguments were checked.
+        kind: what a piece is, for messages.
+        minimum_count: how often a piece must occur.
+        maximum_size: the largest size of the tokenizer, the four special ids included; no limit if None.
+        is_allowed: whether a piece may be in the vocabulary.
+
+    Raises:
+        ValueError: `minimum_count` is below 1, `maximum_size` leaves no room for a piece, or no piece is left.
+    """
+    if minimum_count < 1:
+        raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
+    if maximum_size is not None and maximum_size <= FIRST:
+        raise ValueError(
+            f"`maximum_size` must be at least {FIRST + 1}, for {FIRST} special ids and a {kind}. "
+            f"Received: maximum_size={maximum_size}"
+        )
+    every = collections.Counter(itertools.chain.from_iterable(pieces))
+    counts = {piece: count for piece, count in every.items() if is_allowed(piece)}
+    known = [piece for piece, count in counts.items() if count >= minimum_count]
+    if not known:
+        raise ValueError(
+            f"`texts` must hold a {kind} that occurs at least minimum_count={minimum_count} times. "
+            f"Received: {len(counts)} different {kind}s, none of them as often"
+        )
+    known.sort(key=lambda piece: (-counts[piece], piece))
+    return known[: None if maximum_size is None else maximum_size - FIRST]
 
 
 def checked_texts(texts: Any) -> tf.Tensor:

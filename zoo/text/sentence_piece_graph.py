@@ -189,12 +189,12 @@ class Viterbi(tf.Module):
     def _place_by_place(self, numbers: tf.Tensor, splits: tf.Tensor, before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The same for texts of any length, along all of them at the same time."""
         # Scores of the pieces that end with each character, the longest piece first; at least two columns.
-        numbers = tf.concat([numbers, tf.fill([1, tf.shape(numbers)[1]], -1)], axis=0)
+        numbers = tf.concat([numbers, tf.fill([1, tf.shape(numbers)[1]], -1)], axis=0)  # (D, N): D is larger by one
         depth, count = tf.shape(numbers)[0], tf.shape(numbers)[1]
         # Row i moves i to the right when the rows become shorter by one.
-        slanted = tf.reshape(tf.pad(numbers, [[0, 0], [0, depth]], constant_values=-1), [-1])
-        numbers = tf.reshape(slanted[:-depth], [depth, count + depth - 1])[::-1, :count]
-        scores = tf.transpose(self.scores(tf.where(numbers < 0, self._unknown + 1, numbers)))
+        slanted = tf.reshape(tf.pad(numbers, [[0, 0], [0, depth]], constant_values=-1), [-1])  # (D (N + D),)
+        numbers = tf.reshape(slanted[:-depth], [depth, count + depth - 1])[::-1, :count]  # (D, N)
+        scores = tf.transpose(self.scores(tf.where(numbers < 0, self._unknown + 1, numbers)))  # (N, D)
 
         # The longest text first: those that go on are then the first ones.
         sizes = tf.cast(splits[1:] - splits[:-1] - 1, tf.int32)  # (W,)

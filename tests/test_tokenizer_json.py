@@ -745,7 +745,7 @@ def test_the_two_files_of_qwen2(tmp_path, said_by):
 def test_the_flags_of_special_tokens_beside_two_files(tmp_path):
     library_of("gpt2").model.save(str(tmp_path))
     described = {"content": "<|endoftext|>", "lstrip": True, "rstrip": False, "__type": "AddedToken"}
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": described, "pad_token": "a"}))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": described, "pad_token": "<pad>"}))
     (found,) = read_tokenizer(tmp_path).get_config()["added_tokens"]
     assert (found["content"], found["lstrip"], found["rstrip"], found["special"]) == (
         "<|endoftext|>",
@@ -795,6 +795,36 @@ def test_added_tokens_beside_two_files_are_read_as_transformers_does(tmp_path, l
     assert (ours.tokenize([text], special_tokens=True).numpy()[0] - 4).tolist() == theirs(text)["input_ids"]
     wanted = {token.content: token.special for id_, token in theirs.added_tokens_decoder.items() if id_ >= size}
     assert {each["content"]: each["special"] for each in ours.get_config()["added_tokens"]} == wanted
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["gpt2", "llama2"])
+def test_added_tokens_beside_the_file_are_read_as_transformers_does(written, name):
+    transformers = pytest.importorskip("transformers")
+    folder = written(changed(name, {}))
+    size = read_tokenizer(folder).size - 4
+    (folder / "added_tokens.json").write_text(json.dumps({"<user>": size, "<x>": size + 1}))
+    (folder / "special_tokens_map.json").write_text('{"pad_token": "<x>"}')
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    ours = read_tokenizer(folder)
+    ids = (ours.tokenize(["a <user>b<x> b"], special_tokens=True).numpy() - 4).tolist()
+    assert ids == theirs(["a <user>b<x> b"], add_special_tokens=False)["input_ids"] and {size, size + 1} < {*ids[0]}
+    wanted = {token.content: token.special for token in theirs.added_tokens_decoder.values()}
+    assert {each["content"]: each["special"] for each in ours.get_config()["added_tokens"]} == wanted
+
+
+@pytest.mark.peers
+def test_special_tokens_that_are_only_named_are_written_as_transformers_does(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    library_of("gpt2").model.save(str(tmp_path))
+    ids = json.loads((tmp_path / "vocab.json").read_text())
+    (tmp_path / "vocab.json").write_text(json.dumps(ids | {"<sep>": len(ids), "<x>": len(ids) + 1}))
+    (tmp_path / "special_tokens_map.json").write_text('{"sep_token": "<sep>"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    row = [ids["a"], len(ids), len(ids) + 1]
+    (text,) = read_tokenizer(tmp_path).detokenize([[id_ + 4 for id_ in row]]).numpy()
+    assert text.decode() == theirs.decode(row, skip_special_tokens=True) == "a<x>"
 
 
 def test_two_files_of_an_unknown_class(tmp_path):

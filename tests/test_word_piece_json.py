@@ -151,6 +151,39 @@ def test_options_that_the_settings_lack_are_read_as_transformers_does(tmp_path, 
 
 
 @pytest.mark.peers
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_a_class_of_bert_has_its_own_limit_of_a_word(tmp_path, name):
+    transformers = pytest.importorskip("transformers")
+    content = json.loads(library().to_str())
+    content["model"]["max_input_chars_per_word"] = 120
+    written(tmp_path, content, tokenizer_config={"tokenizer_class": name})
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer, order = read_word_pieces(tmp_path)
+    found = [len(theirs("a" + "b" * size)["input_ids"]) - 2 for size in (99, 100, 119, 120)]
+    assert found == ([100, 1, 1, 1] if name == "BertTokenizer" else [100, 101, 120, 1])
+    for size in (99, 100, 119, 120):
+        row = tokenizer.tokenize(["a" + "b" * size], add_start=True, add_end=True).numpy()[0]
+        assert order[row].tolist() == theirs("a" + "b" * size)["input_ids"]
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_added_tokens_beside_the_file_are_read_as_transformers_does(tmp_path, name):
+    transformers = pytest.importorskip("transformers")
+    content, size = json.loads(library().to_str()), len(VOCABULARY) + 1
+    more = {"<user>": size, "<x>": size + 1, "new": size - 1}  # the file's own entry for "new" counts
+    listed = {"additional_special_tokens": ["<x>"]}
+    alone = {"added_tokens_decoder": {str(size - 1): {"content": "new"}}}  # then `added_tokens.json` is not read
+    for settings in (listed, alone):
+        written(tmp_path, content, tokenizer_config={"tokenizer_class": name, **settings}, added_tokens=more)
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        tokenizer, order = read_word_pieces(tmp_path)
+        for text in ("ab <user>gro", "<USER> new a", "<x> a"):
+            row = tokenizer.tokenize([text], add_start=True, add_end=True, special_tokens=True).numpy()[0]
+            assert order[row].tolist() == theirs(text)["input_ids"], (text, settings)
+
+
+@pytest.mark.peers
 @pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"do_lower_case": False, "tokenize_chinese_chars": False}])
 def test_folders_have_the_ids_of_transformers(tmp_path, settings, saved):

@@ -393,5 +393,7 @@ def test_a_mask_and_the_ids_between_the_texts_of_a_pair():
     assert ids.numpy()[0].tolist() == [*tokenizer.tokenize(["low"]).numpy()[0], tokenizer.mask_id]
     ids, _ = tokenizer.tokenize_pairs(["l"], ["o"])
     assert [piece.decode() for piece in tokenizer.tokens(ids).numpy()[0]] == ["<s>", "l", "</s>", "</s>", "o", "</s>"]
+    with pytest.raises(ValueError, match=r"`pair_separators` must be at least 1\. Received: pair_separators=0"):
+        BytePairTokenizer(ALPHABET, [], pair_separators=0)
     with pytest.raises(ValueError, match="`mask_token` must be a special token of"):
         BytePairTokenizer(**{**options, "mask_token": "<none>"})

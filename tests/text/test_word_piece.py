@@ -286,11 +286,12 @@ class TestPairs:
         assert segments.numpy().tolist() == [encoding.type_ids for encoding in encodings]
 
     @pytest.mark.parametrize("max_length", [None, 6, 9, 10, 11])
-    def test_pairs_with_two_separators(self, max_length):
+    def test_pairs_with_two_separators(self, max_length, monkeypatch):
         library = self.library("[CLS]:0 $A:0 [SEP]:0 [SEP]:0 $B:1 [SEP]:1", max_length)
         encodings = library.encode_batch([*zip(self.first, self.second, strict=True)])
         tokenizer = pair("uncased").tokenizer
-        ids, segments = tokenizer.tokenize_pairs(self.first, self.second, max_length, separators=2)
+        monkeypatch.setattr(tokenizer, "pair_separators", 2)
+        ids, segments = tokenizer.tokenize_pairs(self.first, self.second, max_length)
         assert ids.numpy().tolist() == [encoding.ids for encoding in encodings]
         assert segments.numpy().tolist() == [encoding.type_ids for encoding in encodings]
 
@@ -304,9 +305,7 @@ class TestPairs:
         [
             ((["a"], ["a", "b"]), {}, "`first` and `second` must have the same number of texts. Received: 1 and 2"),
             ((["a"], "a"), {}, r"`texts` must be a batch of strings `\(B,\)`"),
-            ((["a"], ["a"]), {"separators": 0}, "`separators` must be at least 1. Received: separators=0"),
             ((["a"], ["a"]), {"max_length": 4}, "`max_length` must leave room for start, ends and an id of each text."),
-            ((["a"], ["a"]), {"max_length": 5, "separators": 2}, "of each text. Received: max_length=5"),
         ],
     )
     def test_wrong_pairs(self, texts, options, message):

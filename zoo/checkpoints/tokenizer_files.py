@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import pathlib
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from zoo.checkpoints import ADDED_TOKENS_FILE, CONFIG_FILE, TOKENIZER_CONFIG_FILE
 from zoo.checkpoints.hugging_face import read_json, read_settings
@@ -98,39 +98,53 @@ def _text(token: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _described(path: pathlib.Path, ids: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The special tokens of a vocabulary that the files beside it describe with their flags, such as `lstrip`."""
-    for value in _said(path).values():
-        if isinstance(value, dict) and _text(value) in ids:
-            yield {key: each for key, each in value.items() if key != "__type"}
+class AddedTokens(NamedTuple):
+    """The added tokens of the files beside `tokenizer.json`.
+
+    Attributes:
+        defaults: those that the added tokens of `tokenizer.json` override. One without an id counts only if it is a
+            piece of the vocabulary.
+        overrides: those that override the added tokens of `tokenizer.json`.
+    """
+
+    defaults: list[dict[str, Any]]
+    overrides: list[dict[str, Any]]
 
 
-def added_tokens(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The added tokens of the files beside the tokenizer, with their ids."""
-    entries = []
-    config = tokenizer_config(path)
-    file = path / TOKENIZER_CONFIG_FILE
+def added_tokens(path: pathlib.Path) -> AddedTokens:
+    """The added tokens of the files beside `tokenizer.json`.
+
+    As in `transformers`, `added_tokens_decoder` of `tokenizer_config.json` has the last word. Only without it,
+    `added_tokens.json` is read. Special tokens are added tokens even if they are only named.
+    """
+    config, file = tokenizer_config(path), path / TOKENIZER_CONFIG_FILE
+    defaults = _special_tokens(path)
+    if "added_tokens_decoder" not in config:
+        special = {token["content"] for token in defaults}
+        for content, number in _content(path / ADDED_TOKENS_FILE).items():
+            defaults.append({"content": content, "id": number, "special": content in special})
+    overrides = []
     decoder = as_object(config.get("added_tokens_decoder") or {}, f"`added_tokens_decoder` in {file}")
     for number, entry in decoder.items():
         if not number.isdecimal():
             raise ValueError(f"{file} has an added token with the id {number!r}")
-        entries.append({**as_object(entry, f"an added token in {file}"), "id": int(number)})
-    if "added_tokens_decoder" not in config and not (path / TOKENIZER_FILE).is_file():
-        special = _special(path)
-        for content, number in _content(path / ADDED_TOKENS_FILE).items():
-            entries.append({"content": content, "id": number, "special": content in special})
-    return entries
+        overrides.append({**as_object(entry, f"an added token in {file}"), "id": int(number)})
+    return AddedTokens(defaults, overrides)
 
 
-def _special(path: pathlib.Path) -> set[str | None]:
-    """The tokens that the files beside the tokenizer name as special, by a purpose or in a list."""
+def _special_tokens(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The tokens that the files beside the tokenizer name as special, with their flags, such as `lstrip`."""
     said = _said(path)
     tokens = [token for name, token in said.items() if name.endswith("_token")]
     for name in ("additional_special_tokens", "extra_special_tokens"):
         more = said.get(name) or []
         where = f"`{name}` in {path / TOKENIZER_CONFIG_FILE} or {_SPECIAL_FILE}"
         tokens += as_list([*more.values()] if isinstance(more, dict) else more, where)
-    return {_text(token) for token in tokens}
+    return [
+        {**(token if isinstance(token, dict) else {}), "content": _text(token), "special": True}
+        for token in tokens
+        if _text(token) is not None
+    ]
 
 
 def read_merges(path: pathlib.Path) -> list[str]:
@@ -159,7 +173,6 @@ def from_two_files(path: pathlib.Path, vocabulary: Any, merges: list[str]) -> di
         "normalizer": {"type": "NFC"} if kind == _QWEN else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": cuts},
         "decoder": {"type": "ByteLevel"},
-        "added_tokens": [{**token, "id": ids[token["content"]], "special": True} for token in _described(path, ids)],
         "model": {"type": "BPE", "vocab": ids, "merges": [line for line in merges if line]},
     }
 

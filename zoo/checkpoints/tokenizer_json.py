@@ -25,6 +25,7 @@ from zoo.checkpoints.tokenizer_files import (
     TOKENIZER_FILE,
     VOCABULARY_FILE,
     WORD_LIST_FILE,
+    AddedTokens,
     added_tokens,
     as_list,
     as_object,
@@ -93,7 +94,7 @@ def read_tokenizer(
     try:
         if file.name == VOCABULARY_FILE:
             content = from_two_files(path, content, merges)
-        return _tokenizer(as_object(content, "it"), settings, frozenset(special_tokens), size, space, options)
+        return _tokenizer(as_object(content, "it"), settings, special_tokens, size, space, options)
     except ValueError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
@@ -212,8 +213,8 @@ def _around(component: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 def _tokenizer(
     content: dict[str, Any],
-    settings: list[dict[str, Any]],
-    special_tokens: frozenset[str],
+    settings: AddedTokens,
+    special_tokens: Iterable[str],
     size: int | None,
     add_prefix_space: bool | None,
     options: dict[str, Any],
@@ -281,7 +282,7 @@ def _word_pieces(
     path: pathlib.Path,
     content: dict[str, Any],
     overrides: dict[str, Any],
-    settings: list[dict[str, Any]],
+    settings: AddedTokens,
     size: int | None,
 ) -> WordPieces:
     """The tokenizer of the content of `tokenizer.json`; `overrides` go before the options of its normalizer.
@@ -308,9 +309,11 @@ def _word_pieces(
     if decoder.get("prefix", "##") != prefix:
         raise _unknown("the decoder", decoder)
     normalizer |= overrides
+    if is_of_a_family(path):  # like the normalizer, the model is made anew by the class
+        longest = 100
     unknown, mask = as_string(model.get("unk_token"), "`unk_token`"), names.get("mask_token", MASK_PIECE)
     special = [names.get("pad_token", BERT_PIECES[0]), unknown, *_start_and_end(content)]
-    vocabulary, added = _vocabulary(content, model, settings, frozenset((*special, mask)), size)
+    vocabulary, added = _vocabulary(content, model, settings, (*special, mask), size)
     pieces, order = special_pieces_first(vocabulary, special)
     tokenizer = WordPieceTokenizer(
         pieces,
@@ -342,8 +345,8 @@ def _start_and_end(content: dict[str, Any]) -> tuple[str, str]:
 def _vocabulary(
     content: dict[str, Any],
     model: dict[str, Any],
-    settings: list[dict[str, Any]],
-    special_tokens: frozenset[str],
+    settings: AddedTokens,
+    special_tokens: Iterable[str],
     size: int | None,
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """The pieces in the order of their ids, and the arguments of the added tokens."""
@@ -351,9 +354,12 @@ def _vocabulary(
     for piece, number in ids.items():
         if type(number) is not int:
             raise ValueError(f"the id of {piece!r} must be a number. It is {SHORT.repr(number)}")
+    defaults = [*({"content": piece, "special": True} for piece in special_tokens), *settings.defaults]
+    defaults = [{"id": ids.get(each["content"]), **each} for each in defaults if "id" in each or each["content"] in ids]
+    own = as_list(content.get("added_tokens") or [], "`added_tokens`")
     added: dict[str, dict[str, Any]] = {}
     ids = dict(ids)
-    for entry in (*as_list(content.get("added_tokens") or [], "`added_tokens`"), *settings):
+    for entry in (*defaults, *own, *settings.overrides):  # the last entry for a token counts
         entry = as_object(entry, "an added token")
         piece, number = as_string(entry.get("content"), "the content of an added token"), entry.get("id")
         if type(number) is not int:
@@ -364,8 +370,6 @@ def _vocabulary(
             raise ValueError(f"the added token {piece!r} has single_word = True, which cannot be read")
         flags = {name: flag(entry, name, name == "normalized" and not entry.get("special")) for name in _FLAGS}
         added[piece] = {"content": piece, **flags}
-    for piece in special_tokens & ids.keys():
-        added.setdefault(piece, {"content": piece, "special": True})
     vocabulary = sorted(ids, key=ids.__getitem__)
     while size is not None and len(vocabulary) > size and added.get(vocabulary[-1], {}).get("special"):
         del added[vocabulary.pop()]

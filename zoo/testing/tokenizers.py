@@ -98,18 +98,18 @@ class TokenizerTests:
         """A row of `tokenize_pairs` has the ids of both texts; too long a pair loses ids of its longer text first."""
         first, second = self.texts, self.texts[::-1]
         plain = [row[row != PADDING].tolist() for row in self.tokenizer.tokenize(self.texts).numpy()]
-        for separators in (1, 2):
-            ids, segments = (rows.numpy() for rows in self.tokenizer.tokenize_pairs(first, second, None, separators))
-            assert ids.dtype == segments.dtype == np.int32
-            for row, segment, a, b in zip(ids, segments, plain, plain[::-1], strict=True):
-                pair = [START, *a, *[END] * separators, *b, END]
-                assert row.tolist() == pair + [PADDING] * (len(row) - len(pair))
-                assert segment.nonzero()[0].tolist() == [*range(len(pair) - len(b) - 1, len(pair))]
+        between = [END] * self.tokenizer.pair_separators
+        ids, segments = (rows.numpy() for rows in self.tokenizer.tokenize_pairs(first, second))
+        assert ids.dtype == segments.dtype == np.int32
+        for row, segment, a, b in zip(ids, segments, plain, plain[::-1], strict=True):
+            pair = [START, *a, *between, *b, END]
+            assert row.tolist() == pair + [PADDING] * (len(row) - len(pair))
+            assert segment.nonzero()[0].tolist() == [*range(len(pair) - len(b) - 1, len(pair))]
         long = max(plain, key=len)
         assert len(long) > 1
         text = self.texts[plain.index(long)]
-        ids, _ = self.tokenizer.tokenize_pairs([text], [text], max_length=5)
-        assert ids.numpy().tolist() == [[START, long[0], END, long[0], END]]
+        ids, _ = self.tokenizer.tokenize_pairs([text], [text], max_length=4 + len(between))
+        assert ids.numpy().tolist() == [[START, long[0], *between, long[0], END]]
         assert [rows.shape for rows in self.tokenizer.tokenize_pairs([], [])] == [(0, 1), (0, 1)]
 
     def test_the_length_is_never_zero(self):

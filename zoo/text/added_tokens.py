@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from zoo.text.lookup import lookup_table
 from zoo.text.words import SEPARATOR, character_class, separated
 
 # Marks the beginning of what may be a token, and replaces a span that is a token. No UTF-8 contains this byte.
@@ -110,9 +111,8 @@ class _Finder(tf.Module):
         space = character_class(r"\s")
         self._space_before, self._space_after = rf"[{space}]+\z", rf"\A[{space}]+"
         # The index after the last token stands for text.
-        keys = tf.constant([_MARK + text.encode() for text in texts])
-        pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.range(len(texts)))
-        self._indices = tf.lookup.StaticHashTable(pairs, default_value=len(texts))
+        keys = [_MARK + text.encode() for text in texts]
+        self._indices = lookup_table(keys, range(len(keys)), tf.string, default=len(keys))
         self._ids = np.array([*ids, -1], np.int32)
         self._lstrip = np.array([*(token.lstrip for token in tokens), False])
         self._rstrip = np.array([*(token.rstrip for token in tokens), False])

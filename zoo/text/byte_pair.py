@@ -95,7 +95,7 @@ class BytePairTokenizer(PairTokenizer):
 
     Raises:
         ValueError: a piece is empty, repeated or not in the alphabet; a byte is missing; a merge is malformed or
-            repeated; a pattern is unknown; or a token is not in the vocabulary.
+            repeated; a pattern is unknown; a token is not in the vocabulary; or `pair_separators` is below 1.
     """
 
     def __init__(
@@ -119,6 +119,8 @@ class BytePairTokenizer(PairTokenizer):
         added = checked_added_tokens(added_tokens, vocabulary)
         if mask_token is not None and not (mask_token in added and added[mask_token].special):
             raise ValueError(f"`mask_token` must be a special token of `added_tokens`. Received: {mask_token!r}")
+        if pair_separators < 1:
+            raise ValueError(f"`pair_separators` must be at least 1. Received: pair_separators={pair_separators}")
         _check_vocabulary(vocabulary, added, allow_missing_bytes or unk_token is not None)
         check_unk_token(unk_token, vocabulary)
         check_patterns(patterns)

@@ -26,7 +26,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from zoo.text.tokenizer import rows_of, splits_of
+from zoo.text.lookup import lookup_table
+from zoo.text.tokenizer import chosen_rows, rows_of, splits_of
 
 _NONE = -1  # no id: a word of several pieces, or a byte that the vocabulary lacks
 
@@ -45,10 +46,7 @@ class WholeWords(tf.Module):
 
     def __init__(self, whole: Mapping[bytes, int], split: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]):
         super().__init__()
-        pairs = tf.lookup.KeyValueTensorInitializer(
-            tf.constant([*whole], tf.string), tf.constant([*whole.values()], tf.int32)
-        )
-        self._whole = tf.lookup.StaticHashTable(pairs, default_value=_NONE)
+        self._whole = lookup_table(whole, whole.values(), tf.string, default=_NONE)
         self._split = split
 
     def __call__(self, words: tf.Tensor, rows: tf.Tensor, known: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
@@ -127,14 +125,9 @@ def _in_places(
     itself = tf.range(tf.size(ids, tf.int64))  # (W,)
     count = tf.size(itself, tf.int64)
     splits = tf.concat([itself, count + splits_of(owners, tf.reduce_max(choices) + 1)], axis=0)
-    chosen = tf.raw_ops.RaggedGather(
-        params_nested_splits=[splits],
-        params_dense_values=tf.concat([ids, pieces], axis=0),
-        indices=tf.tensor_scatter_nd_update(itself, places, count + choices),
-        OUTPUT_RAGGED_RANK=1,
-    )
-    found = chosen.output_dense_values
-    return found, tf.gather(rows, rows_of(chosen.output_nested_splits[0][1:], tf.size(found, tf.int64)))
+    which = tf.tensor_scatter_nd_update(itself, places, count + choices)  # (W,)
+    found, lengths = chosen_rows(tf.concat([ids, pieces], axis=0), splits, which)
+    return found, tf.gather(rows, rows_of(tf.cumsum(lengths), tf.size(found, tf.int64)))
 
 
 class Bytes(tf.Module):
@@ -175,10 +168,7 @@ class Characters(tf.Module):
 
     def __init__(self, ids: Mapping[str, int], byte_ids: Sequence[int], unknown: int | None, fused: bool):
         super().__init__()
-        pairs = tf.lookup.KeyValueTensorInitializer(
-            tf.constant([ord(character) for character in ids]), tf.constant([*ids.values()], tf.int32)
-        )
-        self._ids = tf.lookup.StaticHashTable(pairs, default_value=_NONE)
+        self._ids = lookup_table(map(ord, ids), ids.values(), tf.int32, default=_NONE)
         self._byte_ids = np.array(byte_ids, np.int32)
         self._unknown, self._fused = unknown, fused
 
@@ -243,11 +233,9 @@ class Merging(tf.Module):
         self._last = self._none if self._order is None else self._order[-1]  # what "no pair" is in that order
         order = np.arange(len(merges)) if ranks is None else np.array(ranks, np.int64)
         self._everywhere = np.append(_everywhere(left, right, products, order, size), True)
-        # A pair of ids is one key, so that a single lookup ranks it. The key -1 stands for no pair; with it the table
-        # is never empty, which TensorFlow does not allow.
-        keys = tf.constant(np.append(left * (size + 1) + right, -1), tf.int64)
-        pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.range(len(merges) + 1, dtype=tf.int32))
-        self._ranks = tf.lookup.StaticHashTable(pairs, default_value=self._none)
+        # A pair of ids is one key, so that a single lookup ranks it.
+        keys = (left * (size + 1) + right).tolist()
+        self._ranks = lookup_table(keys, range(len(keys)), tf.int64, default=self._none)
 
     def __call__(
         self, symbols: tf.Tensor, rows: tf.Tensor, dropout: float = 0.0, seed: tf.Tensor | None = None

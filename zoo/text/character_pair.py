@@ -126,7 +126,8 @@ class CharacterPairTokenizer(PairTokenizer):
         self._prepend, self._scheme, self._strip_space = prepend, prepend_scheme, strip_space
         is_byte = [byte_fallback and _BYTE.fullmatch(piece) is not None for piece in vocabulary]
         self._is_byte = np.array([*[False] * FIRST, *is_byte])
-        # Words are cut apart where no merge joins them. If the library looks up whole texts or fuses unknown `▁`, not.
+        # Texts are cut before a `▁` if no merge joins it to what stands before it. They stay whole if the library looks
+        # up whole texts, and if `▁` is unknown, which may be fused with the unknown character before it.
         products = (left + right for left, right in pairs)
         alone = not any(re.search(f"[^{SPACE}]{SPACE}", product) for product in products)
         self._split_always = split

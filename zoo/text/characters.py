@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.canonical import composed, lowercase_of
+from zoo.text.lookup import lookup_table
 from zoo.text.normalization import Composition, Lowercase
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, splits_of, to_learn_from
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, most_frequent, splits_of, to_learn_from
 
 
 class CharacterTokenizer(Tokenizer):
@@ -57,10 +58,7 @@ class CharacterTokenizer(Tokenizer):
         # What `_join` writes for each id. Of the special ids, it receives only the unknown one.
         self._code_points = np.array([ord(REPLACEMENT)] * FIRST + [ord(c) for c in characters], np.int32)
         self._composition = Composition(characters) if normalize else None
-        ids = tf.lookup.KeyValueTensorInitializer(
-            tf.constant(self._code_points[FIRST:]), tf.range(FIRST, self.size, dtype=tf.int32)
-        )
-        self._ids = tf.lookup.StaticHashTable(ids, default_value=UNKNOWN)
+        self._ids = lookup_table(map(ord, characters), range(FIRST, self.size), tf.int32, default=UNKNOWN)
 
     @classmethod
     def learn(
@@ -89,24 +87,11 @@ class CharacterTokenizer(Tokenizer):
             ValueError: `minimum_count` is below 1, `maximum_size` leaves no room for a character, `texts` is not an
                 iterable of strings, or no character is left.
         """
-        if minimum_count < 1:
-            raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
-        if maximum_size is not None and maximum_size <= FIRST:
-            raise ValueError(
-                f"`maximum_size` must be at least {FIRST + 1}, for {FIRST} special ids and a character. "
-                f"Received: maximum_size={maximum_size}"
-            )
-        counts = _counted(texts, normalize, lowercase)
-        known = [character for character, count in counts.items() if count >= minimum_count]
-        if not known:
-            raise ValueError(
-                f"`texts` must hold a character that occurs at least minimum_count={minimum_count} times. "
-                f"Received: {len(counts)} different characters, none of them as often"
-            )
-        known.sort(key=lambda character: (-counts[character], character))
-        return cls(
-            known[: None if maximum_size is None else maximum_size - FIRST], normalize=normalize, lowercase=lowercase
-        )
+        lowered = str.maketrans(lowercase_of()) if lowercase else {}
+        read = (text.translate(lowered) for text in to_learn_from(texts))
+        pieces = (composed(text) if normalize else text for text in read)
+        known = most_frequent(pieces, "character", minimum_count, maximum_size, lambda piece: piece != REPLACEMENT)
+        return cls(known, normalize=normalize, lowercase=lowercase)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, fit for JSON."""
@@ -126,17 +111,6 @@ class CharacterTokenizer(Tokenizer):
         return tf.strings.unicode_encode(
             tf.RaggedTensor.from_row_splits(code_points, splits, validate=False), "UTF-8", errors="replace"
         )
-
-
-def _counted(texts: Iterable[str], normalize: bool, lowercase: bool) -> collections.Counter[str]:
-    """Counts the characters that a vocabulary may hold."""
-    counts: collections.Counter[str] = collections.Counter()
-    lowered = str.maketrans(lowercase_of()) if lowercase else {}
-    for text in to_learn_from(texts):
-        text = text.translate(lowered)
-        counts.update(composed(text) if normalize else text)
-    del counts[REPLACEMENT]
-    return counts
 
 
 def _check_vocabulary(characters: list[Any], normalize: bool) -> None:

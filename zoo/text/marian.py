@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, Self
 
-import numpy as np
 import tensorflow as tf
 
+from zoo.text.lookup import lookup_table
 from zoo.text.sentence_piece import SentencePieceTokenizer
 from zoo.text.tokenizer import FIRST, UNKNOWN, strip
 
@@ -62,11 +62,7 @@ class MarianTokenizer(SentencePieceTokenizer):
                 known = ", ".join(self.languages)
                 raise ValueError(f"`target_language` must be one of {known}. Received: {target_language!r}")
             self._default = languages[f">>{target_language}<<"]
-        # A table must not be empty, so it also has a key that no text contains.
-        keys, values = [*languages, b"\xff"], np.array([*languages.values(), UNKNOWN], np.int32)
-        self._languages = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(tf.constant(keys), values), default_value=UNKNOWN
-        )
+        self._languages = lookup_table(languages, languages.values(), tf.string, default=UNKNOWN)
 
     def with_target_language(self, target_language: str | None) -> Self:
         """The same tokenizer with another language for texts that begin with none."""

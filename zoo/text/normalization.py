@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.canonical import canonical_characters, canonical_tables, lowercase_of
+from zoo.text.lookup import lookup_table
 
 _CODE_POINT_BITS = 21  # enough for U+10FFFF, the last one
 # Any sequence of these characters is its own NFC.
@@ -95,11 +96,8 @@ class Composition(tf.Module):
         self._classes = code_point_table(tables.classes)
         self._expansions = Expansion(tables.expansions) if tables.expansions else None
         self._spellings = Expansion(tables.spellings) if tables.spellings else None
-        self._pairs = _lookup_table(
-            [_pair_key(ord(base), ord(mark)) for base, mark in tables.pairs],
-            [ord(composed) for composed in tables.pairs.values()],
-            tf.int64,
-        )
+        keys = [_pair_key(ord(base), ord(mark)) for base, mark in tables.pairs]
+        self._pairs = lookup_table(keys, map(ord, tables.pairs.values()), tf.int64, default=0)
 
     def __call__(self, texts: tf.RaggedTensor) -> tf.RaggedTensor:
         """Composes the code points of each text.
@@ -208,13 +206,5 @@ def _pair_key(base: Any, mark: Any) -> Any:
 
 
 def code_point_table(mapping: Mapping[str, int]) -> Any:
-    """A table from code points to numbers, int32 to int32; see `_lookup_table`."""
-    return _lookup_table([ord(character) for character in mapping], list(mapping.values()), tf.int32)
-
-
-def _lookup_table(keys: list[int], values: list[int], key_dtype: tf.DType) -> Any:
-    """A table that gives 0 for unknown keys, or None if it would be empty."""
-    if not keys:
-        return None
-    pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, key_dtype), tf.constant(values, tf.int32))
-    return tf.lookup.StaticHashTable(pairs, default_value=0)
+    """A table from code points to numbers, int32 to int32, with 0 for others; None if it would be empty."""
+    return lookup_table(map(ord, mapping), mapping.values(), tf.int32, default=0) if mapping else None

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.extras import needs
+from zoo.text.lookup import lookup_table
 from zoo.text.pair_tokenizer import check_pieces
 from zoo.text.sentence_piece_file import (
     BYTE,
@@ -28,7 +29,7 @@ from zoo.text.sentence_piece_file import (
 )
 from zoo.text.sentence_piece_graph import Cutter, Pairs, Viterbi, packed, unpacked
 from zoo.text.sentence_piece_normalizer import Normalizer, repaired
-from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, rows_of, splits_of, to_learn_from
+from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, chosen_rows, rows_of, splits_of, to_learn_from
 
 _UNKNOWN_PENALTY = np.float32(10)
 _WITHOUT_ID = (UNKNOWN_PIECE, CONTROL)
@@ -100,7 +101,9 @@ class SentencePieceTokenizer(Tokenizer):
         places = {piece: number for number, piece in enumerate(file.pieces)}
         self._byte_ids = self._ids[[places[byte_piece(byte)] for byte in range(256)]] if file.byte_fallback else None
         foreign = {piece: id_ for piece, id_ in ids.items() if piece not in places}
-        self._foreign = None if file.byte_fallback or not foreign else _table(list(foreign), list(foreign.values()))
+        self._foreign = None
+        if foreign and not file.byte_fallback:
+            self._foreign = lookup_table(foreign, foreign.values(), tf.string, default=-1)
 
         self._escaped = file.normalization.escape_spaces
         usable = {piece: i for i, piece in enumerate(file.pieces) if file.types[i] in (NORMAL, USER_DEFINED, UNUSED)}
@@ -123,7 +126,7 @@ class SentencePieceTokenizer(Tokenizer):
         if self._cutter is not None:
             words = [piece for piece, i in usable.items() if file.types[i] != UNUSED]
             whole, reach = self._whole_words(words, [usable[word] for word in words])
-            self._words = _table(whole, [usable[word] for word in whole])
+            self._words = lookup_table(whole, [usable[word] for word in whole], tf.string, default=-1)
             self._reach = np.zeros(len(file.pieces), np.float32)
             self._reach[[usable[word] for word in whole]] = reach
 
@@ -283,16 +286,13 @@ class SentencePieceTokenizer(Tokenizer):
         is_rare = pieces < 0
         rare = tf.unique(tf.boolean_mask(words, is_rare))  # a repeated word is segmented once
         found, rows, rare_reach = self._model(rare.y)
-        found = tf.RaggedTensor.from_value_rowids(found, rows, tf.size(rare.y, tf.int64), validate=False)
-        # One ragged tensor to choose rows from: W rows of one piece, and below them the pieces of rare words.
+        # Rows to choose from: W rows of one piece, and below them the pieces of rare words.
         count = tf.size(words, tf.int64)
-        splits = tf.concat([tf.range(count), count + found.row_splits], axis=0)
-        choices = tf.RaggedTensor.from_row_splits(tf.concat([pieces, found.values], axis=0), splits, validate=False)
+        splits = tf.concat([tf.range(count), count + splits_of(rows, tf.size(rare.y))], axis=0)
         places = tf.where(is_rare)  # (rare words with repetitions, 1)
         which = tf.tensor_scatter_nd_update(tf.range(count), places, count + tf.cast(rare.idx, tf.int64))
-        chosen = tf.gather(choices, which)  # (W, ragged)
         reach = tf.gather(tf.concat([reach, rare_reach], axis=0), which)
-        return chosen.values, chosen.row_lengths(), reach
+        return *chosen_rows(tf.concat([pieces, found], axis=0), splits, which), reach
 
     def _with_close_words(
         self,
@@ -346,14 +346,12 @@ class SentencePieceTokenizer(Tokenizer):
         with tf.device("CPU"):  # which adds a row from left to right; a GPU adds in another order
             before = tf.cumsum(tf.pad(scores, [[0, 0], [1, 0]]), axis=1)[:, -1]  # (U,)
 
-        # One ragged tensor to choose rows from: the W words, below them the U spans, and a row of nothing.
+        # Rows to choose from: the W words, below them the U spans, and a row of nothing.
         found, owners, _ = self._model(together, before)
         behind = tf.size(pieces, tf.int64) + splits_of(owners, count)  # (U + 1,)
         splits = tf.concat([[0], tf.cumsum(lengths)[:-1], behind, behind[-1:]], axis=0)  # (W + U + 2,)
-        choices = tf.RaggedTensor.from_row_splits(tf.concat([pieces, found], axis=0), splits, validate=False)
         span = tf.size(words, tf.int64) + tf.where(order == begins, tf.cast(spans, tf.int64), count)  # (W,)
-        chosen = tf.gather(choices, tf.where(inside, span, order))  # (W, ragged)
-        return chosen.values, chosen.row_lengths()
+        return chosen_rows(tf.concat([pieces, found], axis=0), splits, tf.where(inside, span, order))
 
     def _with_unknown(
         self, ids: tf.Tensor, characters: tf.Tensor, unknown: tf.Tensor, pieces: tf.RaggedTensor
@@ -425,11 +423,3 @@ def _content(piece: str, type_: int) -> bytes:
     if type_ == BYTE:
         return bytes([int(piece[3:5], 16)])
     return b"" if type_ in _WITHOUT_ID else piece.replace(SPACE, " ").encode()
-
-
-def _table(keys: Sequence[str], values: Sequence[int]) -> tf.lookup.StaticHashTable:
-    """A table from strings to numbers, -1 for others."""
-    # No text has the first key: TensorFlow does not allow an empty table.
-    keys_, values_ = [b"\xff", *(key.encode() for key in keys)], [-1, *values]
-    pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(keys_), tf.constant(values_, tf.int32))
-    return tf.lookup.StaticHashTable(pairs, default_value=-1)

@@ -36,7 +36,8 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.byte_pair_graph import Merging
-from zoo.text.tokenizer import rows_of
+from zoo.text.lookup import lookup_table
+from zoo.text.tokenizer import chosen_rows, rows_of
 from zoo.text.trie import BITS, LAST, Trie, characters_of, followed, longest
 from zoo.text.words import SEPARATOR, in_ranges, separated
 
@@ -188,12 +189,12 @@ class Viterbi(tf.Module):
     def _place_by_place(self, numbers: tf.Tensor, splits: tf.Tensor, before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The same for texts of any length, along all of them at the same time."""
         # Scores of the pieces that end with each character, the longest piece first; at least two columns.
-        numbers = tf.concat([numbers, tf.fill([1, tf.shape(numbers)[1]], -1)], axis=0)
+        numbers = tf.concat([numbers, tf.fill([1, tf.shape(numbers)[1]], -1)], axis=0)  # (D, N): D is larger by one
         depth, count = tf.shape(numbers)[0], tf.shape(numbers)[1]
         # Row i moves i to the right when the rows become shorter by one.
-        slanted = tf.reshape(tf.pad(numbers, [[0, 0], [0, depth]], constant_values=-1), [-1])
-        numbers = tf.reshape(slanted[:-depth], [depth, count + depth - 1])[::-1, :count]
-        scores = tf.transpose(self.scores(tf.where(numbers < 0, self._unknown + 1, numbers)))
+        slanted = tf.reshape(tf.pad(numbers, [[0, 0], [0, depth]], constant_values=-1), [-1])  # (D (N + D),)
+        numbers = tf.reshape(slanted[:-depth], [depth, count + depth - 1])[::-1, :count]  # (D, N)
+        scores = tf.transpose(self.scores(tf.where(numbers < 0, self._unknown + 1, numbers)))  # (N, D)
 
         # The longest text first: those that go on are then the first ones.
         sizes = tf.cast(splits[1:] - splits[:-1] - 1, tf.int32)  # (W,)
@@ -274,13 +275,14 @@ class Pairs(tf.Module):
         )
         ranks = np.unique([rank for rank, *_ in merges], return_inverse=True)[1].tolist()
         self._merging = Merging([(left, right, both) for _, left, right, both in merges], len(scores) + 2**BITS, ranks)
-        self._characters = _table({ord(piece): number for piece, number in alone.items() if piece not in protected})
+        characters = {ord(piece): number for piece, number in alone.items() if piece not in protected}
+        self._characters = lookup_table(characters, characters.values(), tf.int32, default=-1)
         keys = {tuple(map(ord, text)): pieces[text] for text in protected}
         self._protected: Any = Trie(keys) if protected else None
         parts = _parts(pieces, symbols, order, unused)
         self._parts = np.array([symbol for made in parts.values() for symbol in made], np.int32)
         self._part_splits = np.cumsum([0, *map(len, parts.values())])
-        self._which_parts = _table({number: i for i, number in enumerate(parts)})
+        self._which_parts = lookup_table(parts, range(len(parts)), tf.int32, default=-1)
 
     def __call__(self, texts: tf.Tensor, before: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Segments words or whole texts, of which there is at least one; see `Viterbi`. `before` changes nothing."""
@@ -320,23 +322,16 @@ class Pairs(tf.Module):
         """Puts the parts of unused pieces in their places, among symbols `(P,)`; the new symbols and their rows."""
         count = tf.size(symbols, tf.int64)
         splits = tf.concat([tf.range(count), count + self._part_splits], axis=0)
-        choices = tf.RaggedTensor.from_row_splits(tf.concat([symbols, self._parts], axis=0), splits, validate=False)
         which = tf.cast(self._which_parts.lookup(symbols), tf.int64)  # (P,): -1 for a piece that stays
-        chosen = tf.gather(choices, tf.where(which < 0, tf.range(count), count + which))
-        return chosen.values, tf.repeat(rows, chosen.row_lengths())
+        which = tf.where(which < 0, tf.range(count), count + which)
+        symbols, lengths = chosen_rows(tf.concat([symbols, self._parts], axis=0), splits, which)
+        return symbols, tf.repeat(rows, lengths)
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
     """The rank of each score, the highest one first; -0.0 is below 0.0, as in the library."""
     bits = scores.view(np.int32).astype(np.int64)
     return -np.where(bits < 0, -(bits & 0x7FFFFFFF) - 1, bits)
-
-
-def _table(numbers: Mapping[int, int]) -> tf.lookup.StaticHashTable:
-    """A table from numbers to numbers, -1 for others."""
-    keys = tf.constant([-1, *numbers])  # never empty
-    pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.constant([-1, *numbers.values()]))
-    return tf.lookup.StaticHashTable(pairs, default_value=-1)
 
 
 def _parts(

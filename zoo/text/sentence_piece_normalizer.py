@@ -88,9 +88,8 @@ class Normalizer(tf.Module):
         places = tf.range(tf.size(data))
         pointers = tf.where(is_end, places, places + sizes)
         starts = followed(tf.cast(pointers, tf.int64), tf.cast(tf.concat([[0], ends[:-1] + 1], axis=0), tf.int64))
-        heads = tf.gather(
-            tf.where(starts)[:, 0], tf.cumsum(tf.cast(starts, tf.int32)) - 1
-        )  # (N,): of what a byte is in
+        # The place where the rule or character that a byte is part of begins.
+        heads = tf.gather(tf.where(starts)[:, 0], tf.cumsum(tf.cast(starts, tf.int32)) - 1)  # (N,)
         heads = tf.cast(heads, tf.int32)
 
         # A place writes its byte, or the whole replacement if it is the first one, or nothing.
@@ -129,7 +128,10 @@ class Normalizer(tf.Module):
         return tf.constant(np.where(self._sizes == 1, self._texts, 0).astype(np.int32))
 
     def _longest_rules(self, data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The length of the longest key that begins at each place, 0 if there is none, and where its text begins."""
+        """The length of the longest key that begins at each place, 0 if there is none, and where its text begins.
+
+        All places walk through the trie of `CharacterMap` at once, one byte further in each step.
+        """
         map_ = self._rules.character_map
         assert map_ is not None
         states = np.arange(len(map_.units))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
@@ -73,7 +74,7 @@ class Tokenizer(tf.Module):
 
     Attributes:
         mask_id: the id of the mask, which hides a token of a text; None if the tokenizer has none.
-        pair_separators: how many end ids stand between the texts of a pair.
+        pair_separators: how many end ids stand between the texts of a pair: BERT has one, RoBERTa two.
     """
 
     mask_id: int | None = None
@@ -146,30 +147,26 @@ class Tokenizer(tf.Module):
             dense = tf.pad(dense, [[0, 0], [1, 0]], constant_values=START)  # (B, T + 1)
         return tf.ensure_shape(dense, [rows, None])
 
-    def tokenize_pairs(
-        self, first: Any, second: Any, max_length: int | None = None, separators: int | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def tokenize_pairs(self, first: Any, second: Any, max_length: int | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """Turns pairs of strings into rows of ids: start, the first text, end, the second text, end, and padding.
 
-        If a pair is too long, ids are cut from the end of its longer text until both texts are equally long, and then
-        from both. If the ids that are kept are an odd number, the longer text keeps one more; of equally long texts,
-        the second does. This is `longest_first` of the `tokenizers` library. Special tokens that stand in the texts are
-        read as text.
+        Between the texts stand `pair_separators` end ids. If a pair is too long, ids are cut from the end of its longer
+        text until both texts are equally long, and then from both. If the ids that are kept are an odd number, the
+        longer text keeps one more; of equally long texts, the second does. This is `longest_first` of the `tokenizers`
+        library. Special tokens that stand in the texts are read as text.
 
         Args:
             first: strings in UTF-8, `(B,)`.
             second: strings in UTF-8, `(B,)`.
             max_length: the largest number of ids in a row, start and ends included; None means no limit.
-            separators: how many end ids stand between the texts: BERT has one, RoBERTa two. None for the tokenizer's
-                own `pair_separators`.
 
         Returns:
             Ids, int32 `(B, T)`, and the segment of each, int32 `(B, T)`: 1 for the second text and the end behind it, 0
             for all others.
 
         Raises:
-            ValueError: a text is no batch of strings, the batches differ in size, `separators` is below 1, or
-                `max_length` leaves no room for an id of each text.
+            ValueError: a text is no batch of strings, the batches differ in size, or `max_length` leaves no room for an
+                id of each text.
         """
         first, second = checked_texts(first), checked_texts(second)
         if not first.shape.is_compatible_with(second.shape):
@@ -177,12 +174,9 @@ class Tokenizer(tf.Module):
                 "`first` and `second` must have the same number of texts. "
                 f"Received: {first.shape[0]} and {second.shape[0]}"
             )
-        separators = self.pair_separators if separators is None else separators
-        if separators < 1:
-            raise ValueError(f"`separators` must be at least 1. Received: separators={separators}")
         texts = [self._split(first), self._split(second)]  # (B, ragged), (B, ragged)
         if max_length is not None:
-            room = max_length - separators - 2
+            room = max_length - self.pair_separators - 2
             if room < 2:
                 raise ValueError(
                     "`max_length` must leave room for start, ends and an id of each text. "
@@ -193,13 +187,13 @@ class Tokenizer(tf.Module):
             short = tf.minimum(tf.minimum(*lengths), room // 2)  # (B,)
             kept = tf.where(lengths[0] <= lengths[1], short, room - short)  # (B,), of the first text
             texts = [_cut_to(text, limits) for text, limits in zip(texts, (kept, room - kept), strict=True)]
-        begins = 1 + texts[0].row_lengths()[:, tf.newaxis] + separators  # (B, 1), of the second texts
+        begins = 1 + texts[0].row_lengths()[:, tf.newaxis] + self.pair_separators  # (B, 1), of the second texts
         ends = begins + texts[1].row_lengths()[:, tf.newaxis]  # (B, 1)
 
         def repeated(id_: int, number: int) -> tf.RaggedTensor:
             return tf.RaggedTensor.from_tensor(tf.fill([tf.size(first), number], id_), row_splits_dtype=tf.int64)
 
-        ids = [repeated(START, 1), texts[0], repeated(END, separators), texts[1], repeated(END, 1)]
+        ids = [repeated(START, 1), texts[0], repeated(END, self.pair_separators), texts[1], repeated(END, 1)]
         # The maximum over no rows is the least integer.
         width = tf.maximum(tf.reduce_max(ends) + 1, 1)
         dense = tf.concat(ids, axis=1).to_tensor(PADDING, shape=tf.stack([tf.constant(-1, tf.int64), width]))  # (B, T)
@@ -314,6 +308,24 @@ def splits_of(rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.LowerBound(sorted_inputs=rows[tf.newaxis], values=every[tf.newaxis], out_type=tf.int64)[0]
 
 
+def chosen_rows(values: tf.Tensor, splits: tf.Tensor, which: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows of a ragged tensor in any order, also several times.
+
+    Args:
+        values: the values of all rows, `(N,)`.
+        splits: where each row begins, and the end, int64 `(rows + 1,)`.
+        which: the number of each row that is chosen, `(R,)`.
+
+    Returns:
+        The values of the chosen rows, `(P,)`, and the length of each, int64 `(R,)`.
+    """
+    chosen = tf.raw_ops.RaggedGather(
+        params_nested_splits=[splits], params_dense_values=values, indices=which, OUTPUT_RAGGED_RANK=1
+    )
+    (ends,) = chosen.output_nested_splits
+    return chosen.output_dense_values, ends[1:] - ends[:-1]
+
+
 def tokenizer_to_config(tokenizer: Tokenizer) -> dict[str, Any]:
     """The tokenizer's class and arguments, fit for JSON."""
     return {"class": type(tokenizer).__name__, **tokenizer.get_config()}
@@ -421,6 +433,44 @@ def _learnable(text: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
     return as_utf8(text).decode()
+
+
+def most_frequent(
+    pieces: Iterable[Iterable[str]],
+    kind: str,
+    minimum_count: int,
+    maximum_size: int | None,
+    is_allowed: Callable[[str], bool],
+) -> list[str]:
+    """The vocabulary of the most frequent pieces of texts first, equally frequent ones in alphabetical order.
+
+    Args:
+        pieces: the pieces of each text; read once, after the other arguments were checked.
+        kind: what a piece is, for messages.
+        minimum_count: how often a piece must occur.
+        maximum_size: the largest size of the tokenizer, the four special ids included; no limit if None.
+        is_allowed: whether a piece may be in the vocabulary.
+
+    Raises:
+        ValueError: `minimum_count` is below 1, `maximum_size` leaves no room for a piece, or no piece is left.
+    """
+    if minimum_count < 1:
+        raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
+    if maximum_size is not None and maximum_size <= FIRST:
+        raise ValueError(
+            f"`maximum_size` must be at least {FIRST + 1}, for {FIRST} special ids and a {kind}. "
+            f"Received: maximum_size={maximum_size}"
+        )
+    every = collections.Counter(itertools.chain.from_iterable(pieces))
+    counts = {piece: count for piece, count in every.items() if is_allowed(piece)}
+    known = [piece for piece, count in counts.items() if count >= minimum_count]
+    if not known:
+        raise ValueError(
+            f"`texts` must hold a {kind} that occurs at least minimum_count={minimum_count} times. "
+            f"Received: {len(counts)} different {kind}s, none of them as often"
+        )
+    known.sort(key=lambda piece: (-counts[piece], piece))
+    return known[: None if maximum_size is None else maximum_size - FIRST]
 
 
 def checked_texts(texts: Any) -> tf.Tensor:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from zoo.text.lookup import lookup_table
+
 BITS = 21  # of a character; enough for U+10FFFF
 LAST = 2**BITS - 1  # behind the last character of each text; no key has it
 
@@ -26,8 +28,9 @@ class Trie(tf.Module):
     def __init__(self, keys: Mapping[tuple[int, ...], int]):
         super().__init__()
         # State 0 has no way out, state 1 is the root. One integer holds a state and a character, so that a single
-        # lookup makes a step; a table cannot be empty, hence the first entry.
-        steps, values = {0: 0}, [-1, -1]
+        # lookup makes a step.
+        steps: dict[int, int] = {}
+        values = [-1, -1]
         for key, value in keys.items():
             state = 1
             for character in key:
@@ -38,9 +41,8 @@ class Trie(tf.Module):
             values[state] = value
         self._values = np.array(values, np.int32)
         # The table gives states moved to the left already: with the next character added they are keys again.
-        states = tf.constant(np.array(list(steps.values()), np.int64) << BITS)
-        pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(list(steps), tf.int64), states)
-        self._steps = tf.lookup.StaticHashTable(pairs, default_value=0)
+        states = (state << BITS for state in steps.values())
+        self._steps = lookup_table(steps, states, tf.int64, default=0, dtype=tf.int64)
 
     def __call__(self, characters: tf.Tensor) -> tf.Tensor:
         """The number of the key of d characters that begins at each place, or -1.

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.text.canonical import composed
+from zoo.text.lookup import lookup_table
 from zoo.text.normalization import Composition
-from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, to_learn_from
+from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, most_frequent, to_learn_from
 
 
 class WhitespaceTokenizer(Tokenizer):
@@ -51,10 +52,7 @@ class WhitespaceTokenizer(Tokenizer):
         # tf.Module would wrap a list.
         self._texts = np.array([REPLACEMENT] * FIRST + words, dtype=object)
         self._composition = Composition(set("".join(words))) if normalize else None
-        ids = tf.lookup.KeyValueTensorInitializer(
-            tf.constant([word.encode() for word in words]), tf.range(FIRST, self.size, dtype=tf.int64)
-        )
-        self._ids = tf.lookup.StaticHashTable(ids, default_value=UNKNOWN)
+        self._ids = lookup_table(words, range(FIRST, self.size), tf.string, default=UNKNOWN)
 
     @classmethod
     def learn(
@@ -81,22 +79,9 @@ class WhitespaceTokenizer(Tokenizer):
             ValueError: `minimum_count` is below 1, `maximum_size` leaves no room for a word, `texts` is not an
                 iterable of strings, or no word is left.
         """
-        if minimum_count < 1:
-            raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
-        if maximum_size is not None and maximum_size <= FIRST:
-            raise ValueError(
-                f"`maximum_size` must be at least {FIRST + 1}, for {FIRST} special ids and a word. "
-                f"Received: maximum_size={maximum_size}"
-            )
-        counts = _counted(texts, normalize)
-        known = [word for word, count in counts.items() if count >= minimum_count]
-        if not known:
-            raise ValueError(
-                f"`texts` must hold a word that occurs at least minimum_count={minimum_count} times. "
-                f"Received: {len(counts)} different words, none of them as often"
-            )
-        known.sort(key=lambda word: (-counts[word], word))
-        return cls(known[: None if maximum_size is None else maximum_size - FIRST], normalize=normalize)
+        pieces = ((composed(text) if normalize else text).split() for text in to_learn_from(texts))
+        known = most_frequent(pieces, "word", minimum_count, maximum_size, lambda word: _fault(word, normalize) is None)
+        return cls(known, normalize=normalize)
 
     @property
     def vocabulary(self) -> list[str]:
@@ -113,18 +98,10 @@ class WhitespaceTokenizer(Tokenizer):
             code_points = self._composition(code_points)
         texts = tf.strings.unicode_encode(code_points, "UTF-8", errors="replace")  # (B,)
         words = tf.strings.split(tf.strings.regex_replace(texts, f"{SPACE}+", " "))  # (B, ragged)
-        return words.with_values(tf.cast(self._ids.lookup(words.values), tf.int32))
+        return words.with_values(self._ids.lookup(words.values))
 
     def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         return tf.strings.unsorted_segment_join(tf.gather(tf.constant(self._texts), ids), rows, count, separator=" ")
-
-
-def _counted(texts: Iterable[str], normalize: bool) -> collections.Counter[str]:
-    """Counts the words that a vocabulary may hold."""
-    counts: collections.Counter[str] = collections.Counter()
-    for text in to_learn_from(texts):
-        counts.update((composed(text) if normalize else text).split())
-    return collections.Counter({word: n for word, n in counts.items() if _fault(word, normalize) is None})
 
 
 def _check_vocabulary(words: list[Any], normalize: bool) -> None:

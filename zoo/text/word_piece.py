@@ -135,8 +135,7 @@ class WordPieceTokenizer(WordTokenizer):
             if piece.startswith(continuing_subword_prefix) and len(piece) > size
         }
         whole = {piece.encode(): id_ for piece, id_ in words.items() if len(piece) <= max_input_chars_per_word}
-        # A word that no text has, since TensorFlow does not allow an empty table.
-        self._words = WholeWords({b"\xff": UNKNOWN} | whole, LongestMatch(words, continuing, max_input_chars_per_word))
+        self._words = WholeWords(whole, LongestMatch(words, continuing, max_input_chars_per_word))
         self._added = AddedTokens({token: ids[piece] for piece, token in added.items()}, self._normalized)
 
     @classmethod

@@ -11,9 +11,9 @@ attention (Toshniwal and Livescu [2016](https://arxiv.org/abs/1610.06540)), and 
 al. [2019](https://arxiv.org/abs/2004.06338)).
 
     cd CNTK/Examples/SequenceToSequence/CMUDict/Data
-    sed 's/  /\t/' cmudict-0.7b.train-dev-20-21 > train.tsv
-    sed 's/  /\t/' cmudict-0.7b.train-dev-1-21 > validation.tsv
-    sed 's/  /\t/' cmudict-0.7b.test > test.tsv
+    sed $'s/  /\t/' cmudict-0.7b.train-dev-20-21 > train.tsv
+    sed $'s/  /\t/' cmudict-0.7b.train-dev-1-21 > validation.tsv
+    sed $'s/  /\t/' cmudict-0.7b.test > test.tsv
     zoo train pronounce --out published \
         --set 'corpus={kind="text", train="train.tsv", validation="validation.tsv", test="test.tsv"}'
     python ZOO/benchmarks/published_pronunciation.py . published        # needs the extra 'pronouncers'

@@ -82,7 +82,15 @@ def in_threads(number, call):
             raise
 
     with concurrent.futures.ThreadPoolExecutor(number) as pool:
-        return [*pool.map(worker, range(number))]
+        futures = [pool.submit(worker, index) for index in range(number)]
+    # A thread that was about to leave the barrier when another one aborted it has only that to tell.
+    for error in sorted(filter(None, (each.exception() for each in futures)), key=_is_of_the_barrier):
+        raise error
+    return [each.result() for each in futures]
+
+
+def _is_of_the_barrier(error):
+    return isinstance(error, threading.BrokenBarrierError)
 
 
 def _of_tensorflow(line):

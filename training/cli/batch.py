@@ -28,7 +28,7 @@ def batch(
     ],
     beam_flags: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- BEAM", help="Options of Apache Beam, such as --runner=FlinkRunner."),
+        typer.Argument(metavar="BEAM", help="Options of Apache Beam, after `--`, such as -- --runner=FlinkRunner."),
     ] = None,
     signature: Annotated[str, typer.Option(metavar="NAME", help="The signature to call.")] = "serving_default",
     column: Annotated[
@@ -42,7 +42,7 @@ def batch(
     outputs: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="The outputs to write.", show_default="all; of .txt the text")
     ] = None,
-    prefix: Annotated[str, typer.Option(help="Is put before the names of the new columns.")] = "",
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Is put before the names of the new columns.")] = "",
     file_format: Annotated[
         str | None,
         typer.Option("--format", metavar="KIND", help="txt, tsv, jsonl or parquet.", show_default="by the name"),

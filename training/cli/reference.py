@@ -5,6 +5,7 @@ python -m zoo_training.cli.reference > docs/commands.md
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,10 +24,11 @@ zoo translate saved_models/mine --file texts.txt > answers.txt  # one result a l
 zoo serve saved_models/mine                                     # http://127.0.0.1:8501
 ```
 
-`zoo COMMAND --help` shows what this page says. A mistake of yours ends a command with one line on stderr and the exit
-code 2.
+`zoo COMMAND --help` shows what this page says. A mistake in a file, a model or a recipe ends a command with one line on
+stderr, a wrong option with the usage of the command; the exit code is 2.
 """
-_FOOT = "This page is written by `python -m zoo_training.cli.reference`."
+_FOOT = "This page is written by `python -m zoo_training.cli.reference > docs/commands.md`."
+_TYPE = re.compile(r" <[A-Za-z\[\] ]+>`")  # of a value, in words of Python
 
 
 def page() -> str:
@@ -34,7 +36,7 @@ def page() -> str:
     typers = [sys.executable, "-m", "typer", __package__, "utils", "docs", "--name", "zoo"]
     found = subprocess.run(typers, capture_output=True, text=True, check=True).stdout
     _, first, rest = found.partition("## `zoo ")  # without typer's own table, which cuts the sentences
-    return "\n".join([_HEAD, *_table(), "", first + rest.rstrip(), "", _FOOT, ""])
+    return "\n".join([_HEAD, *_table(), "", _TYPE.sub("`", first + rest).rstrip(), "", _FOOT, ""])
 
 
 def _table() -> Iterator[str]:

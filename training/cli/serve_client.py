@@ -45,18 +45,20 @@ def serve_client(
     signature: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The signature; default what the model is for, such as generate or classify."
+            metavar="NAME",
+            help="The signature, such as score.",
+            show_default="what the model is for, such as generate or classify",
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting: length_penalty=1; temperature=0.8, stop=TEXT."),
     ] = None,
-    version: Annotated[int | None, typer.Option(metavar="N", help="The version; default the newest.")] = None,
+    version: Annotated[int | None, typer.Option(metavar="N", help="The version.", show_default="the newest")] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME", help="The version's label.")] = None,
     status: Annotated[bool, typer.Option("--status", help="Show the model's versions and signatures instead.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The longest that a request may take.")] = 30.0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts to send in one request.")] = 32,
+    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Texts to send in one request.")] = 32,
     stream: Annotated[
         bool, typer.Option("--stream", help="Print a text of a language model while it is written.")
     ] = False,

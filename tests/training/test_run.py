@@ -15,6 +15,7 @@ from zoo_training import run as runs
 from zoo_training import translation
 from zoo_training.fitting.checkpoint import CheckpointError
 from zoo_training.run import Run, read_back
+from zoo_training.run_files import checked_metrics, saved_digest
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.storage import Storage
 
@@ -178,6 +179,19 @@ class TestAnotherModelInTheRun:
         assert exported == {name: value for name, value in before.items() if name not in former} | {
             "not_scored": "model_changed"
         }
+
+    @pytest.mark.parametrize("family", runs._PROCEDURES.values(), ids=lambda family: family.SAVED_IN)
+    def test_is_seen_in_a_run_of_every_family(self, family, tmp_path):
+        saved = tmp_path / family.SAVED_IN
+        saved.mkdir()
+        (saved / f"{saved.name}.json").write_text("{}")
+        (saved / "model.keras").write_text("one")
+        metrics = {"classes": 3, "of_model": ["right"], "right": 7, "digests": {"model": saved_digest(tmp_path)}}
+        (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+        assert checked_metrics(tmp_path) == metrics
+        (saved / "model.keras").write_text("other")
+        kept = {"classes": 3, "digests": metrics["digests"], "not_scored": "model_changed"}
+        assert checked_metrics(tmp_path) == kept
 
     def test_is_not_seen_in_a_run_of_an_earlier_version(self, folder, capfd):
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))

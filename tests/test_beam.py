@@ -180,6 +180,24 @@ class TestSettings:
         assert second.inference == Failure("a row must have 'temperature'; it has 'text'")
 
     @pytest.mark.parametrize(
+        "others",
+        [
+            {"hidden": "float32"},
+            {"hidden": "string", "heads": "int32"},
+            {"hidden": "string", "temperature": "string"},
+            {name: "string" for name in [*SETTINGS, "stop"]},
+            {"max_target_length": "float32", "length_penalty": "float32"},
+        ],
+    )
+    def test_an_input_of_another_type_has_no_default(self, others):
+        class Other(Noted):
+            def inputs(self):
+                return {name: TensorSpec(dtype, (None,)) for name, dtype in {"text": "string", **others}.items()}
+
+        [found] = SavedModelHandler("none", failures="return").run_inference(["a"], Other())
+        assert found.inference == Failure(f"a row must have {next(iter(others))!r}; it has 'text'")
+
+    @pytest.mark.parametrize(
         ("name", "others"), [("gpt-pydoc", {"temperature": 1.0, "heads": ""}), ("dates", {"prefix": ""})]
     )
     def test_signatures_that_choose_tokens_need_only_a_text(self, name, others):
@@ -209,7 +227,7 @@ class TestLoading:
             version_folder(tmp_path)
 
     def test_what_cannot_be_loaded(self, versions, tmp_path):
-        with pytest.raises(ValueError, match=r"has no signature 'x'; it has most, one, pairs, serving_default$"):
+        with pytest.raises(ValueError, match=r"has no signature 'x'; it has most, one, other, pairs, serving_default$"):
             LoadedSignature(str(versions), "x")
         with pytest.raises(ValueError, match=r"signature 'most': 'count' does not have one entry for each row$"):
             LoadedSignature(str(versions), "most")

@@ -25,6 +25,12 @@ class Upper(tf.Module):
     def most(self, text):
         return {"count": tf.size(text)}
 
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.string, "text"), tf.TensorSpec([None], tf.float32, "hidden")]
+    )
+    def other(self, text, hidden):
+        return {"text": text, "twice": 2 * hidden}
+
     @tf.function(input_signature=[tf.TensorSpec([], tf.string, "text")])
     def one(self, text):
         return {"text": text}
@@ -32,9 +38,6 @@ class Upper(tf.Module):
 
 def save_upper(folder, mark):
     model = Upper(mark)
-    tf.saved_model.save(
-        model,
-        str(folder),
-        {"serving_default": model.upper, "pairs": model.pairs, "most": model.most, "one": model.one},
-    )
+    signatures = {name: getattr(model, name) for name in ("pairs", "most", "other", "one")}
+    tf.saved_model.save(model, str(folder), {"serving_default": model.upper, **signatures})
     return folder

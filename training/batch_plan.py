@@ -335,10 +335,14 @@ def _parquet(path: str) -> Any:
 
 
 def _only_text(needed: Sequence[str], takes: Mapping[str, TensorSpec]) -> str:
+    if not needed:
+        raise ValueError(
+            "every input has a value by --set or by default, so the lines would not be read; leave out one --set"
+        )
     if len(needed) != 1 or takes[needed[0]].dtype != "string":
         raise ValueError(
-            f"the signature needs {', '.join(needed) or 'nothing'}, and a line of text is one string; give a .tsv or "
-            ".jsonl file, or all rows one value by --set INPUT=VALUE"
+            f"the signature needs {', '.join(needed)}, and a line of text is one string; give a .tsv or .jsonl file, "
+            "or all rows one value by --set INPUT=VALUE"
         )
     return needed[0]
 

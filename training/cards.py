@@ -243,16 +243,21 @@ def _trained_card(
     if scores:
         first = next(iter(scores))
         scores[first] = f"**{scores[first]}** of {scored_on(metrics)}"
-    failed = "the scoring failed, see `metrics.json`"
-    why = MODEL_CHANGED if metrics.get("not_scored") == MODEL_CHANGED else failed
+    changed = metrics.get("not_scored") == MODEL_CHANGED
+    why = "the saved model has changed since it was trained" if changed else "the scoring failed, see `metrics.json`"
+    of_training = {}
+    if "training_seconds" in metrics:  # not of a model that replaced the trained one
+        of_training = {
+            "training": f"{metrics['training_seconds']:.0f} s",
+            "command": f"`{metrics['command']}`",
+            "made with": f"TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']}",
+        }
     rows = {
         "model": f"`{type(task.model).__name__}`, {metrics['parameters']:,} parameters",
         **facts,
         **({"fine-tuned from": f"`{recipe.model.start.name}`"} if recipe.model.start else {}),
         **(scores or {"scores": f"none: {why}"}),
-        "training": f"{metrics['training_seconds']:.0f} s",
-        "command": f"`{metrics['command']}`",
-        "made with": f"TensorFlow {metrics['tensorflow']}, Keras {metrics['keras']}",
+        **of_training,
         **serving_rows(metrics),
     }
     description = recipe.description

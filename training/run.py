@@ -15,7 +15,6 @@ A run has three stages, and a run that was stopped goes on with the stage that i
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import importlib
 import json
 import os
@@ -34,7 +33,7 @@ from zoo.distribution import Workers, multi_worker
 from zoo.extras import needs
 from zoo.loading import load, models_in
 from zoo.serving import export
-from zoo.tasks.task import MODEL_FILE, SavedTask
+from zoo.tasks.task import SavedTask
 
 from . import classification, language_modelling, masked_language_modelling, translation
 from .cards import serving_metrics
@@ -46,11 +45,13 @@ from .run_files import (
     METRICS_FILE,
     MODEL_CHANGED,
     RECIPE_FILE,
-    Digest,
+    about_changed_model,
     check_room,
+    checked_metrics,
     locked,
     not_written,
     read_metrics,
+    saved_digest,
 )
 from .schema.classifier_tables import ClassifierRecipe, MaskedLanguageModelRecipe
 from .schema.generator_tables import GeneratorRecipe
@@ -66,18 +67,6 @@ _PROCEDURES: dict[type[Recipe], Any] = {
 }
 _SCORING, _EXPORT = "scoring", "export"
 _TRAINING = b"training"
-# What metrics hold beside scores.
-_NO_SCORES = {
-    "name",
-    "split",
-    "parameters",
-    "training_pairs",
-    "training_texts",
-    "training_tokens",
-    "classes",
-    "digests",
-}
-_NO_SCORES |= {"training_seconds", "command", "tensorflow", "keras", "unfinished"}
 _READ = ("train", "validation")  # the splits that a training reads
 
 
@@ -99,7 +88,7 @@ class Run:
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> Run:
-        """Reads a run's folder. If its model was replaced after it was scored, the scores are left out.
+        """Reads a run's folder. If its model was replaced, the scores of the former one are left out.
 
         Raises:
             FileNotFoundError: it is not one, or its model is not trained yet.
@@ -116,17 +105,12 @@ class Run:
                     f"{folder} is not the folder of a finished training run: it has no {file}; nor is it a checkpoint "
                     f"of Hugging Face, which has config.json{f'; the models in it are {inside}' if inside else ''}"
                 )
-        metrics = read_metrics(folder)
+        metrics = checked_metrics(folder)
         recipe = read_back(folder)
-        saved = folder / _PROCEDURES[type(recipe)].SAVED_IN
-        task: Any = load(saved)
-        if "not_scored" not in metrics and changed_since(folder, {"model": _saved_digest(saved)}):
-            say(
-                f"{saved} has changed since it was scored, so the scores are left out; `zoo evaluate {folder}` "
-                "scores it"
-            )
-            metrics = {name: value for name, value in metrics.items() if name in _NO_SCORES}
-            metrics |= {"not_scored": MODEL_CHANGED, "parameters": task.model.count_params()}
+        task: Any = load(folder / _PROCEDURES[type(recipe)].SAVED_IN)
+        if metrics.get("not_scored") == MODEL_CHANGED:
+            say(about_changed_model(folder))
+            metrics["parameters"] = task.model.count_params()
         return cls(metrics["name"], recipe, task, metrics)
 
     def save(self, folder: pathlib.Path) -> None:
@@ -144,8 +128,7 @@ class Run:
 
     def save_metrics(self, folder: pathlib.Path) -> None:
         """Writes the metrics, with a hash of the saved model that they belong to."""
-        saved = folder / _PROCEDURES[type(self.recipe)].SAVED_IN
-        self.metrics.setdefault("digests", {})["model"] = _saved_digest(saved)
+        self.metrics.setdefault("digests", {})["model"] = saved_digest(folder)
         write_whole(folder / METRICS_FILE, to_json(self.metrics).encode())
 
     def export(self, path: pathlib.Path, weights: str = "float32", explore: bool = False) -> pathlib.Path:
@@ -287,6 +270,12 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, work
             " (--out names another folder, and --models another place for its export)"
         )
     fitted = fit(recipe, prepared, folder, workers=workers)
+    of_training = {
+        "training_seconds": round(fitted.seconds, 1),
+        "command": command,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
     metrics = {
         "name": name,
         "split": default_split(recipe),
@@ -294,10 +283,8 @@ def _trained(name: str, recipe: Recipe, folder: pathlib.Path, command: str, work
         "parameters": fitted.task.model.count_params(),
         **prepared.sizes,
         "digests": dict(prepared.digests),
-        "training_seconds": round(fitted.seconds, 1),
-        "command": command,
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
+        **of_training,
+        "of_model": list(of_training),  # what `checked_metrics` leaves out if the model is replaced
         "unfinished": _SCORING,
     }
     run = Run(name, recipe, fitted.task, metrics)
@@ -325,6 +312,7 @@ def _add_scores(run: Run, folder: pathlib.Path) -> None:
     else:
         run.metrics["digests"] |= scores.pop("digests")
         del run.metrics["not_scored"]
+        run.metrics["of_model"] = [*run.metrics.get("of_model", ()), *scores]
         run.metrics = {"name": run.name, "split": split} | scores | run.metrics
     run.metrics["unfinished"] = _EXPORT
     run.save_metrics(folder)
@@ -394,15 +382,6 @@ def changed_since(folder: pathlib.Path, digests: dict[str, str]) -> list[str]:
         return []
     known = read_metrics(folder).get("digests", {})
     return [split for split, digest in digests.items() if known.get(split, digest) != digest]
-
-
-def _saved_digest(saved: pathlib.Path) -> str:
-    """A hash of the files of a saved model."""
-    digest = Digest()
-    for name in (f"{saved.name}.json", MODEL_FILE):
-        with (saved / name).open("rb") as file:
-            digest.add(hashlib.file_digest(file, "sha256").hexdigest())
-    return str(digest)
 
 
 def read_back(folder: pathlib.Path, overrides: Iterable[str] = ()) -> Recipe:

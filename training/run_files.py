@@ -13,6 +13,8 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from zoo.tasks import CLASSIFIER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, MODEL_FILE, TRANSLATOR_FOLDER
+
 try:
     import fcntl
 except ImportError:  # Windows: two trainings in one folder are not noticed there
@@ -21,7 +23,8 @@ except ImportError:  # Windows: two trainings in one folder are not noticed ther
 RECIPE_FILE = "recipe.json"
 METRICS_FILE = "metrics.json"
 CARD_FILE = "README.md"
-MODEL_CHANGED = "the saved model has changed since it was scored"  # why metrics have no scores
+MODEL_CHANGED = "model_changed"  # as `not_scored` in metrics
+_SAVED_IN = (TRANSLATOR_FOLDER, GENERATOR_FOLDER, CLASSIFIER_FOLDER, FILLER_FOLDER)
 LOCK_FILE = ".lock"
 CACHE_FOLDER = "cache"  # of a corpus that is larger than memory, see `storage`
 
@@ -45,6 +48,46 @@ def read_metrics(folder: pathlib.Path) -> dict[str, Any]:
     if not isinstance(metrics, dict):
         raise ValueError(f"{file} must hold a JSON object. Received: {type(metrics).__name__}")
     return metrics
+
+
+def checked_metrics(folder: pathlib.Path) -> dict[str, Any]:
+    """The metrics of a run or an exported version; if a run's model was replaced, without those of the former model.
+
+    These are the entries that `of_model` names: scores, and facts of the training. `not_scored` is then
+    `MODEL_CHANGED`. A run of version 0.1 does not know which model was scored.
+
+    Raises:
+        FileNotFoundError: the folder has none.
+        ValueError: they cannot be read.
+    """
+    metrics = read_metrics(folder)
+    known, found = metrics.get("digests", {}).get("model"), saved_digest(folder)
+    if known is None or found in (None, known):
+        return metrics
+    former = {*metrics.get("of_model", ()), "of_model"}
+    return {name: value for name, value in metrics.items() if name not in former} | {"not_scored": MODEL_CHANGED}
+
+
+def saved_digest(folder: pathlib.Path) -> str | None:
+    """A hash of the files of the model that is saved in a run's folder; None if there is none."""
+    for name in _SAVED_IN:
+        files = folder / name / f"{name}.json", folder / name / MODEL_FILE
+        if all(file.is_file() for file in files):
+            return str(Digest(_file_digest(file) for file in files))
+    return None
+
+
+def _file_digest(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def about_changed_model(folder: pathlib.Path) -> str:
+    """The message where `checked_metrics` has no scores since the model was replaced."""
+    return (
+        f"the model in {folder} has changed since it was trained, so the scores in {METRICS_FILE} are not its own; "
+        f"`zoo evaluate {folder}` prints its scores"
+    )
 
 
 def not_written(path: str | os.PathLike[str], error: OSError | RuntimeError) -> OSError:

@@ -104,9 +104,10 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
 
     A row is a string, or a dict with the inputs of the signature; other keys are ignored. An input that a row does not
     have is taken from `settings`. `inference_args` of `RunInference` are settings, too. The settings of a
-    generator or of a translator, and the inputs by which people choose tokens (docs/exported_models.md), have the
-    defaults of `ServingClient`, and those of a generator also its limits. `seed` is 0 for each row, so that a worker
-    that computes a row again gives the same.
+    generator or of a translator have the defaults of `ServingClient`, and those of a generator also its limits.
+    `seed` is 0 for each row, so that a worker that computes a row again gives the same. Of the signatures by which
+    people choose tokens (docs/exported_models.md), `hidden`, `prefix` and `heads` are empty by default, and
+    `temperature` is 1.
 
     The result is a `PredictionResult` with the row, a dict of its outputs, and the model's path. An output is a `str`
     (`bytes` if it is not UTF-8), a NumPy number, or an array, padded to the longest of its batch.

@@ -267,7 +267,7 @@ class TestMistakes:
         ("changes", "message"),
         [
             ({"model": "none"}, "none holds no SavedModel"),
-            ({"signature": "x"}, "has no signature 'x'; it has most, one, pairs, serving_default$"),
+            ({"signature": "x"}, "has no signature 'x'; it has most, one, other, pairs, serving_default$"),
             ({"pattern": "none.tsv"}, "none.tsv does not exist$"),
             ({"pattern": "*.none"}, r"\*.none does not exist$"),
             ({"pattern": "folder"}, r"folder is a folder; give its files, such as 'folder/\*.txt'$"),
@@ -300,7 +300,11 @@ class TestMistakes:
             ),
             (
                 {"pattern": "line.txt", "out": "o.jsonl", "settings": {"text": "b"}},
-                "^the signature needs nothing, and a line of text",
+                "^every input has a value by --set or by default, so the lines would not be read; leave out one --set$",
+            ),
+            (
+                {"signature": "other"},
+                "the input has no column 'hidden', but id, text; choose by --column hidden=COLUMN",
             ),
             (
                 {"pattern": "in.jsonl", "out": "o.jsonl"},

@@ -15,6 +15,7 @@ from zoo_training import run as runs
 from zoo_training import translation
 from zoo_training.fitting.checkpoint import CheckpointError
 from zoo_training.run import Run, read_back
+from zoo_training.run_files import checked_metrics, saved_digest
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.storage import Storage
 
@@ -99,6 +100,10 @@ class TestFolders:
             "command": "zoo train backwards.toml",
             "tensorflow": tf.__version__,
             "keras": keras.__version__,
+            "of_model": [
+                *("training_seconds", "command", "tensorflow", "keras"),
+                *("metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"),
+            ],
         }
 
     def test_the_recipe_is_the_one_that_was_run_in_full(self, trained):
@@ -159,20 +164,34 @@ class TestAnotherModelInTheRun:
     def test_has_no_scores_on_its_card(self, folder, trained, tmp_path, without_export, capfd):
         run = Run.load(folder)
         assert capfd.readouterr().err == (
-            f"{folder}/translator has changed since it was scored, so the scores are left out; `zoo evaluate {folder}` "
-            "scores it\n"
+            f"the model in {folder} has changed since it was trained, so the scores in metrics.json are not its own; "
+            f"`zoo evaluate {folder}` prints its scores\n"
         )
         version = run.export(tmp_path / "models")
         card = (version / "README.md").read_text(encoding="utf-8")
-        assert "\n| scores | none: the saved model has changed since it was scored |\n" in card
-        assert "exact match" not in card
+        assert "\n| scores | none: the saved model has changed since it was trained |\n" in card
+        assert not [row for row in ("exact match", "| training |", "| command |", "| made with |") if row in card]
         before = Run.load(trained / "runs" / "backwards").metrics
         assert capfd.readouterr().err == ""
         scores = {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
+        former = {*scores, "training_seconds", "command", "tensorflow", "keras", "of_model"}
         exported = json.loads((version / "metrics.json").read_text(encoding="utf-8"))
-        assert exported == {name: value for name, value in before.items() if name not in scores} | {
-            "not_scored": "the saved model has changed since it was scored"
+        assert exported == {name: value for name, value in before.items() if name not in former} | {
+            "not_scored": "model_changed"
         }
+
+    @pytest.mark.parametrize("family", runs._PROCEDURES.values(), ids=lambda family: family.SAVED_IN)
+    def test_is_seen_in_a_run_of_every_family(self, family, tmp_path):
+        saved = tmp_path / family.SAVED_IN
+        saved.mkdir()
+        (saved / f"{saved.name}.json").write_text("{}")
+        (saved / "model.keras").write_text("one")
+        metrics = {"classes": 3, "of_model": ["right"], "right": 7, "digests": {"model": saved_digest(tmp_path)}}
+        (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+        assert checked_metrics(tmp_path) == metrics
+        (saved / "model.keras").write_text("other")
+        kept = {"classes": 3, "digests": metrics["digests"], "not_scored": "model_changed"}
+        assert checked_metrics(tmp_path) == kept
 
     def test_is_not_seen_in_a_run_of_an_earlier_version(self, folder, capfd):
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
@@ -227,6 +246,7 @@ class TestStages:
         if stage == "scoring":
             scores = {"metric", "exact_match", "right", "total", "by_group", "by_source_length", "mistakes"}
             kept = {key: value for key, value in kept.items() if key not in scores} | {"not_scored": "not yet"}
+            kept["of_model"] = [key for key in kept["of_model"] if key not in scores]
         (folder / "metrics.json").write_text(json.dumps(kept), encoding="utf-8")
         return metrics
 

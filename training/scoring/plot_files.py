@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.atomic import write_whole
 from zoo.extras import needs
 
-from ..run_files import METRICS_FILE, read_metrics
+from ..run_files import METRICS_FILE, MODEL_CHANGED, about_changed_model, checked_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,12 +22,15 @@ def read_scores(folder: pathlib.Path) -> tuple[dict[str, Any], pathlib.Path]:
 
     Raises:
         FileNotFoundError: the folder has no scores.
-        ValueError: the scores cannot be read.
+        ValueError: the scores cannot be read, or are those of a model that was replaced.
     """
     from zoo.serving.layout import newest_version
 
     scored = newest_version(folder) or folder
-    return read_metrics(scored), scored / METRICS_FILE
+    metrics = checked_metrics(scored)
+    if metrics.get("not_scored") == MODEL_CHANGED:
+        raise ValueError(about_changed_model(scored))
+    return metrics, scored / METRICS_FILE
 
 
 def check_plot_file(path: pathlib.Path) -> None:

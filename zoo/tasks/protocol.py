@@ -7,7 +7,7 @@ import dataclasses
 import math
 import numbers
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -362,24 +362,36 @@ _SEEDS = 2**31 - 1
 _FIRST_TOKENS = 8  # of the first piece of a growing text
 
 
-def generates(inputs: Collection[str]) -> bool:
-    """Whether a signature with these inputs takes all settings of a generator."""
-    return _OF_GENERATORS.keys() <= set(inputs)
+def generates(specs: Mapping[str, Any]) -> bool:
+    """Whether a signature takes all settings of a generator.
+
+    Args:
+        specs: its inputs by name, each with a `dtype`: NumPy's name of it, or "string".
+    """
+    return _takes(specs, _OF_GENERATORS)
 
 
-def defaults_of(inputs: Collection[str]) -> dict[str, Any]:
+def defaults_of(specs: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a signature's inputs that a row need not have, by their names.
 
     An input of another model may have the name of a setting and another meaning. So there are no defaults in a
-    signature with only some of the settings of a generator or translator, nor in one without `text` and `hidden`.
+    signature with only some of the settings of a generator or translator, in one without `text` and `hidden`, nor where
+    one of them has another type than in the zoo's exports.
+
+    Args:
+        specs: as in `generates`.
     """
-    found: dict[str, Any] = {}
-    for kind in (_OF_GENERATORS, _OF_TRANSLATORS):
-        if kind.keys() <= set(inputs):
-            found |= kind
-    if {"text", "hidden"} <= set(inputs):
-        found |= {name: value for name, value in _OF_CHOICES.items() if name in inputs}
-    return found
+    choices = {name: value for name, value in _OF_CHOICES.items() if name in specs}
+    kinds = [_OF_GENERATORS, _OF_TRANSLATORS]
+    if _takes(specs, {"text": "", "hidden": ""}):
+        kinds.append(choices)
+    return {name: value for kind in kinds if _takes(specs, kind) for name, value in kind.items()}
+
+
+def _takes(specs: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Whether there are inputs of these names that hold such values."""
+    dtypes = {str: "string", int: "int", float: "float"}
+    return all(name in specs and specs[name].dtype.startswith(dtypes[type(value)]) for name, value in values.items())
 
 
 def check_settings(

@@ -13,10 +13,9 @@ import tensorflow as tf
 from zoo.atomic import replaced_folder
 from zoo.decoding import WithMasks, read_heads
 from zoo.models import Masks
+from zoo.tasks import MODEL_FILE
 from zoo.text import PADDING, Tokenizer
 from zoo.text.tokenizer import as_utf8, tokenizer_from_config, tokenizer_to_config
-
-MODEL_FILE = "model.keras"
 
 
 def strings(texts: Sequence[str]) -> tf.Tensor:

@@ -9,6 +9,7 @@ import pytest
 from matplotlib import font_manager
 from typer.testing import CliRunner
 from zoo_training.cli import app
+from zoo_training.run_files import saved_digest
 from zoo_training.scoring.confusion_plot import draw, read_table, save
 
 
@@ -163,3 +164,19 @@ class TestFiles:
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
         assert result.stderr.startswith(told)
         assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+    def test_a_model_that_was_replaced_has_no_scores(self, run, tmp_path):
+        saved = run("runs/mood", {}) / "classifier"
+        saved.mkdir()
+        (saved / "classifier.json").write_text("{}")
+        (saved / "model.keras").write_text("one")
+        content = FEW | {"digests": {"model": saved_digest(saved.parent)}}
+        (saved.parent / "metrics.json").write_text(json.dumps(content))
+        assert CliRunner().invoke(app, ["confusion", "runs/mood"]).exit_code == 0
+        (saved / "model.keras").write_text("other")
+        result = CliRunner().invoke(app, ["confusion", "runs/mood"])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == (
+            "zoo: the model in runs/mood has changed since it was trained, so the scores in metrics.json are not its "
+            "own; `zoo evaluate runs/mood` prints its scores\n"
+        )

@@ -129,24 +129,28 @@ def _warn_of_labels(labels: dict[str, dict[str, int]], loaded: dict[str, list[in
 
 
 def _protocol(timeout: float) -> type[H11Protocol]:
-    """Connections that end if the head of a request is not there in time; uvicorn would wait for ever."""
+    """Connections that end if the head of a request is not complete in time; uvicorn would wait for ever.
+
+    Uses what uvicorn does not document: `cycle`, the last request whose head is complete, or None; and
+    `timeout_keep_alive_task`, the timer that closes the connection, from an answer to the next byte.
+    """
 
     class Protocol(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._timer = self.loop.call_later(timeout, self._look, None)
+            self._timer = self.loop.call_later(timeout, self._check, (True, None))
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._timer.cancel()
             super().connection_lost(exc)
 
-        def _look(self, last: Any) -> None:
-            """Ends the connection if it waited already when it was looked at `timeout` seconds ago, for the same."""
-            waits = self.cycle is None or self.cycle.response_complete  # `cycle` is the last request that had a head
-            if waits and self.cycle is last:
+        def _check(self, before: tuple[bool, Any]) -> None:
+            """Closes the connection if it waits for the same head as at the last check, `timeout` seconds ago."""
+            waits = self.cycle is None or (self.cycle.response_complete and self.timeout_keep_alive_task is None)
+            if waits and before == (True, self.cycle):
                 self.transport.close()
             else:
-                self._timer = self.loop.call_later(timeout, self._look, self.cycle if waits else self)
+                self._timer = self.loop.call_later(timeout, self._check, (waits, self.cycle))
 
     return Protocol
 

@@ -1,0 +1,104 @@
+"""When `zoo serve` ends a connection: in a loop whose clock the test sets."""
+
+from unittest import mock
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from zoo.serving.server.running import _protocol
+
+WHOLE = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+PART = WHOLE[:-2]
+KEEP_ALIVE = 5  # seconds; uvicorn's
+
+
+class Timer:
+    def __init__(self, when, call):
+        self.when, self.call = when, call
+        self.cancelled = False
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class Loop:
+    """What a connection uses of an event loop. A request is answered at once, or never."""
+
+    def __init__(self, answers):
+        self.now, self.timers, self.answers, self.tasks = 0, [], answers, []
+
+    def call_later(self, delay, callback, *arguments):
+        self.timers.append(Timer(self.now + delay, lambda: callback(*arguments)))
+        return self.timers[-1]
+
+    def create_task(self, task, **options):
+        self.tasks.append(task)
+        if self.answers:
+            with pytest.raises(StopIteration):
+                task.send(None)
+        return mock.Mock()
+
+    def wait_until(self, end):
+        while due := [each for each in self.timers if each.when <= end and not each.cancelled]:
+            first = min(due, key=lambda each: each.when)
+            self.timers.remove(first)
+            self.now = first.when
+            first.call()
+        self.now = end
+
+
+async def answer(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def ends_at(timeout, received, answers=True):
+    """The second at which a connection ends that receives these bytes in these seconds; None if it stays for 100 s."""
+    loop, closed = Loop(answers), []
+    transport = mock.Mock()
+    transport.get_extra_info.return_value = None
+    transport.is_closing.side_effect = lambda: bool(closed)
+    config = uvicorn.Config(answer, lifespan="off", ws="none", log_config=None, timeout_keep_alive=KEEP_ALIVE)
+    connection = _protocol(timeout)(config, ServerState(), {}, loop)
+
+    def close():
+        closed.append(loop.now)
+        connection.connection_lost(None)
+
+    transport.close.side_effect = lambda: closed or close()
+    connection.connection_made(transport)
+    for second, data in received:
+        loop.wait_until(second)
+        assert not closed
+        connection.data_received(data)
+    loop.wait_until(100)
+    for task in loop.tasks:
+        task.close()
+    assert not closed or all(timer.cancelled for timer in loop.timers)
+    return closed[0] if closed else None
+
+
+@pytest.mark.parametrize(
+    ("received", "least", "most"),
+    [
+        ([], 10, 20),
+        ([(0, PART)], 10, 20),
+        ([(0, WHOLE[:1]), (9, WHOLE[1:2])], 10, 20),
+        ([(0, WHOLE), (1, PART)], 11, 21),
+        ([(0, WHOLE), (4, WHOLE[:1]), (13, WHOLE[1:2])], 14, 24),
+        ([(0, WHOLE), (4, PART), (12, WHOLE[-2:]), (13, PART)], 23, 33),
+    ],
+)
+def test_a_head_may_take_the_timeout_and_at_most_twice_as_long(received, least, most):
+    assert least <= ends_at(10, received) <= most
+
+
+@pytest.mark.parametrize("timeout", [1, 3, 10])
+@pytest.mark.parametrize("received", [[(0.5, WHOLE)], [(0.5, PART), (0.75, WHOLE[-2:] + WHOLE)]])
+def test_a_connection_that_is_kept_ends_as_uvicorn_says(timeout, received):
+    assert ends_at(timeout, received) == received[-1][0] + KEEP_ALIVE
+
+
+def test_a_request_that_is_computed_keeps_its_connection():
+    assert ends_at(1, [(0, WHOLE)], answers=False) is None

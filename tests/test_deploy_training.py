@@ -81,7 +81,7 @@ def test_ray_starts_the_same_command_on_each_worker(monkeypatch):
     monkeypatch.setattr(script.subprocess, "run", lambda command, **options: calls.append((command, options)))
     script.train_on_worker({"arguments": ["dates", "--out", "/runs/dates"]})
     ((command, options),) = calls
-    assert command == ["zoo", "train", "dates", "--out", "/runs/dates"]
+    assert command == ["zoo", "train", "--wait", "600", "dates", "--out", "/runs/dates"]
     assert options == {"check": True}, "the environment, with Ray's TF_CONFIG, is inherited"
 
 
@@ -148,26 +148,87 @@ class TestImage:
         assert build in (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8")
 
 
-def test_slurm_starts_a_worker_for_each_task(tmp_path):
-    """By stand-ins for Slurm's commands: three nodes with two tasks each, numbered node by node."""
-    stand_ins = {
-        "scontrol": 'test "$*" = "show hostnames" && printf "node%d\\n" 7 8 12',
-        "srun": 'test "$1" = --distribution=block; shift\n'
-        'for each in 0 1 2 3 4 5; do SLURM_PROCID=$each "$@" || exit; done',
-        "zoo": 'IFS="|"; printf "%s\\n" "$TF_CONFIG" "$*"',
-    }
-    for name, text in stand_ins.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    of_slurm = {"SLURM_JOB_ID": "1234567", "SLURM_NTASKS_PER_NODE": "2"}
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **of_slurm}
-    command = ["bash", FOLDER / "slurm.sh", "my recipe.toml", "--out", "/shared/runs/mine"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
-    assert lines[1::2] == ["train|my recipe.toml|--out|/shared/runs/mine"] * 6
-    for index, line in enumerate(lines[::2]):
-        cluster = read_cluster(line)
-        assert cluster.index == index
-        addresses = [f"node{node}:{port}" for node in (7, 8, 12) for port in (24567, 24568)]
-        assert [address for _, _, address in cluster.tasks] == addresses
-    assert len(lines) == 12
+# Stand-ins for Slurm's commands and for `zoo`: three nodes, six tasks that are numbered node by node.
+OF_SLURM = {
+    "scontrol": 'if [ "$1" = show ]; then printf "node%d\\n" 7 8 12; else echo "scontrol $*"; fi',
+    # As srun does, it waits for all tasks and exits with the highest code.
+    "srun": 'highest=0; while [ "$1" != bash ]; do echo "srun $1"; shift; done\n'
+    'for each in 0 1 2 3 4 5; do SLURM_PROCID=$each "$@"; code=$?; (( code <= highest )) || highest=$code; done\n'
+    "exit $highest",
+    "zoo": 'codes=($CODES); IFS="|"; printf "%s\\n" "$TF_CONFIG" "$*"; exit "${codes[SLURM_PROCID]:-0}"',
+}
+
+
+class TestSlurm:
+    @pytest.fixture
+    def batch(self, tmp_path):
+        """The script, as Slurm runs it with some variables; it returns the exit code and the lines of stdout."""
+        for name, text in OF_SLURM.items():
+            (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+
+        def run(**variables):
+            environment = {"PATH": path, "SLURM_JOB_ID": "1234567", "SLURM_NTASKS_PER_NODE": "2", **variables}
+            command = ["bash", FOLDER / "slurm.sh", "my recipe.toml", "--out", "/shared/runs/mine"]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            assert done.stderr == ""
+            return done.returncode, done.stdout.splitlines()
+
+        return run
+
+    @staticmethod
+    def clusters(lines):
+        return [read_cluster(line) for line in lines if line.startswith("{")]
+
+    def test_each_task_is_a_worker(self, batch):
+        code, lines = batch()
+        assert code == 0
+        assert [line for line in lines if line.startswith("train")] == [
+            "train|--wait|600|my recipe.toml|--out|/shared/runs/mine"
+        ] * 6
+        found = self.clusters(lines)
+        assert [cluster.index for cluster in found] == [0, 1, 2, 3, 4, 5]
+        for cluster in found:
+            hosts, ports = zip(*(address.split(":") for _, _, address in cluster.tasks), strict=True)
+            assert hosts == ("node7", "node7", "node8", "node8", "node12", "node12")
+            first = int(ports[0])
+            assert [*map(int, ports)] == [first, first + 1] * 3
+
+    @pytest.mark.parametrize("job", [1234567, 1249998])
+    @pytest.mark.parametrize("tasks", [(1, 1, 1), (4, 4, 4), (16, 16, 16), (8, 1, 2), (1, 4, 1)])
+    def test_jobs_that_follow_one_another_may_share_a_node(self, batch, job, tasks):
+        taken = []
+        for number, each in enumerate(tasks, job):
+            _, lines = batch(SLURM_JOB_ID=str(number), SLURM_NTASKS_PER_NODE=str(each))
+            ports = {int(address.partition(":")[2]) for _, _, address in self.clusters(lines[:2])[0].tasks}
+            assert len(ports) == each
+            assert min(ports) >= 20000
+            assert max(ports) < 32768, "from there on, Linux gives ports to connections"
+            taken += ports
+        assert len({*taken}) == len(taken)
+
+    def test_a_task_gets_the_processors_that_the_job_asked_for(self, batch):
+        assert "srun --cpus-per-task=7" in batch(SLURM_CPUS_PER_TASK="7")[1]
+        assert not any("cpus" in line for line in batch()[1])
+
+    @pytest.mark.parametrize("codes", ["75 75 75 75 137 75", "75 75 75 75 0 75", "143 75 75 75 75 75"])
+    def test_after_the_loss_of_a_worker_the_job_starts_again(self, batch, codes):
+        """srun gives the code of the lost worker, or of the others, whichever is the higher."""
+        for restarts in ({}, {"SLURM_RESTART_COUNT": "19"}):
+            code, lines = batch(CODES=codes, **restarts)
+            assert code == max(map(int, codes.split()))
+            assert lines[-1] == "scontrol requeue 1234567"
+
+    def test_it_starts_again_as_often_as_a_jobset(self, batch):
+        most = documents("jobset.yaml")["JobSet"]["spec"]["failurePolicy"]["maxRestarts"]
+        for count, again in ((most - 1, True), (most, False)):
+            code, lines = batch(CODES="75 75 75 75 75 75", SLURM_RESTART_COUNT=str(count))
+            assert code == 75
+            assert ("scontrol requeue 1234567" in lines) == again
+
+    @pytest.mark.parametrize("codes", ["0 0 0 0 0 0", "2 2 2 2 2 2", "1 0 0 0 0 0", "127 127 127 127 127 127"])
+    def test_a_mistake_would_only_be_repeated(self, batch, codes):
+        code, lines = batch(CODES=codes)
+        assert code == max(map(int, codes.split()))
+        assert not any(line.startswith("scontrol") for line in lines)

@@ -7,6 +7,7 @@ import loopback
 import numpy as np
 import pytest
 import tensorflow as tf
+from worker_threads import in_threads
 
 from zoo.distribution import ClusterError, Workers, _SharedMetrics, multi_worker
 
@@ -66,8 +67,8 @@ class TestOneWorker:
 )
 def test_every_worker_gets_the_bytes_of_all(given):
     """They share integers of four bytes, whose sum must not carry."""
-    assert loopback.in_threads(3, lambda workers: workers.gather_bytes(given[workers.index])) == [given] * 3
-    assert loopback.in_threads(3, lambda workers: workers.broadcast_bytes(given[workers.index])) == [given[0]] * 3
+    assert in_threads(3, lambda workers: workers.gather_bytes(given[workers.index])) == [given] * 3
+    assert in_threads(3, lambda workers: workers.broadcast_bytes(given[workers.index])) == [given[0]] * 3
 
 
 def test_each_worker_takes_its_rows():

@@ -11,7 +11,7 @@ import subprocess
 
 def train_on_worker(config):
     """What each worker runs; Ray starts all again where one fails."""
-    subprocess.run(["zoo", "train", *config["arguments"]], check=True)
+    subprocess.run(["zoo", "train", "--wait", "600", *config["arguments"]], check=True)
 
 
 def main():

@@ -10,10 +10,10 @@ import sys
 import threading
 
 import keras
-import loopback
 import numpy as np
 import pytest
 from command_line import refuses
+from worker_threads import in_threads
 from zoo_training import distillation, storage, translation
 from zoo_training.distillation import check_teachers, taught
 from zoo_training.schema.recipe import RecipeError, read_recipe
@@ -248,7 +248,7 @@ class TestWorkers:
     def test_each_text_is_translated_by_one_of_them(self, folder, given, capsys, caches):
         """Six pieces by four workers. They have caches of their own, and one of them has none; or they share one."""
         teacher = Teacher()
-        found = loopback.in_threads(4, lambda workers: given(teacher, cache=caches[workers.index], workers=workers))
+        found = in_threads(4, lambda workers: given(teacher, cache=caches[workers.index], workers=workers))
         assert "teacher translates 37 texts, shared out among 4 workers" in " ".join(capsys.readouterr().err.split())
         assert sorted(teacher.seen) == sorted(set(found[0].sources))
         assert [each.targets for each in found] == [given(Teacher(), cache="alone").targets] * 4
@@ -261,7 +261,7 @@ class TestWorkers:
             for number in (2, 3) if cache == "0" else (3, 4):
                 next((folder / cache).glob(f"taught-*/{number:06}.json")).unlink()
         before, teacher = files(folder, "0"), Teacher()
-        one, other = loopback.in_threads(2, lambda workers: given(teacher, cache=str(workers.index), workers=workers))
+        one, other = in_threads(2, lambda workers: given(teacher, cache=str(workers.index), workers=workers))
         assert (one.sources, one.targets) == (other.sources, other.targets)
         assert len(teacher.seen) == 2 * 7
         assert files(folder, "0") == files(folder, "1")
@@ -270,7 +270,7 @@ class TestWorkers:
     def test_other_teachers_are_refused(self, folder, given, monkeypatch):
         monkeypatch.setattr(distillation, "_hash_of", lambda teacher: threading.get_ident())
         with pytest.raises(ClusterError, match="differ in their teacher or its sources: worker 1"):
-            loopback.in_threads(2, lambda workers: given(Teacher(), cache=None, workers=workers))
+            in_threads(2, lambda workers: given(Teacher(), cache=None, workers=workers))
 
 
 class TestErrors:

@@ -282,7 +282,7 @@ def test_one_window_to_validate_with(tmp_path):
 class TestMistakes:
     def test_a_worker_that_never_comes(self, texts, tmp_path):
         hosts = loopback.addresses(2)
-        start = command(tmp_path, texts(), options=("--wait", 15))
+        start = command(tmp_path, texts(), options=("--wait", 600, "--wait", 15))  # deploy/training gives the first
         refused(
             [loopback.start(start, loopback.config(hosts, 0))], f"worker 1 ({hosts[1]}) did not come within 15 seconds"
         )

@@ -799,18 +799,52 @@ def test_added_tokens_beside_two_files_are_read_as_transformers_does(tmp_path, l
 
 @pytest.mark.peers
 @pytest.mark.parametrize("name", ["gpt2", "llama2"])
-def test_added_tokens_beside_the_file_are_read_as_transformers_does(written, name):
+@pytest.mark.parametrize(
+    ("own", "listed", "wanted"),
+    [
+        ({}, {"<user>": 0, "<x>": 1}, {"<user>": 0, "<x>": 1}),
+        ({"<x>": 0}, {"<x>": 0, "<user>": 1}, {"<x>": 0, "<user>": 1}),
+        ({"<x>": 0}, {"<x>": 44, "<user>": 45}, {"<x>": 0, "<user>": 1}),
+        ({"<x>": 0}, {"<user>": 0}, {"<x>": 0}),
+        ({}, {"<x>": 50, "<user>": 44}, {"<user>": 0, "<x>": 1}),
+        ({}, {"<x>": 0, "<user>": -5}, {"<user>": 0, "<x>": 1}),
+        ({}, {"<x>": 0, "<user>": 0}, {"<user>": 0}),
+    ],
+    ids=["new", "the same id", "two ids", "of another token", "gaps", "of a piece", "one id"],
+)
+def test_added_tokens_beside_the_file_are_read_as_transformers_does(written, name, own, listed, wanted):
+    """The numbers are what the ids are above the number of pieces."""
     transformers = pytest.importorskip("transformers")
-    folder = written(changed(name, {}))
-    size = read_tokenizer(folder).size - 4
-    (folder / "added_tokens.json").write_text(json.dumps({"<user>": size, "<x>": size + 1}))
-    (folder / "special_tokens_map.json").write_text('{"pad_token": "<x>"}')
+    content = json.loads(content_of(name))
+    size = read_tokenizer(written(content)).size - 4
+    flags = {**ADDED, "single_word": False, "special": True, "normalized": False}
+    content["added_tokens"] += [{**flags, "content": piece, "id": size + i} for piece, i in own.items()]
+    folder = written(content)
+    (folder / "added_tokens.json").write_text(json.dumps({piece: size + i for piece, i in listed.items()}))
+    settings = '{"pad_token": "<x>"}' if "<x>" in wanted else "{}"
+    (folder / "special_tokens_map.json").write_text(settings)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     ours = read_tokenizer(folder)
     ids = (ours.tokenize(["a <user>b<x> b"], special_tokens=True).numpy() - 4).tolist()
-    assert ids == theirs(["a <user>b<x> b"], add_special_tokens=False)["input_ids"] and {size, size + 1} < {*ids[0]}
-    wanted = {token.content: token.special for token in theirs.added_tokens_decoder.values()}
-    assert {each["content"]: each["special"] for each in ours.get_config()["added_tokens"]} == wanted
+    assert ids == theirs(["a <user>b<x> b"], add_special_tokens=False)["input_ids"]
+    assert {piece: ours.id_of(piece) - 4 - size for piece in wanted} == wanted
+    kinds = {token.content: token.special for token in theirs.added_tokens_decoder.values()}
+    assert {each["content"]: each["special"] for each in ours.get_config()["added_tokens"]} == kinds
+
+
+def test_the_flags_of_an_added_token_in_the_file_count_and_an_id_beside_it_must_be_a_number(written):
+    content = json.loads(content_of("gpt2"))
+    entry = {**ADDED, "special": True, "normalized": False, "rstrip": True}
+    content["added_tokens"].append({**entry, "id": len(content["model"]["vocab"])})
+    folder = written(content)
+    (folder / "added_tokens.json").write_text('{"<x>": 9999}')
+    config = read_tokenizer(folder).get_config()
+    assert config["vocabulary"][-1] == "<x>"
+    found = config["added_tokens"][-1]
+    assert (found["content"], found["special"], found["rstrip"]) == ("<x>", True, True)
+    (folder / "added_tokens.json").write_text('{"<x>": "7"}')
+    with pytest.raises(ValueError, match=rf"^{folder}/added_tokens\.json has an added token with the id '7'$"):
+        read_tokenizer(folder)
 
 
 @pytest.mark.peers

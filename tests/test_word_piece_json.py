@@ -171,7 +171,7 @@ def test_a_class_of_bert_has_its_own_limit_of_a_word(tmp_path, name):
 def test_added_tokens_beside_the_file_are_read_as_transformers_does(tmp_path, name):
     transformers = pytest.importorskip("transformers")
     content, size = json.loads(library().to_str()), len(VOCABULARY) + 1
-    more = {"<user>": size, "<x>": size + 1, "new": size - 1}  # the file's own entry for "new" counts
+    more = {"<user>": size + 9, "<x>": size + 20, "new": size + 7}  # the id and flags of the file count for "new"
     listed = {"additional_special_tokens": ["<x>"]}
     alone = {"added_tokens_decoder": {str(size - 1): {"content": "new"}}}  # then `added_tokens.json` is not read
     for settings in (listed, alone):

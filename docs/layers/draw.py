@@ -322,7 +322,7 @@ def draw_heads(text, out, effort):
 
 
 def guesses(logits, text, number=3):
-    """The likeliest words and their probabilities."""
+    """The most likely words and their probabilities."""
     logits = np.array(logits, "float64")
     logits[: START + 1] = -np.inf
     shares = np.exp(logits - logits.max())

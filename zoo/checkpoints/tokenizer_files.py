@@ -101,13 +101,16 @@ def _text(token: Any) -> str | None:
 class AddedTokens(NamedTuple):
     """The added tokens of the files beside `tokenizer.json`.
 
+    The file's own added tokens override `named` and `listed`.
+
     Attributes:
-        defaults: those that the added tokens of `tokenizer.json` override. One without an id counts only if it is a
-            piece of the vocabulary.
-        overrides: those that override the added tokens of `tokenizer.json`.
+        named: the special tokens that are named, without ids. One counts only if another file has its id.
+        listed: those of `added_tokens.json` by their numbers, in ascending order.
+        overrides: those that override the file's own.
     """
 
-    defaults: list[dict[str, Any]]
+    named: list[dict[str, Any]]
+    listed: dict[int, dict[str, Any]]
     overrides: list[dict[str, Any]]
 
 
@@ -115,21 +118,25 @@ def added_tokens(path: pathlib.Path) -> AddedTokens:
     """The added tokens of the files beside `tokenizer.json`.
 
     As in `transformers`, `added_tokens_decoder` of `tokenizer_config.json` has the last word. Only without it,
-    `added_tokens.json` is read. Special tokens are added tokens even if they are only named.
+    `added_tokens.json` is read, where the last token of a number counts. Special tokens are added tokens even if they
+    are only named.
     """
     config, file = tokenizer_config(path), path / TOKENIZER_CONFIG_FILE
-    defaults = _special_tokens(path)
+    named = _special_tokens(path)
+    listed = {}
     if "added_tokens_decoder" not in config:
-        special = {token["content"] for token in defaults}
+        special = {token["content"] for token in named}
         for content, number in _content(path / ADDED_TOKENS_FILE).items():
-            defaults.append({"content": content, "id": number, "special": content in special})
+            if type(number) is not int:
+                raise ValueError(f"{path / ADDED_TOKENS_FILE} has an added token with the id {SHORT.repr(number)}")
+            listed[number] = {"content": content, "special": content in special}
     overrides = []
     decoder = as_object(config.get("added_tokens_decoder") or {}, f"`added_tokens_decoder` in {file}")
     for number, entry in decoder.items():
         if not number.isdecimal():
             raise ValueError(f"{file} has an added token with the id {number!r}")
         overrides.append({**as_object(entry, f"an added token in {file}"), "id": int(number)})
-    return AddedTokens(defaults, overrides)
+    return AddedTokens(named, dict(sorted(listed.items())), overrides)
 
 
 def _special_tokens(path: pathlib.Path) -> list[dict[str, Any]]:

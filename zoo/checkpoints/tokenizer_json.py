@@ -354,13 +354,20 @@ def _vocabulary(
     for piece, number in ids.items():
         if type(number) is not int:
             raise ValueError(f"the id of {piece!r} must be a number. It is {SHORT.repr(number)}")
-    defaults = [*({"content": piece, "special": True} for piece in special_tokens), *settings.defaults]
-    defaults = [{"id": ids.get(each["content"]), **each} for each in defaults if "id" in each or each["content"] in ids]
     own = as_list(content.get("added_tokens") or [], "`added_tokens`")
+    own = [as_object(entry, "an added token") for entry in own]
+    known = ids | {as_string(entry.get("content"), "the content of an added token"): entry.get("id") for entry in own}
+    # As in `transformers`, numbers in `added_tokens.json` only order its tokens. A token keeps the id that it has
+    # elsewhere, or gets the next one. It is left out if its number is the id of an added token of `tokenizer.json`.
+    taken = [entry.get("id") for entry in own]
+    listed = [entry for number, entry in settings.listed.items() if number not in taken]
+    for entry in listed:
+        known.setdefault(entry["content"], len(known))
+    defaults = [*({"content": piece, "special": True} for piece in special_tokens), *settings.named, *listed]
+    defaults = [{**entry, "id": known[entry["content"]]} for entry in defaults if entry["content"] in known]
     added: dict[str, dict[str, Any]] = {}
     ids = dict(ids)
     for entry in (*defaults, *own, *settings.overrides):  # the last entry for a token counts
-        entry = as_object(entry, "an added token")
         piece, number = as_string(entry.get("content"), "the content of an added token"), entry.get("id")
         if type(number) is not int:
             raise ValueError(f"the id of the added token {piece!r} must be a number. It is {SHORT.repr(number)}")

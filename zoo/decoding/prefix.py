@@ -62,12 +62,12 @@ def read_prefix(prefix: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def next_tokens(logits: tf.Tensor, temperature: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-    """The likeliest tokens, and their probabilities among all that a model may write.
+    """The most likely tokens, and their probabilities among all that a model may write.
 
     Args:
         logits: float32 `(B, V)`.
-        temperature: float32 `(B,)`, as in `zoo.decoding.Sampling`: if it is 0, negative or NaN, the likeliest token has
-            all probability. What is above 1e6 counts as 1e6. None for 1.
+        temperature: float32 `(B,)`, as in `zoo.decoding.Sampling`: if it is 0, negative or NaN, the most likely token
+            has all probability. What is above 1e6 counts as 1e6. None for 1.
 
     Returns:
         Ids, int32, and probabilities, float32, the highest first: `(B, K)`, K at most 20.

@@ -21,13 +21,13 @@ class Sampling(NamedTuple):
     """How each row is drawn. All of shape `(B,)`.
 
     Attributes:
-        temperature: float32, the divisor of the logits; if it is 0, negative or NaN, the likeliest token is taken. What
-            is above 1e6 counts as 1e6.
-        top_k: int32, draw only from this many of the likeliest tokens (Fan et al. 2018); below 1 or from V on, draw
+        temperature: float32, the divisor of the logits; if it is 0, negative or NaN, the most likely token is taken.
+            What is above 1e6 counts as 1e6.
+        top_k: int32, draw only from this many of the most likely tokens (Fan et al. 2018); below 1 or from V on, draw
             from all.
-        top_p: float32, draw only from the fewest likeliest tokens that together have at least this share of the
+        top_p: float32, draw only from the most likely tokens, as few as together have at least this share of the
             probability (Holtzman et al. 2020). With `top_k`, it is a share of the probability of these k tokens. 0
-            leaves only the likeliest token, 1 leaves all.
+            leaves only the most likely token, 1 leaves all.
         repetition_penalty: float32. The logits of tokens that occurred before are divided by it if they are positive,
             and multiplied by it if they are negative (Keskar et al. 2019, section 4.1). 1 is no penalty, and so are NaN
             and values outside 1e-6 to 1e6.
@@ -71,9 +71,9 @@ def generate(
         prompts: ids `(B, P)`, 0 for padding on either side; also a list of lists, or a ragged tensor, of rows of any
             length. A row without tokens begins with the start token.
         max_new_tokens: the most tokens a row is given, its end token counted.
-        temperature: the divisor of the logits; 0 takes the likeliest token.
-        top_k: draw only from this many of the likeliest tokens; 0 for all.
-        top_p: draw only from the likeliest tokens that together have this share of the probability.
+        temperature: the divisor of the logits; 0 takes the most likely token.
+        top_k: draw only from this many of the most likely tokens; 0 for all.
+        top_p: draw only from the most likely tokens that together have this share of the probability.
         repetition_penalty: above 1, tokens that occurred before become less likely.
         seed: determines the choices. If it is one number, row i has the seed `seed + i`.
         context_length: the most tokens that the model reads at once, at least 2; `model.context_length` if None.
@@ -404,7 +404,7 @@ def _from_all(scores: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
 def _from_likeliest(
     scores: tf.Tensor, chance: tf.Tensor, cut: tf.Tensor, top_k: tf.Tensor, top_p: tf.Tensor
 ) -> tf.Tensor:
-    """The same among the likeliest that the settings leave."""
+    """The same among the most likely tokens that the settings leave."""
     size = scores.shape[-1]
     by_rank = cut & (top_k < size)
     # Rows with a top_k need that many ranks. Other rows mostly need few; if these are not enough, all are sorted.

@@ -1,4 +1,4 @@
-"""Search: the likeliest token at every step (greedy), or the best of several hypotheses (beam search)."""
+"""Search: the most likely token at every step (greedy), or the best of several hypotheses (beam search)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Hypotheses(NamedTuple):
 
 
 def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = False) -> Hypotheses:
-    """Decodes each source row by the likeliest token, until it ends or reaches its limit.
+    """Decodes each source row by the most likely token, until it ends or reaches its limit.
 
     The loop is part of the graph and stops when every row has ended; rows that have ended cost little. A row's result
     depends on that row alone. Padding, the unknown and the start token are never produced.
@@ -151,10 +151,10 @@ def beam_search(
     length_normalization: str = "wu",
     early_stopping: bool | str = True,
 ) -> Beams:
-    """Follows the `beam_size` likeliest hypotheses of each source row until the best of them are known.
+    """Follows the `beam_size` most likely hypotheses of each source row until the best of them are known.
 
-    At each step every open hypothesis is continued by every token. Of the `beam_size` likeliest results, those with an
-    end token are finished. The `beam_size` likeliest results without one stay open. A row is done when no open
+    At each step every open hypothesis is continued by every token. Of the `beam_size` most likely results, those with
+    an end token are finished. The `beam_size` most likely results without one stay open. A row is done when no open
     hypothesis can become better than the worst finished one that is asked for, or when `early_stopping` says so. So a
     beam of 1 is greedy decoding, and a beam as wide as the number of all possible texts is an exhaustive search.
 
@@ -180,9 +180,9 @@ def beam_search(
         return_weights: whether to return the attention weights.
         length_normalization: which of the two scores, "wu" or "mean".
         early_stopping: what else ends the search of a row, as in `transformers`. True: there are `beam_size` finished
-            hypotheses. False: there are, and the likeliest open one, if it ended now, would not beat the worst of them.
-            "never": nothing else ends it. With a positive length penalty, a hypothesis may win by growing long, so
-            "never" takes more steps.
+            hypotheses. False: there are, and the most likely open one, if it ended now, would not beat the worst of
+            them. "never": nothing else ends it. With a positive length penalty, a hypothesis may win by growing long,
+            so "never" takes more steps.
 
     Returns:
         `Beams`.
@@ -289,7 +289,7 @@ class _Search:
         return run_phases(step, dtypes, fixed, self.limits > 0, start, _Finished(*finished))
 
     def candidates(self, logits: tf.Tensor, log_probabilities: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The 2 K likeliest continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
+        """The 2 K most likely continuations: log-probabilities, parents and tokens, `(B, 2 K)` each, best first."""
         logits.set_shape([None, self.size, None])  # (B, K, V), which a loop may have lost
         number = min(2 * self.size, self.size * (logits.shape[-1] - END))
         totals, parents, tokens = top_k(logits, number, first=END, added=log_probabilities, as_log_probabilities=True)
@@ -310,7 +310,7 @@ class _Search:
         parents: tf.Tensor,
         tokens: tf.Tensor,
     ) -> _Finished:
-        """The finished hypotheses, and those of the K likeliest candidates that end at this step."""
+        """The finished hypotheses, and those of the K most likely candidates that end at this step."""
         scores = tf.where(ended, totals, _NOTHING)[:, : self.size] / self.divisor(position + 1, powers)[:, None]
         ends = tf.stack([tf.fill(tf.shape(tokens), position), parents, tokens], axis=2)[:, : self.size]  # (B, K, 3)
         scores, best = tf.math.top_k(tf.concat([finished.scores, scores], axis=1), self.size)  # (B, K) of (B, 2 K)
@@ -325,7 +325,7 @@ class _Search:
         highest: tf.Tensor,
         finished: _Finished,
     ) -> tf.Tensor:
-        """In which rows the search goes on, given the log-probability of the likeliest open hypothesis.
+        """In which rows the search goes on, given the log-probability of the most likely open hypothesis.
 
         All open hypotheses have this length.
         """

@@ -37,7 +37,7 @@ class Shortlist(tf.Module):
     Axes: B batch, S source length, V target vocabulary, C tokens of a text, N tokens of a source token.
 
     Args:
-        translations: int `(V_source, N)`: target tokens that translate each source token, the likeliest first, with
+        translations: int `(V_source, N)`: target tokens that translate each source token, the most likely first, with
             zeros behind them.
         counts: `(V,)`, how frequent each target token is. Half of the C - 4 tokens that are not special are the most
             frequent ones. Further ones fill what the source leaves free.

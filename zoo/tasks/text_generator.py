@@ -296,7 +296,7 @@ class TextGenerator(TextContinuation, SavedTask):
     def _after(
         self, text: tf.Tensor, temperature: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """The likeliest tokens after each text: `tokens`, the `text` that each writes, `probabilities` `(B, K)`."""
+        """The most likely tokens after each text: `tokens`, the `text` that each writes, `probabilities` `(B, K)`."""
         history = self._prompts(
             check_one_for_each_text(text, temperature=temperature, hidden=hidden, heads=heads)
         )  # (B, P)

@@ -222,7 +222,7 @@ class Translator(TextToText, SavedTask):
     def _after(
         self, text: tf.Tensor, prefix: tf.Tensor, hidden: tf.Tensor | None = None, heads: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """The likeliest tokens after the prefix: `ids`, `tokens` and `probabilities` `(B, K)`."""
+        """The most likely tokens after the prefix: `ids`, `tokens` and `probabilities` `(B, K)`."""
         source = self._source_ids(check_one_for_each_text(text, prefix=prefix, hidden=hidden, heads=heads))
         model = self._masked(source, hidden, heads)
         given = read_prefix(prefix, self.target_tokenizer.size)[:, : self.max_target_length - 1]  # (B, P)

@@ -126,8 +126,8 @@ def _in_places(
     count = tf.size(itself, tf.int64)
     splits = tf.concat([itself, count + splits_of(owners, tf.reduce_max(choices) + 1)], axis=0)
     which = tf.tensor_scatter_nd_update(itself, places, count + choices)  # (W,)
-    found, lengths = chosen_rows(tf.concat([ids, pieces], axis=0), splits, which)
-    return found, tf.gather(rows, rows_of(tf.cumsum(lengths), tf.size(found, tf.int64)))
+    found, splits = chosen_rows(tf.concat([ids, pieces], axis=0), splits, which)
+    return found, tf.gather(rows, rows_of(splits[1:], tf.size(found)))
 
 
 class Bytes(tf.Module):

@@ -254,23 +254,23 @@ class SentencePieceTokenizer(Tokenizer):
         numbers = self._words.lookup(words)  # (W,): -1 for a word of several pieces
         whole = packed(numbers, 0)
         reach = tf.gather(tf.constant(self._reach), tf.maximum(numbers, 0))
-        pieces, lengths, reach = tf.cond(
+        pieces, splits, reach = tf.cond(  # (P,), (W + 1,), (W,)
             tf.reduce_all(numbers >= 0),
-            lambda: (whole, tf.ones_like(rows), reach),
+            lambda: (whole, tf.range(tf.size(words, tf.int64) + 1), reach),
             lambda: self._with_rare_words(words, whole, reach),
         )
         if isinstance(self._model, Viterbi):
             scores = self._model.scores(unpacked(pieces)[0])  # (P,)
-            owners = rows_of(tf.cumsum(lengths), tf.size(pieces))  # (P,): the word of each piece
+            owners = rows_of(splits[1:], tf.size(pieces))  # (P,): the word of each piece
             sums = tf.math.unsorted_segment_sum(tf.abs(scores), tf.gather(rows, owners), tf.size(texts))  # (B,)
             close = reach <= tf.gather(sums, rows)  # (W,): the text around the word might change its pieces
-            pieces, lengths = tf.cond(
+            pieces, splits = tf.cond(
                 tf.reduce_any(close),
-                lambda: self._with_close_words(words, rows, pieces, lengths, sums, close),
-                lambda: (pieces, lengths),
+                lambda: self._with_close_words(words, rows, pieces, splits, sums, close),
+                lambda: (pieces, splits),
             )
-        lengths = tf.math.unsorted_segment_sum(lengths, rows, tf.size(texts))  # (B,)
-        return tf.RaggedTensor.from_row_lengths(pieces, lengths, validate=False)
+        splits = tf.gather(splits, splits_of(rows, tf.size(texts)))  # (B + 1,)
+        return tf.RaggedTensor.from_row_splits(pieces, splits, validate=False)
 
     def _with_rare_words(self, words: tf.Tensor, pieces: tf.Tensor, reach: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Puts the pieces of the words whose piece is negative, of which there are some, into their places.
@@ -281,7 +281,8 @@ class SentencePieceTokenizer(Tokenizer):
             reach: the sum of sizes up to which it is certain, `(W,)`.
 
         Returns:
-            The packed pieces `(P,)`, and how many pieces each word has and its reach, `(W,)`.
+            The packed pieces `(P,)`, where those of each word begin, and the end, `(W + 1,)`, and the reach of each
+            word, `(W,)`.
         """
         is_rare = pieces < 0
         rare = tf.unique(tf.boolean_mask(words, is_rare))  # a repeated word is segmented once
@@ -299,7 +300,7 @@ class SentencePieceTokenizer(Tokenizer):
         words: tf.Tensor,
         rows: tf.Tensor,
         pieces: tf.Tensor,
-        lengths: tf.Tensor,
+        splits: tf.Tensor,
         sums: tf.Tensor,
         close: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -312,12 +313,13 @@ class SentencePieceTokenizer(Tokenizer):
             words: all words, `(W,)`.
             rows: the text of each, int64 `(W,)`.
             pieces: their packed pieces, `(P,)`.
-            lengths: how many pieces each word has, int64 `(W,)`.
+            splits: where the pieces of each word begin, and the end, int64 `(W + 1,)`.
             sums: of the scores of each text, without their signs, `(B,)`.
             close: which words, of which there is at least one, `(W,)`.
 
         Returns:
-            The new pieces, and how many each word has; the first word of a text's span has those of all.
+            The new pieces, and where those of each word begin, and the end, `(W + 1,)`; the first word of a text's span
+            has those of all.
         """
         places = tf.where(close)[:, 0]
         texts, which = tf.unique(tf.gather(rows, places))  # (U,) and of each place
@@ -338,18 +340,18 @@ class SentencePieceTokenizer(Tokenizer):
         )
 
         # The sums before the spans: float32 numbers added one after another.
-        owners = rows_of(tf.cumsum(lengths), tf.size(pieces))  # (P,): the word of each piece
+        owners = rows_of(splits[1:], tf.size(pieces))  # (P,): the word of each piece
         ahead = tf.where(tf.gather((spans >= 0) & (order < begins), owners))[:, 0]
-        splits = splits_of(tf.cast(tf.gather(spans, tf.gather(owners, ahead)), tf.int64), count)
+        score_splits = splits_of(tf.cast(tf.gather(spans, tf.gather(owners, ahead)), tf.int64), count)  # (U + 1,)
         scores = self._model.scores(unpacked(tf.gather(pieces, ahead))[0])
-        scores = tf.RaggedTensor.from_row_splits(scores, splits, validate=False).to_tensor()  # (U, most)
+        scores = tf.RaggedTensor.from_row_splits(scores, score_splits, validate=False).to_tensor()  # (U, most)
         with tf.device("CPU"):  # which adds a row from left to right; a GPU adds in another order
             before = tf.cumsum(tf.pad(scores, [[0, 0], [1, 0]]), axis=1)[:, -1]  # (U,)
 
         # Rows to choose from: the W words, below them the U spans, and a row of nothing.
         found, owners, _ = self._model(together, before)
         behind = tf.size(pieces, tf.int64) + splits_of(owners, count)  # (U + 1,)
-        splits = tf.concat([[0], tf.cumsum(lengths)[:-1], behind, behind[-1:]], axis=0)  # (W + U + 2,)
+        splits = tf.concat([splits[:-1], behind, behind[-1:]], axis=0)  # (W + U + 2,)
         span = tf.size(words, tf.int64) + tf.where(order == begins, tf.cast(spans, tf.int64), count)  # (W,)
         return chosen_rows(tf.concat([pieces, found], axis=0), splits, tf.where(inside, span, order))
 

@@ -324,8 +324,8 @@ class Pairs(tf.Module):
         splits = tf.concat([tf.range(count), count + self._part_splits], axis=0)
         which = tf.cast(self._which_parts.lookup(symbols), tf.int64)  # (P,): -1 for a piece that stays
         which = tf.where(which < 0, tf.range(count), count + which)
-        symbols, lengths = chosen_rows(tf.concat([symbols, self._parts], axis=0), splits, which)
-        return symbols, tf.repeat(rows, lengths)
+        symbols, splits = chosen_rows(tf.concat([symbols, self._parts], axis=0), splits, which)
+        return symbols, tf.gather(rows, rows_of(splits[1:], tf.size(symbols)))
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:

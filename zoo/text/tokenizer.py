@@ -317,13 +317,12 @@ def chosen_rows(values: tf.Tensor, splits: tf.Tensor, which: tf.Tensor) -> tuple
         which: the number of each row that is chosen, `(R,)`.
 
     Returns:
-        The values of the chosen rows, `(P,)`, and the length of each, int64 `(R,)`.
+        The values of the chosen rows, `(P,)`, and where each row begins, and the end, int64 `(R + 1,)`.
     """
     chosen = tf.raw_ops.RaggedGather(
         params_nested_splits=[splits], params_dense_values=values, indices=which, OUTPUT_RAGGED_RANK=1
     )
-    (ends,) = chosen.output_nested_splits
-    return chosen.output_dense_values, ends[1:] - ends[:-1]
+    return chosen.output_dense_values, chosen.output_nested_splits[0]
 
 
 def tokenizer_to_config(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -6,16 +6,16 @@ import tensorflow as tf
 from zoo.models import RNNSeq2Seq
 from zoo.testing import FamilyTests
 
-KINDS = [
-    ("additive", "gru", False),
-    ("dot", "lstm", False),
-    ("scaled", "gru", False),
-    ("general", "lstm", False),
-    ("concat", "gru", False),
-    (None, "lstm", False),
-    (None, "gru", False),
-    ("additive", "gru", True),
-    ("general", "lstm", True),
+KINDS = [  # attention, cell, conditional, layers of the encoder
+    ("additive", "gru", False, 1),
+    ("dot", "lstm", False, 2),
+    ("scaled", "gru", False, 1),
+    ("general", "lstm", False, 1),
+    ("concat", "gru", False, 1),
+    (None, "lstm", False, 2),
+    (None, "gru", False, 1),
+    ("additive", "gru", True, 3),
+    ("general", "lstm", True, 1),
 ]
 
 # Vocabularies, widths and lengths that differ from each other; rows of all lengths, one without any token.
@@ -29,7 +29,7 @@ BATCH = {"source": SOURCE, "target": TARGET}
 # These kinds have every part of the family once.
 FAMILIES = {
     "additive": {},
-    "no attention, tied": {"attention": None, "tied_embeddings": "all", **TIED},
+    "no attention, tied, two layers": {"attention": None, "tied_embeddings": "all", "encoder_layers": 2, **TIED},
     "halves, LSTM, conditional, tied": dict(
         attention="dot", cell="lstm", conditional=True, tied_embeddings="target", **TIED
     ),
@@ -59,11 +59,11 @@ def expected_logits(model, source, target, numpy_steps, numpy_softmax):
     def dense(x, name):
         return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
 
-    def read(tokens, name):
-        weights = cell(f"encoder/{name}_cell")
-        states, hidden = (np.zeros(len(weights[1])),) * kept, np.zeros((len(tokens), len(weights[1])))
-        for i, token in enumerate(tokens):
-            states = step(w["source_embedding/embeddings"][token], states, *weights)
+    def read(inputs, name):
+        weights = cell(name)
+        states, hidden = (np.zeros(len(weights[1])),) * kept, np.zeros((len(inputs), len(weights[1])))
+        for i, vector in enumerate(inputs):
+            states = step(vector, states, *weights)
             hidden[i] = states[0]
         return hidden, states[0]
 
@@ -79,8 +79,11 @@ def expected_logits(model, source, target, numpy_steps, numpy_softmax):
         return h @ s / (np.sqrt(len(s)) if model.attention == "scaled" else 1)
 
     tokens = source[source != 0]
-    (forward, last), (backward, first) = read(tokens, "forward"), read(tokens[::-1], "backward")
-    annotations = np.concatenate([forward, backward[::-1]], -1)
+    annotations = w["source_embedding/embeddings"][tokens]
+    for layer in ("encoder", "encoder_2", "encoder_3")[: model.encoder_layers]:
+        forward, last = read(annotations, f"{layer}/forward_cell")
+        backward, first = read(annotations[::-1], f"{layer}/backward_cell")
+        annotations = np.concatenate([forward, backward[::-1]], -1)
     thought = np.concatenate([last, first])
     bridges = ("initial_hidden", "initial_carry")[:kept]
     states = tuple(np.tanh(dense(first if model.attention else thought, bridge)) for bridge in bridges)
@@ -101,9 +104,10 @@ def expected_logits(model, source, target, numpy_steps, numpy_softmax):
     return np.array(logits)
 
 
-@pytest.mark.parametrize(("attention", "cell", "conditional"), KINDS)
-def test_computes_the_equations(attention, cell, conditional, randomize, numpy_steps, numpy_softmax):
-    model = randomize(RNNSeq2Seq(attention=attention, cell=cell, conditional=conditional, **SIZES))
+@pytest.mark.parametrize(("attention", "cell", "conditional", "layers"), KINDS)
+def test_computes_the_equations(attention, cell, conditional, layers, randomize, numpy_steps, numpy_softmax):
+    arguments = dict(attention=attention, cell=cell, conditional=conditional, encoder_layers=layers)
+    model = randomize(RNNSeq2Seq(**arguments, **SIZES))
     logits = model(BATCH)
     assert (logits.shape, logits.dtype) == ((4, 3, 9), "float32")
     for row, source, target in zip(logits, SOURCE, TARGET, strict=True):
@@ -146,7 +150,7 @@ def test_weights_have_the_sizes_asked_for(arguments, shapes):
 def test_without_attention_only_the_two_last_states_reach_the_decoder(randomize):
     model = randomize(RNNSeq2Seq(attention=None, **SIZES))
     memory, _ = model.begin(SOURCE)
-    _, forward, backward = model.encoder(model.source_embedding(SOURCE), SOURCE != 0)
+    _, forward, backward = model.encoder[0](model.source_embedding(SOURCE), SOURCE != 0)
     assert memory.keys() == {"context", "projected_context"}
     np.testing.assert_array_equal(memory["context"], np.concatenate([forward, backward], -1))
 
@@ -232,6 +236,15 @@ def test_dropout_falls_on_the_annotations_at_their_own_rate(attention, randomize
     np.testing.assert_array_equal(model(BATCH, training=True), model(BATCH))
 
 
+def test_dropout_falls_between_the_layers_of_the_encoder(randomize):
+    model = randomize(RNNSeq2Seq(encoder_layers=2, dropout=0.5, **SIZES))
+    for dropped in (model.embedding_dropout, model.readout.dropout_layer):
+        dropped.rate = 0.0
+    assert np.abs(model(BATCH, training=True) - model(BATCH)).max() > 1e-2
+    model.get_layer("encoder_dropout_1").rate = 0.0
+    np.testing.assert_array_equal(model(BATCH, training=True), model(BATCH))
+
+
 def test_the_readouts_rate_is_its_own_or_that_of_the_embeddings():
     assert RNNSeq2Seq(dropout=0.5, **SIZES).readout.dropout == 0.5
     assert RNNSeq2Seq(dropout=0.5, readout_dropout=0.0, **SIZES).readout.dropout == 0.0
@@ -296,6 +309,7 @@ def test_follows_the_global_policy():
         ({"annotation_dropout": -0.1}, r"^`annotation_dropout` must be at least 0 and below 1\. Received: "),
         ({"readout_dropout": 1}, r"^`readout_dropout` must be at least 0 and below 1\. Received: "),
         ({"dropout": 1.0}, r"^`dropout` must be at least 0 and below 1\. Received: dropout=1\.0$"),
+        ({"encoder_layers": 0}, r"^`encoder_layers` must be a positive integer\. Received: encoder_layers=0$"),
         ({"units": 0}, r"^`units` must be a positive integer\. Received: units=0$"),
         ({"embedding_dim": 0}, r"^`embedding_dim` must be a positive integer\. Received: embedding_dim=0$"),
         ({"source_vocabulary_size": "9"}, r"^`source_vocabulary_size` must be a positive integer\."),

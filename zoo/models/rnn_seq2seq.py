@@ -27,8 +27,8 @@ class RNNSeq2Seq(Family):
 
     The graph, with y the target, h the annotations and s the decoder's state (Bahdanau et al. 2014, appendix A):
 
-        h_j = [forward state; backward state]         BidirectionalEncoder
-        s_0 = tanh(W_s h'_1)                          from the backward state at the first token
+        h_j = [forward state; backward state]         BidirectionalEncoder, of one or more layers
+        s_0 = tanh(W_s h'_1)                          from the last layer's backward state at the first token
         c_i = attention(s_{i-1}, h)                   from the previous state
         s_i = cell([E y_{i-1}; c_i], s_{i-1})         AttentionDecoder, which can be `conditional`
         p(y_i) = softmax(W_o maxout(U_o s_i + V_o E y_{i-1} + C_o c_i))    MaxoutReadout, a linear layer
@@ -58,6 +58,8 @@ class RNNSeq2Seq(Family):
             then has no bias (Press and Wolf 2017); or "all", where the source embedding is the same too, which needs
             one vocabulary for both sides.
         conditional: whether the decoder reads the last token before it attends, see `AttentionDecoder`.
+        encoder_layers: bidirectional layers of the encoder. Each reads the annotations of the one before, with
+            `dropout` on them.
         dtype: name or policy that all layers compute in, such as "mixed_bfloat16"; the global policy if None.
         name: name of the model.
         trainable: whether training changes the weights.
@@ -96,6 +98,7 @@ class RNNSeq2Seq(Family):
         readout_dropout: float | None = None,
         tied_embeddings: str = "none",
         conditional: bool = False,
+        encoder_layers: int = 1,
         dtype: Any = None,
         name: str | None = None,
         trainable: bool = True,
@@ -118,6 +121,7 @@ class RNNSeq2Seq(Family):
                 f"`tied_embeddings={tied_embeddings!r}` needs `embedding_dim` and `readout_units` to be the same. "
                 f"Received: embedding_dim={width}, readout_units={readout_width}"
             )
+        encoder_layers = check_positive("encoder_layers", encoder_layers)
         dtype = keras.dtype_policies.get(dtype)
 
         # Layers.
@@ -129,13 +133,22 @@ class RNNSeq2Seq(Family):
                 source_vocabulary_size, width, dtype=dtype, name="source_embedding"
             )
         self.embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
-        self.encoder = BidirectionalEncoder(
-            units // 2 if bare_product else units, cell=cell, dtype=dtype, name="encoder"
-        )
+        self.encoder = [
+            BidirectionalEncoder(
+                units // 2 if bare_product else units,
+                cell=cell,
+                dtype=dtype,
+                name=f"encoder_{number}" if number > 1 else "encoder",
+            )
+            for number in range(1, encoder_layers + 1)
+        ]
+        self.encoder_dropout = [
+            Dropout(dropout, dtype=dtype, name=f"encoder_dropout_{number}") for number in range(1, encoder_layers)
+        ]
         self.annotation_dropout_layer = Dropout(annotation_dropout, dtype=dtype, name="annotation_dropout")
         self.bridges = [
             keras.layers.Dense(units, activation="tanh", dtype=dtype, name=f"initial_{state}")
-            for state in self.encoder.forward_cell.states
+            for state in self.encoder[0].forward_cell.states
         ]
         attention_layer = None
         if attention == "additive":
@@ -168,6 +181,7 @@ class RNNSeq2Seq(Family):
         self.readout_dropout = readout_dropout
         self.tied_embeddings = tied_embeddings
         self.conditional = conditional
+        self.encoder_layers = encoder_layers
 
     @property
     def head_sizes(self) -> dict[str, tuple[int, int]]:
@@ -186,13 +200,15 @@ class RNNSeq2Seq(Family):
     def _encode(self, source: Tensor, masks: Masks = NO_MASKS) -> Any:
         """Ids `(B, S)` -> what the decoder attends to, what its first state is made of, and the mask `(B, S)`.
 
-        With attention these are the annotations `(B, S, 2 units)` and the backward state at the first token
-        `(B, units)`; without it, both are the last states of the two directions `(B, 2 units)`.
+        Both come from the last layer. With attention these are the annotations `(B, S, 2 units)` and the backward state
+        at the first token `(B, units)`; without it, both are the last states of the two directions `(B, 2 units)`.
         """
         # A hidden token is skipped like padding: a state that had read it would tell of it.
         mask = masks.allowed(ops.not_equal(source, 0))
         embedded = self.embedding_dropout(self.source_embedding(source))  # (B, S, E)
-        annotations, forward, backward = self.encoder(embedded, mask)
+        annotations, forward, backward = self.encoder[0](embedded, mask)
+        for dropped, layer in zip(self.encoder_dropout, self.encoder[1:], strict=True):
+            annotations, forward, backward = layer(dropped(annotations), mask)
         if self.attention is not None:
             return annotations, backward, mask
         thought = ops.concatenate([forward, backward], axis=-1)  # (B, 2 units)

@@ -89,6 +89,7 @@ class TestParts:
             "readout_dropout": None,
             "tied_embeddings": "none",
             "conditional": False,
+            "encoder_layers": 1,
         }
         assert (config["source_vocabulary_size"], config["target_vocabulary_size"]) == (7, 7)
         assert build_model(tiny("model.attention=none"), *sides).attention is None

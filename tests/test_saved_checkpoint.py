@@ -339,6 +339,7 @@ def test_one_token_for_start_and_end(tmp_path, randomize):
     assert [each.text for each in texts_of(zoo.load(folder))] == [each.text for each in texts_of(generator)]
 
 
+@pytest.mark.long
 def test_an_end_that_was_trained_further_stays_the_end(tmp_path, randomize):
     """An imported GPT-2 has one row for start and end; training changes only that of the end."""
     generator = make_generator("as GPT-2")

@@ -79,6 +79,7 @@ TOKENS = tf.constant([[2, 5, 6, 7, 8], [2, 9, 4, 6, 0]])
 NEXT = np.array([[5, 6, 7, 8, 3], [9, 4, 6, 3, 0]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("off", [("encoder", 0, 4), ("source", 1, 0), ("decoder", 0, 1)], ids=lambda off: off[0])
 def test_a_head_that_is_off_is_one_whose_output_weights_are_zero(transformer, off):
     """In the second row only; of scores, of a beam search, and in the packed model. Its weights are zero too."""

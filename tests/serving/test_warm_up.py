@@ -1,5 +1,6 @@
 """The requests that a server warms up with: what the signatures take, and answer."""
 
+import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
@@ -31,6 +32,7 @@ def answered(servable):
     return rows
 
 
+@pytest.mark.long
 def test_every_signature_answers_them(servable_transformer, exported_generator):
     rows = answered(servable_transformer)
     assert set(rows) == {"serving_default", "generate", "score", "attention", "attention_by_head"}

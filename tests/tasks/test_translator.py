@@ -397,6 +397,7 @@ class TestPrefixes:
         found = function(**{name: tf.constant(values) for name, values in inputs.items()})
         return {key: value.numpy() for key, value in found.items()}
 
+    @pytest.mark.long
     def test_without_a_prefix_it_is_the_translation(self, any_translator):
         found = self.ask(any_translator, "complete", TEXTS, [""] * len(TEXTS))
         assert [text.decode() for text in found["text"]] == any_translator(TEXTS)

@@ -90,6 +90,7 @@ def files(folder, cache="cache"):
     return {file.name: file.read_bytes() for file in found.iterdir()}
 
 
+@pytest.mark.long
 def test_training_targets_are_what_a_real_teacher_answers_and_validation_stays(folder, capsys):
     letters = CharacterTokenizer("abc0123456789")
     keras.utils.set_random_seed(3)

@@ -46,6 +46,7 @@ def recurrent(**arguments):
     return Translator(RNNSeq2Seq(tokenizer.size, tokenizer.size, units=4, **arguments), tokenizer, tokenizer)
 
 
+@pytest.mark.long
 def test_what_it_changes_is_counted_on_texts_that_it_has_not_learnt_from(translator, texts, listed, monkeypatch, capfd):
     learnt_from = []
 
@@ -135,6 +136,7 @@ def test_what_cannot_have_one_is_refused_before_anything_is_translated(translato
         translator.with_shortlist(512)
 
 
+@pytest.mark.long
 def test_a_recurrent_translator_can_have_one_in_python(texts):
     keras.utils.set_random_seed(4)
     translator = recurrent()

@@ -123,6 +123,7 @@ def test_steps_in_room_are_the_steps_that_copy(kind, hypotheses, parts, randomiz
 DRAWN = [0.0, 1.0, 0.7, 1.3]  # temperatures; the first row is the likeliest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "temperature", "parts"),
     [
@@ -278,6 +279,7 @@ def test_a_step_has_few_operations_and_none_that_onednn_takes():
         assert not slow & set(of_layer)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", [GPT, Transformer])
 def test_an_export_in_two_parts_answers_as_its_model(family, randomize, tmp_path, monkeypatch):
     """With the products of wide layers, and steps that all threads may share."""

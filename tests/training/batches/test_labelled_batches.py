@@ -69,6 +69,7 @@ def test_an_epoch_of_training_has_other_batches_than_the_next_and_goes_on_anywhe
     assert batches.tokens == int(rows.lengths.sum())
 
 
+@pytest.mark.long
 def test_pieces_are_drawn_anew_in_training_and_long_texts_cut_off():
     tokenizer = BytePairTokenizer.learn(["abcd efgh"] * 9 + ["hgfe dcba"] * 9, 290)
     encoder = Encoder(tokenizer.size, units=8, num_heads=2, num_layers=1, max_length=12)

@@ -29,6 +29,7 @@ def folder(request):
 
 
 class TestGenerate:
+    @pytest.mark.long
     def test_the_prompt_and_how_it_goes_on(self, folder, saved):
         expected = zoo.load(saved)(["ab"], max_new_tokens=9, temperature=0.7, seed=5)[0]
         found = succeeds("generate", folder, "ab", "-n", "9", "--temperature", "0.7", "--seed", "5")

@@ -41,6 +41,7 @@ def test_classes_by_keras_cross_entropy_of_one_hot_labels(smoothing):
         np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_several_classes_of_a_text_by_keras_binary_cross_entropy(smoothing):
     model = Classifier(encoder(), 3, dropout=0, multi_label=True)

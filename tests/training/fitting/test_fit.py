@@ -188,6 +188,7 @@ class TestFit:
         with pytest.raises(RecipeError, match=fault):
             prepare(tiny(override), (TRAIN, CHECK))
 
+    @pytest.mark.long
     def test_r_drop_reaches_the_objective_and_needs_dropout(self, tmp_path):
         recipe = tiny("training.r_drop=2.0", "model.dropout=0.0")
         assert prepare(recipe, (TRAIN, CHECK)).objective.r_drop == 2.0

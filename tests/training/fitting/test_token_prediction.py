@@ -136,6 +136,7 @@ def test_it_trains_without_a_graph_too(eager):
 
 
 class TestRDrop:
+    @pytest.mark.long
     @pytest.mark.parametrize(("size", "jit_compile"), [(SIZE, True), (LARGE, False)])
     def test_without_dropout_the_training_is_the_same(self, size, jit_compile):
         """Both passes then agree, and their divergence and its gradient are 0."""

@@ -1,4 +1,4 @@
-"""Self-attention with trainable weights: stage 4 of the layers' page."""
+"""Self-attention with learned projections: stage 4 of the layers' page."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Self-attention without weights: stage 3 of the layers' page."""
+"""Self-attention without learned parameters: stage 3 of the layers' page."""
 
 from typing import Any
 

@@ -59,7 +59,9 @@ clean:
 	rm -rf .venv build site *.egg-info
 
 .venv/bin/python:
-	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or later is needed; call make PYTHON=...')"
+	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and \
+	'Python 3.11, 3.12 or 3.13 is needed, for which TensorFlow is released. Received: Python ' + sys.version.split()[0] + \
+	'. Call make PYTHON=python3.13')"
 	$(PYTHON) -m venv .venv
 
 .venv/ready: pyproject.toml .venv/bin/python

@@ -9,38 +9,48 @@ import ast
 import json
 import pathlib
 import re
+from collections.abc import Collection
 from typing import Any
 
 from results import FOLDER, KINDS, Table
 
 HERE = pathlib.Path(__file__).parent
 README = HERE.parent / "README.md"
-# In the order in which they run and are shown.
-SCRIPTS = (
-    "attention",
-    "long_attention",
-    "rnn_training",
-    "translation_training",
-    "gpt_training",
-    "fine_tuning",
-    "input_pipeline",
-    "onednn",
-    "generation",
-    "serving",
-    "distilled",
-    "shortlist",
-    "opus_mt",
-    "embedding",
-    "tokenizing",
-    "load",
-    "batch",
-    "workers",
-    "thought_vector",
-    "trained",
-    "imported_translator",
-    "language_identification",
-    "pronunciation",
-    "published_pronunciation",
+# The parts of the page, with their scripts in the order in which they run and are shown.
+GROUPS = {
+    "Attention": ("attention", "long_attention"),
+    "Training": ("rnn_training", "translation_training", "gpt_training", "fine_tuning", "input_pipeline", "workers"),
+    "Decoding and serving": (
+        "generation",
+        "serving",
+        "distilled",
+        "shortlist",
+        "opus_mt",
+        "embedding",
+        "onednn",
+        "load",
+        "batch",
+    ),
+    "Tokenizers": ("tokenizing",),
+    "Scores": (
+        "thought_vector",
+        "trained",
+        "imported_translator",
+        "language_identification",
+        "pronunciation",
+        "published_pronunciation",
+    ),
+}
+SCRIPTS = tuple(script for scripts in GROUPS.values() for script in scripts)
+# The questions that the README answers: one of each sort, and among them those in which a peer is faster.
+IN_README = (
+    "`MultiHeadAttention`, forward pass and training step",
+    "a training step, small GPT",
+    "256 tokens of a small GPT, from the SavedModel",
+    "32 texts translated with 5 beams, as a server does",
+    "1 text translated with 5 beams, as a server does",
+    "32 sentences to vectors, by an encoder of MiniLM's size",
+    "byte-pair tokenizer, all cores, 64 texts at once",
 )
 PICTURES = {
     "thought_vector": "![Exact match by source length](thought_vector.png)",
@@ -51,9 +61,10 @@ INTRODUCTION = """# Benchmarks
 
 This page shows how fast the zoo is, against peers measured in the same run, and what its models score.
 
-Each script answers one question. Machines are noisy, so an absolute time means little. Contestants take turns of a few
-steps, each in its own process ([`harness.py`](harness.py)), and what counts is the ratio: the peer's time divided by
-ours, **above 1x if ours is faster**, as the median over the rounds with its range. Run them while nothing else runs.
+Each script answers one question. Machines are noisy, so an absolute time means little. The zoo and its peers take
+turns of a few steps, each in its own process ([`harness.py`](harness.py)), and what counts is the ratio: the peer's time
+divided by the zoo's, **above 1x if the zoo is faster**, as the median over the rounds with its range. Run them while
+nothing else runs.
 
 ```sh
 make bench                                        # all but the longest, in 35 to 50 minutes; installs the peers
@@ -65,6 +76,12 @@ of processor. Kinds differ by the fastest instruction set, which decides how fas
 [`notes.md`](notes.md) says what was tried, and what it gained.
 """
 
+SUMMARY = """## Summary
+
+Each cell is the peer's time, or its memory, divided by the zoo's: above 1x, the zoo is better. Semicolons separate the
+peers, in the order of column 2. Columns are kinds of processor. An empty cell was not measured.
+"""
+
 
 def main() -> None:
     """Writes both files."""
@@ -73,13 +90,30 @@ def main() -> None:
 
 
 def page() -> str:
-    """`README.md`: the question, the method and the figures of each script."""
-    return "\n".join([INTRODUCTION, *(section(script) for script in SCRIPTS if kept(script))])
+    """`README.md`: links to the sections, all ratios, and the question, the method and the figures of each script."""
+    return "\n".join([INTRODUCTION, contents(), SUMMARY, f"{times()}\n", *map(section, SCRIPTS)])
+
+
+def contents() -> str:
+    """Links to the sections, by the parts of the page."""
+    lines = ["- [Summary](#summary)"]
+    for group, scripts in GROUPS.items():
+        lines.append(f"- {group}")
+        for script in scripts:
+            title = heading(script)
+            name, question = title.split(": ", 1)
+            lines.append(f"    - [{name}](#{anchor(title)}): {question}")
+    return "\n".join(lines) + "\n"
+
+
+def anchor(title: str) -> str:
+    """What a link to a heading says after `#`."""
+    return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
 
 
 def with_figures(readme: str) -> str:
     """The README with its two tables of figures filled in."""
-    for name, table in (("models", models()), ("times", times())):
+    for name, table in (("models", models()), ("times", times(IN_README))):
         begin, end = f"<!-- {name}: written by benchmarks/report.py -->\n", f"<!-- end of {name} -->"
         if begin not in readme or end not in readme:
             raise ValueError(f"README.md has no place for the figures between {begin.strip()!r} and {end!r}")
@@ -90,11 +124,16 @@ def with_figures(readme: str) -> str:
 
 def section(script: str) -> str:
     """A script's part of the page."""
-    question, *paragraphs = documentation(script).strip().split("\n\n")
+    _, *paragraphs = documentation(script).strip().split("\n\n")
     text = "\n\n".join(as_block(each) for each in paragraphs)
     runs = [run(kept(script)[kind], KINDS.get(kind, "")) for kind in kept(script)]
-    parts = [f"## {script}.py: {lower(question)}", text, *runs, PICTURES.get(script, "")]
+    parts = [f"## {heading(script)}", text, *runs, PICTURES.get(script, "")]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def heading(script: str) -> str:
+    """A script's name and its question."""
+    return f"{script}.py: {lower(documentation(script).splitlines()[0])}"
 
 
 def run(found: dict[str, Any], kind: str) -> str:
@@ -102,8 +141,8 @@ def run(found: dict[str, Any], kind: str) -> str:
     versions = ", ".join(" ".join(each) for each in found["versions"].items())
     origin = f"`{found['command']}` on {found['date']}{lasted(found['seconds'])}; {found['machine']}; {versions}."
     tables = [str(Table(**table)) for table in found["tables"]]
-    heading = f"### {kind}" if kind else ""
-    return "\n\n".join(filter(None, [heading, origin, *tables, *found["notes"]]))
+    processor = f"### {kind}" if kind else ""
+    return "\n\n".join(filter(None, [processor, origin, *tables, *found["notes"]]))
 
 
 def lasted(seconds: int) -> str:
@@ -130,12 +169,18 @@ def lower(question: str) -> str:
     return question[0].lower() + question[1:]
 
 
-def times() -> Table:
-    """The peers' times divided by ours, one row for each question, one column for each kind of processor."""
+def times(questions: Collection[str] | None = None) -> Table:
+    """The peers' times divided by the zoo's, one row for each question, one column for each kind of processor.
+
+    Args:
+        questions: those to show, else all.
+    """
     found: dict[str, dict[str, dict[str, str]]] = {}  # by question, peer and kind
     for script in SCRIPTS:
         for kind, figures in kept(script).items():
             for each in figures["headlines"]:
+                if questions is not None and each["what"] not in questions:
+                    continue
                 found.setdefault(each["what"], {}).setdefault(each["peer"], {})[kind] = each["ratio"]
     kinds = [kind for kind in KINDS if any(kind in ratios for peers in found.values() for ratios in peers.values())]
     rows = []

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 import report
@@ -16,6 +17,21 @@ def test_page_shows_what_was_kept():
 def test_readme_shows_what_was_kept():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme == report.with_figures(readme)
+
+
+def test_readme_shows_some_questions_and_slower_answers_among_them():
+    rows = report.times(report.IN_README).rows
+    assert sorted(what for what, *_ in rows) == sorted(report.IN_README)
+    assert len(rows) < len(report.times().rows)
+    assert sum("0." in "".join(cells) for _, _, *cells in rows) >= 3
+
+
+def test_links_of_the_page_lead_to_its_headings():
+    page = report.page()
+    headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    links = re.findall(r"\]\(#([^)]+)\)", report.contents())
+    assert links == [report.anchor(heading) for heading in headings] and len(set(links)) == len(links)
+    assert report.anchor("x.py: how fast is `zoo --file`, and what?") == "xpy-how-fast-is-zoo---file-and-what"
 
 
 @pytest.mark.parametrize("script", report.SCRIPTS)
@@ -34,7 +50,7 @@ def test_figures_stand_between_their_marks(monkeypatch):
     begin, end = "<!-- {0}: written by benchmarks/report.py -->\n", "<!-- end of {0} -->"
     both = [text.format(name) for name in ("models", "times") for text in (begin, end)]
     monkeypatch.setattr(report, "models", lambda: "MODELS")
-    monkeypatch.setattr(report, "times", lambda: "TIMES")
+    monkeypatch.setattr(report, "times", lambda questions: "TIMES")
     found = report.with_figures(f"a\n{both[0]}old\n{both[1]}\nb\n{both[2]}{both[3]}\nc\n")
     assert found == f"a\n{both[0]}\nMODELS\n\n{both[1]}\nb\n{both[2]}\nTIMES\n\n{both[3]}\nc\n"
     with pytest.raises(ValueError, match="no place for the figures between '<!-- models"):
@@ -56,6 +72,8 @@ def test_kinds_of_processors_stand_side_by_side(tmp_path, monkeypatch):
     (tmp_path / "avx512" / "attention.json").write_text(figures("EPYC", ("two", "C", "5.0x")))
     assert report.times().columns == ["", "against", "AVX-512", "AVX-512 and AMX"]
     assert report.times().rows == [["one", "A; B", "4.0x; -", "2.0x; 3.0x"], ["two", "C", "5.0x", ""]]
+    assert report.times(["two"]).columns == ["", "against", "AVX-512"]
+    assert report.times(["two"]).rows == [["two", "C", "5.0x"]]
     section = report.section("serving")
     assert section.index("### AVX-512\n\n`c` on d; EPYC") < section.index("### AVX-512 and AMX\n\n`c` on d; Xeon")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from importlib import resources
 from typing import Any
 
 import pydantic
@@ -52,13 +53,22 @@ A relative path of a file is looked up in the working directory, then in the rec
 
 This page is written by `python -m zoo_training.schema.recipe_reference`.
 
+## An example
+
+The recipe `dates`, which `zoo train dates` runs:
+
+```toml
+{example}
+```
+
 ## Recipes that come with the zoo
 """
 
 
 def page() -> str:
     """The page as Markdown."""
-    return "\n".join([_HEAD, *_recipes(), *_keys()])
+    example = resources.files("zoo_training.recipes").joinpath("dates.toml").read_text(encoding="utf-8")
+    return "\n".join([_HEAD.format(example=example.strip()), *_recipes(), *_keys()])
 
 
 def _recipes() -> Iterator[str]:
@@ -77,8 +87,9 @@ def _keys() -> Iterator[str]:
     yield from _section("`[corpus.clean]` of a translator", CleanPairs)
     yield from _section("`[corpus.clean]` of a classifier", CleanTexts)
     yield "## `[tokenizer]`\n"
-    yield "A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]` for both sides. A"
-    yield "masked language model takes `wordpiece`, which is also the default of a classifier.\n"
+    yield "A translator has `[tokenizer.source]` and `[tokenizer.target]`, or `[tokenizer.joint]` for both sides."
+    yield "Translators and GPTs use `characters` by default. A masked language model takes `wordpiece`, which is also"
+    yield "the default of a classifier.\n"
     sample = "Keys of a translator's `[tokenizer]`, beside these tables."
     yield from _section(
         "`[tokenizer]` of a translator", TokenizersConfig, 3, ("source", "target", "joint"), what=sample
@@ -141,7 +152,7 @@ def _section(
             told, default = found.groups()
         rows.append(f"| `{name}` | {_values(schema)} | {default} | {told} |")
     if rows:
-        yield from ("| key | value | default | |", "|---|---|---|---|", *rows, "")
+        yield from ("| key | value | default | meaning |", "|---|---|---|---|", *rows, "")
 
 
 def _default(value: Any) -> str:

@@ -1,6 +1,7 @@
 """The page on recipes is what the tables say."""
 
 import pathlib
+import re
 
 import pytest
 from zoo_training.schema import recipe_reference
@@ -13,6 +14,11 @@ PAGE = pathlib.Path(__file__).parents[3] / "docs" / "recipes.md"
 
 def test_the_page_is_as_the_program_writes_it():
     assert PAGE.read_text(encoding="utf-8") == page(), f"python -m {recipe_reference.__name__} > docs/recipes.md"
+
+
+def test_the_example_is_the_recipe_itself():
+    [example] = re.findall(r"^```toml\n(.*?)^```", page(), re.DOTALL | re.MULTILINE)
+    assert example == (PAGE.parents[1] / "training" / "recipes" / "dates.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,19 @@ class TestBigrams(FamilyTests):
         return [zoo.text.CharacterTokenizer("abcde")]
 
 
+def class_of_the_page():
+    """The example of `docs/adding_a_family.md` with its tests, made of the page's blocks of Python."""
+    page = pathlib.Path(__file__).parents[1] / "docs" / "adding_a_family.md"
+    names: dict = {"__name__": __name__}
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        if "class " in block:
+            exec(block, names)
+    return names["TestMine"]
+
+
+TestMine = class_of_the_page()
+
+
 # One fault for every test of the suite, and which test must find it.
 
 

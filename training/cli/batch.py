@@ -56,7 +56,7 @@ def batch(
         bool, typer.Option("--overwrite", help="Replace OUTPUT, and what an earlier run left unfinished.")
     ] = False,
 ) -> None:
-    """Have a model answer the rows of files; write the same rows, in the same order, with the answers as new columns.
+    """Run a model on every row of files; write the rows in the same order, with the outputs as new columns.
 
     Rows that fail are in OUTPUT's .failed.jsonl, with the reason. A run that was killed goes on where it was when the
     same command is given again. Runs on this machine, or by Beam's options on Flink, Spark or Dataflow.

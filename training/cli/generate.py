@@ -40,7 +40,10 @@ def generate(
         pathlib.Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from this file.")
     ] = None,
     tokens: Annotated[
-        int, typer.Option("--tokens", "--max-new-tokens", "-n", metavar="N", min=0, help="The most tokens to add.")
+        int,
+        typer.Option(
+            "--tokens", "--max-new-tokens", "-n", metavar="N", min=0, help="The maximum number of tokens to add."
+        ),
     ] = 256,
     temperature: Annotated[
         float,
@@ -115,7 +118,7 @@ def score(
         ),
     ] = None,
 ) -> None:
-    """Tell how likely texts are: log-probability, tokens and perplexity of each, and the text, with tabs between.
+    """Score texts: print log-probability, number of tokens, perplexity and the text, separated by tabs.
 
     A text that is longer than the model's context is read in overlapping windows; each token is scored once.
     """

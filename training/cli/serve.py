@@ -1,4 +1,4 @@
-"""The command that serves models by REST as TensorFlow Serving does."""
+"""The command that serves models over REST as TensorFlow Serving does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def serve(
         int, typer.Option(metavar="N", min=0, help="Threads that an operation may use; 0 for one a core.")
     ] = 1,
     max_batch_rows: Annotated[
-        int, typer.Option(metavar="N", min=1, help="The most rows of a request, and of requests joined into a batch.")
+        int, typer.Option(metavar="N", min=1, help="The maximum number of rows of a request or batch.")
     ] = 32,
     batch_wait: Annotated[
         float,
@@ -56,17 +56,17 @@ def serve(
     timeout: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=0.1, max=_DAY, help="The longest that a request may take; of a stream, each event."
+            metavar="SECONDS", min=0.1, max=_DAY, help="The longest that a request may take; for a stream, each event."
         ),
     ] = 60,
     poll: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, max=_DAY, help="How often to look for new versions.")
     ] = 2,
 ) -> None:
-    """Serve SavedModels by TensorFlow Serving's REST interface: for laptops, demos and tests.
+    """Serve SavedModels over TensorFlow Serving's REST interface: for laptops, demos and tests.
 
     It serves any SavedModel, not only the zoo's. The newest version answers, and newer ones replace it as they appear.
-    In production use TensorFlow Serving itself, which also speaks gRPC.
+    In production use TensorFlow Serving itself, which also has gRPC.
     """
     with user_errors((ValueError, OSError)):
         import zoo.serving.server  # noqa: F401  what is not installed is said at once

@@ -36,12 +36,12 @@ from .shared import (
 def serve_client(
     address: Annotated[
         str,
-        typer.Argument(metavar="ADDRESS", help="The server: host, host:port or URL; port 8501, by gRPC 8500."),
+        typer.Argument(metavar="ADDRESS", help="The server: host, host:port or URL; port 8501, over gRPC 8500."),
     ],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name on the server.")],
     texts: Texts = None,
     file: TextFile = None,
-    use_grpc: Annotated[bool, typer.Option("--grpc", help="Speak gRPC instead of REST.")] = False,
+    use_grpc: Annotated[bool, typer.Option("--grpc", help="Use gRPC instead of REST.")] = False,
     signature: Annotated[
         str | None,
         typer.Option(
@@ -65,7 +65,7 @@ def serve_client(
     above: Above = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
 ) -> None:
-    """Ask a model on TensorFlow Serving: translate, continue, classify or score texts, or call any signature.
+    """Query a model on TensorFlow Serving: translate, continue, classify or score texts, or call any signature.
 
     Prints what `zoo translate`, `zoo generate`, `zoo score`, `zoo classify`, `zoo embed` and `zoo fill` print; for
     other signatures, each text's JSON on a line.

@@ -64,7 +64,7 @@ Above = Annotated[
         min=0,
         max=1,
         metavar="P",
-        help="Of a classifier: print on one line, separated by commas, all classes with a probability above P, and an"
+        help="For a classifier, print on one line, separated by commas, all classes with a probability above P, and an"
         " empty line if there is none. Give 0.5 for a model of several labels; without --above only the most likely is"
         " printed.",
     ),

@@ -220,9 +220,9 @@ def export(
         pathlib.Path | None,
         typer.Option(
             metavar="FILE",
-            help="Of a translator: source texts, a text per line, such as those of the training. The export learns"
-            " from them which target tokens a source needs, and then considers only these. A single text is answered"
-            " sooner, above all with a large vocabulary; some answers change.",
+            help="For a translator, a file of source texts, one per line, such as those of the training. The export"
+            " learns from them which target tokens a source needs, and then considers only these. A single text is"
+            " answered sooner, above all with a large vocabulary; some answers change.",
         ),
     ] = None,
     shortlist_size: Annotated[
@@ -242,7 +242,7 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Export a finished run once more, as the next version of its model; or a checkpoint of Hugging Face."""
+    """Export a finished run, or a Hugging Face checkpoint, as the next version of a model."""
     with user_errors():
         if to is not None and to_huggingface is not None:
             raise ValueError("--to and --to-huggingface were both given; give one of them")

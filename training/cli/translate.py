@@ -114,10 +114,10 @@ def attend(
 ) -> None:
     """Draw the attention of a model for some texts.
 
-    Of a translator: from each output token to the source tokens. Of a language model: from each token to the tokens
-    before it. Of a classifier, embedder or mask filler: from each token to all tokens; or, if attention makes one
-    vector of a text, from the text to its tokens. A .html shows every head that there is, to choose from. A .png needs
-    Matplotlib and a font for every character; .html and .svg need neither.
+    For a translator, the picture shows which source tokens each output token attends to. For a language model, it shows
+    which earlier tokens each token attends to. For a classifier, embedder or mask filler, it shows which tokens each
+    token attends to; or, if attention makes one vector of a text, how much each token counts. A .html has every head,
+    to choose from. A .png needs Matplotlib and a font for every character; .html and .svg need neither.
     """
     with user_errors():
         from zoo import pictures

@@ -224,7 +224,7 @@ class TestPage:
 
     @pytest.mark.parametrize("number", range(4))
     def test_request_is_answered(self, number, rest):
-        blocks = re.findall(r"^curl (localhost:8501\S+) -d '([^']*)'\n(\{.*\}\n)?", TEXT_OF_PAGE, re.MULTILINE)
+        blocks = re.findall(r"^curl (localhost:8501\S+) -d '([^']*)'\n(?:# (.*)\n)?", TEXT_OF_PAGE, re.MULTILINE)
         assert len(blocks) == 4
         url, body, shown = blocks[number]
         request = urllib.request.Request(f"http://{url.replace('localhost:8501', rest)}", body.encode())

@@ -7,7 +7,8 @@
         model.fit(workers.shard(dataset), epochs=5)
 
 The cluster is read from the environment variable `TF_CONFIG`; without it there is one worker, and nothing changes.
-docs/distributed.md says what happens in failures, what it costs, and why it is not `MultiWorkerMirroredStrategy`.
+docs/distributed.md says what happens in failures; benchmarks/notes.md what it costs, and why it is not
+`MultiWorkerMirroredStrategy`.
 """
 
 from __future__ import annotations

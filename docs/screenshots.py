@@ -1,6 +1,7 @@
-"""Draws the explorer at the widths of a telephone, a tablet and a desk, side by side in one picture.
+"""Draws the explorer: at the widths of a telephone, a tablet and a desk side by side, or at the widths that are given.
 
-    python docs/screenshots.py saved_models/pronounce docs/explorer_pronounce.png "text=knowledge" dark
+    python docs/screenshots.py saved_models/gpt-pydoc/1 docs/explorer_gpt.png "text=The yield expression is used" dark \
+        --widths 1100 --scale 0.8 --height 1200
 
 It needs Chromium, its driver and the extras `serve`, `browser` and `pictures`.
 """
@@ -30,20 +31,22 @@ def main() -> None:
     parser.add_argument("out", type=pathlib.Path, help="the PNG to write")
     parser.add_argument("state", help="what stands behind # in the page's address, such as text=hello")
     parser.add_argument("scheme", choices=("light", "dark"), nargs="?", default="light")
+    parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="of the page (default %(default)s)")
     parser.add_argument("--height", type=int, default=1000, help="of the page (default %(default)s)")
     parser.add_argument("--scale", type=float, default=0.5, help="pixels of the picture for one of the page")
     arguments = parser.parse_args()
+    widths = arguments.widths
     command = [pathlib.Path(sys.executable).with_name("zoo"), "serve", arguments.model, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             address = re.search(r"http://[\d.:]+", server.stdout.readline())[0]
-            pictures = [drawn(f"{address}/#{arguments.state}", width, arguments) for width in WIDTHS]
+            pictures = [drawn(f"{address}/#{arguments.state}", width, arguments) for width in widths]
         finally:
             server.terminate()
     paper = (255, 255, 255) if arguments.scheme == "light" else (0, 0, 0)
-    sheet = Image.new("RGB", (sum(WIDTHS) + GAP * (len(WIDTHS) - 1), arguments.height), paper)
+    sheet = Image.new("RGB", (sum(widths) + GAP * (len(widths) - 1), arguments.height), paper)
     for number, picture in enumerate(pictures):
-        sheet.paste(picture, (sum(WIDTHS[:number]) + GAP * number, 0))
+        sheet.paste(picture, (sum(widths[:number]) + GAP * number, 0))
     sheet = sheet.resize([round(arguments.scale * size) for size in sheet.size], Image.Resampling.LANCZOS)
     content = io.BytesIO()
     colours = sheet.quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)  # few, for a small file

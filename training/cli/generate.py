@@ -77,8 +77,7 @@ def generate(
     """Continue texts with a language model.
 
     A saved model prints a text while it is written; an exported one prints it when it is complete. A line of dashes
-    separates several texts. A text may be longer than the model's context: when the context is full, the model
-    continues from the last half of it.
+    separates several texts. A text may be longer than the model's context.
     """
     with user_errors():
         if prompts and file:

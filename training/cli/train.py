@@ -66,7 +66,7 @@ def train(
 ) -> None:
     """Train a recipe's model, score it on held-out text, and export it.
 
-    After a stop the same command goes on: with the epoch, the scoring or the export in which the run was stopped.
+    After a stop, the same command goes on where the run was stopped.
 
     Where the environment variable TF_CONFIG names several workers, start the same command on each.
     """

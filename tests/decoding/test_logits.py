@@ -6,9 +6,9 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from zoo.decoding import score, score_in_windows
+from zoo.decoding import logits_after, score, score_in_windows, score_tokens
 from zoo.decoding.logits import log_normalizer, top_k
-from zoo.models import GPT
+from zoo.models import GPT, RNNSeq2Seq, Transformer
 
 
 @settings(max_examples=40, deadline=None)
@@ -177,3 +177,48 @@ def test_a_stride_that_would_never_end_or_skip_tokens_is_refused(gpt, stride):
 def test_a_text_that_fits_is_scored_at_once(gpt):
     one, windows = score(gpt, READ[:, :8], IDS[:, :8]), score_in_windows(gpt, READ[:, :8], IDS[:, :8], CONTEXT, 2)
     np.testing.assert_array_equal(one["log_probability"], windows["log_probability"])
+
+
+# Quantised models.
+
+QUANTISED = {
+    "GPT": lambda: GPT(13, units=12, num_heads=3, num_layers=1, context_length=CONTEXT, unused_ids=(5,)),
+    "GPT, untied": lambda: GPT(13, units=12, num_heads=3, num_layers=1, context_length=CONTEXT, tied_embeddings=False),
+    "RNNSeq2Seq": lambda: RNNSeq2Seq(13, 13, units=6),
+    "RNNSeq2Seq, tied": lambda: RNNSeq2Seq(13, 13, units=6, readout_units=6, tied_embeddings="all"),
+    "Transformer": lambda: Transformer(13, 13, 12, 3, 8, 1, 1, tied_embeddings="none", unused_ids=(5,)),
+    "Transformer, tied": lambda: Transformer(13, 13, 12, 3, 8, 1, 1, tied_embeddings="target", use_output_bias=True),
+}
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("make", QUANTISED.values(), ids=QUANTISED)
+@pytest.mark.usefixtures("no_collection")
+def test_a_quantised_model_is_scored_by_its_own_logits(make, mode, randomize):
+    model = randomize(make())
+    model.quantize(mode)
+    read, ids = READ[:3, :7], IDS[:3, :7]
+    inputs = read if isinstance(model, GPT) else {"source": ids[:, :4], "target": read}
+    logits = np.array(model(inputs), "float64")
+    expected = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = np.where(ids > 0, np.take_along_axis(expected, ids[..., None], 2)[..., 0], 0)
+    np.testing.assert_allclose(score_tokens(model, inputs, ids), expected, rtol=1e-4, atol=1e-3)
+    lengths = tf.constant([7, 1, 3])
+    np.testing.assert_allclose(
+        logits_after(model, inputs, lengths), logits[range(3), lengths - 1], rtol=1e-4, atol=1e-3
+    )
+    with pytest.raises(
+        ValueError, match=f"`output_weights` needs weights that are not quantised; .* has {mode} weights"
+    ):
+        model.output_weights()
+
+
+def test_quantised_weights_without_a_function_of_logits_are_refused():
+    class Model:
+        output_weights = staticmethod(lambda: (tf.ones([3, 2], tf.int8), None))
+
+        def without_logits(self):
+            return tf.identity
+
+    with pytest.raises(ValueError, match=r"`output_weights` must be floats.* `logits_of`.* Received: int8 weights"):
+        score(Model(), tf.ones([1, 1, 2]), tf.constant([[1]]))

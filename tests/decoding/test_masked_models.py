@@ -123,7 +123,7 @@ def test_what_is_hidden_in_a_source_has_no_influence(transformer):
     hidden = transformer._embed_target(TARGET)
     for layer in transformer.decoder:
         hidden = layer(hidden, memory, memory_mask=(SOURCE != 0) & SHOWN)
-    logits = transformer._logits(transformer._normalized(hidden))
+    logits = transformer.logits_of(transformer._normalized(hidden))
     wanted = np.take_along_axis(np.array(tf.nn.log_softmax(logits)), LABELS[..., None], 2)[..., 0] * (LABELS != 0)
     for model in in_all_forms(transformer):
         masked = WithMasks(model, Masks(tf.constant(SHOWN)))

@@ -245,13 +245,18 @@ def hidden_and_logits(model: Any) -> tuple[Callable[[Any], tf.Tensor], Callable[
     if not hasattr(model, "without_logits"):
         raise ValueError("`score` needs a model with `without_logits` and `output_weights`; this one has neither.")
     hidden_of = model.without_logits()
-    # A packed model has its weights in the order that its product reads fastest.
+    # A packed model has its weights in the order that its product reads fastest, a quantised one has scales too.
     logits_of = model.logits_of if hasattr(model, "logits_of") else _product_with(*model.output_weights())
     return hidden_of, logits_of
 
 
 def _product_with(weights: tf.Tensor, bias: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor]:
     """A function from rows `(N, D)` to float32 logits `(N, V)`, by weights `(V, D)` and a bias `(V,)` or None."""
+    if (dtype := tf.convert_to_tensor(weights).dtype).is_integer:
+        raise ValueError(
+            "The `output_weights` must be floats. A model that can be quantised needs a method `logits_of`, from rows "
+            f"(N, D) to logits (N, V). Received: {dtype.name} weights"
+        )
 
     def logits_of(rows):
         logits = tf.cast(tf.matmul(rows, tf.cast(weights, rows.dtype), transpose_b=True), tf.float32)  # (N, V)

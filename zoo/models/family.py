@@ -210,7 +210,17 @@ def to_logits(hidden: Any, output: keras.layers.Layer | None, embedding: keras.l
 
 
 def weights_and_bias(output: keras.layers.Layer | None, embedding: keras.layers.Layer) -> tuple[Any, Any]:
-    """The weights `(V, D)` and the bias `(V,)` or None of the product in `to_logits`."""
+    """The weights `(V, D)` and the bias `(V,)` or None of the product in `to_logits`.
+
+    Raises:
+        ValueError: the weights are quantised. Without their scales, and those of the vectors, they give no logits.
+    """
+    layer = embedding if output is None else output
+    if layer.quantization_mode not in (None, "float8"):
+        raise ValueError(
+            f"`output_weights` needs weights that are not quantised; {layer.name!r} has {layer.quantization_mode} "
+            "weights. `logits_of` gives the logits; train before you quantise."
+        )
     if output is None:
         return embedding.embeddings, None
     return ops.transpose(output.kernel), output.bias

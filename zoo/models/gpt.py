@@ -193,7 +193,7 @@ class GPT(Family):
         # Graph.
         tokens = keras.Input((None,), dtype="int32", name="tokens")  # (B, T)
         hidden = self.vectors(tokens)  # (B, T, D)
-        super().__init__(tokens, self._logits(hidden), hidden, dtype, name, trainable)
+        super().__init__(tokens, self.logits_of(hidden), hidden, dtype, name, trainable)
 
         # Config.
         self.vocabulary_size = vocabulary_size
@@ -236,8 +236,8 @@ class GPT(Family):
             hidden = self.position_embedding(hidden, positions=positions)
         return self.embedding_dropout(hidden)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
+    def logits_of(self, hidden: Any) -> Any:
+        """What `without_logits` gives, `(..., D)` -> logits `(..., V)` in float32."""
         return add_bias(to_logits(hidden, self.output_layer, self.embedding), self._unused_bias)
 
     @property
@@ -257,7 +257,11 @@ class GPT(Family):
         return self.norm(hidden)
 
     def output_weights(self) -> tuple[Any, Any]:
-        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
+        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias.
+
+        Raises:
+            ValueError: the weights are quantised.
+        """
         weights, _ = weights_and_bias(self.output_layer, self.embedding)
         return weights, add_bias(None, self._unused_bias)
 
@@ -317,7 +321,7 @@ class GPT(Family):
             hidden, cached = layer.step(hidden, tuple(map(flat, cached)), mask=mask, positions=positions)
             new_cache.append(tuple(map(unflat, cached)))
         hidden = ops.reshape(self.norm(hidden), (batch, hypotheses, self.units))  # (B, K, D)
-        return self._logits(hidden), tuple(new_cache), None
+        return self.logits_of(hidden), tuple(new_cache), None
 
     def attention_maps(self, tokens: Any, masks: Masks = NO_MASKS) -> Any:
         """The attention weights of every head of every layer, of all tokens at once.

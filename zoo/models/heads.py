@@ -285,7 +285,11 @@ class MaskedLanguageModel(Head):
         return self.transform_norm(self.transform(vectors))
 
     def output_weights(self) -> tuple[Any, Any]:
-        """The matrix `(V, D)` of the product with the vocabulary, and its bias `(V,)`, -1e9 for unused ids."""
+        """The matrix `(V, D)` of the product with the vocabulary, and its bias `(V,)`, -1e9 for unused ids.
+
+        Raises:
+            ValueError: the matrix is quantised.
+        """
         weights, _ = weights_and_bias(None, self.encoder.token_embedding)
         return weights, add_bias(ops.convert_to_tensor(self.output_bias.bias), self._unused_bias)
 

@@ -166,7 +166,7 @@ class RNNSeq2Seq(Family):
         source = keras.Input((None,), dtype="int32", name="source")  # (B, S)
         target = keras.Input((None,), dtype="int32", name="target")  # (B, T)
         hidden = self.vectors({"source": source, "target": target})  # (B, T, D)
-        logits = to_logits(hidden, self.output_layer, self.target_embedding)  # (B, T, V)
+        logits = self.logits_of(hidden)  # (B, T, V)
         super().__init__({"source": source, "target": target}, logits, hidden, dtype, name, trainable)
 
         # Config.
@@ -214,13 +214,21 @@ class RNNSeq2Seq(Family):
         thought = ops.concatenate([forward, backward], axis=-1)  # (B, 2 units)
         return thought, thought, mask
 
+    def logits_of(self, hidden: Any) -> Any:
+        """What `without_logits` gives, `(..., D)` -> logits `(..., V)` in float32."""
+        return to_logits(hidden, self.output_layer, self.target_embedding)
+
     @property
     def has_attention(self) -> bool:
         """Whether `step` returns attention weights."""
         return self.attention is not None
 
     def output_weights(self) -> tuple[Any, Any]:
-        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
+        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias.
+
+        Raises:
+            ValueError: the weights are quantised.
+        """
         return weights_and_bias(self.output_layer, self.target_embedding)
 
     def begin(self, source: Any, masks: Masks = NO_MASKS) -> tuple[dict[str, Any], tuple]:
@@ -254,4 +262,4 @@ class RNNSeq2Seq(Family):
         cache, context, weights = self.decoder.step(embedded, cache, memory)
         # cache[0] is s_i; an LSTM's second state is cache[1].
         hidden = self.readout([cache[0], embedded, context])  # (B, K, D)
-        return to_logits(hidden, self.output_layer, self.target_embedding), cache, weights
+        return self.logits_of(hidden), cache, weights

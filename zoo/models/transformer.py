@@ -201,7 +201,7 @@ class Transformer(Family):
         target = keras.Input((None,), dtype="int32", name="target")  # (B, T)
         self._scale = units**0.5 if scale_embeddings else 1.0
         hidden = self._decode(target, *self._encode(source))  # (B, T, D)
-        logits = self._logits(hidden)  # (B, T, V)
+        logits = self.logits_of(hidden)  # (B, T, V)
         super().__init__({"source": source, "target": target}, logits, hidden, dtype, name, trainable)
 
         # Config.
@@ -272,8 +272,8 @@ class Transformer(Family):
     def _normalized(self, hidden: Tensor) -> Tensor:
         return hidden if self.decoder_norm is None else self.decoder_norm(hidden)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """Normalised `(B, T, D)` -> logits `(B, T, V)` in float32."""
+    def logits_of(self, hidden: Any) -> Any:
+        """What `without_logits` gives, `(..., D)` -> logits `(..., V)` in float32."""
         logits = to_logits(hidden, self.output_layer, self.target_embedding)
         logits = logits if self.output_bias is None else self.output_bias(logits)
         return add_bias(logits, self._unused_bias)
@@ -295,7 +295,11 @@ class Transformer(Family):
         return self._decode(inputs["target"], memory, mask, masks)
 
     def output_weights(self) -> tuple[Any, Any]:
-        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias."""
+        """The last product's weights `(V, D)` and its bias `(V,)` or None: logits = vectors times weights^T + bias.
+
+        Raises:
+            ValueError: the weights are quantised.
+        """
         # The target embedding's weights, if the output is tied to it.
         weights, bias = weights_and_bias(self.output_layer, self.target_embedding)
         bias = bias if self.output_bias is None else self.output_bias.bias
@@ -358,7 +362,7 @@ class Transformer(Family):
                 memory_head_mask=memory_heads,
             )
             new_cache.append(tuple(ops.reshape(array, (batch, hypotheses, *ops.shape(array)[1:])) for array in flat))
-        logits = self._logits(self._normalized(hidden))  # (B K, 1, V)
+        logits = self.logits_of(self._normalized(hidden))  # (B K, 1, V)
         logits = ops.reshape(logits, (batch, hypotheses, self.target_vocabulary_size))
         weights = ops.mean(weights[:, :, 0], axis=1)  # (B K, H, 1, S) -> (B K, S)
         return logits, tuple(new_cache), ops.reshape(weights, (batch, hypotheses, ops.shape(weights)[1]))

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.models import GPT, Encoder, RNNEncoder, RNNSeq2Seq, Transformer
+from zoo.models import (
+    GPT,
+    Classifier,
+    Encoder,
+    MaskedLanguageModel,
+    RNNEncoder,
+    RNNSeq2Seq,
+    SentenceEmbedder,
+    Transformer,
+)
 
 SIZES = dict(vocabulary_size=13, units=12, num_heads=6, num_layers=2, context_length=16, feed_forward_units=10)
 TOKENS = np.array([[4, 5, 6, 7, 8, 9], [5, 9, 3, 0, 0, 0]], "int32")
@@ -88,6 +97,38 @@ def test_lora_is_remembered(tmp_path, randomize):
     np.testing.assert_allclose(loaded(TOKENS), model(TOKENS), rtol=1e-6, atol=1e-6)
     found = loaded.get_layer("layer_1").feed_forward.output_projection
     assert (found.lora_rank, found.lora_alpha) == (2, 16)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [lambda encoder: Classifier(encoder, 5), MaskedLanguageModel, SentenceEmbedder],
+    ids=["class", "mask", "embed"],
+)
+def test_lora_in_the_encoder_of_a_head_is_remembered(head, tmp_path, randomize):
+    """Both the encoder's configuration and the head's hold it."""
+    model = head(Encoder(13, units=12, num_heads=3, num_layers=1, max_length=8))
+    for layer in (model.encoder.encoder[0].feed_forward.input_projection, model.encoder.token_embedding):
+        layer.enable_lora(2, lora_alpha=16)
+    randomize(model)
+    loaded, inputs = saved_and_loaded(model, tmp_path), {"ids": TOKENS}
+    assert loaded.get_config() == model.get_config()
+    assert trainable_paths(loaded) == trainable_paths(model)
+    np.testing.assert_allclose(loaded(inputs), model(inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["hidden", "logits"])
+def test_a_layer_of_the_encoder_may_be_called_as_one_of_the_head(name, tmp_path):
+    """Keras gives both the same path."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    vectors = keras.layers.Dense(6, name=name)(keras.layers.Embedding(13, 4, name="tokens")(ids))
+    for of_encoder in (True, False):
+        model = Classifier(keras.Model({"ids": ids}, vectors, name="encoder"), 5, hidden_units=7)
+        layer = model.encoder.get_layer(name) if of_encoder else model.get_layer(name)
+        layer.trainable = False
+        loaded = saved_and_loaded(model, tmp_path)
+        frozen = [weight.shape for weight in loaded.non_trainable_weights]
+        assert frozen == [weight.shape for weight in layer.weights]
+        layer.trainable = True
 
 
 @pytest.mark.parametrize(

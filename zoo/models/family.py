@@ -69,7 +69,9 @@ class FunctionalModel(keras.Model):
             name: keras.saving.serialize_keras_object(value) if callable(value) else value
             for name, value in config.items()
         }
-        states = {layer.path: state for layer in self._inner_layers() if (state := _state_of(layer, self.trainable))}
+        states = {
+            path: state for path, layer in self._inner_layers().items() if (state := _state_of(layer, self.trainable))
+        }
         return {**config, "layer_states": states} if states else config
 
     @classmethod
@@ -79,14 +81,23 @@ class FunctionalModel(keras.Model):
         states = config.pop("layer_states", {})
         model = cls(**config)
         if states:
-            for layer in model._inner_layers():  # outer layers first: `trainable` also sets the layers inside
-                _restore(layer, states.get(layer.path, {}), model.trainable)
+            # Outer layers first: `trainable` also sets the layers inside.
+            for path, layer in model._inner_layers().items():
+                _restore(layer, states.get(path, {}), model.trainable)
         return model
 
-    def _inner_layers(self) -> list[keras.layers.Layer]:
+    def _inner_layers(self) -> dict[str, keras.layers.Layer]:
         # Layers without weights have no state to keep, and their names are automatic. Keras has no public function that
-        # lists all inner layers.
-        return [layer for layer in self._flatten_layers(include_self=False) if layer.weights]
+        # lists all inner layers. It gives two layers one path if a layer of an encoder is called as one of its head.
+        layers: dict[str, keras.layers.Layer] = {}
+        for layer in self._flatten_layers(include_self=False):
+            path, number = layer.path, 1
+            while path in layers:
+                number += 1
+                path = f"{layer.path}#{number}"
+            if layer.weights:
+                layers[path] = layer
+        return layers
 
 
 class Family(FunctionalModel):
@@ -143,7 +154,7 @@ def _restore(layer: Any, state: Any, trainable: bool) -> None:
     layer.trainable = state.get("trainable", trainable)
     if "dtype" in state:
         layer.dtype_policy = state["dtype"]  # quantises a built layer
-    if "lora_rank" in state:
+    if "lora_rank" in state and not layer.lora_enabled:  # an encoder inside a head has its own configuration too
         layer.enable_lora(state["lora_rank"], lora_alpha=state.get("lora_alpha"))  # 0.1 kept no alpha
 
 

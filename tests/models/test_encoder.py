@@ -199,6 +199,22 @@ def test_a_text_without_tokens_has_an_answer(encoder, randomize):
     np.testing.assert_array_equal(SentenceEmbedder(encoder)(nothing), 0)
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_a_text_without_tokens_adds_nothing_to_the_gradient(policy, randomize):
+    """The length of a zero vector has a steep derivative, which float16 cannot hold."""
+    embedder = randomize(SentenceEmbedder(Encoder(**SIZES, dropout=0.0, dtype=policy), embedding_units=7))
+    factors = np.random.default_rng(2).normal(size=7)
+
+    def gradients(ids):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(embedder({"ids": ids}) * factors)
+        return [np.array(tf.convert_to_tensor(each)) for each in tape.gradient(loss, embedder.trainable_variables)]
+
+    alone, beside = gradients(IDS[:1]), gradients(np.concatenate([IDS[:1], np.zeros((1, 4), "int32")]))
+    for one, other in zip(alone, beside, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-2, atol=2e-2 * max(np.abs(each).max() for each in alone))
+
+
 def test_a_frozen_encoder_stays_frozen_and_is_not_trained(tmp_path):
     model = Classifier(Encoder(**SIZES), 5)
     model.encoder.trainable = False

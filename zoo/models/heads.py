@@ -359,4 +359,6 @@ class SentenceEmbedder(_Pooled):
 def _unit_length(vectors: Tensor) -> Tensor:
     """`(B, E)` divided by their Euclidean norms."""
     squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)  # (B, 1)
+    # A zero vector stays zero. Near it the derivative is so steep that its gradient would overflow float16.
+    squares = ops.where(squares > 0, squares, 1.0)
     return vectors * ops.rsqrt(ops.maximum(squares, 1e-24))  # the same floor as PyTorch's normalize, 1e-12 squared

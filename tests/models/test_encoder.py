@@ -305,6 +305,10 @@ def test_a_text_longer_than_the_positions_is_refused():
         (lambda e: MaskedLanguageModel(e, epsilon=-1), "`epsilon` must be a positive number"),
         (lambda e: MaskedLanguageModel(e, unused_ids=[13]), "`unused_ids` must be integers from 0 to 12"),
         (lambda e: MaskedLanguageModel(RNNEncoder(13, 4)), "embeddings of width 4, vectors of width 8"),
+        (
+            lambda e: MaskedLanguageModel(keras.Model(e.input, e.output, name="own")),
+            "must have a `token_embedding` of type `ReversibleEmbedding`, as `zoo.models.Encoder` has. Received: .*own",
+        ),
     ],
 )
 def test_what_heads_refuse(make, message):

@@ -231,8 +231,8 @@ class MaskedLanguageModel(Head):
         logits `(B, T, V)` in float32.
 
     Raises:
-        ValueError: an argument out of its range, `encoder` is not a model with an input `ids`, or its embeddings have
-            another width than its vectors.
+        ValueError: an argument out of its range, `encoder` is not a model with an input `ids`, it has no reversible
+            `token_embedding`, or its embeddings have another width than its vectors.
 
     Example:
         >>> import numpy as np
@@ -257,7 +257,13 @@ class MaskedLanguageModel(Head):
 
         # Layers and graph.
         inputs, hidden, _, dtype = self._read(encoder)
-        width = encoder.token_embedding.output_dim
+        embedding = getattr(encoder, "token_embedding", None)
+        if not isinstance(embedding, keras.layers.ReversibleEmbedding):
+            raise ValueError(
+                "`encoder` must have a `token_embedding` of type `ReversibleEmbedding`, as `zoo.models.Encoder` has. "
+                f"Received: {encoder!r}"
+            )
+        width = embedding.output_dim
         if hidden.shape[-1] != width:
             raise ValueError(
                 f"The embeddings must be as wide as the encoder's vectors, which they are multiplied by. "
@@ -266,7 +272,7 @@ class MaskedLanguageModel(Head):
         self.transform = keras.layers.Dense(width, activation_function(activation), dtype=dtype, name="transform")
         self.transform_norm = make_normalization("layer", epsilon, dtype=dtype, name="transform_norm")
         self.output_bias = OutputBias(dtype="float32", name="output_bias")
-        self._unused_bias = bias_against(unused_ids, encoder.vocabulary_size)
+        self._unused_bias = bias_against(unused_ids, embedding.input_dim)
         self.encoder = encoder
         super().__init__(inputs, self.logits_of(hidden), dtype, name, trainable)
 

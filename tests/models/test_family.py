@@ -202,3 +202,22 @@ def test_a_look_up_and_a_product_together_have_a_dense_gradient():
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model(TOKENS) ** 2)
     assert isinstance(tape.gradient(loss, model.embedding.embeddings.value), tf.Tensor)
+
+
+class WithTheRest(GPT):
+    def __init__(self, size, **rest):
+        super().__init__(size, units=12, num_heads=6, num_layers=1, context_length=16, **rest)
+        self.size = size
+
+
+class WithItsOwn(WithTheRest):
+    def get_config(self):
+        return {"size": self.size}
+
+
+def test_a_constructor_that_takes_the_rest_is_refused_before_anything_is_trained():
+    with pytest.raises(
+        ValueError, match=r"`WithTheRest.__init__` takes `\*\*rest`.* name every argument.*`get_config`"
+    ):
+        WithTheRest(13)
+    assert WithItsOwn(13).get_config() == {"size": 13}

@@ -33,6 +33,10 @@ class FunctionalModel(keras.Model):
         dtype: the policy that all layers compute in.
         name: name of the model.
         trainable: whether training changes the weights; False freezes all layers.
+
+    Raises:
+        ValueError: the subclass takes `*args` or `**kwargs`, which its signature does not name, and has no `get_config`
+            of its own.
     """
 
     most_positions: int | None = None
@@ -45,6 +49,8 @@ class FunctionalModel(keras.Model):
         name: str | None = None,
         trainable: bool = True,
     ):
+        if type(self).get_config is FunctionalModel.get_config:
+            _check_named(type(self).__name__, inspect.signature(type(self).__init__))
         object.__setattr__(self, "_has_graph", True)
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.dtype_policy = keras.dtype_policies.get(dtype)
@@ -136,6 +142,15 @@ class Family(FunctionalModel):
             A model of the same inputs. Its outputs `(B, T, D)` are what the last product multiplies.
         """
         return keras.Model(self.input, self._hidden, name=f"{self.name}_without_logits")
+
+
+def _check_named(name: str, constructor: inspect.Signature) -> None:
+    for each in constructor.parameters.values():
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            raise ValueError(
+                f"`{name}.__init__` takes `{each}`, but its signature is the model's configuration: name every "
+                "argument, or write a `get_config`. Otherwise the model could not be saved."
+            )
 
 
 def _state_of(layer: Any, trainable: bool) -> Any:

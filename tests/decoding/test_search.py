@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.decoding import Hypotheses, beam_search, greedy
-from zoo.models import RNNSeq2Seq, Transformer
+from zoo.decoding import Hypotheses, WithMasks, WithPrefix, WithShortlist, beam_search, greedy
+from zoo.models import Masks, RNNSeq2Seq, Transformer
 
 PADDING, START, END = 0, 2, 3
 A, B, C = 4, 5, 6
@@ -415,6 +415,14 @@ def test_limits_beyond_learned_positions_are_refused(search):
     source = np.array([[4, 5, 3], [6, 3, 0]])
     with pytest.raises(ValueError, match=r"`limits` must be at most 5, .* Received: limits=\[5, 6\]$"):
         search(model, source, [5, 6])
+    for other in (
+        WithMasks(model, Masks()),
+        WithPrefix(model, tf.constant([[4], [5]])),
+        WithShortlist(WithMasks(model, Masks()), tf.constant([range(5)] * 2)),
+    ):
+        with pytest.raises(ValueError, match="`limits` must be at most 5"):
+            search(other, source, 6)
+        assert search(other, source, 5).ids.shape[0] == 2
     assert search(model, source, 5).ids.shape[0] == 2
     graph = tf.function(lambda limits: search(model, tf.constant(source), limits).ids, autograph=False)
     assert graph(tf.constant([7, 7])).shape[0] == 2  # steps with the last position again

@@ -22,7 +22,7 @@ class WithMasks:
         self.step = model.step
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("output_weights", "logits_of"):  # a packed model has the second one
+        if name not in ("output_weights", "logits_of", "most_positions"):  # which some models have not
             raise AttributeError(name)
         return getattr(self.model, name)
 

@@ -26,7 +26,7 @@ class WithPrefix:
     """
 
     def __init__(self, model: Any, prefix: tf.Tensor):
-        self.model = model
+        self.model, self.most_positions = model, getattr(model, "most_positions", None)
         self.prefix = tf.pad(prefix, [[0, 0], [0, 1]])  # (B, P + 1): behind the last token nothing is given
 
     def begin(self, source: Any) -> tuple[Any, Any]:

@@ -136,6 +136,7 @@ class WithShortlist:
 
     def __init__(self, model: Any, ids: tf.Tensor):
         self.model, self.ids = model, ids
+        self.most_positions = getattr(model, "most_positions", None)
 
     def begin(self, source: Any) -> tuple[Any, Any]:
         """The model's memory with the tokens of each row and their weights `(B, D, C)`, and its cache."""

@@ -363,6 +363,27 @@ class TestPrompts:
         with pytest.raises(ValueError, match=rf"^`prompts` must be rows of ids, .* Received: {received}$"):
             generate(short, prompts)
 
+    @pytest.mark.parametrize(
+        ("prompts", "received"), [([[4], [25, 5]], 25), ([[4, -1]], -1), ([[2**32 + 4]], 2**32 + 4)]
+    )
+    def test_ids_that_the_model_does_not_have(self, short, prompts, received):
+        with pytest.raises(ValueError, match=rf"^`prompts` must hold ids from 0 to \d+, .* Received: {received}$"):
+            generate(short, prompts)
+
+    @pytest.mark.parametrize("name", ["max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed"])
+    def test_settings_of_other_rows(self, short, name):
+        with pytest.raises(ValueError, match=rf"^`{name}` must be one number, or .* 2 rows\. Received: .* \(3,\)$"):
+            generate(short, [[4], [5]], **{name: [1, 1, 1]})
+
+    def test_limits_of_a_sample(self, short):
+        source, first = tf.constant([[4], [5]]), tf.constant([5, 6])
+        found = [sample(short, source, first, limits, settings(2)).ids for limits in (3, [3, 3])]
+        np.testing.assert_array_equal(*found)
+        with pytest.raises(
+            ValueError, match=r"`limits` must be one number, or .* 2 source rows\. Received: .* \(3,\)$"
+        ):
+            sample(short, source, first, [3, 3, 3], settings(2))
+
     def test_a_model_that_reads_a_source(self):
         with pytest.raises(ValueError, match=r"^`model` must be a language model.*Received: RNNSeq2Seq$"):
             generate(RNNSeq2Seq(7, 7, units=4), [[4, 5]])

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from zoo.decoding.logits import log_normalizer, top_k
 from zoo.decoding.loop import PhaseForm, run_phases
-from zoo.decoding.search import Hypotheses
+from zoo.decoding.search import Hypotheses, checked_rows
 from zoo.text.tokenizer import END, PADDING, START, Tokenizer
 
 _FEW = 128  # candidates to sort first, when the number needed is not known
@@ -84,8 +84,9 @@ def generate(
         settings. With a `watch`, a pair: these, and its last state.
 
     Raises:
-        ValueError: the prompts are not rows of integers, the model is no language model, or `context_length` is below
-            2, or longer than the model's.
+        ValueError: the prompts are not rows of ids that the model has, there are more or fewer numbers of a setting
+            than rows, the model is no language model, or `context_length` is below 2, or longer than the model's. What
+            a graph does not know is not checked.
 
     Example:
         >>> from zoo.models import GPT
@@ -93,7 +94,7 @@ def generate(
         >>> tuple(generate(model, [[5, 6, 7]], max_new_tokens=30, temperature=0.0).ids.shape)[0]
         1
     """
-    prompts = _rows_of_ids(prompts)
+    prompts = _rows_of_ids(prompts, getattr(model, "vocabulary_size", None))
     length = getattr(model, "context_length", None) if context_length is None else context_length
     if length is None:
         raise ValueError(
@@ -108,19 +109,25 @@ def generate(
     is_empty = tf.reduce_all(text == PADDING, axis=1)
     text = tf.concat([tf.where(is_empty, START, PADDING)[:, None], text[:, 1:]], axis=1)
 
-    def of_rows(value, dtype):
-        return tf.broadcast_to(tf.cast(value, dtype), [rows])
+    def of_rows(name, value, dtype):
+        value = tf.cast(value, dtype)
+        if value.shape.rank != 0 and not value.shape.is_compatible_with(prompts.shape[:1]):
+            raise ValueError(
+                f"`{name}` must be one number, or one for each of the {prompts.shape[0]} rows. "
+                f"Received: {name} of shape {value.shape}"
+            )
+        return tf.broadcast_to(value, [rows])
 
-    left = of_rows(max_new_tokens, tf.int32)
+    left = of_rows("max_new_tokens", max_new_tokens, tf.int32)
     seed = tf.cast(seed, tf.int64)
     seed = seed + tf.range(tf.cast(rows, tf.int64)) if seed.shape.rank == 0 else seed
     sampling = _checked(
         Sampling(
-            of_rows(temperature, tf.float32),
-            of_rows(top_k, tf.int32),
-            of_rows(top_p, tf.float32),
-            of_rows(repetition_penalty, tf.float32),
-            of_rows(seed, tf.int64),
+            of_rows("temperature", temperature, tf.float32),
+            of_rows("top_k", top_k, tf.int32),
+            of_rows("top_p", top_p, tf.float32),
+            of_rows("repetition_penalty", repetition_penalty, tf.float32),
+            of_rows("seed", seed, tf.int64),
         )
     )
 
@@ -180,11 +187,11 @@ def generate(
     return hypotheses if watch is None else (hypotheses, found)
 
 
-def _rows_of_ids(prompts: Any) -> tf.Tensor:
+def _rows_of_ids(prompts: Any, vocabulary_size: int | None) -> tf.Tensor:
     """The prompts as int32 `(B, P)`; rows of different lengths are padded.
 
     Raises:
-        ValueError: they are not rows of integers.
+        ValueError: they are not rows of integers, or an id is none of the vocabulary, if these are known.
     """
     if isinstance(prompts, list | tuple) and all(isinstance(row, list | tuple) for row in prompts):
         width = max(map(len, prompts), default=0)
@@ -196,6 +203,10 @@ def _rows_of_ids(prompts: Any) -> tf.Tensor:
             "`prompts` must be rows of ids, such as [[5, 6, 7]]. "
             f"Received: {prompts.dtype.name} of shape {tuple(prompts.shape)}"
         )
+    known = tf.get_static_value(prompts)
+    largest = tf.int32.max if vocabulary_size is None else vocabulary_size - 1
+    if known is not None and (wrong := known[(known < 0) | (known > largest)]).size:
+        raise ValueError(f"`prompts` must hold ids from 0 to {largest:,}, those of the model. Received: {wrong[0]}")
     return tf.cast(prompts, tf.int32)
 
 
@@ -246,7 +257,8 @@ def sample(
             most so many times before `without_room(cache, position)`.
         source: what the model's `begin` takes, with leading axis B.
         first: int32 `(B,)`, the tokens that the first step reads.
-        limits: int32 `(B,)`, the most tokens each row may have, its end token counted. A row of limit 0 stays empty.
+        limits: int32 `(B,)` or one number, the most tokens each row may have, its end token counted. A row of limit 0
+            stays empty.
         sampling: a `Sampling`.
         before: ids `(B, P)` of the earlier text, for the repetition penalty; None for none.
         watch: an object that can end a row before its end token; None ends no row early. It may have `is_needed`, a
@@ -258,8 +270,12 @@ def sample(
     Returns:
         `Hypotheses` without weights; the log-probabilities are the model's own, whatever the settings. With a `watch`,
         a pair: these, and its last state, which for each row is the state when the row ended.
+
+    Raises:
+        ValueError: there are more or fewer limits than rows, or a limit is above the model's `most_positions`.
     """
-    limits, sampling = tf.cast(limits, tf.int32), _checked(sampling)
+    source, limits = checked_rows(model, source, limits)
+    sampling = _checked(sampling)
     found = () if watch is None else watch.start()
     before = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else tf.cast(before, tf.int32)
     ids, log_probabilities, found = _sampled(

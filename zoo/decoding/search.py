@@ -59,7 +59,7 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
         ValueError: weights are asked for and the model has none, there are more or fewer limits than rows, or a limit
             is above the model's `most_positions`.
     """
-    source, limits = _checked_rows(model, source, limits)
+    source, limits = checked_rows(model, source, limits)
     memory, cache = model.begin(source)
 
     def step(position, fixed, open_rows, moving, found):
@@ -89,7 +89,7 @@ def greedy(model: Any, source: Any, limits: tf.Tensor, return_weights: bool = Fa
     )
 
 
-def _checked_rows(model: Any, source: Any, limits: Any) -> tuple[Any, tf.Tensor]:
+def checked_rows(model: Any, source: Any, limits: Any) -> tuple[Any, tf.Tensor]:
     """The source as tensors, and a limit for each of its rows, int32 `(B,)`; one number is the limit of all rows.
 
     Raises:
@@ -196,7 +196,7 @@ def beam_search(
     check_beam(beam_size, n_best)
     check_length_normalization(length_normalization)
     check_early_stopping(early_stopping)
-    source, limits = _checked_rows(model, source, limits)
+    source, limits = checked_rows(model, source, limits)
     divisor = _DIVISORS[length_normalization]
     search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights, divisor, early_stopping)
     finished, paths = search.run(source)

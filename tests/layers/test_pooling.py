@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from zoo.layers import AttentionPooling, SequencePooling
 
@@ -56,6 +57,17 @@ def test_attention_computes_the_equations(x, randomize):
     np.testing.assert_allclose(pooled, expected, atol=1e-6)
 
 
+def test_scores_are_computed_in_float32_under_a_lower_precision(x, randomize):
+    layer = AttentionPooling(UNITS, dtype="mixed_bfloat16")
+    layer.build(SHAPE)
+    randomize(layer, scale=4.0)  # so that a rounded score would change its weight by percents
+    inputs = tf.cast(x, tf.bfloat16)
+    hidden = np.tanh(np.array(layer.key(inputs), "float64"))  # (B, T, units), the key's product rounded to bfloat16
+    odds = np.exp((hidden @ np.array(layer.score.kernel))[..., 0])  # (B, T)
+    _, weights = layer(inputs, return_attention_scores=True)
+    np.testing.assert_allclose(weights, odds / odds.sum(1, keepdims=True), rtol=1e-5, atol=1e-6)
+
+
 def test_they_are_layers(layer_check, x):
     outputs = dict(outputs=[(4, 5)])
     for kind in ("mean", "max"):
@@ -73,6 +85,16 @@ def test_what_they_refuse(x):
         AttentionPooling(0)
     with pytest.raises(ValueError, match="expected ndim=3, found ndim=2"):
         SequencePooling()(x[0])
+
+
+@pytest.mark.parametrize("layer", [*map(SequencePooling, ("mean", "max", "first")), AttentionPooling(UNITS)])
+def test_a_mask_that_does_not_fit_is_refused(layer, x):
+    for mask in (MASK[:, :2], MASK[:1], np.ones((4, 3, 3), bool)):
+        with pytest.raises(ValueError, match=r"`mask` must have the first axes of its input, \(4, 3\)\. Received"):
+            layer(x, mask)
+    with pytest.raises(ValueError, match="`mask` must be True, or 1, where attention is allowed"):
+        layer(x, np.where(MASK, 0.0, -1e9))
+    np.testing.assert_array_equal(layer(x, MASK.astype("int32")), layer(x, MASK))
 
 
 @pytest.mark.parametrize("layer", [*map(SequencePooling, ("mean", "max", "first")), AttentionPooling(UNITS)])

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
+from zoo.layers.functions.axes import AttentionAxes
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
 from zoo.layers.masked_layer import MaskedLayer
@@ -37,6 +38,9 @@ class BidirectionalEncoder(MaskedLayer):
         backward: `(B, units)`, the backward cell's hidden state after the first token.
         In a row without any token all three are zero. The mask goes on with the annotations.
 
+    Raises:
+        ValueError: an argument out of its range, or a mask that does not fit the inputs or has negative numbers.
+
     Example:
         >>> import numpy as np
         >>> mask = np.array([[True, True, False], [True, True, True]])
@@ -63,6 +67,7 @@ class BidirectionalEncoder(MaskedLayer):
 
     def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> tuple[Any, Any, Any]:
         """Reads the inputs both ways; see the class."""
+        mask = AttentionAxes(3).fold_mask(mask, inputs)  # (B, S)
         if mask is None:
             mask = ops.ones(ops.shape(inputs)[:2], "bool")
         # Tokens come first for both cells. Padding is then read last, where it cannot change any state of a token.

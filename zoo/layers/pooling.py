@@ -6,9 +6,12 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_choice, check_positive
+from zoo.layers.functions.axes import AttentionAxes
 from zoo.layers.functions.masks import masked_softmax
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, keep_frozen, scores_dtype
 from zoo.layers.projection import Projection
+
+_AXES = AttentionAxes(3)
 
 
 class _Pooling(keras.layers.Layer):
@@ -46,7 +49,8 @@ class SequencePooling(_Pooling):
         `(B, D)`; zeros for a text without tokens, and with "first" for one that begins with padding.
 
     Raises:
-        ValueError: an unknown kind, or inputs that do not have three axes.
+        ValueError: an unknown kind, inputs that do not have three axes, or a mask that does not fit them or has
+            negative numbers.
 
     Example:
         >>> import numpy as np
@@ -61,6 +65,7 @@ class SequencePooling(_Pooling):
 
     def call(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
         """One vector for each text; see the class."""
+        mask = _AXES.fold_mask(mask, inputs)
         if mask is None:
             mask = ops.ones(ops.shape(inputs)[:2], "bool")
         mask = mask[..., None]  # (B, T, 1)
@@ -105,7 +110,8 @@ class AttentionPooling(_Pooling):
         vector.
 
     Raises:
-        ValueError: an argument out of its range, or inputs that do not have three axes.
+        ValueError: an argument out of its range, inputs that do not have three axes, or a mask that does not fit them
+            or has negative numbers.
 
     Example:
         >>> import numpy as np
@@ -127,14 +133,15 @@ class AttentionPooling(_Pooling):
         self.key = Projection(1, (self.units,), use_bias=True, name="key", **options)
         self.key.build(inputs_shape)
         # Without a bias: it would add the same number to all scores of a row, and the softmax would not change.
+        options["dtype"] = scores_dtype(self.compute_dtype)
         self.score = Projection(1, (1,), use_bias=False, name="score", **options)
         self.score.build((*inputs_shape[:-1], self.units))
         keep_frozen(self)
 
     def call(self, inputs: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False) -> Any:
         """The weighted sum; see the class."""
-        scores = at_least_float32(self.score(ops.tanh(self.key(inputs))))[..., 0]  # (B, T)
-        weights = masked_softmax(scores, mask)  # (B, T)
+        scores = self.score(ops.tanh(at_least_float32(self.key(inputs))))[..., 0]  # (B, T)
+        weights = masked_softmax(scores, _AXES.fold_mask(mask, inputs))  # (B, T)
         pooled = ops.matmul(ops.cast(weights, inputs.dtype)[:, None], inputs)[:, 0]  # (B, D)
         return (pooled, weights) if return_attention_scores else pooled
 

@@ -207,6 +207,33 @@ def test_a_dot_product_needs_a_memory_of_the_states_width(arrays):
         decoder(x.inputs, [x.state], x.memory)
 
 
+@pytest.mark.parametrize("parts", [("lstm", "additive"), ("gru", None)], ids=str)
+def test_a_memory_or_mask_that_does_not_fit_is_refused(kind, attention, x):
+    decoder = AttentionDecoder(UNITS, attention=make_attention(attention), cell=kind)
+    wanted, other = ("S, D", x.memory[:, 0]) if attention else ("D", np.stack([x.memory] * 2, 1))
+    for inputs in (x.inputs, keras.Input((None, WIDTH))):
+        with pytest.raises(ValueError, match=rf"`memory` must be \(B, {wanted}\).* Received: memory of shape "):
+            decoder(inputs, x.states, other)
+    if attention:
+        for mask in (MASK[:, :3], MASK[:2]):
+            with pytest.raises(ValueError, match=r"`mask` must have the first axes of its input, \(3, 4\)"):
+                decoder(x.inputs, x.states, x.memory, mask)
+        with pytest.raises(ValueError, match="`mask` must be True, or 1, where attention is allowed"):
+            decoder(x.inputs, x.states, x.memory, np.where(MASK, 0.0, -1e9))
+
+
+def test_a_decoder_that_is_not_built_says_so(kind, attention, x):
+    decoder = AttentionDecoder(UNITS, attention=make_attention(attention), cell=kind, name="mine")
+    for call in (lambda: decoder.prepare(x.memory), lambda: decoder.step(x.inputs, x.states, {})):
+        with pytest.raises(ValueError, match=r"^mine has no weights yet; call it once, or `build` it"):
+            call()
+
+
+def test_shapes_are_known_without_a_call(decoder, x):
+    shapes = decoder.compute_output_shape(x.inputs.shape, [s.shape for s in x.states], x.memory.shape, MASK.shape)
+    assert shapes == tuple(tuple(each.shape) for each in decoder(x.inputs, x.states, x.memory, MASK))
+
+
 CELL_SHAPES = {
     "gru": {"kernel": (14, 21), "recurrent_kernel": (7, 21), "bias": (2, 21)},
     "lstm": {"kernel": (14, 28), "recurrent_kernel": (7, 28), "bias": (28,)},

@@ -547,3 +547,14 @@ def test_refuses_a_memory_that_is_missing_or_has_no_place(x, make):
         with_one.step(x.inputs)
     with pytest.raises(ValueError, match=f"^{PLACELESS}$"):
         without.step(x.inputs, prepared=with_one.prepare(x.memory))
+
+
+def test_a_layer_that_is_not_built_says_so():
+    layer = TransformerDecoderLayer(**SIZES, name="mine")
+    for call in (lambda: layer.prepare(np.ones(MEMORY)), lambda: layer.step(np.ones(SHAPE), prepared=())):
+        with pytest.raises(ValueError, match=r"^mine has no weights yet; call it once, or `build` it"):
+            call()
+    alone = TransformerDecoderLayer(**SIZES, cross_attention=False)
+    alone.build(SHAPE)
+    with pytest.raises(ValueError, match="`memory` was given to a layer with cross_attention=False"):
+        alone.prepare(np.ones(MEMORY))

@@ -5,7 +5,8 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_positive
+from zoo.layers.checks import check_built, check_positive
+from zoo.layers.functions.axes import AttentionAxes
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
 from zoo.layers.recurrent_cells import make_cell
@@ -56,7 +57,8 @@ class AttentionDecoder(keras.layers.Layer):
 
     Raises:
         ValueError: `units` is not a positive integer, `attention` is not such a layer, there is no such cell,
-            `conditional` without attention, or initial states that do not fit the cell.
+            `conditional` without attention, initial states that do not fit the cell, or a memory or mask of a wrong
+            shape.
 
     References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1406.1078, https://arxiv.org/abs/1703.04357
     """
@@ -109,8 +111,10 @@ class AttentionDecoder(keras.layers.Layer):
         Returns:
             A dict of tensors with leading axis B, for `step`.
         """
+        check_built(self)
         if self.attention is None:
             return {"context": memory, "projected_context": self.recurrent_cell.project(memory, self._context_columns)}
+        mask = AttentionAxes(3).fold_mask(mask, memory)  # (B, S)
         return {"key": self.attention.project_key(memory), "value": memory, "mask": mask}
 
     def step(self, inputs: Tensor, states: Any, prepared: Any) -> tuple[Tensor, Any, Tensor]:
@@ -124,6 +128,7 @@ class AttentionDecoder(keras.layers.Layer):
         Returns:
             The new states, the context `(B, K, D)`, and the attention weights `(B, K, S)`, None without attention.
         """
+        check_built(self)
         rows = ops.shape(inputs)[:2]
 
         def flat(tensor):
@@ -164,7 +169,7 @@ class AttentionDecoder(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Any:
         """Teacher forcing: all steps, given the correct previous tokens; see the class."""
-        self._check_call(initial_states, return_attention_scores)
+        self._check_call(initial_states, memory, return_attention_scores)
         inputs_mask = getattr(inputs, "_keras_mask", None)  # (B, T)
         mask = getattr(memory, "_keras_mask", None) if mask is None else mask  # (B, S)
         prepared = self.prepare(memory, mask)
@@ -209,6 +214,16 @@ class AttentionDecoder(keras.layers.Layer):
         mask = getattr(inputs, "_keras_mask", None)
         return mask, mask
 
+    def compute_output_shape(
+        self,
+        inputs_shape: Shape,
+        initial_states_shape: Any,
+        memory_shape: Shape,
+        mask_shape: Shape | None = None,
+    ) -> tuple[Shape, Shape]:
+        """The shapes of the states `(B, T, units)` and of the contexts `(B, T, D)`."""
+        return (*inputs_shape[:-1], self.units), (*inputs_shape[:-1], memory_shape[-1])
+
     def compute_output_spec(
         self,
         inputs: Tensor,
@@ -218,16 +233,14 @@ class AttentionDecoder(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Any:
         """The symbolic states and contexts, and the weights if asked for."""
-        self._check_call(initial_states, return_attention_scores)
-        specs = [
-            keras.KerasTensor((*inputs.shape[:-1], width), dtype=self.compute_dtype)
-            for width in (self.units, memory.shape[-1])
-        ]
+        self._check_call(initial_states, memory, return_attention_scores)
+        shapes = self.compute_output_shape(inputs.shape, None, memory.shape)
+        specs = [keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes]
         if return_attention_scores:
             specs.append(keras.KerasTensor((*inputs.shape[:-1], memory.shape[1]), dtype="float32"))
         return tuple(specs)
 
-    def _check_call(self, initial_states: Any, return_attention_scores: bool) -> None:
+    def _check_call(self, initial_states: Any, memory: Tensor, return_attention_scores: bool) -> None:
         names = self.recurrent_cell.states
         states = initial_states if isinstance(initial_states, (list, tuple)) else [initial_states]
         shapes = [tuple(state.shape) for state in states]
@@ -236,6 +249,9 @@ class AttentionDecoder(keras.layers.Layer):
                 f"`initial_states` must be a list of tensors (B, {self.units}), one for each of the {self.cell} cell's "
                 f"states: {', '.join(names)}. Received: shapes {shapes}"
             )
+        if len(memory.shape) != (2 if self.attention is None else 3):
+            wanted = "(B, D), since there is no attention" if self.attention is None else "(B, S, D)"
+            raise ValueError(f"`memory` must be {wanted}. Received: memory of shape {tuple(memory.shape)}")
         if return_attention_scores and self.attention is None:
             raise ValueError("`return_attention_scores` needs attention; this decoder has a fixed context.")
 

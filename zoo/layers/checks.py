@@ -35,6 +35,16 @@ def check_inputs(layer: Any, args: Any, kwargs: Any) -> None:
         )
 
 
+def check_built(layer: Any) -> None:
+    """Refuses a layer whose parts are called before it has weights.
+
+    Raises:
+        ValueError: the layer is not built.
+    """
+    if not layer.built:
+        raise ValueError(f"{layer.name} has no weights yet; call it once, or `build` it, before its parts.")
+
+
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> Any:
     """The value, if it is one of the choices.
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_inputs, check_positive, check_positive_number, check_rate
+from zoo.layers.checks import check_built, check_inputs, check_positive, check_positive_number, check_rate
 from zoo.layers.functions.axes import AttentionAxes
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
@@ -322,8 +322,7 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             Keys `(B, G, S, key_dim)` and values `(B, G, S, value_dim)`, where G is the number of key and value heads.
         """
-        if not self.built:
-            raise ValueError(f"{self.name} has no weights yet; call it once, or `build` it, before its parts.")
+        check_built(self)
         keys = self._keys(self._key_dense(value if key is None else key), positions)  # (B, S, G, key_dim)
         return heads_first(keys), heads_first(self._value_dense(value))
 
@@ -338,7 +337,8 @@ class MultiHeadAttention(keras.layers.Layer):
         """Attention to keys and values that `project_memory` has made.
 
         Args:
-            query: `(B, T, D)`. T may also stand for several hypotheses of one sentence, which share its memory.
+            query: `(B, T, D)`. T may also stand for several hypotheses of one sentence, which share its memory. With a
+                `rotary_embedding` or a `sliding_window` it may not: query t is then at position t of the memory.
             memory: from `project_memory`.
             mask: boolean `(B, S)` or `(B, T, S)`, True where a key may be attended to; None allows all.
             return_attention_scores: whether to return the attention weights too.

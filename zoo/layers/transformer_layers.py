@@ -6,7 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
+from zoo.layers.checks import check_built, check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
@@ -426,6 +426,8 @@ class TransformerDecoderLayer(TransformerLayer):
         Returns:
             Keys `(B, G, S, key_dim)` and values `(B, G, S, key_dim)`.
         """
+        self._check_memory(memory)
+        check_built(self)
         return self.memory_attention.project_memory(memory)
 
     def step(
@@ -462,6 +464,7 @@ class TransformerDecoderLayer(TransformerLayer):
             weights as in the call.
         """
         self._check_memory(prepared)
+        check_built(self)
         inputs = ops.cast(inputs, self.compute_dtype)
         shape = ops.shape(inputs)
 

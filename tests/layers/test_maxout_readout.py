@@ -40,6 +40,15 @@ def test_dropout_falls_on_the_maxima_in_training_only(arrays):
     np.testing.assert_array_equal(readout(inputs, training=False), maxima)
 
 
+def test_inputs_may_have_any_rank_but_must_be_a_list(arrays):
+    x = arrays(x=(2, 3, 5)).x
+    readout = MaxoutReadout(4)
+    for _ in range(2):  # not built, and built
+        with pytest.raises(ValueError, match=r"`inputs` must be a list of tensors\. Received: .*\(2, 3, 5\)"):
+            readout(x)
+        np.testing.assert_allclose(readout([x[:, 0], x[:, 1]]), readout([x[:, :1], x[:, 1:2]])[:, 0], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -32,6 +32,9 @@ class MaxoutReadout(keras.layers.Layer):
 
     Returns: `(B, T, units)`.
 
+    Raises:
+        ValueError: an argument out of its range, or one tensor in place of a list.
+
     Example:
         >>> import numpy as np
         >>> tuple(MaxoutReadout(units=4)([np.ones((2, 3, 5)), np.ones((2, 3, 6))]).shape)
@@ -50,13 +53,17 @@ class MaxoutReadout(keras.layers.Layer):
 
     def build(self, input_shapes: Sequence[Shape]) -> None:
         """Creates the kernel over all inputs side by side, and the bias."""
+        if not isinstance(input_shapes[0], (list, tuple)):
+            _refuse_one(input_shapes)
         self.dense.build((*input_shapes[0][:-1], sum(shape[-1] for shape in input_shapes)))
         keep_frozen(self)
 
-    def call(self, inputs: Sequence[Tensor], training: bool | None = False) -> Tensor:
+    def call(self, inputs: Any, training: bool | None = False) -> Tensor:
         """Concatenate, project, take the larger of each pair."""
+        if not isinstance(inputs, (list, tuple)):
+            _refuse_one(inputs.shape)
         projected = self.dense(ops.concatenate(inputs, axis=-1))  # (B, T, 2 units)
-        pairs = ops.reshape(projected, (*ops.shape(projected)[:2], self.units, 2))  # (B, T, units, 2)
+        pairs = ops.reshape(projected, (*ops.shape(projected)[:-1], self.units, 2))  # (B, T, units, 2)
         # Without `initial`, Keras refuses an empty batch.
         larger = ops.max(pairs, axis=-1, initial=-float("inf"))  # (B, T, units)
         return self.dropout_layer(larger, training=training)
@@ -73,3 +80,7 @@ class MaxoutReadout(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "units": self.units, "dropout": self.dropout}
+
+
+def _refuse_one(shape: Shape) -> None:
+    raise ValueError(f"`inputs` must be a list of tensors. Received: a tensor of shape {tuple(shape)}")

@@ -1,5 +1,7 @@
 """Exports that store their weights in float16."""
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -59,6 +61,13 @@ def test_a_session_computes_with_the_rounded_weights(version, rounded):
         feed = {signature.inputs["text"].name: TEXTS}
         texts = session.run(signature.outputs["text"].name, feed)
     assert [text.decode() for text in texts] == rounded(TEXTS)
+
+
+def test_a_signature_may_outlive_its_module(version, rounded):
+    """As in one line: `tf.saved_model.load(folder).signatures["serving_default"](text=...)`."""
+    signature = tf.saved_model.load(version).signatures["serving_default"]
+    gc.collect()
+    assert [text.decode() for text in signature(text=tf.constant(TEXTS))["text"].numpy()] == rounded(TEXTS)
 
 
 def test_ids_that_are_never_written_stay_so(tmp_path, monkeypatch):

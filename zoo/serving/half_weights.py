@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 
 import numpy as np
@@ -53,6 +54,7 @@ class _HalfWeight(tf.saved_model.experimental.TrackableResource):
             )
         super().__init__()
         self.variable = variable
+        self._name = f"half_weight_{uuid.uuid4().hex}"  # `tf.saved_model.load` adds a number for each load
         # Of unknown shape, so that it can be emptied.
         self.stored = tf.Variable(
             tf.cast(values, tf.float16), shape=tf.TensorShape(None), trainable=False, dtype=tf.float16
@@ -62,8 +64,7 @@ class _HalfWeight(tf.saved_model.experimental.TrackableResource):
     def _create_resource(self) -> tf.Tensor:
         if tf.executing_eagerly():
             return self.variable.handle  # which the functions have captured; an export puts the next one in its place
-        name = f"half_weight_{id(self)}"
-        return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self.variable.shape, shared_name=name)
+        return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=self.variable.shape, shared_name=self._name)
 
     def _initialize(self) -> None:
         value = tf.ensure_shape(tf.cast(self.stored.read_value(), tf.float32), self.variable.shape)

@@ -116,6 +116,7 @@ WORDS = [  # of json_tensor.cc
     ({"instances": 1}, {"x": ANY}, "Expecting 'instances' to be an list/array"),
     ({"instances": []}, {"x": ANY}, "No values in 'instances' array"),
     ({"instances": [1]}, NUMBERS, "instances is a plain list, but expecting list of objects as multiple"),
+    ({"instances": [{"b64": "aGk="}]}, NUMBERS, "instances is a plain list, but expecting list of objects as multiple"),
     ({"inputs": [1]}, NUMBERS, "inputs is a plain value/list, but expecting an object as multiple input tensors"),
     ({"inputs": {"a": [1]}}, NUMBERS, "Missing named input: b in 'inputs' object."),
     (

@@ -154,12 +154,12 @@ def _from_columns(inputs: Any, specs: Mapping[str, TensorSpec]) -> dict[str, np.
 
 def _from_rows(rows: list, specs: Mapping[str, TensorSpec]) -> dict[str, np.ndarray]:
     """Rows are objects with every input, or, where there is one input, its values."""
-    if not isinstance(rows[0], dict) and len(specs) > 1:
+    are_objects = _is_row_object(rows[0])
+    if not are_objects and len(specs) > 1:
         raise invalid(
             "instances is a plain list, but expecting list of objects as multiple input tensors required as per "
             "tensorinfo_map"
         )
-    are_objects = _is_row_object(rows[0])
     for number, row in enumerate(rows):
         if are_objects and not _is_row_object(row):
             raise invalid(f"Expecting object but got list at item {number} of input list")

@@ -20,6 +20,7 @@ import weakref
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tiny_models import SIGNATURES, save_half_plus_three, save_tiny, write_warm_up
 
 from zoo.serving.clients.messages import signatures_of
@@ -507,7 +508,15 @@ class TestVersions:
     @pytest.mark.parametrize(
         "spoil", ["saved_model.pb", "variables/variables.index", "warm-up", "cut warm-up", "odd warm-up"]
     )
-    def test_a_version_that_cannot_be_loaded_is_refused_until_its_files_change(self, folder, saved, spoil):
+    def test_a_version_that_cannot_be_loaded_is_refused_until_its_files_change(self, folder, saved, spoil, monkeypatch):
+        sessions = weakref.WeakSet()
+
+        class Noted(tf.compat.v1.Session):
+            def __init__(self, *arguments, **options):
+                super().__init__(*arguments, **options)
+                sessions.add(self)
+
+        monkeypatch.setattr(tf.compat.v1, "Session", Noted)
         models = Models({"model": folder})
         models.poll()
         broken = shutil.copytree(saved / "5", folder / "5")
@@ -528,6 +537,7 @@ class TestVersions:
         seen = models.status("model")
         models.poll()
         assert models.status("model") == seen
+        assert len(sessions) == 1  # that of version 2: the memory of the other is free
         shutil.rmtree(broken)
         shutil.copytree(saved / "5", broken)
         os.utime(broken)

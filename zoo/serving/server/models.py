@@ -319,6 +319,7 @@ class Models:
         if model.refused.get(number) == changed:
             return False
         model.states[number] = ("LOADING", "OK", "")
+        version = None
         try:
             version = Version(model.name, number, folders[number], *self._threads, self._stopping)
         except Exception as error:  # what a damaged file raises depends on where it ends
@@ -328,6 +329,9 @@ class Models:
             model.refused[number] = changed
             model.states[number] = ("END", refusal.code, refusal.message)
             _LOG.error("%s: version %d is refused until its files change: %s", model.name, number, refusal.message)
+            del refusal  # its traceback can hold half a version
+        if version is None:
+            gc.collect()  # a graph refers to itself
             return False
         model.refused.pop(number, None)
         model.loaded = {**model.loaded, number: version}

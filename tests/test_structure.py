@@ -35,7 +35,7 @@ BELOW = {
     "zoo.serving.packed": {"zoo.layers", "zoo.models"},
     "zoo.serving.layout": set(),
     "zoo.serving.checking": {"zoo.serving.layout"},
-    "zoo.serving.clients": {"zoo.tasks.protocol"},
+    "zoo.serving.clients": {"zoo.serving.layout", "zoo.tasks.protocol"},
     "zoo.beam": {"zoo.extras", "zoo.serving.clients", "zoo.serving.layout", "zoo.tasks.protocol"},
     "zoo.serving.server": {
         "zoo.extras",

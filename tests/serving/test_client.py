@@ -177,7 +177,7 @@ class TestWhichVersion:
         seen = []
         respond = rest_fake.respond
         rest_fake.respond = lambda handler, *others: (seen.append(handler.path), respond(handler, *others))[1]
-        ServingClient(rest_fake.address, "upper", version=2).translate(["a"])
+        ServingClient(rest_fake.address, "upper", version=np.int64(2)).translate(["a"])
         ServingClient(f"http://{rest_fake.address}/", "upper", label="stable").translate(["a"])
         assert seen == [
             "/v1/models/upper/versions/2/metadata",
@@ -625,6 +625,14 @@ class TestMistakes:
         [
             ({"protocol": "soap"}, r"`protocol` must be 'rest' or 'grpc'\. Received: protocol='soap'"),
             ({"version": 1, "label": "stable"}, "Give `version` or `label`, not both"),
+            *(
+                (
+                    {"version": version},
+                    f"^`version` must be an integer from 0 to 2\\*\\*63 - 1. Received: version={shown}$",
+                )
+                for version, shown in [(-1, -1), (2**63, 2**63), (True, True), (1.0, 1.0), ("../..//x", "'../..//x'")]
+            ),
+            ({"label": ""}, "`label` must be the label of a version"),
             ({"timeout": 0}, "`timeout` must be a number of seconds above 0"),
             ({"timeout": float("inf")}, "`timeout` must be"),
             ({"timeout": 1e10}, "at most 100,000,000. Received: timeout=10000000000.0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 
 from zoo.serving.clients.messages import ServingError, Signature, TensorSpec, VersionStatus
 from zoo.serving.clients.rest import RestTransport
+from zoo.serving.layout import LARGEST_VERSION
 from zoo.tasks.protocol import (
     STOP_SEPARATOR,
     TRANSLATION_SETTINGS,
@@ -49,7 +51,7 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
             or 443 with TLS.
         model: the model's name on the server.
         protocol: "rest" or "grpc".
-        version: the number of a version; None for the newest.
+        version: the number of a version, from 0 to 2**63 - 1; None for the newest.
         label: the label of a version, instead of its number.
         timeout: how many seconds a request may take, all tries and pauses included; `translate`, `generate`, `score`,
             `classify`, `embed` and `fill` make a request for each batch.
@@ -78,6 +80,11 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
             raise ValueError("`model` must be the model's name on the server. Received: model=''")
         if version is not None and label is not None:
             raise ValueError(f"Give `version` or `label`, not both. Received: version={version}, label={label!r}")
+        whole = isinstance(version, numbers.Integral) and not isinstance(version, bool)
+        if version is not None and not (whole and 0 <= version <= LARGEST_VERSION):
+            raise ValueError(f"`version` must be an integer from 0 to 2**63 - 1. Received: version={version!r}")
+        if label == "":
+            raise ValueError("`label` must be the label of a version. Received: label=''")
         if not 0 < timeout <= _LONGEST:
             raise ValueError(
                 f"`timeout` must be a number of seconds above 0, at most {_LONGEST:,}. Received: timeout={timeout}"

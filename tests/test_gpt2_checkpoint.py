@@ -325,6 +325,12 @@ class TestFaults:
         with pytest.raises(ValueError, match=r"the tokenizer has no piece '<\|endoftext\|>'"):
             zoo.load(folder)
 
+    def test_a_vocabulary_without_its_start(self, folder):
+        settings = {"add_bos_token": True, "bos_token": "<s>"}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        with pytest.raises(ValueError, match=rf"^{folder}: the tokenizer has no piece '<s>'\.$"):
+            zoo.load(folder)
+
     def test_weights_that_are_not_finite(self, folder):
         weights = safetensors.numpy.load_file(folder / "model.safetensors")
         weights["h.1.mlp.c_fc.bias"] = np.full_like(weights["h.1.mlp.c_fc.bias"], np.nan)

@@ -120,6 +120,7 @@ def test_a_vocabulary_that_cannot_be_read(folder, vocabulary, message):
     [
         ([], "must hold an object. It holds a list"),
         ({"num_beams": "4"}, "of the generation must be numbers. They are 512, '4' and 1.0"),
+        ({"num_beams": 0}, "num_beams of the generation must be above 0. It is 0."),
         ({"max_length": 1}, "max_length of the generation must be above 1. It is 1."),
         ({"length_penalty": -1.0}, "length_penalty of the generation must be from 0 to 10. It is -1.0."),
         ({"bad_words_ids": [13]}, r"bad_words_ids of the generation must be lists of ids\. Received: \[13\]"),

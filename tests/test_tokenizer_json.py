@@ -725,6 +725,9 @@ def test_the_two_files_of_gpt_2(tmp_path):
     (tmp_path / "merges.txt").write_bytes(b"\xff")
     with pytest.raises(ValueError, match=rf"^{tmp_path}/merges\.txt must be in UTF-8: "):
         read_tokenizer(tmp_path)
+    (tmp_path / "merges.txt").write_text("a b c\n")
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/vocab\.json and merges\.txt cannot be read: "):
+        read_tokenizer(tmp_path)
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"it has no merges\.txt \(and no tokenizer\.json\)\.$"):
         read_tokenizer(tmp_path)

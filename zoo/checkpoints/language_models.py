@@ -135,13 +135,17 @@ def _end(
             )
         end = end[0] if end else None
     if end is None:
-        piece = special.names.get("eos_token", DEFAULT_END)
-        if piece not in tokenizer.get_config()["vocabulary"]:
-            raise ValueError(f"{path}: the tokenizer has no piece {piece!r}.")
-        end = tokenizer.id_of(piece) - FIRST
+        end = _id_of(path, tokenizer, special.names.get("eos_token", DEFAULT_END))
     if isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < tokenizer.size - FIRST:
         raise ValueError(f"{path}: eos_token_id is {end!r}, which is no id of its tokenizer.")
     return end
+
+
+def _id_of(path: pathlib.Path, tokenizer: Any, piece: str) -> int:
+    """The checkpoint's id of a piece that its tokenizer must have."""
+    if piece not in tokenizer.get_config()["vocabulary"]:
+        raise ValueError(f"{path}: the tokenizer has no piece {piece!r}.")
+    return tokenizer.id_of(piece) - FIRST
 
 
 def _start(path: pathlib.Path, tokenizer: Any, special: SpecialTokens, end: int) -> tuple[int, bool]:
@@ -153,7 +157,7 @@ def _start(path: pathlib.Path, tokenizer: Any, special: SpecialTokens, end: int)
             "is supported."
         )
     if special.before:
-        return tokenizer.id_of(special.before[0]) - FIRST, True
+        return _id_of(path, tokenizer, special.before[0]), True
     name = special.names.get("bos_token")
     try:
         return (end if name is None else tokenizer.id_of(name) - FIRST), False

@@ -267,6 +267,8 @@ def _settings(path: pathlib.Path, config: Config, setting: Callable[[str, Any], 
         )
     if not 0 <= penalty <= 10:
         raise ValueError(f"{path}: length_penalty of the generation must be from 0 to 10. It is {penalty}.")
+    if beams < 1:
+        raise ValueError(f"{path}: num_beams of the generation must be above 0. It is {beams}.")
     if longest < 2:
         raise ValueError(f"{path}: max_length of the generation must be above 1. It is {longest}.")
     stopping = setting("early_stopping", False)

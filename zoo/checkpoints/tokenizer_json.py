@@ -96,7 +96,8 @@ def read_tokenizer(
             content = from_two_files(path, content, merges)
         return _tokenizer(as_object(content, "it"), settings, special_tokens, size, space, options)
     except ValueError as error:
-        raise ValueError(f"{file} cannot be read: {error}") from None
+        files = f"{file} and {MERGES_FILE}" if file.name == VOCABULARY_FILE else file
+        raise ValueError(f"{files} cannot be read: {error}") from None
 
 
 class WordPieces(NamedTuple):

@@ -32,7 +32,7 @@ from .schema.classifier_tables import ClassifierRecipe
 from .schema.recipe import RecipeError, blamed_on
 from .scoring.classification import evaluate
 from .scoring.label_sets import evaluate as evaluate_sets
-from .start import clone_pretrained, load_pretrained, position_limit
+from .start import clone_pretrained, copy_weights, load_pretrained, position_limit
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -151,7 +151,7 @@ def pretrained_model(
         kept = {name: getattr(task.model, name) for name in ("pooling", "hidden_units", "activation", "dropout")}
         if all(arguments.get(name, kept[name]) == kept[name] for name in ("pooling", "hidden_units", "activation")):
             model = Classifier(encoder, len(labels), **{**kept, **arguments})
-            model.set_weights(task.model.get_weights())
+            copy_weights(model, task.model)
             return model, task.tokenizer, task.labels
     say("the encoder is that of model.start; the head is new")
     # An embedder, or a classifier whose head is replaced: its pooling is kept unless the recipe sets one.

@@ -23,7 +23,7 @@ from .language_modelling import BATCH_TOKENS, encoded_split, encoded_splits, lea
 from .preparing import digests, new_model
 from .schema.classifier_tables import MaskedLanguageModelRecipe
 from .schema.recipe import RecipeError, blamed_on
-from .start import clone_pretrained, load_pretrained, position_limit
+from .start import clone_pretrained, copy_weights, load_pretrained, position_limit
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -87,7 +87,7 @@ def pretrained_model(recipe: MaskedLanguageModelRecipe) -> tuple[MaskedLanguageM
         return MaskedLanguageModel(encoder), task.tokenizer
     old = task.model
     model = MaskedLanguageModel(encoder, old.activation, old.epsilon, old.unused_ids)
-    model.set_weights(old.get_weights())
+    copy_weights(model, old)
     return model, task.tokenizer
 
 

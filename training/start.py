@@ -76,9 +76,16 @@ def clone_pretrained(
                 "from another model"
             )
     copy = type(model).from_config({**config, **changes})
-    # Keras adds what LoRA has learnt to the kernels when it saves a model. So in one that was loaded, LoRA is zero.
-    copy.set_weights([weight.numpy() for weight in model.weights if "lora_" not in weight.name])
+    copy_weights(copy, model)
     return copy
+
+
+def copy_weights(copy: keras.Model, model: keras.Model) -> None:
+    """Gives a new model the weights of a loaded one of the same kind.
+
+    Keras adds what LoRA has learnt to the kernels when it saves a model. So in a loaded one LoRA is zero, and left out.
+    """
+    copy.set_weights([weight.numpy() for weight in model.weights if "lora_" not in weight.name])
 
 
 def position_limit(encoder: keras.Model, shortest: int) -> int | None:

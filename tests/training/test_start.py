@@ -248,6 +248,26 @@ def test_what_lora_has_learnt_is_in_the_kernels_of_the_copy(recipe_of, starts, t
     np.testing.assert_allclose(model(tokens), old.model(tokens), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("family", "start", "prepare"),
+    [
+        ("masked_language_model", "filler", masked_language_modelling.prepare),
+        ("classifier", "classifier", classification.prepare),
+    ],
+)
+def test_what_lora_has_learnt_in_an_encoder_is_in_the_kernels_of_the_copy(
+    recipe_of, starts, tmp_path, randomize, family, start, prepare
+):
+    old = zoo.load(starts / start)
+    old.model.encoder.encoder[0].feed_forward.output_projection.enable_lora(2)
+    randomize(old.model)
+    old.save(tmp_path / "lora")
+    model = prepare(recipe_of(family, tmp_path / "lora")).model
+    assert not any("lora" in weight.path for weight in model.weights)
+    inputs = {"ids": np.array([[4, 5, 6, 7]])}
+    np.testing.assert_allclose(model(inputs), old.model(inputs), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.usefixtures("no_collection")
 def test_a_quantised_start_is_refused(recipe_of, starts, tmp_path):
     old = zoo.load(starts / "gpt")

@@ -385,10 +385,13 @@ def test_what_has_no_packed_form_stays_as_it_is():
 
     quantized = GPT(**FAMILIES[GPT])
     quantized.get_layer("layer_1").feed_forward.output_projection.quantize("int8")
+    rounded = GPT(**FAMILIES[GPT])  # its weights stay float32
+    rounded.get_layer("layer_1").feed_forward.output_projection.quantize("float8")
     for model, reason in (
         (Own(**FAMILIES[GPT]), "Own has no packed form"),
         (GPT(**FAMILIES[GPT], dtype="bfloat16"), "are bfloat16, not float32"),
         (quantized, "are int8, not float32"),
+        (rounded, "output is quantised"),
         (keras.Sequential(), "Sequential has no packed form"),
     ):
         assert pack(model, 16) is model
@@ -401,6 +404,15 @@ def test_low_rank_adaptations_are_in_the_weights(randomize):
     for projection in (layer.self_attention.query_dense, layer.feed_forward.output_projection):
         projection.enable_lora(2)
         projection.lora_kernel_b.assign(tf.ones_like(projection.lora_kernel_b))
-    expected = step(model)
+    expected, packed = step(model), pack(model, 16)
     assert np.abs(expected - before).max() > 0.1
-    np.testing.assert_allclose(step(pack(model, 16)), expected, atol=1e-5 * np.abs(expected).max())
+    assert packed is not model
+    np.testing.assert_allclose(step(packed), expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_frozen_layers_are_packed_as_others(randomize):
+    model = randomize(GPT(**FAMILIES[GPT]))
+    model.get_layer("layer_1").trainable = False
+    packed = pack(model, 16)
+    assert packed is not model
+    np.testing.assert_allclose(step(packed), step(model), atol=1e-5)

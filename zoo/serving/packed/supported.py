@@ -34,7 +34,7 @@ _TRAINING = (
     "dropout attention_dropout feed_forward_dropout rate noise_shape seed kernel_initializer bias_initializer "
     "embeddings_initializer initializer beta_initializer gamma_initializer kernel_regularizer bias_regularizer "
     "embeddings_regularizer beta_regularizer gamma_regularizer activity_regularizer kernel_constraint bias_constraint "
-    "embeddings_constraint beta_constraint gamma_constraint dtype name trainable"
+    "embeddings_constraint beta_constraint gamma_constraint dtype name trainable layer_states"
 )
 _LAYER = (
     "num_heads feed_forward_units activation normalization norm_first use_bias key_dim num_key_value_heads "
@@ -89,6 +89,8 @@ def unsupported(layer: keras.layers.Layer) -> str | None:
         return f"{type(layer).__name__} has no packed form"
     if dtypes := {weight.dtype for weight in layer.weights} - {"float32"}:
         return f"the weights of {layer.name} are {' and '.join(sorted(map(str, dtypes)))}, not float32"
+    if getattr(layer, "quantization_mode", None):  # float8 keeps float32 weights
+        return f"{layer.name} is quantised"
     config, defaults = layer.get_config(), _defaults(type(layer))
     for name in sorted({*config, *defaults} - {*reproduced.split(), *_TRAINING.split()}):
         # An argument that only `**kwargs` takes has no known default: any value that switches something on is refused.

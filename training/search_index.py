@@ -138,10 +138,23 @@ class SearchIndex:
         return np.take_along_axis(rows, order, 1), np.take_along_axis(cosines, order, 1)
 
     def texts(self, rows: Collection[int]) -> dict[int, str]:
-        """The texts of these rows, by row."""
-        wanted = set(rows)
+        """The texts of these rows, by row.
+
+        Raises:
+            ValueError: the file of the texts is damaged.
+        """
+        wanted, found, number = set(rows), {}, 0
         with self._texts.open("rb") as lines:
-            return {row: line.rstrip(b"\n").decode() for row, line in enumerate(lines) if row in wanted}
+            for number, line in enumerate(lines, 1):
+                if number - 1 in wanted:
+                    found[number - 1] = line
+        damaged = f"the index {self._texts.parent} is damaged: {_TEXTS_FILE}"
+        if number != len(self.vectors):
+            raise ValueError(f"{damaged} has {number:,} lines, and there are {len(self.vectors):,} vectors")
+        try:
+            return {row: line.rstrip(b"\n").decode() for row, line in found.items()}
+        except UnicodeDecodeError:
+            raise ValueError(f"{damaged} is not UTF-8") from None
 
 
 def unit_length(vectors: np.ndarray) -> np.ndarray:

@@ -106,7 +106,7 @@ def embed(
         lines = read_lines(texts, file)
         embedder = load_as("embed", model)
         width = embedder.embed([]).shape[1]
-        total = _count(file) if file and (out or index) else None
+        total = _count(file) if file and file.is_file() and (out or index) else None  # a pipe can be read only once
         with _bar(total) as advance, _written(out, index, model, width) as write:
             for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
                 write(chunk, embedder.embed(chunk, batch_size))

@@ -1,6 +1,7 @@
 """The command line of classifiers, embedders and mask fillers."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -145,6 +146,17 @@ class TestEmbed:
         succeeds("embed", models / "embedder", "--out", out, stdin="")
         assert np.load(out).shape == (0, 6)
 
+    def test_a_pipe_is_read_once(self, models, tmp_path):
+        """As in `zoo embed MODEL --file <(some command) --out vectors.npy`."""
+        reading, writing = os.pipe()
+        os.write(writing, b"cab\nd\n")
+        os.close(writing)
+        try:
+            succeeds("embed", models / "embedder", "--file", f"/dev/fd/{reading}", "--out", tmp_path / "vectors.npy")
+        finally:
+            os.close(reading)
+        assert np.load(tmp_path / "vectors.npy").shape == (2, 6)
+
     @pytest.mark.parametrize("option", [["--out", "vectors.npy"], ["--out", "vectors.jsonl"], ["--index", "folder"]])
     def test_what_was_there_stays_until_the_new_is_complete(self, models, tmp_path, monkeypatch, option):
         monkeypatch.chdir(tmp_path)
@@ -218,6 +230,11 @@ class TestSearch:
         for damaged in (b"", whole[:50], whole[:-4]):
             (index / "vectors.npy").write_bytes(damaged)
             assert f"the index {index} cannot be read; its files may be damaged" in refuses("search", index, "d")
+        (index / "vectors.npy").write_bytes(whole)
+        texts = (index / "texts.txt").read_bytes()
+        for damaged in (b"", texts[:5], b"\xff" + texts):
+            (index / "texts.txt").write_bytes(damaged)
+            assert refuses("search", index, "d").startswith(f"the index {index} is damaged: texts.txt ")
         np.save(index / "vectors.npy", np.ones((4, 5), "float32"))
         assert "is damaged: vectors.npy is not float32 (4, 6)" in refuses("search", index, "d")
 

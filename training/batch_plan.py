@@ -64,7 +64,7 @@ class Plan:
         model: the folder of the version.
         changed: when it changed, and the inputs: their sizes and times.
         signature: the name.
-        settings: values for inputs that are no column.
+        settings: values for inputs that are the same for all rows.
         batch_size: the most rows that the model computes at once.
         layout: of the files.
         header: whether the first line of TSV files names the columns.
@@ -353,12 +353,15 @@ def _inputs(
     """The column of each input.
 
     Raises:
-        ValueError: a column or an input does not exist, or a needed one was not given.
+        ValueError: a column or an input does not exist, or a needed one was not given, or one was given twice.
     """
     for name in (*chosen, *settings):
         if name not in takes:
             raise ValueError(f"the signature takes {', '.join(takes)}. Received: {name}")
-    found = {name: chosen.get(name, name) for name in takes if name in chosen or reads == "jsonl" or name in names}
+        if name in chosen and name in settings:
+            raise ValueError(f"{name} was given by --column and by --set; give one of them")
+    of_rows = [name for name in takes if name not in settings]
+    found = {name: chosen.get(name, name) for name in of_rows if name in chosen or reads == "jsonl" or name in names}
     needed = [name for name in _needed(takes, settings) if name not in found]
     if len(needed) == 1 and len(names) == 1 and not found:
         return {needed[0]: names[0]}

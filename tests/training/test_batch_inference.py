@@ -193,6 +193,18 @@ class TestFormats:
         answers = {"powers": [2, 4, 8], "raw": "\N{REPLACEMENT CHARACTER}", "swapped": ["d", "c"]}
         assert json_lines("out.jsonl")[1] == {"both": ["c", "d"], **answers}
 
+    @pytest.mark.parametrize(
+        ("kind", "content"),
+        [("jsonl", '{"pair": ["a", "b"], "times": 3}\n{"pair": ["c", "d"], "times": null}\n'), ("parquet", None)],
+    )
+    def test_a_setting_counts_for_all_rows_also_where_a_column_has_its_name(self, upper, place, kind, content):
+        if content is None:
+            pq.write_table(pa.table({"pair": [["a", "b"], ["c", "d"]], "times": [3, 3]}), "in.parquet")
+        else:
+            (place / "in.jsonl").write_text(content)
+        infer_files(Request(upper, f"in.{kind}", "out.jsonl", "pairs", settings={"times": "2"}))
+        assert [row["powers"] for row in json_lines("out.jsonl")] == [[2, 4, 8]] * 2
+
     def test_a_line_of_text_is_the_only_input_without_a_setting_or_a_default(self, place):
         (place / "in.txt").write_text("5 mai 2001\n")
         infer_files(Request(str(MODELS / "dates"), "in.txt", "score.jsonl", "score", settings={"target": "2001-05-05"}))
@@ -287,6 +299,10 @@ class TestMistakes:
             ({"out": "folder.tsv"}, "folder.tsv is a folder; OUTPUT must be a file$"),
             ({"columns": {"text": "txt"}}, "the input has no column 'txt'; it has id, text$"),
             ({"columns": {"txt": "text"}}, "the signature takes text. Received: txt$"),
+            (
+                {"columns": {"text": "id"}, "settings": {"text": "b"}},
+                "^text was given by --column and by --set; give one of them$",
+            ),
             ({"settings": {"temperature": "1"}}, "the signature takes text. Received: temperature$"),
             (
                 {"signature": "pairs"},

@@ -20,6 +20,7 @@ from .shared import (
     lines_at_once,
     load_as,
     read_lines,
+    read_whole,
     score_line,
     user_errors,
 )
@@ -82,7 +83,7 @@ def generate(
     with user_errors():
         if prompts and file:
             raise ValueError("prompts and --file were both given; give one of them")
-        texts = [file.read_text("utf-8", errors="replace")] if file else prompts or [""]
+        texts = [read_whole(file)] if file else prompts or [""]
         generator = load_as("generate", model)
         settings: dict[str, Any] = dict(temperature=temperature, top_k=top_k, top_p=top_p)
         settings |= dict(repetition_penalty=repetition_penalty, max_new_tokens=tokens, stop=stop or ())
@@ -124,7 +125,7 @@ def score(
     with user_errors():
         if document and file is None:
             raise ValueError("--document needs a --file")
-        lines = iter([file.read_text("utf-8", errors="replace")]) if document and file else read_lines(texts, file)
+        lines = iter([read_whole(file)]) if document and file else read_lines(texts, file)
         generator = load_as("generate", model)
         for chunk in chunks(lines, lines_at_once(texts, file, batch_size)):
             for each in generator.score(chunk, batch_size, stride):

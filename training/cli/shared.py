@@ -225,8 +225,19 @@ def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[s
     return _lines(sys.stdin.buffer)
 
 
+def read_whole(file: pathlib.Path) -> str:
+    r"""The text of a file, decoded as `read_lines` decodes its lines; each ends with \n."""
+    with file.open("rb") as stream:
+        return "".join(_decoded(stream)).replace("\r\n", "\n")
+
+
 def _lines(stream: BinaryIO) -> Iterator[str]:
-    """Lines without their ends and without a byte order mark; broken UTF-8 becomes U+FFFD, with one warning.
+    """Decoded lines without their ends."""
+    return (line.rstrip("\r\n") for line in _decoded(stream))
+
+
+def _decoded(stream: BinaryIO) -> Iterator[str]:
+    """Lines without a byte order mark; broken UTF-8 becomes U+FFFD, with one warning.
 
     UTF-16 is an error.
     """
@@ -236,9 +247,9 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
             raise ValueError(f"{name}: UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8")
         line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
         try:
-            text = line.rstrip(b"\r\n").decode()
+            text = line.decode()
         except UnicodeDecodeError:
-            text = line.rstrip(b"\r\n").decode("utf-8", "replace")
+            text = line.decode("utf-8", "replace")
             if not warned:
                 told = f"{name}:{number + 1}: not UTF-8; broken bytes are read as U+FFFD"
                 typer.echo(f"zoo: warning: {told}", err=True)

@@ -7,7 +7,7 @@ import os
 import pathlib
 import shlex
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -138,7 +138,15 @@ def evaluate(
     recipe: Annotated[
         str | None, typer.Option(metavar="RECIPE", help="Score on this recipe's corpus, not on the model's own.")
     ] = None,
-    overrides: Overrides = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a value of the recipe's corpus, such as corpus.seed=1; or, of a saved translator, of its"
+            " decoding, such as decoding.beam_size=5; may be repeated.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Score a model on a split of its corpus.
@@ -152,20 +160,26 @@ def evaluate(
         from ..schema.recipe import read_recipe
         from ..storage import set_storage
 
+        changes = overrides or ()
+        changed = [change.partition("=")[0].strip().split(".") for change in changes]
+        for change, (table, *keys) in zip(changes, changed, strict=True):
+            if table != "corpus" and not (table == "decoding" and keys):
+                raise ValueError(f"--set takes corpus.KEY=VALUE or decoding.KEY=VALUE here. Received: --set {change}")
         trained = load(model)
         kind, command = kind_and_command(trained)
         if command == "embed":
             raise ValueError(f"{model} is {kind}, which is not scored on a corpus")
         from .. import run
 
-        changes = overrides or ()
         parsed = read_recipe(recipe, changes) if recipe else run.read_back(recipe_folder(model), changes)
         # Of a large corpus, the run's cache has the splits; another corpus must not take their place in it.
         set_storage(parsed.corpus, recipe_folder(model) / CACHE_FOLDER, None, keeps=False)
+        if decoding := {key for table, *keys in changed if table == "decoding" for key in keys[:1]}:
+            trained = _decoding_as(trained, model, parsed.model_dump(include={"decoding": decoding})["decoding"])
         split = split or run.default_split(parsed)
         result = run.score(trained, parsed, split)
     digests = result.pop("digests")
-    if not (recipe or overrides) and run.changed_since(recipe_folder(model), digests):
+    if not (recipe or ["corpus"] in [key[:1] for key in changed]) and run.changed_since(recipe_folder(model), digests):
         typer.echo(f"zoo: the {split} texts have changed since the model was trained", err=True)
     if as_json:
         typer.echo(run.to_json(result), nl=False)
@@ -296,6 +310,16 @@ def export(
             if sources:
                 finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size)
             typer.echo(finished.export(to or MODELS / finished.name, weights, explore))
+
+
+def _decoding_as(task, path: pathlib.Path, settings: dict[str, Any]):
+    """A translator with other settings of its beam search; an export has those that it was made with."""
+    if not hasattr(task, "beam_size"):
+        raise ValueError(
+            f"{path} decodes as it was exported; give decoding.* for a saved translator, such as runs/NAME"
+        )
+    settings = {name: getattr(task, name) for name in task.SETTINGS} | settings
+    return type(task)(task.model, *task.tokenizers, **settings)
 
 
 def _of_pairs(task, path: pathlib.Path):

@@ -195,6 +195,26 @@ class TestEvaluate:
         assert len([line for line in lines if re.fullmatch(r"wrong: '.+' -> '.*', not '\d{4}-\d\d-\d\d'", line)]) == 9
         assert lines[-1].split() == ["test", "0.00%", "0", "of", "9"]
 
+    def test_another_beam_of_a_run(self, trained):
+        saved = zoo.load("runs/backwards/translator")
+        assert (saved.beam_size, saved.length_penalty) == (1, 0.6)
+        taken = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("zoo_training.run.score", lambda task, *_: taken.append(task) or {"digests": {}})
+            patch.setattr("zoo_training.cli.train._print_scores", lambda *_: None)
+            succeeds("evaluate", "runs/backwards", "--set", "decoding.beam_size=3")
+            changes = ("--set", "decoding.length_penalty=0.1", "--set", "corpus.seed=1", "--recipe", "backwards.toml")
+            succeeds("evaluate", "runs/backwards", *changes)
+        assert [(task.beam_size, task.length_penalty) for task in taken] == [(3, 0.6), (1, 0.1)]
+        assert taken[0].translate(["fade7"]) == saved.translate(["fade7"], beam_size=3)
+        told = refuses("evaluate", MODEL, "--set", "decoding.beam_size=3")
+        assert told == f"{MODEL} decodes as it was exported; give decoding.* for a saved translator, such as runs/NAME"
+
+    @pytest.mark.parametrize("change", ["model.units=4", "training.epochs=1", "decoding={beam_size=3}", "beam_size=3"])
+    def test_a_change_that_would_change_nothing_is_refused(self, tmp_path, change):
+        told = refuses("evaluate", tmp_path, "--set", "corpus.seed=1", "--set", change)
+        assert told == f"--set takes corpus.KEY=VALUE or decoding.KEY=VALUE here. Received: --set {change}"
+
     def test_texts_that_have_changed_since_the_training_are_told(self, trained, tmp_path):
         folder = shutil.copytree(trained / "runs" / "backwards", tmp_path / "run")
         lines = (trained / "words.tsv").read_text(encoding="utf-8").splitlines()
@@ -206,6 +226,7 @@ class TestEvaluate:
             0,
             "zoo: the test texts have changed since the model was trained\n",
         )
+        assert run("evaluate", folder, "--set", "decoding.beam_size=2").stderr == result.stderr
         assert run("evaluate", folder, "--set", "corpus.test_pairs=5").stderr == "", "they are meant to be others"
 
 

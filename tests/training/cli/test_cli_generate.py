@@ -1,7 +1,7 @@
 """The command line of language models."""
 
 import pytest
-from command_line import pictures, refuses, succeeds
+from command_line import pictures, refuses, run, succeeds
 
 import zoo
 from zoo import TextGenerator, Translator
@@ -62,6 +62,21 @@ class TestGenerate:
         (tmp_path / "prompt.txt").write_text("ab\nc\n")
         expected = zoo.load(saved)(["ab\nc\n"], seed=0)[0]
         assert succeeds("generate", saved, "--file", tmp_path / "prompt.txt", "--seed", 0) == f"ab\nc\n{expected}\n"
+
+    def test_a_prompt_of_another_encoding(self, saved, tmp_path):
+        (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfab\r\nc\n")
+        (tmp_path / "plain").write_bytes(b"ab\nc\n")
+        for command in (["generate", saved, "--seed", 0], ["score", saved, "--document"]):
+            marked, plain = (succeeds(*command, "--file", tmp_path / name) for name in ("marked", "plain"))
+            assert marked.replace("marked", "plain") == plain
+            (tmp_path / "wide").write_text("ab\nc\n", "utf-16")
+            told = refuses(*command, "--file", tmp_path / "wide")
+            assert told.startswith(f"{tmp_path}/wide: UTF-16, and not UTF-8; convert it")
+            (tmp_path / "broken").write_bytes(b"ab\nc\xff\n")
+            warned = run(*command, "--file", tmp_path / "broken")
+            assert warned.exit_code == 0
+            told = f"zoo: warning: {tmp_path}/broken:2: not UTF-8; broken bytes are read as U+FFFD\n"
+            assert warned.stderr == told
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -120,6 +120,17 @@ class TestStops:
         for ours, theirs in zip(*(each.task.model.get_weights() for each in (alone, resumed)), strict=True):
             assert np.array_equal(ours, theirs)
 
+    def test_lost_weights_are_told_at_once(self, tmp_path, eager):
+        recipe = short(SIMPLE, "training.validate_every=2")
+        best = tmp_path / "best.weights.h5"
+        for validated in (False, True):
+            with pytest.raises(Stop):
+                fit(recipe, TRAIN, CHECK, tmp_path, [StopAt(14)])  # 13 batches in an epoch
+            assert best.exists() is validated
+        best.unlink()
+        with pytest.raises(CheckpointError, match=r"best\.weights\.h5 is missing; --restart begins anew there"):
+            fit(recipe, TRAIN, CHECK, tmp_path, [StopAt(0)])
+
     @pytest.mark.parametrize(
         "overrides",
         [

@@ -19,7 +19,7 @@ from ..progress import say
 from ..schema.recipe import RecipeError, blamed_on
 from ..schema.recipe_tables import Recipe
 from .callbacks import Divergence, TrainingProgress, Validation, WeightAverage
-from .checkpoint import CHECKPOINT_FILE, Checkpoint
+from .checkpoint import CHECKPOINT_FILE, Checkpoint, CheckpointError
 from .layer_depths import frozen, rate_factors
 from .optimization import make_optimizer
 
@@ -89,7 +89,8 @@ def fit(
             folder.
 
     Raises:
-        RecipeError: the training diverged, or its batches have fewer rows than there are workers.
+        RecipeError: the training diverged, has too few batches for an update, or these have fewer rows than there are
+            workers.
         ClusterError: the workers have different recipes or texts.
         CheckpointError: there is a checkpoint that it cannot go on from.
     """
@@ -103,6 +104,12 @@ def fit(
                 raise ValueError(
                     "r_drop compares two passes with different dropout, and the model has no dropout; set it in "
                     f"[model], or leave r_drop out. Received: r_drop={recipe.training.r_drop}"
+                )
+            batches = recipe.training.epochs * _steps(recipe, prepared)
+            if batches < recipe.training.accumulate:
+                raise ValueError(
+                    f"accumulate={recipe.training.accumulate} is more than the {batches:,} batches of the training, so "
+                    "no update would be made; lower it, or raise epochs"
                 )
             stack.enter_context(frozen(prepared.model, recipe.training.frozen_layers))
         try:
@@ -130,6 +137,11 @@ def _with_rows_for(batches: tf.data.Dataset, workers: int) -> tf.data.Dataset:
     return batches.map(filled)
 
 
+def _steps(recipe: Recipe, prepared: Prepared) -> int:
+    """Batches of what counts as an epoch."""
+    return recipe.training.steps_per_epoch or prepared.steps
+
+
 def _has_dropout(model: keras.Model) -> bool:
     rates = (getattr(layer, name, 0) for layer in model._flatten_layers() for name in ("rate", "dropout"))
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
@@ -143,11 +155,11 @@ def _fitted(
     workers: Workers,
 ) -> Fitted:
     config = recipe.training
-    steps = config.steps_per_epoch or prepared.steps
+    steps = _steps(recipe, prepared)
 
     # The model, with its loss, which is the objective's own, and its optimizer.
     model = prepared.objective
-    updates = max(1, config.epochs * steps // config.accumulate)
+    updates = config.epochs * steps // config.accumulate
     factors = rate_factors(prepared.model, config.layer_decay)
     compiled = recipe.uses_xla(gpu=bool(tf.config.list_physical_devices("GPU")))
     model.compile(make_optimizer(config, updates, factors), jit_compile=compiled)
@@ -160,6 +172,8 @@ def _fitted(
     validation = Validation(config, batches, prepared.measure_bleu, average, best, workers)
     checkpoint = Checkpoint(folder, recipe, average, validation, prepared.digests, workers)
     if checkpoint.restore(model):
+        if workers.is_chief and validation.best_score is not None and not best.is_file():
+            raise CheckpointError(f"{best} is missing; --restart begins anew there, and --out names another folder")
         say(f"going on after epoch {checkpoint.epoch} of {config.epochs}")
     elif workers.is_chief:
         best.unlink(missing_ok=True)

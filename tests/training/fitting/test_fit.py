@@ -188,6 +188,12 @@ class TestFit:
         with pytest.raises(RecipeError, match=fault):
             prepare(tiny(override), (TRAIN, CHECK))
 
+    def test_a_training_without_an_update_is_refused(self, tmp_path):
+        prepared = prepare(tiny(), (TRAIN, CHECK))  # 2 epochs of 4 batches
+        with pytest.raises(RecipeError, match=r"^training: accumulate=9 is more than the 8 batches of the training,"):
+            zoo_training.fitting.fit.fit(tiny("training.accumulate=9"), prepared, tmp_path)
+        assert not list(tmp_path.iterdir())
+
     @pytest.mark.long
     def test_r_drop_reaches_the_objective_and_needs_dropout(self, tmp_path):
         recipe = tiny("training.r_drop=2.0", "model.dropout=0.0")

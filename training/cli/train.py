@@ -102,8 +102,7 @@ def train(
             import_tensorflow()
         # A mistake in the texts is reported before TensorFlow starts. The corpus keeps what it reads for the training.
         if not (by_tensorflow and cluster):  # several workers must meet before TensorFlow computes anything
-            for split in dict.fromkeys(("train", "validation", *parsed.corpus.splits)):
-                parsed.corpus.check(split)
+            _check_splits(parsed.corpus)
     import_tensorflow()
     from zoo.distribution import ClusterError
 
@@ -126,6 +125,26 @@ def train(
     for score, value in headlines(run.metrics).items():
         say(f"{score} on {scored_on(run.metrics)}: {value}")
     say(f"run: {folder}   exported: {version}")
+
+
+def _check_splits(corpus: Any) -> None:
+    """Reads all splits of a corpus.
+
+    Raises:
+        CorpusError: one cannot be read, or there is none to validate with.
+    """
+    from ..corpora.corpus import CorpusError
+
+    splits, first = corpus.splits, corpus.parts[0]
+    if "validation" not in splits:
+        ways = [f"give `{key}`" for key in ("validation", "validation_split") if key in type(first).model_fields]
+        shares = (f"validation_{unit}" for unit in ("pairs", "texts", "share"))
+        ways += [f"remove {key} = 0" for key in shares if getattr(first, key, None) == 0]
+        raise CorpusError(
+            f"A training needs a validation split, and corpus {first.kind!r} has none; {', or '.join(ways)}."
+        )
+    for split in splits:
+        corpus.check(split)
 
 
 @app.command()

@@ -63,11 +63,11 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
     header: bool = Field(default=False, description="whether the first line of a file names its columns")
     validation_texts: pydantic.NonNegativeInt | None = Field(
         default=None,
-        description="texts of `train` to hold out for validation; 0: there is no such split; "
+        description="texts of `train` to hold out for validation, which a training needs; "
         "default: one in twenty, at most 1,000",
     )
     test_texts: pydantic.NonNegativeInt | None = Field(
-        default=None, description="texts of `train` to hold out for the test; default: as for validation"
+        default=None, description="texts of `train` to hold out for the test; 0: no test; default: as for validation"
     )
     seed: int = Field(default=0, description="chooses the texts that are held out")
 

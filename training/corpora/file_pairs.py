@@ -61,11 +61,11 @@ class FilePairs(HeldOutFiles, PairCorpus):
     )
     validation_pairs: pydantic.NonNegativeInt | None = Field(
         default=None,
-        description="pairs of `train` to hold out for validation; 0: there is no such split; "
+        description="pairs of `train` to hold out for validation, which a training needs; "
         "default: one in twenty, at most 1,000",
     )
     test_pairs: pydantic.NonNegativeInt | None = Field(
-        default=None, description="pairs of `train` to hold out for the test; default: as for validation"
+        default=None, description="pairs of `train` to hold out for the test; 0: no test; default: as for validation"
     )
     seed: int = Field(default=0, description="chooses the pairs that are held out")
 

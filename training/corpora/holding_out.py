@@ -180,7 +180,7 @@ def hold_out(
     if sum(wanted.values()) >= usable:
         keys = " and ".join(f"{split}_{what}" for split in wanted)
         raise CorpusError(
-            f"{asked} of {usable} usable {what}; ask for fewer by {keys}, or for 0 to have no such split."
+            f"{asked} of {usable} usable {what}; ask for fewer by {keys}, or give a file{_or_no_test(wanted, what)}."
         )
     chosen = np.zeros(len(names), np.int8)  # the split of each cluster
     short: dict[str, int] = {}
@@ -200,8 +200,8 @@ def hold_out(
             smallest = int(sizes[chosen == 0].min(initial=usable))
             raise LargeClusters(
                 f"{asked}: {what} that share a text stay together, and of the {usable} usable {what} the smallest such "
-                f"group left has {smallest}; {f'ask for {smallest} or more, ' if 2 * smallest < usable else ''}give "
-                "a file for the split, or ask for 0 to have no such split."
+                f"group left has {smallest}; {f'ask for {smallest} or more, or ' if 2 * smallest < usable else ''}give "
+                f"a file for the split{_or_no_test([split], what)}."
             )
         if missing:
             short[split] = missing
@@ -223,9 +223,14 @@ def hold_out(
     ):
         raise CorpusError(
             f"{asked}: nothing is left for {' and '.join(without)}, since each label keeps {what} to train on; give "
-            "more of them for each label, or a file for the split, or ask for 0 to have no such split."
+            f"more of them for each label, or a file for the split{_or_no_test(without, what)}."
         )
     return held
+
+
+def _or_no_test(splits: Collection[str], what: str) -> str:
+    """Advice for a test that cannot be held out. A training needs its validation split."""
+    return f", or have no test, by test_{what} = 0" if "test" in splits else ""
 
 
 def _clusters(rows: Iterable[tuple[str, ...]], seed: int, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -44,8 +44,8 @@ class TextCorpus(Corpus):
         default=None,
         ge=0,
         lt=1,
-        description="share of the training text that is held out for validation, if no validation text is given. 0 "
-        "makes no validation split. Default: 0.1",
+        description="share of the training text that is held out for validation, if no validation text is given. A "
+        "training needs one. Default: 0.1",
     )
     test_share: float | None = Field(
         default=None, ge=0, lt=1, description="share to hold out for a test; default: nothing"

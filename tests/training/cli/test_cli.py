@@ -439,6 +439,29 @@ class TestMistakes:
         told = refuses("train", tmp_path / "mine.toml", "--out", tmp_path / "run", "--models", tmp_path / "models")
         assert told.startswith("missing.tsv: there is no such file in the working directory")
 
+    @pytest.mark.parametrize(
+        ("lines", "ways"),
+        [
+            (
+                ['kind = "text"', "validation_pairs = 0"],
+                "corpus 'text' has none; give `validation`, or remove validation_pairs = 0.",
+            ),
+            (
+                ['kind = "text"', "validation_share = 0.0", '[model]\nfamily = "gpt"'],
+                "corpus 'text' has none; give `validation`, or remove validation_share = 0.",
+            ),
+            (
+                ['kind = "labels"', "validation_texts = 0", '[model]\nfamily = "classifier"'],
+                "corpus 'labels' has none; give `validation`, or remove validation_texts = 0.",
+            ),
+        ],
+    )
+    def test_a_training_without_a_validation_split(self, tmp_path, monkeypatch, lines, ways):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "words.tsv").write_text("".join(f"text {number}\tto {number % 3}\n" for number in range(30)))
+        (tmp_path / "mine.toml").write_text("\n".join(["[corpus]", 'train = "words.tsv"', *lines]))
+        assert refuses("train", "mine.toml") == f"A training needs a validation split, and {ways}"
+
     def test_labels_that_teach_nothing(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "same.tsv").write_text("".join(f"text {number}\tsame\n" for number in range(9)))

@@ -168,7 +168,8 @@ def test_long_texts_are_cut_off_and_empty_ones_dropped(write, caplog):
         ("a\tb\n", {"validation_texts": 1}, "cannot hold out 1 text for validation"),
         (
             *("a\tx\nb\ty\nc\tz\n", {"validation_texts": 1}),
-            "a.tsv: cannot hold out 1 text for validation: nothing is left for validation, since each label keeps ",
+            "a.tsv: cannot hold out 1 text for validation: nothing is left for validation, since each label keeps "
+            r"texts to train on; give more of them for each label, or a file for the split\.$",
         ),
     ],
 )

@@ -327,11 +327,20 @@ class TestHeldOut:
         (message,) = caplog.messages
         assert "of the 50 pairs of 'test', 50 are also in 'validation'" in message
 
-    @pytest.mark.parametrize("fields", [{"validation_pairs": 5, "test_pairs": 5}, {"validation_pairs": 99}])
-    def test_too_few_pairs(self, write, fields):
-        with pytest.raises(
-            CorpusError, match=r"p\.tsv: cannot hold out .*of 10 usable pairs; ask for fewer by .*_pairs, or for 0"
-        ):
+    @pytest.mark.parametrize(
+        ("fields", "advice"),
+        [
+            (
+                {"validation_pairs": 5, "test_pairs": 5},
+                "ask for fewer by test_pairs and validation_pairs, or give a file, or have no test, by test_pairs = 0.",
+            ),
+            ({"validation_pairs": 99, "test_pairs": 0}, "ask for fewer by validation_pairs, or give a file."),
+        ],
+    )
+    def test_too_few_pairs(self, write, fields, advice):
+        """To hold out none for validation is no way out: a training needs it."""
+        told = re.escape(f"of 10 usable pairs; {advice}")
+        with pytest.raises(CorpusError, match=rf"p\.tsv: cannot hold out .*{told}$"):
             self.splits(write("p.tsv", numbered(10)), **fields)
 
     def test_why_no_pair_is_left(self, write):
@@ -344,10 +353,12 @@ class TestHeldOut:
     def test_all_pairs_hang_together(self, write):
         path = write("p.tsv", "".join(f"the same\ttarget {n}\n" for n in range(10)))
         message = r"p\.tsv: cannot hold out .* the 10 usable pairs the smallest such group left has 10; give a file for"
-        with pytest.raises(CorpusError, match=message):
+        with pytest.raises(CorpusError, match=f"{message} the split, or have no test, by test_pairs = 0\\.$"):
             self.splits(path)
+        with pytest.raises(CorpusError, match=f"{message} the split\\.$"):
+            self.splits(path, test_pairs=0)
         path = write("q.tsv", "".join(f"text {n % 3}\ttarget {n}\n" for n in range(30)))
-        message = r"of the 30 usable pairs the smallest such group left has 10; ask for 10 or more, give a file for the"
+        message = r"of the 30 usable pairs the smallest such group left has 10; ask for 10 or more, or give a file for"
         with pytest.raises(CorpusError, match=message):
             self.splits(path, validation_pairs=9)
         assert len(self.splits(path, validation_pairs=10, test_pairs=0)["validation"]) == 10

@@ -94,6 +94,12 @@ def train(
         folder = out or RUNS / name
         if folder.is_file():
             raise ValueError(f"--out: {folder} is a file; a run is a folder")
+        if models.is_file():
+            raise ValueError(f"--models: {models} is a file; models are folders in it")
+        if (models / name).is_file():
+            raise ValueError(f"--models: {models / name} is a file; a model is exported into a folder")
+        if (models / name).resolve() == folder.resolve():
+            raise ValueError(f"{folder} is the folder of the run; the export needs another one: give --models or --out")
         set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)
         if isinstance(parsed, TranslatorRecipe):
             check_teachers(parsed.corpus)
@@ -323,12 +329,19 @@ def export(
                 task = _of_pairs(task, run)
             if sources:
                 task = with_learnt_shortlist(task, sources, shortlist_size)
-            typer.echo(export_imported(task, run, to or MODELS / model_name(run), weights, explore))
+            typer.echo(export_imported(task, run, _elsewhere(to or MODELS / model_name(run), run), weights, explore))
         else:
             finished = Run.load(run)
             if sources:
                 finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size)
-            typer.echo(finished.export(to or MODELS / finished.name, weights, explore))
+            typer.echo(finished.export(_elsewhere(to or MODELS / finished.name, run), weights, explore))
+
+
+def _elsewhere(place: pathlib.Path, run: pathlib.Path) -> pathlib.Path:
+    """The place of an export, if it is not the folder of what is exported."""
+    if place.resolve() == run.resolve():
+        raise ValueError(f"{run} would be exported into itself; give another folder by --to")
+    return place
 
 
 def _decoding_as(task, path: pathlib.Path, settings: dict[str, Any]):

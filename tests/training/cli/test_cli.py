@@ -514,6 +514,25 @@ class TestMistakes:
         told = refuses("evaluate", trained / MODEL)
         assert told.startswith("words.tsv: there is no such file in the working directory")
 
+    def test_a_place_of_the_export_is_checked_before_the_training(self, workplace, tmp_path, monkeypatch):
+        (tmp_path / "words.tsv").symlink_to(workplace / "words.tsv")
+        (tmp_path / "mine.toml").write_text((workplace / "backwards.toml").read_text())
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "file").touch()
+        assert refuses("train", "mine.toml", "--models", "file") == "--models: file is a file; models are folders in it"
+        (tmp_path / "models").mkdir()
+        (tmp_path / "models" / "mine").touch()
+        told = refuses("train", "mine.toml", "--models", "models")
+        assert told == "--models: models/mine is a file; a model is exported into a folder"
+        for options in (["--models", "runs"], ["--out", "elsewhere/../saved_models/mine"]):
+            told = refuses("train", "mine.toml", *options)
+            assert told.endswith("/mine is the folder of the run; the export needs another one: give --models or --out")
+        assert not (tmp_path / "runs").exists()
+
+    def test_an_export_into_its_own_run(self, trained):
+        told = refuses("export", "runs/backwards", "--to", "saved_models/../runs/backwards")
+        assert told == "runs/backwards would be exported into itself; give another folder by --to"
+
     @pytest.mark.long
     def test_places_that_cannot_be_written(self, trained, tmp_path):
         (tmp_path / "file").touch()

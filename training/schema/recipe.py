@@ -50,6 +50,15 @@ _KINDS: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {
 }
 
 
+_NO_TABLE = "input should be a table"
+# What pydantic says in terms of Python, by the type of its error, in terms of TOML.
+_MESSAGES = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), _NO_TABLE),
+    "tuple_type": "input should be a valid list",
+    "path_type": "input should be a valid path",
+}
+
+
 class RecipeError(ValueError):
     """A recipe that cannot be used; the message names the key and its valid values."""
 
@@ -80,7 +89,7 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     try:
         return kind.model_validate(tables, context={"recipe_folder": pathlib.Path(name).parent})
     except pydantic.ValidationError as error:
-        faults = "; ".join(dict.fromkeys(_explain(fault, kind) for fault in error.errors()))
+        faults = "; ".join(dict.fromkeys(_explain(fault, kind) for fault in _one_for_each_place(error, kind)))
         raise RecipeError(f"recipe {name!r}: {faults}") from None
 
 
@@ -102,7 +111,9 @@ def blamed_on(table: str) -> Iterator[None]:
 
 def _kind_of_recipe(name: str, tables: dict[str, Any]) -> type[Recipe]:
     model = tables.get("model", {})
-    family = model.get("family", DEFAULT_FAMILY) if isinstance(model, dict) else DEFAULT_FAMILY
+    if not isinstance(model, dict):
+        raise RecipeError(f"recipe {name!r}: 'model': {_NO_TABLE} (received {model!r})")
+    family = model.get("family", DEFAULT_FAMILY)
     if not isinstance(family, str) or family not in _RECIPES:
         hint = _nearest(str(family), list(_RECIPES))
         known = ", ".join(_RECIPES)
@@ -183,6 +194,16 @@ def _are_tables(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
+def _one_for_each_place(error: pydantic.ValidationError, recipe: type[Recipe]) -> Iterator[Mapping[str, Any]]:
+    """The faults of a recipe; of a value that fits none of several types, one for all types."""
+    by_place: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for fault in error.errors():
+        by_place.setdefault(tuple(_place(fault["loc"], recipe)[0]), []).append(fault)
+    for first, *others in by_place.values():
+        wanted = [fault["msg"].removeprefix("Input should be ") for fault in others]
+        yield {**first, "msg": " or ".join([first["msg"], *wanted])}
+
+
 def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
     """One fault of a recipe in one sentence."""
     path, table = _place(fault["loc"], recipe)
@@ -197,7 +218,9 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
         return f"{key!r} is missing"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
         name, kinds = recipe.kinds[_without_numbers(path)]
-        given = fault["input"].get(name) if isinstance(fault["input"], dict) else None
+        if not isinstance(fault["input"], dict):
+            return f"{key!r}: {_NO_TABLE} (received {fault['input']!r})"
+        given = fault["input"].get(name)
         known = list(kinds)
         others = {family: of.kinds.get(_without_numbers(path), ("", {}))[1] for family, of in _RECIPES.items()}
         if families := [family for family, tables in others.items() if isinstance(given, str) and given in tables]:
@@ -208,7 +231,7 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
                 f"{default}"
             )
         return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
-    message = fault["msg"].removeprefix("Value error, ")
+    message = _MESSAGES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
     if not path:  # of several tables together
         return message
     if fault["type"] == "value_error" and (isinstance(fault["input"], dict) or _are_tables(fault["input"])):
@@ -244,6 +267,8 @@ def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], 
             if not part.isdecimal():
                 table = kinds[1].get(part)  # the kind is in pydantic's path, but not in the recipe's
                 continue
+        elif table is None and not part.isdecimal():  # one of several types, such as "list[int]"
+            continue
         path.append(part)
         field = table and table.model_fields.get(part)
         within, table = table, field and field.annotation

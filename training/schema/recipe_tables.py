@@ -255,7 +255,7 @@ class Recipe(Table):
         if isinstance(corpus, list) and not cls.several:
             raise ValueError("only a translator trains on several corpora, [[corpus]]; give one, [corpus]")
         if not isinstance(corpus, dict | list | tuple | pydantic.BaseModel):
-            raise ValueError("input should be a valid dictionary")
+            raise ValueError("input should be a table")
         return corpus
 
     @pydantic.model_validator(mode="after")

@@ -144,7 +144,7 @@ class TestRecipes:
             ("corpus.1.epochs=0", "'corpus.1.epochs': input should be greater than 0 (received 0)"),
             ('corpus=[{kind="dates",epochs=1}]', "'corpus': one corpus at least must be trained on in all epochs; "),
             ('corpus={kind="dates",epochs=2}', "corpus.epochs is for one of several corpora, [[corpus]]; there is"),
-            ("corpus.1=2", "'corpus.1': input should be a valid dictionary"),
+            ("corpus.1=2", "'corpus.1': input should be a table"),
             ("corpus=[]", "'corpus': there must be one corpus or more"),
             (
                 'corpus={kind="dates",weight=2}',

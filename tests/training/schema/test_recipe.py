@@ -170,7 +170,12 @@ class TestFaults:
             ("corpus={kind='labels'}", "corpus.kind = 'labels' is for model.family = 'classifier'"),
             ("corpus={kind=[3]}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, received [3]"),
             ("corpus={kind=3}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, received 3"),
-            ("corpus=dates", "'corpus': input should be a valid dictionary"),
+            ("corpus=dates", "'corpus': input should be a table (received 'dates')"),
+            ("corpus=[{kind='dates'},3]", "'corpus.1': input should be a table (received 3)"),
+            ("corpus.locales=fr", "'corpus.locales': input should be a valid list (received 'fr')"),
+            ("training=3", "'training': input should be a table (received 3)"),
+            ("tokenizer.source=3", "'tokenizer.source': input should be a table (received 3)"),
+            ("model.start=3", "'model.start': input should be a valid path (received 3)"),
             ('corpus={kind="text"}', "'corpus.train' is missing"),
             ('corpus={kind="text",train=3}', "'corpus.train': `train` must be one path"),
             ("corpus.locales=[1]", "'corpus.locales.0': input should be a valid string (received 1)"),
@@ -179,7 +184,7 @@ class TestFaults:
             ('corpus.test_days="9"', "'corpus.test_days': input should be a valid integer (received '9')"),
             ("model.units=0", "'model.units': input should be greater than 0 (received 0)"),
             ("model.units=1.5", "'model.units': input should be a valid integer (received 1.5)"),
-            ("model=5", "'model.family' must be one of rnn_seq2seq, transformer, received None"),
+            ("model=5", "'model': input should be a table (received 5)"),
             ("model.attention=aditive", "'model.attention': input should be 'additive', 'dot', 'scaled', 'general', "),
             (
                 "model.family=gtp",
@@ -193,6 +198,19 @@ class TestFaults:
     def test_values(self, override, fault):
         with pytest.raises(RecipeError, match=rf"^recipe 'dates': {re.escape(fault)}"):
             read_recipe("dates", [override])
+
+    @pytest.mark.parametrize(
+        ("value", "fault"),
+        [
+            ("abc", "'model.sliding_window': input should be a valid integer or a valid list (received 'abc')"),
+            ("[8, 'abc']", "'model.sliding_window.1': input should be a valid integer (received 'abc')"),
+        ],
+    )
+    def test_a_value_that_fits_none_of_several_types(self, value, fault):
+        with pytest.raises(RecipeError) as caught:
+            read_recipe("gpt-pydoc", [f"model.sliding_window={value}"])
+        assert str(caught.value).startswith("recipe 'gpt-pydoc': ") and str(caught.value).endswith(fault)
+        assert "constrained" not in str(caught.value)
 
     def test_no_corpus(self, write):
         with pytest.raises(RecipeError, match="'corpus' is missing"):

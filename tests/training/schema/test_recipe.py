@@ -212,6 +212,13 @@ class TestFaults:
         assert str(caught.value).startswith("recipe 'gpt-pydoc': ") and str(caught.value).endswith(fault)
         assert "constrained" not in str(caught.value)
 
+    @pytest.mark.parametrize("setting", ["frozen_layers=0", "layer_decay=0.9"])
+    def test_keys_of_fine_tuning(self, setting):
+        key = setting.partition("=")[0]
+        with pytest.raises(RecipeError, match=rf"training\.{key} needs model\.start"):
+            read_recipe("dates", [f"training.{setting}"])
+        assert read_recipe("dates", [f"training.{setting}", "model.start=runs/other"]).model.start is not None
+
     def test_no_corpus(self, write):
         with pytest.raises(RecipeError, match="'corpus' is missing"):
             read_recipe(write(""))

@@ -279,7 +279,7 @@ def card(
     Args:
         name: the model's name on a server.
         description: a sentence; empty for none.
-        rows: the table of facts.
+        rows: the table of facts; bars in them are escaped here.
         about: lines behind the table; none if empty.
         task: the model.
         limits: the items of the last list.
@@ -291,13 +291,14 @@ def card(
         signatures = {each: told.replace("`text` ->", "`text`, `text_pair` ->") for each, told in signatures.items()}
         inputs += ', text_pair=tf.constant(["..."])'
         instance = '{"text": "...", "text_pair": "..."}'
+    cells = ((key, fact.replace("|", "\\|")) for key, fact in rows.items())
     lines = [
         f"# {name}",
         "",
         *([description, ""] if description else []),
         "| | |",
         "|---|---|",
-        *(f"| {key} | {fact} |" for key, fact in rows.items()),
+        *(f"| {key} | {fact} |" for key, fact in cells),
         "",
         *([*about, ""] if about else []),
         "## Use",

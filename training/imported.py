@@ -38,7 +38,7 @@ _ENDINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a checkpoint's folder says of itself. Its texts are a stranger's, and fit for a table of Markdown.
+    """What a checkpoint's folder says of itself. Its texts are a stranger's; each becomes a short line of code.
 
     Attributes:
         name: the name of the folder.
@@ -85,10 +85,9 @@ def _licence(path: pathlib.Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as code in a cell of a table, in one short line."""
+    """A text as code, in one short line."""
     line = " ".join(text.replace("`", "'").split())
-    line = line if len(line) <= 100 else f"{line[:97]}..."
-    return "`{}`".format(line.replace("|", "\\|"))
+    return f"`{line if len(line) <= 100 else f'{line[:97]}...'}`"
 
 
 def export_imported(

@@ -77,6 +77,11 @@ def test_says_what_it_is_what_it_learnt_from_and_how_good_it_is(write):
     assert " groups" not in text and "research" not in text and "| to serve |" not in text
 
 
+def test_a_bar_makes_no_further_column(write):
+    text = write(metrics={"command": "zoo train dates --set 'description=a|b'"})
+    assert "\n| command | `zoo train dates --set 'description=a\\|b'` |\n" in text
+
+
 def test_what_a_server_needs_if_it_was_measured_and_why_the_weights_are_not_packed(write):
     start_up = dict(size=3_040_000, load_seconds=0.31, first_seconds=0.62, later_seconds=0.0024, cores=2)
     text = write(metrics={"start_up": start_up, "unpacked": "RNNSeq2Seq has no packed form"})

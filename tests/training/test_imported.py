@@ -100,7 +100,7 @@ def test_the_card_of_a_translator_that_ranks_by_wu(marian):
         ({"README.md": "---\nlicense: [mit]\n---\n", "LICENSE": ""}, f"`mit`, {BY}; see `LICENSE` in its folder"),
         ({"README.md": "license: mit", "LICENCE.txt": ""}, "see `LICENCE.txt` in its folder"),
         ({"README.md": "---\nlicense:\ntags: a\n---\n"}, NO_LICENCE),
-        ({"README.md": "---\nlicense: `a|b`\n---\n"}, f"`'a\\|b'`, {BY}"),
+        ({"README.md": "---\nlicense: `a|b`\n---\n"}, f"`'a|b'`, {BY}"),
     ],
 )
 def test_the_licence_that_a_folder_names(folder, files, licence):

@@ -173,7 +173,7 @@ def fill(
     batch_size: BatchSize = 64,
 ) -> None:
     """Fill the masks of texts, such as [MASK]; print one text per line. With --top, tokens and their probabilities."""
-    with user_errors():
+    with user_errors(options={"num_candidates": "--top"}):
         lines = read_lines(texts, file)
         filler = _with_candidates(load_as("fill", model), top)
         number = 0
@@ -198,10 +198,7 @@ def _with_candidates(filler, number: int | None):
     """A filler that gives this many tokens for each mask; an export stays as it is."""
     if number is None or not hasattr(filler, "num_candidates"):
         return filler
-    try:
-        return type(filler)(filler.model, filler.tokenizer, filler.max_length, number)
-    except ValueError as error:  # it names the argument of Python
-        raise ValueError(str(error).replace("`num_candidates`", "--top").replace("num_candidates=", "")) from None
+    return type(filler)(filler.model, filler.tokenizer, filler.max_length, number)
 
 
 def _mask(filler) -> str:

@@ -25,6 +25,14 @@ from .shared import (
     user_errors,
 )
 
+_OPTIONS = {
+    "max_new_tokens": "--tokens",
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
+    },
+}
+
 
 @app.command()
 def generate(
@@ -80,7 +88,7 @@ def generate(
     A saved model prints a text while it is written; an exported one prints it when it is complete. A line of dashes
     separates several texts. A text may be longer than the model's context.
     """
-    with user_errors():
+    with user_errors(options=_OPTIONS):
         if prompts and file:
             raise ValueError("prompts and --file were both given; give one of them")
         texts = [read_whole(file)] if file else prompts or [""]
@@ -122,7 +130,7 @@ def score(
 
     A text that is longer than the model's context is read in overlapping windows; each token is scored once.
     """
-    with user_errors():
+    with user_errors(options={"stride": "--stride"}):
         if document and file is None:
             raise ValueError("--document needs a --file")
         lines = iter([read_whole(file)]) if document and file else read_lines(texts, file)

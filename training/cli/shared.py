@@ -6,9 +6,10 @@ import codecs
 import contextlib
 import importlib.metadata
 import pathlib
+import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
 
 import typer
@@ -93,8 +94,15 @@ def _options(
 
 
 @contextlib.contextmanager
-def user_errors(kinds: tuple[type[Exception], ...] = (ValueError, OSError)) -> Iterator[None]:
-    """Turns a user's mistake into one line on stderr and exit code 2, and a warning into one line."""
+def user_errors(
+    kinds: tuple[type[Exception], ...] = (ValueError, OSError), options: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Turns a user's mistake into one line on stderr and exit code 2, and a warning into one line.
+
+    Args:
+        kinds: the errors that are a user's mistakes.
+        options: the option for each argument of Python that a message may name, as `name` or as name=value.
+    """
     caught: tuple[type[Exception], ...] = (MissingExtraError, *kinds)
     try:
         with warnings.catch_warnings():
@@ -104,8 +112,18 @@ def user_errors(kinds: tuple[type[Exception], ...] = (ValueError, OSError)) -> I
         raise
     except caught as error:
         message = str(error) if not isinstance(error, OSError) or error.errno is None else _os_error(error)
-        typer.echo(f"zoo: {' '.join(message.split())}", err=True)
+        typer.echo(f"zoo: {' '.join(_as_typed(message, options or {}).split())}", err=True)
         raise typer.Exit(2) from None
+
+
+def _as_typed(message: str, options: Mapping[str, str]) -> str:
+    """A message with the options that were typed in the place of arguments of Python."""
+
+    def typed(found: re.Match) -> str:
+        option = options.get(found[1] or found[2])
+        return found[0] if option is None else option if found[1] else f"{option} "
+
+    return re.sub(r"`(\w+)`|\b(\w+)=", typed, message)
 
 
 def _show_warning(
@@ -273,17 +291,22 @@ def threads_for(texts: list[str] | None, file: pathlib.Path | None = None) -> in
     return 1 if gpus else cores()
 
 
-def read_pairs(lines: Iterator[str], texts: list[str] | None = None) -> Iterator[tuple[str, str]]:
+def read_pairs(
+    lines: Iterable[str], texts: list[str] | None = None, skip_empty: bool = False
+) -> Iterator[tuple[str, str]]:
     """The two texts of each line, for a model of pairs.
 
     Args:
         lines: of two texts with a tab between.
         texts: the arguments, if the lines are those.
+        skip_empty: whether lines without a text are left out.
 
     Raises:
         ValueError: a line has no tab, or several.
     """
     for number, line in enumerate(lines, 1):
+        if skip_empty and not line.strip():
+            continue
         first, tab, second = line.partition("\t")
         if not tab or "\t" in second:
             raise ValueError(

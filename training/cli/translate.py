@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +30,8 @@ from .shared import (
 if TYPE_CHECKING:
     from zoo.tasks.protocol import Translation
 
-_OPTIONS = {"beam_size": "--beam", "length_penalty": "--length-penalty", "n_best": "--n-best"}
+_OF_BEAM = {"beam_size": "--beam", "length_penalty": "--length-penalty", "n_best": "--n-best"}
+_OF_PICTURE = {"path": "--out", "layers": "--layers", "heads": "--heads"}
 _MOST_WEIGHTS = 2_000_000  # 11 MB of a page
 
 
@@ -69,7 +69,7 @@ def translate(
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts to translate at once.")] = 64,
 ) -> None:
     """Translate texts; print one result per line. An empty line stays empty."""
-    with user_errors():
+    with user_errors(options=_OF_BEAM):
         lines = read_lines(texts, file)
         check_model(model)
         threads = threads_for(texts, file)
@@ -82,11 +82,8 @@ def translate(
             found = (f"{each.score:.4f}\t" * scores + one_line(each.text) for each in (best, *best.alternatives))
             return "\n".join(found) + "\n" * (n_best > 1)
 
-        try:
-            for chunk in answers(translated, lines, lines_at_once(texts, file, batch_size), batch_size, threads):
-                typer.echo("\n".join(chunk))
-        except ValueError as error:  # it names arguments of Python
-            raise ValueError(re.sub("`(\\w+)`", lambda found: _OPTIONS.get(found[1], found[0]), str(error))) from None
+        for chunk in answers(translated, lines, lines_at_once(texts, file, batch_size), batch_size, threads):
+            typer.echo("\n".join(chunk))
 
 
 @app.command()
@@ -119,10 +116,11 @@ def attend(
     token attends to; or, if attention makes one vector of a text, how much each token counts. A .html has every head,
     to choose from. A .png needs Matplotlib and a font for every character; .html and .svg need neither.
     """
-    with user_errors():
+    with user_errors(options=_OF_PICTURE):
         from zoo import pictures
 
-        lines = [line for line in read_lines(texts, file) if line.strip()]
+        given = list(read_lines(texts, file))
+        lines = [line for line in given if line.strip()]
         if not lines:
             raise ValueError(
                 "no text to draw the attention of, or only empty ones; give one as an argument, by --file or on stdin"
@@ -137,7 +135,7 @@ def attend(
             kind, command = kind_and_command(loaded)
             lacks = "has no encoder" if command == "generate" else "has no attention but its encoder's"
             raise ValueError(f"{model} is {kind}, which {lacks}")
-        drawable = list(read_pairs(iter(lines), lines)) if getattr(loaded, "pairs", False) else lines
+        drawable = list(read_pairs(given, texts, skip_empty=True)) if getattr(loaded, "pairs", False) else lines
         path = out or PICTURES / f"{name}.html"
         typed = [name for name, value in (("--layers", layers), ("--heads", heads), ("--encoder", encoder)) if value]
         if typed:
@@ -173,7 +171,7 @@ def compare_lengths(
     / "lengths.png",
 ) -> None:
     """Draw BLEU by source length, with one line for each model, from the scores in metrics.json."""
-    with user_errors():
+    with user_errors(options=_OF_PICTURE):
         from ..scoring import length_plot
 
         typer.echo(length_plot.save(models, out))
@@ -188,7 +186,7 @@ def confusion(
     ] = None,
 ) -> None:
     """Draw which classes a classifier mixes up, from the scores in metrics.json."""
-    with user_errors():
+    with user_errors(options=_OF_PICTURE):
         from ..scoring import confusion_plot
 
         typer.echo(confusion_plot.save(model, out or PICTURES / f"{model_name(model)}-confusion.png"))

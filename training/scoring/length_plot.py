@@ -90,7 +90,7 @@ def save(folders: Sequence[pathlib.Path], path: pathlib.Path) -> pathlib.Path:
     # Models with the same name, such as two versions of one model, are labelled by their folders.
     labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
     if repeated := sorted({label for label in labels if labels.count(label) > 1}):
-        raise ValueError(f"`folders` must hold each model once. Received: {', '.join(repeated)} more than once")
+        raise ValueError(f"Give each model once. Received: {', '.join(repeated)} more than once")
     return plot_files.write_figure(draw(dict(zip(labels, scores, strict=True))), path)
 
 

@@ -498,8 +498,12 @@ class TestMistakes:
         assert result.exit_code == 2 and "Traceback" not in result.output
 
     def test_pictures_of_another_kind(self, trained, tmp_path):
-        told = refuses("attend", MODEL, "fade7", "--out", tmp_path / "page.gif")
-        assert told.startswith("`path` must end in .html, .svg, .png")
+        page, plot = tmp_path / "page.gif", tmp_path / "plot.gif"
+        told = refuses("attend", MODEL, "fade7", "--out", page)
+        assert told == f"--out must end in .html, .svg, .png. Received: --out '{page}'"
+        for command in ("compare-lengths", "confusion"):
+            told = refuses(command, MODEL, "--out", plot)
+            assert told == f"--out must end in .png, .svg, .pdf. Received: --out '{plot}'"
         assert list(tmp_path.iterdir()) == []
 
     def test_of_an_evaluation(self, trained, tmp_path, monkeypatch):

@@ -41,7 +41,7 @@ class TestBeam:
         assert len(wanted[0].alternatives) == 2 and wanted[0].text == "7EDAF"
         assert succeeds("translate", SAVED, "--beam", 3, "fade7", "b0") == "7EDAF\n0B\n"  # the best alone
         told = refuses("translate", SAVED, "fade7", "--n-best", 4, "--beam", 3)
-        assert told == "--n-best must be at most --beam. Received: n_best=4, beam_size=3"
+        assert told == "--n-best must be at most --beam. Received: --n-best 4, --beam 3"
         result = run("translate", SAVED, "fade7", "--beam", 0)
         assert result.exit_code == 2 and "--beam" in result.stderr
 
@@ -89,7 +89,7 @@ class TestHeads:
         succeeds("attend", transformer, "cab1", "b", "--out", page)
         assert [each["kinds"][0]["shape"][:2] for each in pictures(page)] == [[1, 1], [1, 1]]
         told = refuses("attend", transformer, "cab1", "--layers", 3, "--out", tmp_path / "none.html")
-        assert told.startswith("`layers` must be 'all', 'last' or a number from 1 to 2 (attention to the source)")
+        assert told.startswith("--layers must be 'all', 'last' or a number from 1 to 2 (attention to the source)")
         assert not (tmp_path / "none.html").exists()
 
     @pytest.mark.parametrize(

@@ -291,6 +291,8 @@ class TestAttend:
             "--heads: This model has no attention of layers and heads to show."
         )
         assert "text 1 must hold two texts with one tab between" in refuses("attend", models / "of_pairs", "cab")
+        told = refuses("attend", models / "of_pairs", stdin="a\tcab\n\ncab\n")
+        assert told.startswith("line 3 must hold two texts with one tab between")
         assert list(tmp_path.iterdir()) == []
 
 

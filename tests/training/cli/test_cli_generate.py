@@ -81,8 +81,8 @@ class TestGenerate:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["a", "--repetition-penalty", "0"], "`repetition_penalty` must be from 1e-06 to"),
-            (["a", "--stop", ""], "`stop` must hold strings of 1 to 64 bytes"),
+            (["a", "--repetition-penalty", "0"], "--repetition-penalty must be from 1e-06 to"),
+            (["a", "--stop", ""], "--stop must hold strings of 1 to 64 bytes"),
             (["a", "--file", "b"], "prompts and --file were both given"),
             (["--file", "missing.txt"], "missing.txt: No such file or directory"),
         ],
@@ -140,4 +140,6 @@ class TestScore:
     def test_a_stride(self, saved, exported):
         (one,) = zoo.load(saved).score(["abc" * 20], stride=3)
         assert succeeds("score", saved, "--stride", 3, "abc" * 20).startswith(f"{one.log_probability:.4f}\t60\t")
+        told = refuses("score", saved, "--stride", 99, "a")
+        assert told == "--stride must be from 1 to the context's 20. Received: 99"
         assert "scores with the stride that it was exported with" in refuses("score", exported, "--stride", 3, "a")

@@ -149,7 +149,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("arguments", "told"),
         [
-            (["runs/mood", "--out", "a.gif"], "zoo: `path` must end in .png, .svg, .pdf. Received: path='a.gif'\n"),
+            (["runs/mood", "--out", "a.gif"], "zoo: --out must end in .png, .svg, .pdf. Received: --out 'a.gif'\n"),
             (["runs/none"], "zoo: runs/none must be the folder of a finished run"),
             (
                 ["runs/dates"],

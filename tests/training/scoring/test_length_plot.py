@@ -122,7 +122,7 @@ class TestSaving:
         folder = run("a", metrics())
         with pytest.raises(
             ValueError,
-            match=rf"^`folders` must hold each model once\. Received: {re.escape(str(folder))} more than once$",
+            match=rf"^Give each model once\. Received: {re.escape(str(folder))} more than once$",
         ):
             save([folder, folder], tmp_path / "lengths.png")
 
@@ -137,7 +137,7 @@ class TestSaving:
         ("arguments", "told"),
         [
             (["runs/a", "runs/none"], "zoo: runs/none must be the folder of a finished run"),
-            (["runs/a", "--out", "a.gif"], "zoo: `path` must end in .png, .svg, .pdf. Received: path='a.gif'"),
+            (["runs/a", "--out", "a.gif"], "zoo: --out must end in .png, .svg, .pdf. Received: --out 'a.gif'"),
         ],
     )
     def test_mistakes_of_the_command(self, run, tmp_path, monkeypatch, arguments, told):

@@ -215,7 +215,7 @@ class TestBeamByHand:
     def test_stops_when_as_many_are_finished_as_are_followed(self):
         """After "end" and "a end" the search is over, though "a a a a a a" would win by its length."""
         model, source = Bigrams(), bigrams(start={"end": 0.5, "a": 0.5}, a={"a": 0.5, "end": 0.5})
-        beams = beam_search(model, source, [6], beam_size=2, length_penalty=3.0, n_best=2)
+        beams = beam_search(model, source, [6], beam_size=2, length_penalty=3.0, n_best=2, early_stopping=True)
         assert [trimmed(ids) for ids in beams.ids[0]] == [(END,), (A, END)]
         assert model.steps == 2
 
@@ -235,6 +235,16 @@ class TestBeamByHand:
         beams = beam_search(model, source, [6], 2, length_penalty=3.0, early_stopping=early_stopping)
         best = (A,) * 6 if steps == 6 else (END,)
         assert (trimmed(beams.ids[0, 0]), int(model.steps)) == (best, steps)
+
+    def test_by_default_unlikely_short_texts_do_not_end_the_search(self):
+        """A model that is sure of each token: 0.97 for the next "a", 0.02 for an early end.
+
+        "end" and "a end" are finished first, and "a a a a a a" is still the best.
+        """
+        source = bigrams(start={"a": 0.97, "end": 0.02}, a={"a": 0.97, "end": 0.02})
+        best = trimmed(beam_search(Bigrams(), source, [6], beam_size=2).ids[0, 0])
+        early = trimmed(beam_search(Bigrams(), source, [6], beam_size=2, early_stopping=True).ids[0, 0])
+        assert (best, early) == ((A,) * 6, (A, END))
 
     def test_never_stops_early(self):
         """Of the same, five times "a" and one token more have 6 ln 0.5 / (11 / 6)^3 = -0.67, and "end" has -0.69."""

@@ -216,9 +216,9 @@ def test_a_memory_or_mask_that_does_not_fit_is_refused(kind, attention, x):
             decoder(inputs, x.states, other)
     if attention:
         for mask in (MASK[:, :3], MASK[:2]):
-            with pytest.raises(ValueError, match=r"`mask` must have the first axes of its input, \(3, 4\)"):
+            with pytest.raises(ValueError, match=r"`mask` must have the shape of the tokens, \(3, 4\)"):
                 decoder(x.inputs, x.states, x.memory, mask)
-        with pytest.raises(ValueError, match="`mask` must be True, or 1, where attention is allowed"):
+        with pytest.raises(ValueError, match="`mask` must be True, or 1, at tokens"):
             decoder(x.inputs, x.states, x.memory, np.where(MASK, 0.0, -1e9))
 
 

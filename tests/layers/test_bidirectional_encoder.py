@@ -158,12 +158,13 @@ def test_refuses(arguments, message):
 
 def test_a_mask_that_does_not_fit_is_refused(inputs):
     layer = BidirectionalEncoder(UNITS)
-    for mask in (MASK[:, :3], MASK[:1], np.pad(MASK, [(0, 0), (0, 1)]), np.ones((6, 4, 4), bool)):
-        with pytest.raises(ValueError, match=r"`mask` must have the first axes of its input, \(6, 4\)\. Received"):
+    for mask in (MASK[:, :3], MASK[:1, :3], MASK[:5], np.pad(MASK, [(0, 0), (0, 1)]), np.ones((6, 4, 4), bool)):
+        with pytest.raises(ValueError, match=r"`mask` must have the shape of the tokens, \(6, 4\)\. Received"):
             layer(inputs, mask)
-    with pytest.raises(ValueError, match="`mask` must be True, or 1, where attention is allowed"):
+    with pytest.raises(ValueError, match="`mask` must be True, or 1, at tokens"):
         layer(inputs, np.where(MASK, 0.0, -1e9))
     np.testing.assert_array_equal(layer(inputs, MASK.astype("float32"))[0], layer(inputs, MASK)[0])
+    np.testing.assert_array_equal(layer(inputs, MASK[:1])[0], layer(inputs, np.tile(MASK[:1], (6, 1)))[0])
 
 
 def test_with_floatx_float64(monkeypatch):

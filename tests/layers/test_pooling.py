@@ -89,12 +89,13 @@ def test_what_they_refuse(x):
 
 @pytest.mark.parametrize("layer", [*map(SequencePooling, ("mean", "max", "first")), AttentionPooling(UNITS)])
 def test_a_mask_that_does_not_fit_is_refused(layer, x):
-    for mask in (MASK[:, :2], MASK[:1], np.ones((4, 3, 3), bool)):
-        with pytest.raises(ValueError, match=r"`mask` must have the first axes of its input, \(4, 3\)\. Received"):
+    for mask in (MASK[:, :2], MASK[:1, :2], MASK[:3], np.ones((4, 3, 3), bool)):
+        with pytest.raises(ValueError, match=r"`mask` must have the shape of the tokens, \(4, 3\)\. Received"):
             layer(x, mask)
-    with pytest.raises(ValueError, match="`mask` must be True, or 1, where attention is allowed"):
+    with pytest.raises(ValueError, match="`mask` must be True, or 1, at tokens"):
         layer(x, np.where(MASK, 0.0, -1e9))
     np.testing.assert_array_equal(layer(x, MASK.astype("int32")), layer(x, MASK))
+    np.testing.assert_array_equal(layer(x, MASK[:1]), layer(x, np.tile(MASK[:1], (4, 1))))
 
 
 @pytest.mark.parametrize("layer", [*map(SequencePooling, ("mean", "max", "first")), AttentionPooling(UNITS)])

@@ -307,7 +307,7 @@ def test_a_text_longer_than_the_positions_is_refused():
         (lambda e: MaskedLanguageModel(RNNEncoder(13, 4)), "embeddings of width 4, vectors of width 8"),
         (
             lambda e: MaskedLanguageModel(keras.Model(e.input, e.output, name="own")),
-            "must have a `token_embedding` of type `ReversibleEmbedding`, as `zoo.models.Encoder` has. Received: .*own",
+            "must have a `token_embedding` whose call takes `reverse`, as `zoo.models.Encoder` has. Received: .*own",
         ),
     ],
 )

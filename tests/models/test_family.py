@@ -215,9 +215,10 @@ class WithItsOwn(WithTheRest):
         return {"size": self.size}
 
 
-def test_a_constructor_that_takes_the_rest_is_refused_before_anything_is_trained():
-    with pytest.raises(
-        ValueError, match=r"`WithTheRest.__init__` takes `\*\*rest`.* name every argument.*`get_config`"
-    ):
-        WithTheRest(13)
+def test_a_constructor_that_takes_the_rest_warns_before_anything_is_trained():
+    problem = r"`WithTheRest` cannot be saved: its `__init__` takes `\*\*rest`.* Name every argument.*`get_config`"
+    with pytest.warns(UserWarning, match=problem):
+        model = WithTheRest(13)
+    with pytest.raises(ValueError, match=problem):
+        model.get_config()
     assert WithItsOwn(13).get_config() == {"size": 13}

@@ -150,7 +150,7 @@ def test_weights_have_the_sizes_asked_for(arguments, shapes):
 def test_without_attention_only_the_two_last_states_reach_the_decoder(randomize):
     model = randomize(RNNSeq2Seq(attention=None, **SIZES))
     memory, _ = model.begin(SOURCE)
-    _, forward, backward = model.encoder[0](model.source_embedding(SOURCE), SOURCE != 0)
+    _, forward, backward = model.encoder(model.source_embedding(SOURCE), SOURCE != 0)
     assert memory.keys() == {"context", "projected_context"}
     np.testing.assert_array_equal(memory["context"], np.concatenate([forward, backward], -1))
 

@@ -167,6 +167,7 @@ class TestWhichVersion:
             ({}, "2"),
             ({"version": 1}, ""),
             ({"version": 2}, "2"),
+            ({"version": "2"}, "2"),
             ({"label": "stable"}, ""),
             ({"label": "canary"}, "2"),
         ):

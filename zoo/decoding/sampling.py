@@ -111,7 +111,7 @@ def generate(
 
     def of_rows(name, value, dtype):
         value = tf.cast(value, dtype)
-        if value.shape.rank != 0 and not value.shape.is_compatible_with(prompts.shape[:1]):
+        if value.shape.rank != 0 and value.shape != [1] and not value.shape.is_compatible_with(prompts.shape[:1]):
             raise ValueError(
                 f"`{name}` must be one number, or one for each of the {prompts.shape[0]} rows. "
                 f"Received: {name} of shape {value.shape}"
@@ -274,7 +274,7 @@ def sample(
     Raises:
         ValueError: there are more or fewer limits than rows, or a limit is above the model's `most_positions`.
     """
-    source, limits = checked_rows(model, source, limits)
+    _, limits = checked_rows(model, first, limits)
     sampling = _checked(sampling)
     found = () if watch is None else watch.start()
     before = tf.zeros([tf.shape(limits)[0], 0], tf.int32) if before is None else tf.cast(before, tf.int32)

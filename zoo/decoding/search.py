@@ -149,7 +149,7 @@ def beam_search(
     n_best: int = 1,
     return_weights: bool = False,
     length_normalization: str = "wu",
-    early_stopping: bool | str = True,
+    early_stopping: bool | str = False,
 ) -> Beams:
     """Follows the `beam_size` most likely hypotheses of each source row until the best of them are known.
 
@@ -180,9 +180,10 @@ def beam_search(
         return_weights: whether to return the attention weights.
         length_normalization: which of the two scores, "wu" or "mean".
         early_stopping: what else ends the search of a row, as in `transformers`. True: there are `beam_size` finished
-            hypotheses. False: there are, and the most likely open one, if it ended now, would not beat the worst of
-            them. "never": nothing else ends it. With a positive length penalty, a hypothesis may win by growing long,
-            so "never" takes more steps.
+            hypotheses, however bad: a model that is sure of each token may finish unlikely short ones first. False:
+            there are, and the most likely open one, if it ended now, would not beat the worst of them. "never": nothing
+            else ends it. With a positive length penalty, a hypothesis may win by growing long, so "never" takes more
+            steps.
 
     Returns:
         `Beams`.

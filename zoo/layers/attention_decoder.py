@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_built, check_positive
-from zoo.layers.functions.axes import AttentionAxes
+from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
 from zoo.layers.recurrent_cells import make_cell
@@ -114,7 +114,7 @@ class AttentionDecoder(keras.layers.Layer):
         check_built(self)
         if self.attention is None:
             return {"context": memory, "projected_context": self.recurrent_cell.project(memory, self._context_columns)}
-        mask = AttentionAxes(3).fold_mask(mask, memory)  # (B, S)
+        mask = token_mask(mask, memory)  # (B, S)
         return {"key": self.attention.project_key(memory), "value": memory, "mask": mask}
 
     def step(self, inputs: Tensor, states: Any, prepared: Any) -> tuple[Tensor, Any, Tensor]:

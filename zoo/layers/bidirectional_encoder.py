@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_positive
-from zoo.layers.functions.axes import AttentionAxes
+from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
 from zoo.layers.masked_layer import MaskedLayer
@@ -67,7 +67,7 @@ class BidirectionalEncoder(MaskedLayer):
 
     def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> tuple[Any, Any, Any]:
         """Reads the inputs both ways; see the class."""
-        mask = AttentionAxes(3).fold_mask(mask, inputs)  # (B, S)
+        mask = token_mask(mask, inputs)  # (B, S)
         if mask is None:
             mask = ops.ones(ops.shape(inputs)[:2], "bool")
         # Tokens come first for both cells. Padding is then read last, where it cannot change any state of a token.

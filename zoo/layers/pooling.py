@@ -6,12 +6,10 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_choice, check_positive
-from zoo.layers.functions.axes import AttentionAxes
+from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.masks import masked_softmax
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32, keep_frozen, scores_dtype
 from zoo.layers.projection import Projection
-
-_AXES = AttentionAxes(3)
 
 
 class _Pooling(keras.layers.Layer):
@@ -65,7 +63,7 @@ class SequencePooling(_Pooling):
 
     def call(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
         """One vector for each text; see the class."""
-        mask = _AXES.fold_mask(mask, inputs)
+        mask = token_mask(mask, inputs)
         if mask is None:
             mask = ops.ones(ops.shape(inputs)[:2], "bool")
         mask = mask[..., None]  # (B, T, 1)
@@ -141,7 +139,7 @@ class AttentionPooling(_Pooling):
     def call(self, inputs: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False) -> Any:
         """The weighted sum; see the class."""
         scores = self.score(ops.tanh(at_least_float32(self.key(inputs))))[..., 0]  # (B, T)
-        weights = masked_softmax(scores, _AXES.fold_mask(mask, inputs))  # (B, T)
+        weights = masked_softmax(scores, token_mask(mask, inputs))  # (B, T)
         pooled = ops.matmul(ops.cast(weights, inputs.dtype)[:, None], inputs)[:, 0]  # (B, D)
         return (pooled, weights) if return_attention_scores else pooled
 

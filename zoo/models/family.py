@@ -2,6 +2,7 @@
 
 import inspect
 import numbers
+import warnings
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -34,9 +35,8 @@ class FunctionalModel(keras.Model):
         name: name of the model.
         trainable: whether training changes the weights; False freezes all layers.
 
-    Raises:
-        ValueError: the subclass takes `*args` or `**kwargs`, which its signature does not name, and has no `get_config`
-            of its own.
+    A subclass that takes `*args` or `**kwargs`, and has no `get_config` of its own, cannot be saved: its signature does
+    not name all of its configuration. A warning says so when it is made.
     """
 
     most_positions: int | None = None
@@ -49,8 +49,8 @@ class FunctionalModel(keras.Model):
         name: str | None = None,
         trainable: bool = True,
     ):
-        if type(self).get_config is FunctionalModel.get_config:
-            _check_named(type(self).__name__, inspect.signature(type(self).__init__))
+        if type(self).get_config is FunctionalModel.get_config and (problem := _unnamed(type(self))):
+            warnings.warn(problem, stacklevel=3)  # at once: a training may be long
         object.__setattr__(self, "_has_graph", True)
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.dtype_policy = keras.dtype_policies.get(dtype)
@@ -65,7 +65,13 @@ class FunctionalModel(keras.Model):
             object.__setattr__(self, name, value)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, and under `layer_states` what was changed in single layers."""
+        """The constructor's arguments, and under `layer_states` what was changed in single layers.
+
+        Raises:
+            ValueError: the constructor takes `*args` or `**kwargs`.
+        """
+        if problem := _unnamed(type(self)):
+            raise ValueError(problem)
         config = {
             name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
         }
@@ -144,13 +150,15 @@ class Family(FunctionalModel):
         return keras.Model(self.input, self._hidden, name=f"{self.name}_without_logits")
 
 
-def _check_named(name: str, constructor: inspect.Signature) -> None:
-    for each in constructor.parameters.values():
+def _unnamed(model: type[FunctionalModel]) -> str | None:
+    """Why the configuration of a class of models cannot be read from its constructor; None if it can."""
+    for each in inspect.signature(model).parameters.values():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
-            raise ValueError(
-                f"`{name}.__init__` takes `{each}`, but its signature is the model's configuration: name every "
-                "argument, or write a `get_config`. Otherwise the model could not be saved."
+            return (
+                f"`{model.__name__}` cannot be saved: its `__init__` takes `{each}`, but the signature is the model's "
+                "configuration. Name every argument, or write a `get_config`."
             )
+    return None
 
 
 def _state_of(layer: Any, trainable: bool) -> Any:

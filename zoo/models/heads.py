@@ -258,9 +258,9 @@ class MaskedLanguageModel(Head):
         # Layers and graph.
         inputs, hidden, _, dtype = self._read(encoder)
         embedding = getattr(encoder, "token_embedding", None)
-        if not isinstance(embedding, keras.layers.ReversibleEmbedding):
+        if embedding is None or not hasattr(embedding, "output_dim"):
             raise ValueError(
-                "`encoder` must have a `token_embedding` of type `ReversibleEmbedding`, as `zoo.models.Encoder` has. "
+                "`encoder` must have a `token_embedding` whose call takes `reverse`, as `zoo.models.Encoder` has. "
                 f"Received: {encoder!r}"
             )
         width = embedding.output_dim
@@ -365,6 +365,6 @@ class SentenceEmbedder(_Pooled):
 def _unit_length(vectors: Tensor) -> Tensor:
     """`(B, E)` divided by their Euclidean norms."""
     squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)  # (B, 1)
-    # A zero vector stays zero. Near it the derivative is so steep that its gradient would overflow float16.
+    # A zero vector stays zero. There the derivative is so steep that the gradient would overflow float16.
     squares = ops.where(squares > 0, squares, 1.0)
     return vectors * ops.rsqrt(ops.maximum(squares, 1e-24))  # the same floor as PyTorch's normalize, 1e-12 squared

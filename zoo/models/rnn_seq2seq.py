@@ -133,14 +133,11 @@ class RNNSeq2Seq(Family):
                 source_vocabulary_size, width, dtype=dtype, name="source_embedding"
             )
         self.embedding_dropout = Dropout(dropout, dtype=dtype, name="embedding_dropout")
-        self.encoder = [
-            BidirectionalEncoder(
-                units // 2 if bare_product else units,
-                cell=cell,
-                dtype=dtype,
-                name=f"encoder_{number}" if number > 1 else "encoder",
-            )
-            for number in range(1, encoder_layers + 1)
+        encoder_units = units // 2 if bare_product else units
+        self.encoder = BidirectionalEncoder(encoder_units, cell=cell, dtype=dtype, name="encoder")
+        self.further_encoders = [
+            BidirectionalEncoder(encoder_units, cell=cell, dtype=dtype, name=f"encoder_{number}")
+            for number in range(2, encoder_layers + 1)
         ]
         self.encoder_dropout = [
             Dropout(dropout, dtype=dtype, name=f"encoder_dropout_{number}") for number in range(1, encoder_layers)
@@ -148,7 +145,7 @@ class RNNSeq2Seq(Family):
         self.annotation_dropout_layer = Dropout(annotation_dropout, dtype=dtype, name="annotation_dropout")
         self.bridges = [
             keras.layers.Dense(units, activation="tanh", dtype=dtype, name=f"initial_{state}")
-            for state in self.encoder[0].forward_cell.states
+            for state in self.encoder.forward_cell.states
         ]
         attention_layer = None
         if attention == "additive":
@@ -206,8 +203,8 @@ class RNNSeq2Seq(Family):
         # A hidden token is skipped like padding: a state that had read it would tell of it.
         mask = masks.allowed(ops.not_equal(source, 0))
         embedded = self.embedding_dropout(self.source_embedding(source))  # (B, S, E)
-        annotations, forward, backward = self.encoder[0](embedded, mask)
-        for dropped, layer in zip(self.encoder_dropout, self.encoder[1:], strict=True):
+        annotations, forward, backward = self.encoder(embedded, mask)
+        for dropped, layer in zip(self.encoder_dropout, self.further_encoders, strict=True):
             annotations, forward, backward = layer(dropped(annotations), mask)
         if self.attention is not None:
             return annotations, backward, mask

@@ -96,6 +96,7 @@ class SavedTask(tf.Module):
     CONFIG_FILE: ClassVar[str]
     TOKENIZERS: ClassVar[tuple[str, ...]]
     SETTINGS: ClassVar[tuple[str, ...]]
+    FORMER_DEFAULTS: ClassVar[dict[str, Any]] = {}  # of settings that older files do not have
     EXPLORE: ClassVar[tuple[str, ...]] = ()  # signatures by which people choose tokens, see `zoo.serving.export`
 
     def __init__(self, model: Any):
@@ -182,7 +183,8 @@ class SavedTask(tf.Module):
                 f"{path / MODEL_FILE} cannot be loaded; it may be damaged, or need a class of your own that is not "
                 f"imported ({type(error).__name__}: {reason})"
             ) from error
-        return cls(model, *(tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS), **config)
+        tokenizers = [tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS]
+        return cls(model, *tokenizers, **{**cls.FORMER_DEFAULTS, **config})
 
 
 def check_backend(what: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -88,6 +88,7 @@ class Translator(TextToText, SavedTask):
         "length_normalization",
         "early_stopping",
     )
+    FORMER_DEFAULTS: ClassVar[dict[str, Any]] = {"early_stopping": True}
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Translator(TextToText, SavedTask):
         beam_size: int = 1,
         length_penalty: float = 0.6,
         length_normalization: str = "wu",
-        early_stopping: bool | str = True,
+        early_stopping: bool | str = False,
         shortlist: Shortlist | None = None,
     ):
         super().__init__(model)

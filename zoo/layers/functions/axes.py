@@ -162,13 +162,36 @@ class AttentionAxes:
         return f"attention over the axes {self.axes} of inputs of rank {self.rank}"
 
 
-def _allowed(mask: Tensor, name: str) -> Tensor:
+def token_mask(mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+    """A mask of the tokens of `(B, T, D)` -> booleans `(B, T)`; None stays None.
+
+    Args:
+        mask: `(B, T)`, or `(1, T)` for all rows.
+        inputs: `(B, T, D)`.
+
+    Raises:
+        ValueError: a mask that does not fit the inputs, or has negative numbers.
+    """
+    if mask is None:
+        return None
+    mask = _allowed(mask, "mask", "at tokens")
+    if len(mask.shape) == 2 and mask.shape[0] == 1:
+        mask = ops.broadcast_to(mask, (ops.shape(inputs)[0], ops.shape(mask)[1]))
+    if not _fit(mask.shape, inputs.shape[:2]):
+        raise ValueError(
+            f"`mask` must have the shape of the tokens, {tuple(inputs.shape)[:2]}. Received: mask of shape "
+            f"{tuple(mask.shape)}"
+        )
+    return mask
+
+
+def _allowed(mask: Tensor, name: str, where: str = "where attention is allowed") -> Tensor:
     """The mask as booleans. Numbers that are added to scores, 0 and -inf as in PyTorch, would mean the opposite."""
     mask = ops.convert_to_tensor(mask)
     known = hasattr(mask, "numpy")  # not so in a graph
     if known and keras.backend.is_float_dtype(mask.dtype) and (ops.convert_to_numpy(mask) < 0).any():
         raise ValueError(
-            f"`{name}` must be True, or 1, where attention is allowed. A mask with negative numbers, such as PyTorch "
+            f"`{name}` must be True, or 1, {where}. A mask with negative numbers, such as PyTorch "
             f"adds to scores, means the opposite: pass `{name} == 0` instead. "
             f"Received: {name} with the lowest number {float(ops.min(ops.cast(mask, 'float32')))}"
         )
@@ -177,5 +200,6 @@ def _allowed(mask: Tensor, name: str) -> Tensor:
 
 def _fit(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
     """Whether shapes are equal as far as they are known."""
-    pairs = zip(sizes, others, strict=True)
-    return len(sizes) == len(others) and all(None in pair or pair[0] == pair[1] for pair in pairs)
+    return len(sizes) == len(others) and all(
+        None in pair or pair[0] == pair[1] for pair in zip(sizes, others, strict=True)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
@@ -51,7 +52,7 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
             or 443 with TLS.
         model: the model's name on the server.
         protocol: "rest" or "grpc".
-        version: the number of a version, from 0 to 2**63 - 1; None for the newest.
+        version: the number of a version, from 0 to 2**63 - 1, or a string of its digits; None for the newest.
         label: the label of a version, instead of its number.
         timeout: how many seconds a request may take, all tries and pauses included; `translate`, `generate`, `score`,
             `classify`, `embed` and `fill` make a request for each batch.
@@ -69,7 +70,7 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
         model: str,
         *,
         protocol: Literal["rest", "grpc"] = "rest",
-        version: int | None = None,
+        version: int | str | None = None,
         label: str | None = None,
         timeout: float = 30.0,
         retries: int = 2,
@@ -80,9 +81,7 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
             raise ValueError("`model` must be the model's name on the server. Received: model=''")
         if version is not None and label is not None:
             raise ValueError(f"Give `version` or `label`, not both. Received: version={version}, label={label!r}")
-        whole = isinstance(version, numbers.Integral) and not isinstance(version, bool)
-        if version is not None and not (whole and 0 <= version <= LARGEST_VERSION):
-            raise ValueError(f"`version` must be an integer from 0 to 2**63 - 1. Received: version={version!r}")
+        number = None if version is None else _version(version)
         if label == "":
             raise ValueError("`label` must be the label of a version. Received: label=''")
         if not 0 < timeout <= _LONGEST:
@@ -94,7 +93,7 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
         self.address, self.model, self.protocol = address, model, protocol
         self.timeout, self.retries = timeout, retries
         transport = RestTransport if protocol == "rest" else _grpc_transport()
-        self._transport, self._label = transport(address, model, version, label), label
+        self._transport, self._label = transport(address, model, number, label), label
         self._signatures: dict[str, Signature] = {}
 
     def predict(self, signature: str = "serving_default", **inputs: Any) -> dict[str, np.ndarray]:
@@ -308,6 +307,19 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
                     raise
             time.sleep(wait)
             pause, retries = 2 * pause, retries - 1
+
+
+def _version(version: Any) -> int:
+    """The number of a version, which may come from an environment variable as a string.
+
+    Raises:
+        ValueError: it is no number of a version.
+    """
+    digits = isinstance(version, str) and re.fullmatch("[0-9]{1,19}", version)
+    whole = digits or (isinstance(version, numbers.Integral) and not isinstance(version, bool))
+    if whole and 0 <= int(version) <= LARGEST_VERSION:
+        return int(version)
+    raise ValueError(f"`version` must be an integer from 0 to 2**63 - 1. Received: version={version!r}")
 
 
 def to_array(name: str, value: Any, spec: TensorSpec) -> np.ndarray:

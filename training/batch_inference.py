@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from zoo.extras import needs
 
 from .batch_files import complete_chunks, join, join_failures, open_file, parts_in, whole
 from .batch_plan import PLAN_FILE, Plan, Request, absolute, make_plan
-from .run_files import not_written
+from .run_files import locked_file, not_written
 
 with needs("beam"):
     from apache_beam.io.filesystems import FileSystems
@@ -67,6 +68,7 @@ def infer_files(
     Raises:
         FileNotFoundError: there is no such model or no such input.
         FileExistsError: the output exists, or the parts of another run.
+        BlockingIOError: another process writes the same output on this machine.
         ValueError: what was asked does not fit the model or the files, or every row failed.
         OSError: workers ended again and again, or the pipeline failed.
     """
@@ -78,6 +80,31 @@ def infer_files(
         if FileSystems.exists(path) and not overwrite and (path == asked.out or not FileSystems.exists(scratch)):
             raise FileExistsError(f"{path} exists; choose another OUTPUT, or replace it by --overwrite")
     options = beam_options(flags, workers)
+    with _alone(asked.out):
+        return _answered(asked, scratch, options, overwrite, advance, say)
+
+
+def _alone(out: str) -> contextlib.AbstractContextManager[None]:
+    """Holds a lock on an output of this machine, so that no two commands write it."""
+    path = pathlib.Path(out)
+    if not path.parent.is_dir():  # of another file system, or nobody has begun to write there
+        return contextlib.nullcontext()
+
+    def told(owner):
+        return f"{out} is in use: {owner} writes it; wait until it has ended, or choose another OUTPUT"
+
+    return locked_file(path.with_name(f".{path.name}.lock"), told)
+
+
+def _answered(
+    asked: Request,
+    scratch: str,
+    options: Sequence[str],
+    overwrite: bool,
+    advance: Callable[[int], None],
+    say: Callable[[str], None],
+) -> Summary:
+    dead_letters = asked.dead_letters
     plan = _resumed_or_new(asked, scratch, overwrite, say)
     counters = _drive_to_the_end(plan, scratch, options, advance, say)
     parts = parts_in(scratch)

@@ -10,7 +10,7 @@ import os
 import pathlib
 import shutil
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from zoo.tasks import CLASSIFIER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, MODEL_FILE, TRANSLATOR_FOLDER
@@ -147,8 +147,26 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
     Raises:
         BlockingIOError: another process holds it.
     """
-    path = folder / LOCK_FILE
-    with _opened_and_locked(path) as file:
+
+    def told(owner):
+        return f"{folder} is in use: {owner} trains there; wait until it has ended, or choose another folder with --out"
+
+    with locked_file(folder / LOCK_FILE, told):
+        yield
+
+
+@contextlib.contextmanager
+def locked_file(path: pathlib.Path, told: Callable[[str], str]) -> Iterator[None]:
+    """The same with a file of any name.
+
+    Args:
+        path: the file, which is made, and removed at the end.
+        told: gives the message of the error, called with the process that holds it.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    with _opened_and_locked(path, told) as file:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
@@ -158,7 +176,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
             path.unlink(missing_ok=True)  # before it is unlocked
 
 
-def _opened_and_locked(path: pathlib.Path) -> TextIO:
+def _opened_and_locked(path: pathlib.Path, told: Callable[[str], str]) -> TextIO:
     while True:
         file = path.open("a+", encoding="utf-8")
         if fcntl is None:
@@ -169,10 +187,7 @@ def _opened_and_locked(path: pathlib.Path) -> TextIO:
             with file:
                 file.seek(0)
                 owner = file.read() or "another process"
-            raise BlockingIOError(
-                f"{path.parent} is in use: {owner} trains there; wait until it has ended, or choose another folder with"
-                " --out"
-            ) from None
+            raise BlockingIOError(told(owner)) from None
         except OSError:  # a file system without locks
             return file
         # The process that held it may have removed the file in between; then the lock is on a file without a name.

@@ -386,6 +386,14 @@ class TestUnfinishedRuns:
         assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
         assert sorted(os.listdir()) == ["in.txt", "out.failed.jsonl", "out.txt"]
 
+    def test_two_commands_do_not_write_the_same_output(self, upper, place):
+        (place / "in.txt").write_text("a\n")
+        fault = f"^out.txt is in use: process {os.getpid()} on .* writes it; wait until it has ended, or choose another"
+        with batch_inference._alone("out.txt"), pytest.raises(BlockingIOError, match=fault):
+            infer_files(Request(upper, "in.txt", "out.txt"))
+        infer_files(Request(upper, "in.txt", "out.txt"))
+        assert sorted(os.listdir()) == ["in.txt", "out.txt"]
+
     @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
     @pytest.mark.parametrize("name", ["out.txt", "out.failed.jsonl"])
     def test_a_full_disk_is_told_with_the_name_of_the_file(self, upper, place, monkeypatch, name):

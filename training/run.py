@@ -15,6 +15,7 @@ A run has three stages, and a run that was stopped goes on with the stage that i
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib
 import json
 import os
@@ -302,6 +303,7 @@ def _prepared(recipe: Recipe, workers: Workers) -> Prepared:
 def _add_scores(run: Run, folder: pathlib.Path) -> None:
     """Scores a run; if that fails, the metrics say why."""
     split = run.metrics["split"]
+    say(f"Scoring the model on the {split} split ...")
     try:
         scores = score(run.task, run.recipe, split)
     except Exception as error:
@@ -332,9 +334,12 @@ def _unfinished(folder: pathlib.Path) -> str | None:
 
 def _exported(run: Run, path: pathlib.Path) -> pathlib.Path:
     """Exports a run; a failure, such as a full disk, becomes an `OSError` of one line."""
+    say("Exporting the model ...")
     try:
         return run.export(path)
     except (ValueError, tf.errors.OpError) as error:
+        if (full := os.strerror(errno.ENOSPC)) in str(error):  # TensorFlow gives a text without a number
+            raise not_written(path, OSError(errno.ENOSPC, full)) from error
         reason = str(error).partition("\n")[0]
         raise OSError(f"the export to {path} failed ({reason}); the same command goes on with it") from error
 

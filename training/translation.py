@@ -60,7 +60,7 @@ def prepare(
         train = taught(recipe.corpus, read, workers or Workers())
     else:
         (train, validation), read = pairs, pairs[0]
-    say(f"{len(train):,} pairs to train on, {len(validation):,} to validate with")
+    say(f"{len(train):,} {'pair' if len(train) == 1 else 'pairs'} to train on, {len(validation):,} to validate with")
     is_default = recipe.model_fields_set.isdisjoint({"model", "tokenizer"})
     if is_default and pairs is None and recipe.corpus.metric("validation") == "bleu":
         say(

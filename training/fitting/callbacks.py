@@ -200,6 +200,7 @@ class TrainingProgress(keras.callbacks.Callback):
         super().__init__()
         self.epochs, self.steps, self.tokens = epochs, steps, tokens
         self._bar: Progress | None = None
+        self._explained = False
 
     def on_train_begin(self, logs=None):
         """Starts the bar and the clock."""
@@ -243,11 +244,15 @@ class TrainingProgress(keras.callbacks.Callback):
             self._bar.update(self._task, completed=self._step, loss=loss, speed=speed, left=left)
 
     def on_epoch_end(self, epoch, logs=None):
-        """A line of scores, training / validation, that fits 80 columns."""
+        """A line of scores, training / validation, that fits 80 columns; before the first, a line that says so."""
         now = self._shown = time.monotonic()
         scores = dict(logs or {})
         if "val_bleu" in scores:  # the more telling of the two
             scores.pop("token_accuracy", None), scores.pop("val_token_accuracy", None)
+        if not self._explained and "val_loss" in scores:
+            tokens = "; accuracy: the share of right tokens" if "token_accuracy" in scores else ""
+            say(f"of two numbers, the first is of the training, the second of the validation{tokens}")
+            self._explained = True
         parts = [f"epoch {epoch + 1}/{self.epochs}"]
         for name, form in (("loss", ".3f"), ("token_accuracy", ".1%"), ("accuracy", ".1%"), ("bleu", ".2f")):
             values = [f"{float(scores[key]):{form}}" for key in (name, f"val_{name}") if key in scores]

@@ -23,6 +23,8 @@ from .checkpoint import CHECKPOINT_FILE, Checkpoint, CheckpointError
 from .layer_depths import frozen, rate_factors
 from .optimization import make_optimizer
 
+_FEW_UPDATES = 1000  # the recipes of the zoo make more
+
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
@@ -184,6 +186,10 @@ def _fitted(
         logs = []
         if config.tensorboard and workers.is_chief:
             logs = [keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)]
+        if compiled:
+            say("XLA compiles the training step for each length of batches when it first comes, some seconds each")
+        else:
+            say("making the graph of the training step: some seconds, or a minute and more for a deep model")
         with contextlib.closing(TrainingProgress(config.epochs, steps, tokens)) as progress:
             model.fit(
                 workers.shard(prepared.training_from(checkpoint.epoch * steps)),
@@ -201,4 +207,9 @@ def _fitted(
         raise RecipeError("training: it diverged, no epoch ended with a finite validation loss; lower learning_rate")
     if workers.is_chief:
         prepared.model.load_weights(best)
+        if checkpoint.epoch == config.epochs and not validation.waited and updates < _FEW_UPDATES:
+            say(
+                f"the best epoch was the last one, and the training had few updates ({updates:,}); more epochs may "
+                f"help, such as --set training.epochs={config.epochs * _FEW_UPDATES // updates + 1}"
+            )
     return Fitted(prepared.task, checkpoint.history, checkpoint.seconds)

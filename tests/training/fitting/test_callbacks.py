@@ -277,9 +277,14 @@ class TestProgress:
         shown = self.begun(clock, epochs=40, done=9)
         self.steps(shown, clock, *[0.5] * 10)
         clock.now += 0.8  # for the validation
-        shown.on_epoch_end(9, logs)
+        for _ in range(2):
+            shown.on_epoch_end(9, logs)
         shown.close()
-        assert capsys.readouterr() == ("", line + "\n")
+        out, err = capsys.readouterr()
+        legend, *lines = err.splitlines()
+        assert (out, lines) == ("", [line, line]), "the legend comes once"
+        assert legend.startswith("of two numbers, the first is of the training, the second of the validation")
+        assert ("tokens" in legend) == ("accuracy" in line)
         assert len(line) <= 80
 
     def test_speed_is_of_the_epoch_and_time_of_all_that_is_ahead(self, clock, capsys):

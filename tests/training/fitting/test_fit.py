@@ -228,6 +228,19 @@ class TestTrouble:
         smaller = digests(TRAIN, CHECK, "tokenizer.source.maximum_size=6")
         assert {name for name, digest in smaller.items() if digest != alone[name]} == {"vocabulary"}
 
+    @pytest.mark.parametrize("longer", [False, True])
+    @pytest.mark.usefixtures("eager")
+    def test_more_epochs_are_advised_if_the_last_of_few_was_the_best(self, tmp_path, capfd, longer, monkeypatch):
+        """Of 8 updates in 2 epochs; 1,000 updates are no longer few."""
+        if longer:
+            monkeypatch.setattr(zoo_training.fitting.fit, "_FEW_UPDATES", 8)
+        fit(tiny(), TRAIN, CHECK, tmp_path)
+        told = (
+            "the best epoch was the last one, and the training had few updates (8); more epochs may help, such as "
+            "--set training.epochs=251\n"
+        )
+        assert (told in capfd.readouterr().err) == (not longer)
+
     def test_a_training_without_one_finite_validation_says_so_and_takes_no_older_weights(self, tmp_path, monkeypatch):
         def diverge(model, *arguments, **options):
             assert not (tmp_path / "best.weights.h5").exists(), "an earlier run's"

@@ -32,7 +32,7 @@ from .schema.classifier_tables import ClassifierRecipe
 from .schema.recipe import RecipeError, blamed_on
 from .scoring.classification import evaluate
 from .scoring.label_sets import evaluate as evaluate_sets
-from .start import clone_pretrained, copy_weights, load_pretrained, position_limit
+from .start import clone_pretrained, copy_weights, load_pretrained, position_limit, say_unknown
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -77,6 +77,8 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         encoded = encode(task, texts, recipe.corpus.storage)
         if long := int(np.count_nonzero(encoded.lengths == task.max_length)):
             say(f"{split}: {long:,} texts have {task.max_length} tokens or more, and are cut off there")
+        if recipe.model.start is not None and split == "train":
+            say_unknown(encoded.ids, "texts")
         arguments = targets, weights, segments, config.batch_size, config.buckets, recipe.seed, sampler
         dropped_id = UNKNOWN if tokenizer.mask_id is None else tokenizer.mask_id
         return LabelledBatches(encoded, *arguments, config.token_dropout, dropped_id)

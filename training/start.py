@@ -10,15 +10,36 @@ import pydantic
 
 from zoo.loading import load
 from zoo.tasks.task import SavedTask
+from zoo.text import PADDING, UNKNOWN
 
 from .corpora.corpus import expanded
+from .progress import say
 from .run_files import Digest
 from .schema import generator_tables, translator_tables
 from .schema.recipe import RecipeError
 from .schema.recipe_tables import Recipe
+from .storage import Rows, StoredRows
 
 _FAMILIES = {**translator_tables.FAMILIES, **generator_tables.FAMILIES}
+_MANY_UNKNOWN, _LOOKED_AT = 0.05, 1000  # of all tokens; rows
 _NOT_ARGUMENTS = ("start", "family", "kind", "encoder")
+
+
+def say_unknown(rows: Rows | StoredRows, texts: str) -> None:
+    """Says if many tokens are unknown to the tokenizer of `model.start`: nothing can be learnt about them.
+
+    Args:
+        rows: the ids of the texts, of which 1,000 rows are looked at.
+        texts: what the texts are, for the message.
+    """
+    some = np.arange(0, len(rows), -(-len(rows) // _LOOKED_AT))  # (N,)
+    ids = rows.padded(some, int(rows.lengths[some].max()))  # (N, T)
+    share = np.count_nonzero(ids == UNKNOWN) / np.count_nonzero(ids != PADDING)
+    if share > _MANY_UNKNOWN:
+        say(
+            f"warning: {share:.0%} of the tokens of the {texts} are unknown to the tokenizer of model.start, so "
+            "nothing is learnt about them"
+        )
 
 
 def load_pretrained(recipe: Recipe) -> Any:

@@ -31,7 +31,7 @@ from .schema.recipe import RecipeError, blamed_on
 from .schema.translator_tables import TranslatorRecipe
 from .scoring.bleu import corpus_bleu
 from .scoring.evaluation import evaluate
-from .start import clone_pretrained, load_pretrained
+from .start import clone_pretrained, load_pretrained, say_unknown
 from .storage import key_of
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
@@ -197,6 +197,9 @@ def _encoded(recipe: TranslatorRecipe, task: Translator, pairs: Pairs, split: st
             f"{split}: {encoded.too_long:,} of {len(pairs):,} pairs have more than lengths.max_source={lengths[0]} or "
             f"lengths.max_target={lengths[1]} tokens and are left out"
         )
+    if recipe.model.start is not None and split == "train":
+        for side, rows in (("sources", encoded.sources), ("targets", encoded.targets)):
+            say_unknown(rows, side)
     return encoded
 
 

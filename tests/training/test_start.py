@@ -219,6 +219,21 @@ def test_pairs_are_trained_on_up_to_the_lengths_of_the_start(recipe_of, tmp_path
         assert prepared.task.max_source_length == longest
 
 
+@pytest.mark.parametrize(("target", "told"), [("bad", []), ("бад", ["43% of the tokens of the targets"])])
+def test_tokens_that_the_start_does_not_know_are_told(recipe_of, tmp_path, capsys, target, told):
+    """Of the seven of a target with its end, three; the sources are known."""
+    (tmp_path / "other.tsv").write_text("".join(f"abc {n}\t{target} {n}\n" for n in range(10, 99)))
+    translation.prepare(recipe_of("transformer", "transformer", **{"corpus.train": "other.tsv"}))
+    assert re.findall(r"warning: ([^:]*) are unknown to the tokenizer of model\.start", capsys.readouterr().err) == told
+
+
+def test_texts_that_the_start_of_a_classifier_does_not_know_are_told(recipe_of, tmp_path, capsys):
+    recipe = recipe_of("classifier", "classifier")
+    (tmp_path / "labels.tsv").write_text("".join(f"собака {n}\tpos\nлиса {n}\tneg\n" for n in range(40)))
+    classification.prepare(recipe)
+    assert "of the tokens of the texts are unknown to the tokenizer of model.start" in capsys.readouterr().err
+
+
 def test_a_recipe_with_a_start_is_read_back_with_the_starts_lengths_and_decoding(recipe_of, tmp_path):
     recipe = recipe_of("transformer", "transformer", **{"decoding.beam_size": 2})
     (tmp_path / "recipe.json").write_text(recipe.model_dump_json())

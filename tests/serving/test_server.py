@@ -735,7 +735,8 @@ class TestProcess:
             assert factors == {2, 5}
         code, _, log = served.stop()
         assert code == 0
-        assert "zoo serve: tiny: version 5 answers" in log
+        assert log.startswith("zoo serve: tiny: loading version 2 ...\nzoo serve: tiny: version 2 is loaded")
+        assert "zoo serve: tiny: loading version 5 ...\nzoo serve: tiny: version 5 is loaded" in log
         assert "zoo serve: tiny: version 2 is unloaded" in log
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((host, int(port)))

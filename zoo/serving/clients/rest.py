@@ -129,7 +129,8 @@ class RestTransport:
             lost = isinstance(cause, (ConnectionError, http.client.IncompleteRead))
             if isinstance(cause, http.client.HTTPException) and not lost:
                 raise self._error("UNKNOWN", "the answer is not HTTP") from None
-            raise self._error("UNAVAILABLE", getattr(cause, "strerror", None) or str(cause)) from None
+            reason = getattr(cause, "strerror", None) or str(cause)
+            raise self._error("UNAVAILABLE", f"{reason} (over REST)") from None
         if status == 200:
             try:
                 return json.loads(answer)

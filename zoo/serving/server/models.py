@@ -319,6 +319,7 @@ class Models:
         if model.refused.get(number) == changed:
             return False
         model.states[number] = ("LOADING", "OK", "")
+        _LOG.info("%s: loading version %d ...", model.name, number)
         version = None
         try:
             version = Version(model.name, number, folders[number], *self._threads, self._stopping)
@@ -336,7 +337,7 @@ class Models:
         model.refused.pop(number, None)
         model.loaded = {**model.loaded, number: version}
         model.states[number] = ("AVAILABLE", "OK", "")
-        _LOG.info("%s: version %d answers, after %d warm-up requests", model.name, number, version.warmed)
+        _LOG.info("%s: version %d is loaded, after %d warm-up requests", model.name, number, version.warmed)
         return True
 
 

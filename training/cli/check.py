@@ -66,7 +66,7 @@ def _as_text(report) -> str:
     from zoo.serving.checking.rules import shown
 
     if not report.findings:
-        return f"{shown(report.path).strip('`')}: nothing found in {_seen(report.folders)}"
+        return f"{shown(report.path).strip('`')}: no problem found in {_seen(report.folders)}"
     width = min(shutil.get_terminal_size().columns, 120)
     paragraphs = []
     for number, checked in enumerate(report.folders):
@@ -83,7 +83,7 @@ def _numbers(findings) -> str:
     """How many there are of each severity: `2 fatal, 1 note`."""
     counts = collections.Counter(finding.severity for finding in findings)
     plural = {"fatal": "fatal", "warning": "warnings", "note": "notes"}
-    return ", ".join(f"{n} {name if n == 1 else plural[name]}" for name, n in counts.items()) or "nothing found"
+    return ", ".join(f"{n} {name if n == 1 else plural[name]}" for name, n in counts.items()) or "no problem found"
 
 
 def _paragraph(finding, width: int) -> str:

@@ -42,11 +42,11 @@ def broken(model):
 
 def test_a_clean_model_is_one_line(model):
     (line,) = succeeds("check", model).splitlines()
-    assert line.startswith(f"{model}: nothing found in version 1: 1 signature, ")
+    assert line.startswith(f"{model}: no problem found in version 1: 1 signature, ")
     assert line.endswith(" nodes, 1 variable")
     shutil.copytree(model / "1", model / "2")
     (line,) = succeeds("check", model).splitlines()
-    assert line.startswith(f"{model}: nothing found in 2 versions: 2 signatures, ")
+    assert line.startswith(f"{model}: no problem found in 2 versions: 2 signatures, ")
 
 
 def test_a_check_that_fails_itself_is_one_line(model, monkeypatch):
@@ -63,7 +63,7 @@ def test_findings_by_version(broken):
     heads = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
     assert [head.partition(" in ")[0] for head in heads] == [
         f"{broken}: 1 fatal",
-        f"{broken}/1: nothing found",
+        f"{broken}/1: no problem found",
         f"{broken}/2: 1 fatal",
     ]
     assert "  fatal missing-variables: file variables/variables.index\n" in result.stdout
@@ -78,7 +78,7 @@ def test_a_bare_saved_model_has_two_names(model):
     heads = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
     assert [head.partition(" in ")[0] for head in heads] == [
         f"{model.parent}/bare as a model's folder: 1 fatal",
-        f"{model.parent}/bare: nothing found",
+        f"{model.parent}/bare: no problem found",
     ]
 
 

@@ -242,7 +242,9 @@ class TestMistakes:
             listener.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{listener.getsockname()[1]}"
         told = refuses("serve-client", address, "upper", "a")
-        assert told.startswith(f"{address}, model 'upper': UNAVAILABLE: Connection refused. Is the server running")
+        assert told.startswith(
+            f"{address}, model 'upper': UNAVAILABLE: Connection refused (over REST). Is the server running"
+        )
 
     def test_a_server_that_hangs(self, rest):
         rest.failures = ["hang"]

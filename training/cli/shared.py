@@ -111,19 +111,23 @@ def user_errors(
     except BrokenPipeError:  # `zoo ... | head` is no mistake; click ends quietly
         raise
     except caught as error:
-        message = str(error) if not isinstance(error, OSError) or error.errno is None else _os_error(error)
-        typer.echo(f"zoo: {' '.join(_as_typed(message, options or {}).split())}", err=True)
+        message = _os_error(error) if isinstance(error, OSError) else _as_typed(str(error), options or {})
+        typer.echo(f"zoo: {' '.join(message.split())}", err=True)
         raise typer.Exit(2) from None
 
 
 def _as_typed(message: str, options: Mapping[str, str]) -> str:
-    """A message with the options that were typed in the place of arguments of Python."""
+    """A message with the options that were typed in the place of arguments of Python.
 
-    def typed(found: re.Match) -> str:
-        option = options.get(found[1] or found[2])
-        return found[0] if option is None else option if found[1] else f"{option} "
-
-    return re.sub(r"`(\w+)`|\b(\w+)=", typed, message)
+    These are `name` in what was expected, and name=value in what was received: a path may hold name= too.
+    """
+    expected, separator, received = message.partition("Received: ")
+    expected = re.sub(r"`(\w+)`", lambda found: options.get(found[1], found[0]), expected)
+    named = r"(^|, )(\w+)="
+    received = re.sub(
+        named, lambda found: f"{found[1]}{options[found[2]]} " if found[2] in options else found[0], received
+    )
+    return expected + separator + received
 
 
 def _show_warning(
@@ -142,6 +146,8 @@ def _show_warning(
 
 
 def _os_error(error: OSError) -> str:
+    if error.errno is None:  # one of our own
+        return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
@@ -244,7 +250,7 @@ def read_lines(texts: list[str] | None, file: pathlib.Path | None) -> Iterator[s
 
 
 def read_whole(file: pathlib.Path) -> str:
-    r"""The text of a file, decoded as `read_lines` decodes its lines; each ends with \n."""
+    r"""The text of a file, decoded as `read_lines` decodes its lines, with \n at the line ends."""
     with file.open("rb") as stream:
         return "".join(_decoded(stream)).replace("\r\n", "\n")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from zoo.tasks.protocol import Translation
 
 _OF_BEAM = {"beam_size": "--beam", "length_penalty": "--length-penalty", "n_best": "--n-best"}
-_OF_PICTURE = {"path": "--out", "layers": "--layers", "heads": "--heads"}
+_OUT = {"path": "--out"}
 _MOST_WEIGHTS = 2_000_000  # 11 MB of a page
 
 
@@ -116,7 +116,7 @@ def attend(
     token attends to; or, if attention makes one vector of a text, how much each token counts. A .html has every head,
     to choose from. A .png needs Matplotlib and a font for every character; .html and .svg need neither.
     """
-    with user_errors(options=_OF_PICTURE):
+    with user_errors(options={**_OUT, "layers": "--layers", "heads": "--heads"}):
         from zoo import pictures
 
         given = list(read_lines(texts, file))
@@ -171,7 +171,7 @@ def compare_lengths(
     / "lengths.png",
 ) -> None:
     """Draw BLEU by source length, with one line for each model, from the scores in metrics.json."""
-    with user_errors(options=_OF_PICTURE):
+    with user_errors(options=_OUT):
         from ..scoring import length_plot
 
         typer.echo(length_plot.save(models, out))
@@ -186,7 +186,7 @@ def confusion(
     ] = None,
 ) -> None:
     """Draw which classes a classifier mixes up, from the scores in metrics.json."""
-    with user_errors(options=_OF_PICTURE):
+    with user_errors(options=_OUT):
         from ..scoring import confusion_plot
 
         typer.echo(confusion_plot.save(model, out or PICTURES / f"{model_name(model)}-confusion.png"))

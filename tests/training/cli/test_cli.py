@@ -498,7 +498,7 @@ class TestMistakes:
         assert result.exit_code == 2 and "Traceback" not in result.output
 
     def test_pictures_of_another_kind(self, trained, tmp_path):
-        page, plot = tmp_path / "page.gif", tmp_path / "plot.gif"
+        page, plot = tmp_path / "heads=8.gif", tmp_path / "path=plot.gif"
         told = refuses("attend", MODEL, "fade7", "--out", page)
         assert told == f"--out must end in .html, .svg, .png. Received: --out '{page}'"
         for command in ("compare-lengths", "confusion"):

@@ -90,6 +90,14 @@ class TestGenerate:
     def test_mistakes(self, saved, arguments, message):
         assert message in refuses("generate", saved, *arguments)
 
+    def test_a_path_that_looks_like_a_setting_stays_as_it_was_typed(self, tmp_path):
+        missing = tmp_path / "seed=3" / "`stop`"
+        assert refuses("generate", missing, "a").startswith(f"{missing} does not exist")
+        tokenizer = CharacterTokenizer("ab")
+        Translator(RNNSeq2Seq(6, 6, units=4), tokenizer, tokenizer).save(tmp_path / "seed=3" / "top_k=1")
+        told = refuses("generate", tmp_path / "seed=3" / "top_k=1", "a")
+        assert told.startswith(f"{tmp_path}/seed=3/top_k=1 is a translator")
+
     def test_a_translator_is_none(self, tmp_path):
         tokenizer = CharacterTokenizer("ab")
         Translator(RNNSeq2Seq(6, 6, units=4), tokenizer, tokenizer).save(tmp_path / "mine")

@@ -200,8 +200,8 @@ def _one_for_each_place(error: pydantic.ValidationError, recipe: type[Recipe]) -
     for fault in error.errors():
         by_place.setdefault(tuple(_place(fault["loc"], recipe)[0]), []).append(fault)
     for first, *others in by_place.values():
-        wanted = [fault["msg"].removeprefix("Input should be ") for fault in others]
-        yield {**first, "msg": " or ".join([first["msg"], *wanted])}
+        wanted = [first["msg"], *(fault["msg"].removeprefix("Input should be ") for fault in others)]
+        yield {**first, "msg": " or ".join(dict.fromkeys(wanted))}
 
 
 def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
@@ -260,15 +260,15 @@ def _place(location: tuple[Any, ...], recipe: type[Recipe]) -> tuple[list[str], 
     path: list[str] = []
     within: Any = None
     table: Any = recipe
-    for part in map(str, location):
+    for number, part in enumerate(map(str, location), 1):
         if table is None and (kinds := recipe.kinds.get(_without_numbers(path))):
             if part == SeveralPairs.TAG:
                 continue
             if not part.isdecimal():
                 table = kinds[1].get(part)  # the kind is in pydantic's path, but not in the recipe's
                 continue
-        elif table is None and not part.isdecimal():  # one of several types, such as "list[int]"
-            continue
+        elif table is None and not part.isdecimal() and ("[" in part or number == len(location)):
+            continue  # one of several types, such as "list[int]" or "str", and no key of a value that is a table
         path.append(part)
         field = table and table.model_fields.get(part)
         within, table = table, field and field.annotation

@@ -194,12 +194,20 @@ class TestFit:
             zoo_training.fitting.fit.fit(tiny("training.accumulate=9"), prepared, tmp_path)
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.long
     def test_r_drop_reaches_the_objective_and_needs_dropout(self, tmp_path):
         recipe = tiny("training.r_drop=2.0", "model.dropout=0.0")
-        assert prepare(recipe, (TRAIN, CHECK)).objective.r_drop == 2.0
+        prepared = prepare(recipe, (TRAIN, CHECK))
+        assert prepared.objective.r_drop == 2.0
         with pytest.raises(RecipeError, match=r"^training: r_drop compares two passes .* Received: r_drop=2\.0$"):
-            fit(recipe, TRAIN, CHECK, tmp_path)
+            zoo_training.fitting.fit.fit(recipe, prepared, tmp_path)
+
+    def test_layer_decay_needs_a_start(self, tmp_path):
+        recipe = tiny("training.layer_decay=0.9")
+        with pytest.raises(RecipeError, match=r"^training: layer_decay needs model\.start: .* layer_decay=0\.9$"):
+            zoo_training.fitting.fit.fit(recipe, prepare(recipe, (TRAIN, CHECK)), tmp_path)
+
+    @pytest.mark.long
+    def test_a_training_with_r_drop(self, tmp_path):
         recipe = tiny("training.r_drop=2.0", "model.dropout=0.1", "training.epochs=1")
         assert len(fit(recipe, TRAIN, CHECK, tmp_path).history) == 1
 

@@ -23,7 +23,7 @@ def test_readme_shows_some_questions_and_slower_answers_among_them():
     rows = report.times(report.IN_README).rows
     assert sorted(what for what, *_ in rows) == sorted(report.IN_README)
     assert len(rows) < len(report.times().rows)
-    assert sum("0." in "".join(cells) for _, _, *cells in rows) >= 3
+    assert sum(bool(re.search(r"\b0\.", " ".join(cells))) for _, _, *cells in rows) >= 3
 
 
 def test_links_of_the_page_lead_to_its_headings():

@@ -23,7 +23,6 @@ def transformer(tmp_path_factory):
 
 
 class TestBeam:
-    @pytest.mark.long
     def test_n_best_with_an_empty_line_after_each_text(self, trained):
         wanted = zoo.load(SAVED).translate(["fade7", "", "b0"], beam_size=4, length_penalty=0.2, n_best=3)
         options = ("--beam", 4, "--length-penalty", 0.2, "--n-best", 3)

@@ -41,8 +41,7 @@ def test_classes_by_keras_cross_entropy_of_one_hot_labels(smoothing):
         np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-6)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("smoothing", [0.3, pytest.param(0.0, marks=pytest.mark.long)])
 def test_several_classes_of_a_text_by_keras_binary_cross_entropy(smoothing):
     model = Classifier(encoder(), 3, dropout=0, multi_label=True)
     inputs, weights = {"ids": ids(5, 7)}, np.array([1.0, 0.0, 2.5, 1.0, 0.5], "float32")

@@ -350,8 +350,7 @@ def _decoding_as(task, path: pathlib.Path, settings: dict[str, Any]):
         raise ValueError(
             f"{path} decodes as it was exported; give decoding.* for a saved translator, such as runs/NAME"
         )
-    settings = {name: getattr(task, name) for name in task.SETTINGS} | settings
-    return type(task)(task.model, *task.tokenizers, **settings)
+    return task.with_settings(**settings)
 
 
 def _of_pairs(task, path: pathlib.Path):

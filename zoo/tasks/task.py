@@ -128,7 +128,19 @@ class SavedTask(tf.Module):
 
     def with_model(self, model: Any) -> Self:
         """The same tokenizers and settings around another model, such as a packed one."""
-        return type(self)(model, *self.tokenizers, **{name: getattr(self, name) for name in self.SETTINGS})
+        return type(self)(model, *self.tokenizers, **self._settings())
+
+    def with_settings(self, **changes: Any) -> Self:
+        """The same model and tokenizers with other settings, such as `beam_size=4`.
+
+        Raises:
+            TypeError: the constructor has no such setting.
+            ValueError: the constructor refuses a value.
+        """
+        return type(self)(self.model, *self.tokenizers, **self._settings() | changes)
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.SETTINGS}
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes the model and its tokenizers as a folder, which `zoo.load` reads.
@@ -145,7 +157,7 @@ class SavedTask(tf.Module):
         with replaced_folder(path, marker=self.CONFIG_FILE) as folder:
             self.model.save(folder / MODEL_FILE)
             config = {name: tokenizer_to_config(getattr(self, name)) for name in self.TOKENIZERS}
-            config |= {name: getattr(self, name) for name in self.SETTINGS}
+            config |= self._settings()
             text = json.dumps(config, ensure_ascii=False, indent=1)
             (folder / self.CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
         return path

@@ -145,8 +145,7 @@ class Translator(TextToText, SavedTask):
 
     def with_shortlist(self, shortlist: Shortlist | None) -> Translator:
         """The same model, tokenizers and settings with this shortlist; with None for none."""
-        settings = {name: getattr(self, name) for name in self.SETTINGS} | {"shortlist": shortlist}
-        return type(self)(self.model, *self.tokenizers, **settings)
+        return self.with_settings(shortlist=shortlist)
 
     @property
     def packed_lengths(self) -> tuple[int, ...]:

@@ -63,8 +63,8 @@ This page shows how fast the zoo is, against peers measured in the same run, and
 
 Each script answers one question. Machines are noisy, so an absolute time means little. The zoo and its peers take
 turns of a few steps, each in its own process ([`harness.py`](harness.py)). What counts is the ratio: the peer's time
-divided by the zoo's, **above 1x if the zoo is faster**. The tables show its median over the rounds, and its range. Run
-them while nothing else runs.
+divided by the zoo's, **above 1x if the zoo is faster**. The tables show its median over the rounds, and its range. In
+tables, "ours" means the zoo. Run the scripts while nothing else runs.
 
 ```sh
 make bench                                        # all but the longest, in 35 to 50 minutes; installs the peers

@@ -86,7 +86,8 @@ def generate(
     """Continue texts with a language model.
 
     A saved model prints a text while it is written; an exported one prints it when it is complete. A line of dashes
-    separates several texts. A text may be longer than the model's context.
+    separates several texts. If a text grows longer than the model's context, the model
+    continues from its last tokens, half a context of them.
     """
     with user_errors(options=_OPTIONS):
         if prompts and file:

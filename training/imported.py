@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from zoo.checkpoints import CONFIG_FILE
+from zoo.checkpoints import CONFIG_FILE, hub_name
 from zoo.checkpoints.language_models import end_piece
 from zoo.serving import export
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
@@ -41,14 +41,15 @@ class Source:
     """What a checkpoint's folder says of itself. Its texts are a stranger's; each becomes a short line of code.
 
     Attributes:
-        name: the name of the folder.
-        published_as: `_name_or_path` of `config.json`, if it is another name.
+        name: the name on the hub, if the folder is in its cache; otherwise the name of the folder.
+        name_or_path: `_name_or_path` of `config.json`, if it is another name. It is what was loaded before the model
+            was saved: its base model, a folder of its author, or the model itself.
         family: `model_type` of `config.json`.
         licence: what the folder says of its licence.
     """
 
     name: str
-    published_as: str | None
+    name_or_path: str | None
     family: str
     licence: str
 
@@ -56,12 +57,12 @@ class Source:
     def of(cls, path: pathlib.Path) -> Source:
         """Reads a folder that an importer has read."""
         config = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
-        name, published_as = path.resolve().name, config.get("_name_or_path")
-        if not isinstance(published_as, str) or published_as.strip("./") in ("", name):
-            published_as = None
+        name, name_or_path = hub_name(path) or path.resolve().name, config.get("_name_or_path")
+        if not isinstance(name_or_path, str) or name_or_path.strip("./") in ("", name):
+            name_or_path = None
         return cls(
             _quoted(name),
-            None if published_as is None else _quoted(published_as),
+            None if name_or_path is None else _quoted(name_or_path),
             _quoted(str(config["model_type"])),
             _licence(path),
         )
@@ -122,11 +123,11 @@ def imported_card(name: str, source: Source, task: SavedTask, metrics: dict[str,
         task: the model.
         metrics: `start_up`, `stored_as`, `unpacked` and `explore`, if known, as in the metrics of a run.
     """
-    published = f", published as {source.published_as}" if source.published_as else ""
+    loaded = f"; `_name_or_path` in its {CONFIG_FILE}: {source.name_or_path}" if source.name_or_path else ""
     facts, limits = next(describe(task) for kind, describe in _FACTS.items() if isinstance(task, kind))
     rows = {
         "model": f"`{type(task.model).__name__}`, {task.model.count_params():,} parameters",
-        "source": f"{source.name}, a checkpoint of Hugging Face{published}",
+        "source": f"{source.name}, a checkpoint of Hugging Face{loaded}",
         "family": source.family,
         "licence": source.licence,
         **facts,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from command_line import refuses, succeeds
@@ -57,7 +58,8 @@ def test_the_card_of_a_translator(marian):
     parameters = translator.model.count_params()
     assert card.startswith("# mine\n\n| | |\n")
     rows, size = rows_of(card), translator.source_tokenizer.size
-    ending = "a search ends as soon as 4 hypotheses are finished"
+    best = "the most likely open one, scored as if it ended now, is no better"
+    ending = f"a search ends when 4 are finished and {best}"
     assert rows == rows | {
         "model": f"`Transformer`, {parameters:,} parameters",
         "source": "`opus-mt-en-xx`, a checkpoint of Hugging Face",
@@ -110,7 +112,7 @@ def test_the_licence_that_a_folder_names(folder, files, licence):
 
 
 @pytest.mark.parametrize(
-    ("said", "published_as"),
+    ("said", "name_or_path"),
     [
         ("Helsinki-NLP/opus-mt-en-de", "`Helsinki-NLP/opus-mt-en-de`"),
         ("a\n# b", "`a # b`"),
@@ -119,9 +121,34 @@ def test_the_licence_that_a_folder_names(folder, files, licence):
         (7, None),
     ],
 )
-def test_the_name_that_a_model_was_published_under(folder, said, published_as):
+def test_the_name_or_path_of_the_configuration(folder, said, name_or_path):
     (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "_name_or_path": said}))
-    assert Source.of(folder) == Source("`mine`", published_as, "`gpt2`", NO_LICENCE)
+    assert Source.of(folder) == Source("`mine`", name_or_path, "`gpt2`", NO_LICENCE)
+
+
+def test_what_was_loaded_before_is_not_taken_for_the_name(marian, tmp_path):
+    """`transformers` writes the base model there, or a folder of whoever saved the model."""
+    shutil.copytree(marian, tmp_path / "tuned")
+    config = json.loads((marian / "config.json").read_text()) | {"_name_or_path": "org/base"}
+    (tmp_path / "tuned" / "config.json").write_text(json.dumps(config))
+    rows = rows_of(imported_card("mine", Source.of(tmp_path / "tuned"), load_checkpoint(marian), {}))
+    said = "`_name_or_path` in its config.json: `org/base`"
+    assert rows["source"] == f"`tuned`, a checkpoint of Hugging Face; {said}"
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("models--org--model-7b/snapshots/c0ffee", "org/model-7b"),
+        ("models--gpt2/snapshots/c0ffee", "gpt2"),
+        ("models--org--model", "models--org--model"),
+        ("other/snapshots/c0ffee", "c0ffee"),
+    ],
+)
+def test_the_name_of_a_folder_in_the_cache_of_the_hub(tmp_path, place, name):
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "config.json").write_text(json.dumps({"model_type": "gpt2", "_name_or_path": name}))
+    assert Source.of(tmp_path / place) == Source(f"`{name}`", None, "`gpt2`", NO_LICENCE)
 
 
 @pytest.mark.slow
@@ -131,11 +158,13 @@ class TestCommand:
         monkeypatch.chdir(tmp_path)
         generator.save("saved")
         assert succeeds("export", "saved", "--to-huggingface", "small-gpt") == "small-gpt\n"
-        assert succeeds("export", "small-gpt", "--weights", "float16") == "saved_models/small-gpt/1\n"
+        snapshot = tmp_path / "models--org--small-gpt/snapshots/c0ffee"
+        shutil.move("small-gpt", snapshot)  # as in the cache of the hub
+        assert succeeds("export", snapshot, "--weights", "float16") == "saved_models/small-gpt/1\n"
         rows = rows_of((tmp_path / "saved_models/small-gpt/1/README.md").read_text())
         special = r"`<\|endoftext\|>` ends a text; `<\|startoftext\|>`; a start token stands before every text"
         assert rows == rows | {
-            "source": "`small-gpt`, a checkpoint of Hugging Face",
+            "source": "`org/small-gpt`, a checkpoint of Hugging Face",
             "family": "`gpt2`",
             "sizes": "1 layers of 3 heads, width 12, feed-forward networks 48, learned positions",
             "context": "20 tokens",

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.checkpoints import hub_hint, is_checkpoint
+from zoo.checkpoints import hub_hint, hub_name, is_checkpoint
 
 from ..start_tensorflow import import_tensorflow
 from .classifier_scores import print_classifier_scores
@@ -329,7 +329,8 @@ def export(
                 task = _of_pairs(task, run)
             if sources:
                 task = with_learnt_shortlist(task, sources, shortlist_size)
-            typer.echo(export_imported(task, run, _elsewhere(to or MODELS / model_name(run), run), weights, explore))
+            name = (hub_name(run) or model_name(run)).rpartition("/")[2]
+            typer.echo(export_imported(task, run, _elsewhere(to or MODELS / name, run), weights, explore))
         else:
             finished = Run.load(run)
             if sources:

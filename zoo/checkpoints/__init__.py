@@ -24,6 +24,18 @@ def is_checkpoint(path: pathlib.Path) -> bool:
     return (path / CONFIG_FILE).is_file() and any(next(path.glob(name), None) for name in beside)
 
 
+def hub_name(path: pathlib.Path) -> str | None:
+    """The hub's name of a checkpoint in its cache, from the folder `models--ORG--NAME/snapshots/HASH`; None elsewhere.
+
+    Returns:
+        ORG/NAME, or NAME of a model without an organisation.
+    """
+    snapshots, model = path.resolve().parent, path.resolve().parent.parent.name
+    if snapshots.name != "snapshots" or not model.startswith("models--"):
+        return None
+    return model.removeprefix("models--").replace("--", "/")
+
+
 def hub_hint(path: pathlib.Path) -> str:
     """What to do about a missing folder, if its name looks like that of a model on the hub: ORGANISATION/MODEL."""
     if path.is_absolute() or len(path.parts) != 2 or path.parent.exists() or path.parts[0] in ("runs", "saved_models"):

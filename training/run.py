@@ -29,6 +29,7 @@ import keras
 import tensorflow as tf
 
 from zoo.atomic import remove_abandoned, write_whole
+from zoo.checkpoints import other_format
 from zoo.cluster import read_cluster
 from zoo.distribution import Workers, multi_worker
 from zoo.extras import needs
@@ -101,6 +102,8 @@ class Run:
                     raise FileNotFoundError(
                         f"{folder} holds a training that has not ended; the command that began it goes on with it"
                     )
+                if instead := other_format(folder):
+                    raise FileNotFoundError(f"{folder} holds {instead}")
                 inside = models_in(folder)
                 raise FileNotFoundError(
                     f"{folder} is not the folder of a finished training run: it has no {file}; nor is it a checkpoint "

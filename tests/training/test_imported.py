@@ -185,4 +185,21 @@ class TestCommand:
             "exists and is not empty; choose another place."
         )
         french = refuses("export", marian, "--to-huggingface", "b", "--target-language", "fra")
-        assert french == "target_language='fra'; a Marian checkpoint has None."
+        assert french == "--target-language 'fra'; a Marian checkpoint has None."
+        unknown = refuses("export", marian, "--target-language", "eng")
+        assert unknown == "--target-language must be one of deu, fra. Received: 'eng'"
+
+    def test_folders_that_hold_no_whole_checkpoint(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        snapshot = tmp_path / "models--org--name/snapshots/c0ffee"
+        snapshot.mkdir(parents=True)
+        (snapshot / "config.json").write_text('{"model_type": "gpt2"}')
+        told = "models--org--name/snapshots/c0ffee is not a whole checkpoint: it has no model.safetensors or "
+        assert refuses("export", snapshot.relative_to(tmp_path)) == f"{told}pytorch_model.bin."
+        cached = refuses("export", "models--org--name")
+        assert cached == "models--org--name holds no checkpoint, but models--org--name/snapshots/c0ffee may be one"
+        (snapshot / "config.json").write_text('{"model_type": "t5"}')
+        assert "config.json: model_type is 't5'; only marian, " in refuses("export", snapshot)
+        (tmp_path / "adapter").mkdir()
+        (tmp_path / "adapter" / "adapter_config.json").touch()
+        assert refuses("export", "adapter").startswith("adapter holds an adapter of PEFT, without the model that it")

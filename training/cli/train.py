@@ -282,7 +282,7 @@ def export(
     ] = None,
 ) -> None:
     """Export a finished run, or a Hugging Face checkpoint, as the next version of a model."""
-    with user_errors():
+    with user_errors(options={"target_language": "--target-language"}):
         if to is not None and to_huggingface is not None:
             raise ValueError("--to and --to-huggingface were both given; give one of them")
         if weights not in ("float32", "float16"):  # before anything is loaded

@@ -19,9 +19,15 @@ _WHOLE = {".safetensors": "model.safetensors", ".bin": "pytorch_model.bin"}
 
 
 def is_checkpoint(path: pathlib.Path) -> bool:
-    """Whether a folder looks like a checkpoint of Hugging Face: a `config.json` with weights or a tokenizer."""
+    """Whether a folder looks like a checkpoint of Hugging Face, if perhaps not a whole one.
+
+    It has a `config.json` that names a `model_type`, or that has weights or a tokenizer beside it.
+    """
     beside = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "tokenizer.json", "vocab.json")
-    return (path / CONFIG_FILE).is_file() and any(next(path.glob(name), None) for name in beside)
+    config = path / CONFIG_FILE
+    return config.is_file() and (
+        b'"model_type"' in config.read_bytes() or any(next(path.glob(name), None) for name in beside)
+    )
 
 
 def hub_name(path: pathlib.Path) -> str | None:

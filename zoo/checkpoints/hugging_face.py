@@ -183,18 +183,24 @@ def generation_settings(path: pathlib.Path, config: Config) -> Callable[..., Any
     return setting
 
 
-def warn_of_generation(path: pathlib.Path, setting: Callable[[str, Any], Any], read: Container[str]) -> None:
+def warn_of_generation(
+    path: pathlib.Path, setting: Callable[[str, Any], Any], read: Container[str], requested: str | None = None
+) -> None:
     """Warns of settings of a generation that are left out.
 
     Args:
         path: the checkpoint's folder, for the message.
         setting: a function from a key and its default to its value.
-        read: the keys that the importer reads, or that are settings of each request.
+        read: the keys that the importer reads, or that need no warning.
+        requested: a key that is a setting of each request.
     """
     found = {name: setting(name, usual) for name, usual in _GENERATION.items() if name not in read}
     left_out = {name: value for name, value in found.items() if value not in (_GENERATION[name], None, [])}
     if left_out:
-        warnings.warn(f"{path}: these settings of the generation are left out: {left_out!r}.", stacklevel=5)
+        told = f"{path}: these settings of the generation are left out: {left_out!r}"
+        if requested in left_out:
+            told += f"; give {requested} with each request, such as `--set {requested}={left_out[requested]}`"
+        warnings.warn(f"{told}.", stacklevel=5)
 
 
 def write_json(file: pathlib.Path, content: Any) -> None:

@@ -70,7 +70,7 @@ def load_language_model(path: pathlib.Path, config: Config) -> TextGenerator:
             f"{path}: the tokenizer has {tokenizer.size - FIRST} pieces, and {CONFIG_FILE} a vocab_size of {size}."
         )
     setting = generation_settings(path, config)
-    warn_of_generation(path, setting, read={"do_sample", "suppress_tokens"})
+    warn_of_generation(path, setting, read={"do_sample", "suppress_tokens"}, requested="repetition_penalty")
     end = _end(path, config, setting, tokenizer, special)
     start, add_start = _start(path, tokenizer, special, end)
 

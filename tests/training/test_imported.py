@@ -185,7 +185,7 @@ class TestCommand:
             "exists and is not empty; choose another place."
         )
         french = refuses("export", marian, "--to-huggingface", "b", "--target-language", "fra")
-        assert french == "--target-language 'fra'; a Marian checkpoint has None."
+        assert french == "target_language='fra'; a Marian checkpoint has None."
         unknown = refuses("export", marian, "--target-language", "eng")
         assert unknown == "--target-language must be one of deu, fra. Received: 'eng'"
 

@@ -100,12 +100,12 @@ class TestProcesses:
 
     def test_settings_of_each_row(self, zoo_command, tmp_path):
         rows = [
-            {"text": "The yield", "seed": 1},
-            {"text": "import", "max_new_tokens": 3, "stop": "\n"},
+            {"text": "The yield", "seed": 1, "max_new_tokens": 8},
+            {"text": "import", "max_new_tokens": 3, "stop": "\n", "temperature": 2.0},
             {"txt": "none"},
         ]
         (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        options = ("--signature", "generate", "--set", "max_new_tokens=8", "--set", "temperature=0.5", "--workers", "1")
+        options = ("--signature", "generate", "--set", "temperature=0.5", "--workers", "1")
         finished = zoo_command("batch", str(MODELS / "gpt-pydoc"), "in.jsonl", "out.jsonl", *options, cwd=tmp_path)
         assert finished.returncode == 0, finished.stderr
         assert finished.stderr.startswith("3 rows in ")
@@ -120,7 +120,7 @@ class TestProcesses:
         ]
         found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
         assert [each["output_text"] for each in found] == wanted
-        assert found[0].keys() == {"text", "seed", "output_text", "tokens", "log_probability"}
+        assert found[0].keys() == {"text", "seed", "max_new_tokens", "output_text", "tokens", "log_probability"}
 
     def test_a_killed_worker_and_a_killed_command_lose_nothing(self, tmp_path):
         """New workers take over from a killed one. A killed command leaves no process; called again, it goes on."""

@@ -70,20 +70,23 @@ def main() -> None:
     arguments = options(__doc__, rounds=5).parse_args()
     columns = ["batch, tokens, width, heads", "", "", "ours, ms", "Keras / ours", "range", "PyTorch / ours"]
     with Recording(__file__, arguments.record, "tensorflow", "keras", "torch") as recording:
-        every = []
+        question = "`MultiHeadAttention`, forward pass and training step"
+        every_keras, every_torch = [], []
         for causal in (False, True):
-            rows, of_keras = compare(causal, arguments.rounds)
+            rows, of_keras, of_torch = compare(causal, arguments.rounds)
             what = "a causal mask" if causal else "no mask"
             recording.table(Table(f"With {what}", columns, rows))
             mean = statistics.geometric_mean(of_keras)
             recording.note(f"Keras / ours in the geometric mean, with {what}: {mean:.2f}x.")
-            every += of_keras
-        recording.headline("`MultiHeadAttention`, forward pass and training step", "Keras' layer", *every)
+            every_keras += of_keras
+            every_torch += of_torch
+        recording.headline(question, "Keras' layer", *every_keras)
+        recording.headline(question, "PyTorch's", *every_torch)
 
 
-def compare(causal: bool, rounds: int) -> tuple[list[list[str]], list[float]]:
-    """The rows of the table, and the ratios to Keras' layer."""
-    rows, of_keras = [], []
+def compare(causal: bool, rounds: int) -> tuple[list[list[str]], list[float], list[float]]:
+    """The rows of the table, and the ratios to Keras' layer and to PyTorch's."""
+    rows, of_keras, of_torch = [], [], []
     for size in SIZES:
         for training in (False, True):
             contestants = [
@@ -95,6 +98,7 @@ def compare(causal: bool, rounds: int) -> tuple[list[list[str]], list[float]]:
             *timings, torch = race(contestants, rounds)
             for mode, ours, keras in zip(("graph", "XLA"), timings[::2], timings[1::2], strict=True):
                 of_keras.append(ratio(keras, ours))
+                of_torch.append(ratio(torch, ours))
                 rows.append(
                     [
                         ", ".join(map(str, size)),
@@ -103,11 +107,11 @@ def compare(causal: bool, rounds: int) -> tuple[list[list[str]], list[float]]:
                         f"{ours.median * 1e3:.1f}",
                         f"{of_keras[-1]:.2f}x",
                         spread(keras, ours),
-                        f"{ratio(torch, ours):.2f}x",
+                        f"{of_torch[-1]:.2f}x",
                     ]
                 )
                 print(*rows[-1], sep=" | ", flush=True)
-    return rows, of_keras
+    return rows, of_keras, of_torch
 
 
 if __name__ == "__main__":

@@ -195,8 +195,14 @@ class SavedTask(tf.Module):
                 f"{path / MODEL_FILE} cannot be loaded; it may be damaged, or need a class of your own that is not "
                 f"imported ({type(error).__name__}: {reason})"
             ) from error
-        tokenizers = [tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS]
-        return cls(model, *tokenizers, **{**cls.FORMER_DEFAULTS, **config})
+        try:
+            tokenizers = [tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS]
+            return cls(model, *tokenizers, **{**cls.FORMER_DEFAULTS, **config})
+        except (AttributeError, KeyError, TypeError) as error:  # something is missing, unknown or of another type
+            raise ValueError(
+                f"{path / cls.CONFIG_FILE} cannot be read; it may be damaged, or of a newer version of the zoo "
+                f"({type(error).__name__}: {error})"
+            ) from error
 
 
 def check_backend(what: str) -> None:

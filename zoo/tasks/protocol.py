@@ -25,7 +25,8 @@ class Translation:
     Attributes:
         source: the text that was given.
         text: the translation.
-        score: the natural logarithm of the model's probability of `text`, its end included; at most 0.
+        score: the natural logarithm of the model's probability of `text`; at most 0. The end token counts, unless the
+            text was cut off at its longest.
         alternatives: the next best translations of the same text, best first, if more than one was asked for. The order
             also depends on the length penalty, so an alternative may have a higher score. Two of them may be the same
             text, made of different tokens.

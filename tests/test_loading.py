@@ -1,5 +1,6 @@
 """`zoo.load`, and what importing the zoo costs."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -113,7 +114,7 @@ def test_half_a_translator(folder, tmp_path, file):
 @pytest.mark.parametrize(
     ("model", "file", "content", "told"),
     [
-        ("run/translator", "translator.json", b"{}", r"damaged cannot be loaded; its files may be damaged \(KeyError"),
+        ("run/translator", "translator.json", b"{}", r"damaged/translator\.json cannot be read; .* \(KeyError"),
         ("run/translator", "translator.json", b"", r"damaged/translator\.json cannot be read; it may be damaged \("),
         ("run/translator", "model.keras", None, r"damaged/model\.keras cannot be loaded; it may be damaged, or need"),
         ("run/translator", "model.keras", b"", r"damaged/model\.keras cannot be loaded; it may be damaged, or need"),
@@ -129,6 +130,22 @@ def test_a_damaged_file_is_a_value_error(folder, tmp_path, model, file, content,
     path.write_bytes(path.read_bytes()[:-60] if content is None else content)
     with pytest.raises(ValueError, match=told):
         zoo.load(tmp_path / "damaged")
+
+
+@pytest.mark.parametrize(("content", "error"), [(b"{}", "KeyError"), (b"[]", "TypeError"), (b'"a"', "AttributeError")])
+def test_a_class_names_the_file_that_is_damaged(folder, tmp_path, content, error):
+    shutil.copytree(folder / "run" / "translator", tmp_path / "damaged")
+    (tmp_path / "damaged" / "translator.json").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"damaged/translator\.json cannot be read; .* \({error}: "):
+        Translator.load(tmp_path / "damaged")
+
+
+def test_a_setting_of_a_newer_version(folder, tmp_path):
+    shutil.copytree(folder / "run" / "translator", tmp_path / "new")
+    file = tmp_path / "new" / "translator.json"
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "temperature": 1}), "utf-8")
+    with pytest.raises(ValueError, match=r"it may be damaged, or of a newer version of the zoo \(.* 'temperature'\)$"):
+        zoo.load(tmp_path / "new")
 
 
 class TestImporting:

@@ -94,6 +94,10 @@ def test_what_is_no_shortlist_is_refused(translations, counts, size, message):
         Shortlist(translations, counts, size)
 
 
+def test_a_size_may_be_numpys():
+    assert Shortlist(np.zeros((3, 1), int), np.arange(12), np.int64(8)).size == 8
+
+
 @pytest.mark.parametrize("size", [4, 13, -1])
 def test_a_size_that_cannot_be_is_refused(size):
     with pytest.raises(ValueError, match=rf"must be from 5 to 12, the number of all target tokens\. Received: {size}"):
@@ -138,6 +142,12 @@ def test_with_one_vocabulary_a_token_may_be_copied_from_a_long_text():
     ids = tokenizer.tokenize([" ".join([*words[:19], "oslo"])], add_end=True)  # (1, 21)
     assert (found.translations.numpy()[4:204] > 0).all(), "the rows are full"
     assert set(ids.numpy()[0]) <= set(found(ids).numpy()[0])
+
+
+def test_half_of_a_surrogate_pair_is_a_question_mark():
+    source, target = WhitespaceTokenizer(["a", "?"]), WhitespaceTokenizer(["A", "?"])
+    tables = [learn_shortlist(Reversing(source, target), [f"a {each}"], 6).translations for each in ("?", "\ud800")]
+    np.testing.assert_array_equal(*tables)
 
 
 def test_of_unknown_words_nothing_is_learnt_but_how_frequent_tokens_are():

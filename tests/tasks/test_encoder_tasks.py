@@ -186,6 +186,7 @@ def test_a_model_without_attention_shows_none():
     ("texts", "message"),
     [
         ("cab", "must be a list of pairs of strings. Received: 'cab'"),
+        (None, "must be a list of pairs of strings. Received: None"),
         (["cab"], "must hold pairs of strings. Received: 'cab' at position 0"),
         ([("a", "b"), ("a", 3)], r"must hold pairs of strings. Received: \('a', 3\) at position 1"),
     ],
@@ -200,6 +201,8 @@ def test_what_is_no_list_of_pairs(make, texts, message):
     [
         (lambda m: TextClassifier(m, CHARACTERS, ["a", "b"]), "`labels` must be 3 different names"),
         (lambda m: TextClassifier(m, CHARACTERS, ["a", "b", "a"]), "`labels` must be 3 different names"),
+        (lambda m: TextClassifier(m, CHARACTERS, [1, 2, 3]), "`labels` must be 3 different names"),
+        (lambda m: TextClassifier(m, CHARACTERS, LABELS, max_length=8.5), "`max_length` must be an integer"),
         (lambda m: TextClassifier(m, CHARACTERS, LABELS, max_length=21), "`max_length` must be from 5 to 20"),
         (lambda m: TextClassifier(m, CHARACTERS, LABELS, max_length=0), "from 5 to 20. Received: max_length=0"),
         (lambda m: TextClassifier(m, CharacterTokenizer("abcdefghijkl"), LABELS), "`tokenizer` has 16 ids"),
@@ -214,6 +217,12 @@ def test_what_is_no_list_of_pairs(make, texts, message):
 def test_arguments_that_do_not_fit(build, message):
     with pytest.raises(ValueError, match=message):
         build(Classifier(Encoder(CHARACTERS.size, **SIZES), 3))
+
+
+def test_settings_of_numpy_are_saved_as_pythons(make, tmp_path):
+    filler = make("filler").with_settings(max_length=np.int64(9), num_candidates=np.int32(2))
+    loaded = MaskFiller.load(filler.save(tmp_path / "filler"))
+    assert (loaded.max_length, loaded.num_candidates) == (9, 2)
 
 
 def test_a_run_holds_them_in_folders_of_their_own(make, tmp_path):

@@ -293,6 +293,19 @@ def test_what_is_built_wrongly(of_characters):
             TextGenerator(of_characters.model, CHARACTERS, context_length=length)
     with pytest.raises(ValueError, match=r"^`stride` must be from 1 to the context's 24\. Received: 0$"):
         TextGenerator(of_characters.model, CHARACTERS, stride=0)
+    for name in ("context_length", "stride"):
+        with pytest.raises(ValueError, match=rf"^`{name}` must be an integer\. Received: {name}=8\.0$"):
+            TextGenerator(of_characters.model, CHARACTERS, **{name: 8.0})
+
+
+def test_settings_of_numpy_are_saved_as_pythons(of_characters, tmp_path):
+    task = TextGenerator(of_characters.model, CHARACTERS, context_length=np.int64(20), stride=np.int32(5))
+    loaded = TextGenerator.load(task.save(tmp_path / "saved"))
+    assert (loaded.context_length, loaded.stride) == (20, 5)
+
+
+def test_no_text_has_no_setting(of_characters):
+    assert of_characters.generate([], **{name: [] for name in SETTINGS}) == []
 
 
 def request(rows, **changes):
@@ -450,6 +463,10 @@ class TestTokens:
             np.testing.assert_allclose(scored[row].log_probabilities, alone.log_probabilities, atol=1e-5)
             same = np.allclose(alone.log_probabilities, generator.score_tokens([text])[0].log_probabilities, atol=1e-4)
             assert same == (row == 1)
+
+    def test_a_head_may_be_named_often(self, of_characters):
+        found = of_characters.next_tokens(["ab"] * 2, heads=[[*["1.1"] * 9, "2.3"], ["1.1", "2.3"]])
+        assert found[0] == found[1] != of_characters.next_tokens(["ab"], heads=[["1.1"]])[0]
 
     def test_attention_without_some_tokens_and_heads(self, generator):
         function = generator.signatures()["masked_attention"]

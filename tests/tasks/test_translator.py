@@ -158,6 +158,19 @@ class TestArguments:
         with pytest.raises(ValueError, match=rf"`{name}` must be at least {length + 1}\. Received: {name}={length}$"):
             again(translator, **{name: length})
 
+    @pytest.mark.parametrize("name", ["max_source_length", "max_target_length"])
+    @pytest.mark.parametrize("length", [2.5, True, "8"])
+    def test_a_length_that_is_no_integer(self, translator, name, length):
+        with pytest.raises(ValueError, match=rf"^`{name}` must be an integer\. Received: {name}={length!r}$"):
+            again(translator, **{name: length})
+
+    def test_settings_of_numpy_are_saved_as_pythons(self, translator, tmp_path):
+        numbers = dict(max_source_length=np.int32(9), max_target_length=np.int64(7), beam_size=np.int64(3))
+        task = again(translator, **numbers, length_penalty=np.float32(0.5))
+        loaded = Translator.load(task.save(tmp_path / "saved"))
+        assert loaded._settings() == task._settings() == {**translator._settings(), **numbers, "length_penalty": 0.5}
+        assert again(translator, length_penalty=np.int64(1)).length_penalty == 1.0
+
     def test_no_text_is_longer_than_the_learned_positions(self, translator):
         tokenizer = translator.source_tokenizer
         sizes = dict(units=8, num_heads=2, encoder_layers=1, decoder_layers=1, feed_forward_units=4)

@@ -18,6 +18,7 @@ https://arxiv.org/abs/1610.00072, which compares ways to choose the tokens.
 from __future__ import annotations
 
 import itertools
+import numbers
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -67,7 +68,7 @@ class Shortlist(tf.Module):
             )
         if translations.size and not (translations.min() >= 0 and translations.max() < len(counts)):
             raise ValueError(f"`translations` must hold ids from 0 to {len(counts) - 1}, as `counts` has them.")
-        self.size = size
+        self.size = int(size)
         self.unchanged: tuple[int, int] | None = None
         by_count = FIRST + np.argsort(counts[FIRST:], kind="stable")
         self.ranks = np.zeros(len(counts), "int32")
@@ -99,7 +100,7 @@ def check_size(size: int, vocabulary_size: int) -> None:
     Raises:
         ValueError: there would be special tokens only, or more tokens than the vocabulary has.
     """
-    if isinstance(size, bool) or not isinstance(size, int):
+    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
         raise ValueError(f"The size of a shortlist must be an integer. Received: {size!r}")
     if not FIRST < size <= vocabulary_size:
         raise ValueError(
@@ -201,9 +202,9 @@ def learn_shortlist(
     sources: list[np.ndarray] = []
     targets: list[np.ndarray] = []
     for batch in _batches(texts):
-        found = target_tokenizer.tokenize(tf.constant(translator(batch, batch_size=len(batch)))).numpy()
+        found = target_tokenizer.tokenize(translator(batch, batch_size=len(batch))).numpy()
         counts += np.bincount(found[found >= FIRST], minlength=len(counts))
-        for side, rows in ((sources, source_tokenizer.tokenize(tf.constant(batch)).numpy()), (targets, found)):
+        for side, rows in ((sources, source_tokenizer.tokenize(batch).numpy()), (targets, found)):
             side += [np.unique(row[row >= FIRST]).astype("int64") for row in rows]
         progress(len(batch))
     if not counts.any():

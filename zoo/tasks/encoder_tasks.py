@@ -11,7 +11,7 @@ import tensorflow as tf
 from zoo.layers import AttentionPooling
 from zoo.layers.functions import forward_only
 from zoo.models import Classifier, MaskedLanguageModel, SentenceEmbedder
-from zoo.tasks.task import SavedTask, zeroed
+from zoo.tasks.task import SavedTask, whole_number, zeroed
 from zoo.tasks.text_reading import MaskFilling, TextClassification, TextEmbedding
 from zoo.text import END, Tokenizer
 from zoo.text.tokenizer import example_texts
@@ -42,7 +42,7 @@ class _EncoderTask(SavedTask):
                 "encoder with the tokenizer's size."
             )
         most = getattr(self.encoder, "most_positions", None)
-        max_length = most or 512 if max_length is None else max_length
+        max_length = most or 512 if max_length is None else whole_number("max_length", max_length)
         if max_length < 5 or (most and max_length > most):
             limits = f"from 5 to {most}" if most else "at least 5"
             raise ValueError(f"`max_length` must be {limits}. Received: max_length={max_length}")
@@ -155,8 +155,9 @@ class TextClassifier(_EncoderTask, TextClassification):
         pairs: whether it reads pairs of texts.
 
     Raises:
-        ValueError: a model of another class, labels that repeat or whose number is not that of the classes, a length
-            out of its range, a tokenizer with more ids than the encoder, or a Keras backend other than TensorFlow.
+        ValueError: a model of another class, labels that are no strings, are empty or repeat, or whose number is not
+            that of the classes, a length out of its range, a tokenizer with more ids than the encoder, or a Keras
+            backend other than TensorFlow.
     """
 
     CONFIG_FILE = "classifier.json"
@@ -173,7 +174,8 @@ class TextClassifier(_EncoderTask, TextClassification):
         check_model(model, Classifier)
         super().__init__(model, tokenizer, max_length)
         labels = list(labels)
-        if len(labels) != model.num_classes or len(set(labels)) != len(labels) or not all(labels):
+        are_names = all(isinstance(label, str) and label for label in labels)
+        if not are_names or len(labels) != model.num_classes or len(set(labels)) != len(labels):
             raise ValueError(
                 f"`labels` must be {model.num_classes} different names, one for each class. Received: {labels}"
             )
@@ -266,6 +268,7 @@ class MaskFiller(_EncoderTask, MaskFilling):
         super().__init__(model, tokenizer, max_length)
         if tokenizer.mask_id is None:
             raise ValueError(f"`tokenizer` must have a mask, such as [MASK]. Received: {type(tokenizer).__name__}")
+        num_candidates = whole_number("num_candidates", num_candidates)
         if not 1 <= num_candidates <= tokenizer.size - END - 2:
             raise ValueError(
                 f"`num_candidates` must be from 1 to {tokenizer.size - END - 2}. Received: {num_candidates}"

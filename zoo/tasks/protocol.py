@@ -25,7 +25,8 @@ class Translation:
     Attributes:
         source: the text that was given.
         text: the translation.
-        score: the natural logarithm of the model's probability of `text`, its end included; at most 0.
+        score: the natural logarithm of the model's probability of `text`; at most 0. The end token counts, unless the
+            text was cut off at its longest.
         alternatives: the next best translations of the same text, best first, if more than one was asked for. The order
             also depends on the length penalty, so an alternative may have a higher score. Two of them may be the same
             text, made of different tokens.
@@ -132,7 +133,8 @@ def masks_as_strings(
         if name == "heads" and name in inputs and head_sizes is not None:
             _check_heads(rows, head_sizes)
         if name in inputs:
-            written[name] = [" ".join(map(str, given)) for given in rows]
+            # Each once: a signature reads no more names than there are heads.
+            written[name] = [" ".join(dict.fromkeys(map(str, given))) for given in rows]
         elif any(rows):
             raise ValueError(
                 f"This model takes no `{name}`. A model with masks does, and an export of it with explore=True."
@@ -266,7 +268,7 @@ def check_pairs(texts: Sequence[Text]) -> list[tuple[str, str]]:
     Raises:
         ValueError: they are not a list of pairs of strings.
     """
-    if isinstance(texts, str):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be a list of pairs of strings. Received: {texts!r}")
     pairs: list[Any] = [tuple(pair) if isinstance(pair, tuple | list) else pair for pair in texts]
     for position, pair in enumerate(pairs):
@@ -430,7 +432,7 @@ def column(name: str, value: Any, number: int, setting: Setting) -> np.ndarray:
     """
     found = np.asarray(value)
     whole = setting.dtype.startswith("int")
-    if found.dtype.kind not in ("iu" if whole else "iuf"):
+    if found.size and found.dtype.kind not in ("iu" if whole else "iuf"):
         raise ValueError(f"`{name}` must be {'a whole number' if whole else 'a number'}. Received: {name}={value!r}")
     if found.ndim > 1 or (found.ndim and len(found) != number):
         raise ValueError(f"`{name}` must be one number, or one for each of the {number} texts. Received: {value!r}")

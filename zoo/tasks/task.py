@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import numbers
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -58,6 +59,17 @@ def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor | None) -> tf
     ]
     with tf.control_dependencies(checks):
         return tf.identity(text)
+
+
+def whole_number(name: str, value: Any) -> int:
+    """The value of a setting as Python's integer, which a saved task can hold; it may be NumPy's.
+
+    Raises:
+        ValueError: it is no integer.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}")
+    return int(value)
 
 
 def mask_specs(model: Any) -> list[tf.TensorSpec]:
@@ -195,8 +207,14 @@ class SavedTask(tf.Module):
                 f"{path / MODEL_FILE} cannot be loaded; it may be damaged, or need a class of your own that is not "
                 f"imported ({type(error).__name__}: {reason})"
             ) from error
-        tokenizers = [tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS]
-        return cls(model, *tokenizers, **{**cls.FORMER_DEFAULTS, **config})
+        try:
+            tokenizers = [tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS]
+            return cls(model, *tokenizers, **{**cls.FORMER_DEFAULTS, **config})
+        except (AttributeError, KeyError, TypeError) as error:  # something is missing, unknown or of another type
+            raise ValueError(
+                f"{path / cls.CONFIG_FILE} cannot be read; it may be damaged, or of a newer version of the zoo "
+                f"({type(error).__name__}: {error})"
+            ) from error
 
 
 def check_backend(what: str) -> None:

@@ -33,7 +33,7 @@ from zoo.tasks.protocol import (
     check_texts,
     rows_of_batches,
 )
-from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, zeroed
+from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, whole_number, zeroed
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import END, PADDING, START, Tokenizer, previous
 from zoo.text.tokenizer import example_texts, valid_utf8
@@ -115,6 +115,7 @@ class TextGenerator(TextContinuation, SavedTask):
         context_length = most if context_length is None else context_length
         if context_length is None:
             raise ValueError("`context_length` must be given for a model without the attribute `context_length`.")
+        context_length = whole_number("context_length", context_length)
         if context_length < 2 or (most is not None and context_length > most):
             limits = "at least 2" if most is None else f"from 2 to the model's {most}"
             raise ValueError(f"`context_length` must be {limits}. Received: {context_length}")
@@ -129,7 +130,8 @@ class TextGenerator(TextContinuation, SavedTask):
         return (self.context_length,)
 
     def _checked_stride(self, stride: Any) -> int:
-        if isinstance(stride, bool) or not isinstance(stride, int) or not 1 <= stride <= self.context_length:
+        stride = whole_number("stride", stride)
+        if not 1 <= stride <= self.context_length:
             raise ValueError(f"`stride` must be from 1 to the context's {self.context_length}. Received: {stride!r}")
         return stride
 

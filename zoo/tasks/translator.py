@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -25,7 +26,7 @@ from zoo.decoding.loop import in_halves
 from zoo.decoding.search import check_beam, check_early_stopping, check_length_normalization
 from zoo.layers.functions import forward_only
 from zoo.tasks.protocol import TRANSLATION_SETTINGS
-from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, zeroed
+from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, whole_number, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import END, Tokenizer, previous
 from zoo.text.tokenizer import example_texts, strip
@@ -71,10 +72,10 @@ class Translator(TextToText, SavedTask):
             not write it.
 
     Raises:
-        ValueError: a model that reads one text, a source length below 2, a target length or beam size below 1, a
-            length above the number of learned positions, a negative length penalty, an unknown normalisation or
-            `early_stopping`, a tokenizer with more ids than the model, a shortlist of other vocabularies, or a Keras
-            that does not run on TensorFlow.
+        ValueError: a model that reads one text, a length or beam size that is no integer, a source length below 2, a
+            target length or beam size below 1, a length above the number of learned positions, a negative length
+            penalty, an unknown normalisation or `early_stopping`, a tokenizer with more ids than the model, a shortlist
+            of other vocabularies, or a Keras that does not run on TensorFlow.
     """
 
     CONFIG_FILE = "translator.json"
@@ -129,7 +130,7 @@ class Translator(TextToText, SavedTask):
         self.target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
         self.max_target_length = max_target_length
-        self.beam_size = beam_size
+        self.beam_size = int(beam_size)
         self.length_penalty = float(length_penalty)
         self.length_normalization = length_normalization
         self.early_stopping = early_stopping
@@ -474,6 +475,7 @@ def _length(name: str, length: int | None, default: int, least: int, positions: 
     """The most tokens of a side, at most as many as there are learned positions; None stands for the default."""
     if length is None:
         return default if positions is None else min(default, positions)
+    length = whole_number(name, length)
     if length < least:
         raise ValueError(f"`{name}` must be at least {least}. Received: {name}={length}")
     if positions is not None and length > positions:
@@ -484,9 +486,9 @@ def _length(name: str, length: int | None, default: int, least: int, positions: 
 
 
 def _check_penalty(length_penalty: Any) -> None:
-    if isinstance(length_penalty, bool) or not isinstance(length_penalty, (int, float)):
+    if isinstance(length_penalty, bool) or not isinstance(length_penalty, numbers.Real):
         raise ValueError(f"`length_penalty` must be a number. Received: length_penalty={length_penalty!r}")
-    if not 0 <= length_penalty <= _LARGEST_PENALTY:
+    if not 0 <= float(length_penalty) <= _LARGEST_PENALTY:
         raise ValueError(
             f"`length_penalty` must be from 0 to {_LARGEST_PENALTY:g}. Received: length_penalty={length_penalty}"
         )

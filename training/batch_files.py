@@ -248,7 +248,7 @@ def _parquet_rows(chunk: Chunk) -> Iterator[dict[str, Any]]:
 def write_part(folder: str, window: Window, answers: Sequence[dict[str, Any] | Failure], layout: Layout) -> None:
     """Writes the answers of a window, whole or not at all; rows that failed go to a file beside it.
 
-    A worker may do this again for the same window: the file is the same.
+    A worker may do this again for the same window; see `parts_in`.
     """
     pairs = list(zip(window.records, answers, strict=True))
     failed = [(record, answer) for record, answer in pairs if isinstance(answer, Failure)]
@@ -374,13 +374,15 @@ def _dead_letter(window: Window, record: Record, failure: Failure) -> bytes:
 
 
 def parts_in(folder: str) -> list[Part]:
-    """The parts in a folder, in the order of the input."""
+    """The parts in a folder, in the order of the input, one for each window."""
     found = []
     for metadata in FileSystems.match([f"{folder}/*"])[0].metadata_list:
         if match := _PART.fullmatch(metadata.path.rpartition("/")[2]):
             chunk, window, lines, done, failed = map(int, match.groups()[:5])
             found.append(Part(metadata.path, chunk, window, lines, done, failed, match[6] == "last"))
-    return sorted(found, key=lambda part: (part.chunk, part.window))
+    found.sort(key=lambda part: (part.chunk, part.window, part.done))
+    # A window that was tried again may have failed elsewhere. Of its parts, the one with the most answers counts.
+    return list({(part.chunk, part.window): part for part in found}.values())
 
 
 def complete_chunks(parts: Iterable[Part]) -> set[int]:

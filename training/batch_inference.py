@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -74,6 +75,11 @@ def infer_files(
     """
     scratch = f"{asked.out}.parts"
     dead_letters = asked.dead_letters
+    if re.search(r"[*?[]", absolute(asked.out)):  # Beam would delete what fits the pattern
+        raise ValueError(
+            f"{asked.out}: OUTPUT and its folders must not have *, ? or [ in their names; Apache Beam would take them "
+            "for a pattern"
+        )
     for path in (asked.out, dead_letters):
         if os.path.isdir(path):
             raise FileExistsError(f"{path} is a folder; OUTPUT must be a file")
@@ -215,7 +221,7 @@ def _drive_to_the_end(
         OSError: workers ended again and again, or the pipeline failed. The parts stay.
     """
     tries = 0
-    seen = {part.path for part in parts_in(scratch)}
+    seen = {(part.chunk, part.window) for part in parts_in(scratch)}
     if len(complete_chunks(parts_in(scratch))) == len(plan.chunks):
         return {}
     while True:
@@ -240,7 +246,9 @@ def _drive_to_the_end(
         say(f"a worker process ended; going on with the {missing} chunks of {len(plan.chunks)} that are missing")
 
 
-def _drive_once(scratch: str, flags: Sequence[str], advance: Callable[[int], None], seen: set[str]) -> dict[str, Any]:
+def _drive_once(
+    scratch: str, flags: Sequence[str], advance: Callable[[int], None], seen: set[tuple[int, int]]
+) -> dict[str, Any]:
     """Starts a driver and waits for its end; gives what it printed, and the number of new parts."""
     program = "from zoo_training.batch_driver import main; main()"
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
@@ -274,9 +282,9 @@ def _drive_once(scratch: str, flags: Sequence[str], advance: Callable[[int], Non
     return {**found, "new": new}
 
 
-def _advance(scratch: str, advance: Callable[[int], None], seen: set[str]) -> int:
-    new = [part for part in parts_in(scratch) if part.path not in seen]
-    seen.update(part.path for part in new)
+def _advance(scratch: str, advance: Callable[[int], None], seen: set[tuple[int, int]]) -> int:
+    new = [part for part in parts_in(scratch) if (part.chunk, part.window) not in seen]
+    seen.update((part.chunk, part.window) for part in new)
     advance(sum(part.done + part.failed for part in new))
     return len(new)
 

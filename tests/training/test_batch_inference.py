@@ -250,6 +250,19 @@ class TestChunks:
         ]
         assert found == io.BytesIO(b"".join(content)).readlines()
 
+    @pytest.mark.parametrize("pattern", ["folder [1]/in[2].txt", "folder*/*.txt"])
+    def test_names_may_have_brackets(self, upper, place, pattern):
+        (place / "folder [1]").mkdir()
+        (place / "folder [1]" / "in[2].txt").write_text("a\n")
+        infer_files(Request(upper, pattern, "out.txt", outputs=["text"]))
+        assert (place / "out.txt").read_text() == ">A\n"
+
+    def test_tables_of_several_types_may_be_written_as_json(self, upper, place):
+        for name, numbers in {"one": [1], "two": [0.5]}.items():
+            pq.write_table(pa.table({"text": ["a"], "n": numbers}), f"{name}.parquet")
+        infer_files(Request(upper, "*.parquet", "out.jsonl", outputs=["length"]))
+        assert json_lines("out.jsonl") == [{"text": "a", "n": 1, "length": 1}, {"text": "a", "n": 0.5, "length": 1}]
+
     def test_a_byte_order_mark_is_no_letter(self, upper, place):
         (place / "in.txt").write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")
         infer_files(Request(upper, "in.txt", "out.txt", outputs=["length"]))
@@ -293,7 +306,10 @@ class TestMistakes:
             ({"pattern": "empty.txt", "out": "out.txt"}, "empty.txt has no rows$"),
             ({"pattern": "empty.tsv"}, "empty.tsv has no rows$"),
             ({"pattern": "blank.jsonl", "out": "out.jsonl"}, "blank.jsonl has no rows$"),
-            ({"pattern": "damaged.parquet", "out": "out.parquet"}, "damaged.parquet is no Parquet file"),
+            (
+                {"pattern": "damaged.table", "file_format": "parquet", "out": "out.parquet"},
+                "damaged.table is no Parquet file",
+            ),
             ({"out": "out.parquet"}, r"^from a .tsv input come .tsv, .txt or .jsonl; .* Received: out.parquet$"),
             ({"out": "there.tsv"}, "there.tsv exists; choose another OUTPUT, or replace it by --overwrite$"),
             ({"out": "folder.tsv"}, "folder.tsv is a folder; OUTPUT must be a file$"),
@@ -332,16 +348,24 @@ class TestMistakes:
             ({"pattern": "taken.tsv"}, "the input has a column 'length' already; give --prefix"),
             ({"pattern": "twice.tsv"}, "twice.tsv has several columns 'text'$"),
             ({"pattern": "[it][na]*.tsv"}, "taken.tsv has other columns than .*in.tsv: text, length$"),
+            (
+                {"pattern": "*.parquet", "out": "n.parquet"},
+                "two.parquet has n: double, and .*one.parquet has n: int64; a .parquet output has one type in each "
+                "column, so choose a .jsonl or .txt OUTPUT, or convert the file$",
+            ),
+            ({"out": "out[1].tsv"}, r"^out\[1\].tsv: OUTPUT and its folders must not have \*, \? or \[ in their"),
         ],
     )
     def test_is_refused_and_nothing_is_written(self, upper, place, changes, message):
         files = {"in.tsv": "id\ttext\n1\ta\n", "empty.txt": "", "empty.tsv": "text\n", "blank.jsonl": "\n \n"}
-        files |= {"damaged.parquet": "PAR1", "there.tsv": "mine", "in.jsonl": '{"a": 1, "b": 2}\n'}
+        files |= {"there.tsv": "mine", "in.jsonl": '{"a": 1, "b": 2}\n'}
         files |= {"taken.tsv": "text\tlength\na\t1\n", "twice.tsv": "text\ttext\na\tb\n"}
-        files["line.txt"] = "a\n"
+        files |= {"line.txt": "a\n", "damaged.table": "PAR1"}
         files["again.failed.jsonl"] = '{"text": "a", "error": "too long"}\n'
         for name, content in files.items():
             (place / name).write_text(content)
+        for name, numbers in {"one": [1], "two": [0.5]}.items():
+            pq.write_table(pa.table({"text": ["a"], "n": numbers}), f"{name}.parquet")
         for name in ("folder", "folder.tsv"):
             (place / name).mkdir()
         before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
@@ -385,6 +409,21 @@ class TestUnfinishedRuns:
         assert summary.counters["rows"] < 9
         assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
         assert sorted(os.listdir()) == ["in.txt", "out.failed.jsonl", "out.txt"]
+
+    def test_a_window_that_two_workers_have_written_counts_once(self, upper, place, small_chunks, monkeypatch):
+        """The second try of a worker may have another number of failures, for example when memory is short."""
+        write_input("txt", place / "in.txt")
+        write = batch_driver.write_part
+
+        def write_twice(folder, window, answers, layout):
+            write(folder, window, [batch_files.Failure("no memory"), *answers[1:]], layout)
+            write(folder, window, answers, layout)
+
+        monkeypatch.setattr(batch_driver, "write_part", write_twice)
+        told = []
+        summary = infer_files(Request(upper, "in.txt", "out.txt", outputs=["length"]), advance=told.append)
+        assert summary.done + summary.failed == sum(told) == 9
+        assert len((place / "out.txt").read_text().splitlines()) == 9
 
     def test_two_commands_do_not_write_the_same_output(self, upper, place):
         (place / "in.txt").write_text("a\n")

@@ -188,16 +188,16 @@ def columns_of_line(text: str, layout: Layout) -> dict[str, Any] | Failure:
     if layout.reads == "tsv":
         cells = text.split("\t")
         if len(cells) != len(layout.columns):
-            return Failure(f"{len(cells)} cells, separated by tabs, instead of {len(layout.columns)}")
+            return Failure(f"a row must have {len(layout.columns)} cells, separated by tabs; it has {len(cells)}")
         return dict(zip(layout.columns, cells, strict=True))
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Failure(f"no JSON: {error}")
+        return Failure(f"a row must be a JSON object; it is not JSON: {error}")
     if not isinstance(found, dict):
-        return Failure("no JSON object")
+        return Failure(f"a row must be a JSON object; it is {text[:60]}")
     if taken := [name for name in layout.outputs.values() if name in found]:
-        return Failure(f"it has {', '.join(map(repr, taken))} already")
+        return Failure(f"a row must not have {taken[0]!r}, which is a new column; --prefix names that otherwise")
     return found
 
 
@@ -212,7 +212,7 @@ def _inputs_of(found: Mapping[str, Any], layout: Layout) -> dict[str, Any] | Fai
         if row[name] is None:
             column = layout.inputs[name]
             if column in found:
-                return Failure(f"{column!r} is {'null' if found[column] is None else 'empty'}")
+                return Failure(f"a row must have {column!r}; it is {'null' if found[column] is None else 'empty'}")
             others = [repr(key) for key, value in found.items() if value is not None and key != column]
             return Failure(f"a row must have {column!r}; it has {', '.join(others) or 'nothing'}")
     return row

@@ -149,7 +149,7 @@ def _resumed_or_new(asked: Request, scratch: str, overwrite: bool, say: Callable
         with open_file(file) as opened:
             same = opened.read().decode() == plan.to_json()
         if same:
-            say(f"going on: {len(complete_chunks(parts_in(scratch)))} of {len(plan.chunks)} chunks are done")
+            say(f"going on: {_done(plan, scratch)}")
             return plan
         if not overwrite:
             raise FileExistsError(
@@ -228,11 +228,9 @@ def _drive_to_the_end(
         try:
             found = _drive_once(scratch, flags, advance, seen)
         except KeyboardInterrupt:
-            done = len(complete_chunks(parts_in(scratch)))
-            say(f"stopped; {done} of {len(plan.chunks)} chunks are done, and the same command goes on")
+            say(f"stopped; {_done(plan, scratch)}, and the same command goes on")
             raise
-        missing = len(plan.chunks) - len(complete_chunks(parts_in(scratch)))
-        if not missing and "error" not in found:
+        if len(complete_chunks(parts_in(scratch))) == len(plan.chunks) and "error" not in found:
             return found.get("counters", {})
         log = f"the log is {scratch}/{_LOG}"
         if "error" in found:
@@ -240,10 +238,15 @@ def _drive_to_the_end(
         tries = tries + 1 if found["new"] == 0 else 1
         if tries >= _TRIES:
             raise OSError(
-                f"worker processes ended {tries} times (is memory too small? give fewer --workers); {log}, and the "
-                f"same command goes on with the {missing} chunks of {len(plan.chunks)} that are missing"
+                f"worker processes ended {tries} times (is memory too small? give fewer --workers); {log}; "
+                f"{_done(plan, scratch)}, and the same command goes on"
             )
-        say(f"a worker process ended; going on with the {missing} chunks of {len(plan.chunks)} that are missing")
+        say(f"a worker process ended; going on: {_done(plan, scratch)}")
+
+
+def _done(plan: Plan, scratch: str) -> str:
+    """How far it is. What the code calls a chunk is a part of the input to its reader."""
+    return f"{len(complete_chunks(parts_in(scratch)))} of {len(plan.chunks)} parts are done"
 
 
 def _drive_once(

@@ -173,7 +173,7 @@ class TestFormats:
         assert [each["output_text"] for each in json_lines("out.jsonl")] == [">A", ">? B", ">\U0001f600"]
         letters = json_lines("out.failed.jsonl")
         assert [each["line"] for each in letters] == [3, 5]
-        assert letters[0]["reason"] == "'text' is null"
+        assert letters[0]["reason"] == "a row must have 'text'; it is null"
 
     @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
     def test_a_row_without_its_column_is_told_which_ones_it_has(self, upper, place, kind):
@@ -184,7 +184,18 @@ class TestFormats:
             (place / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         infer_files(Request(upper, f"in.{kind}", "out.jsonl", columns={"text": "said"}))
         (letter,) = json_lines("out.failed.jsonl")
-        assert letter["reason"] == "'said' is null"
+        assert letter["reason"] == "a row must have 'said'; it is null"
+
+    def test_reasons_of_lines_that_are_no_rows(self, upper, place):
+        lines = ['{"text": "a"}', '{"text": "a"', '["a"]', '{"text": "a", "length": 1}', '{"text": ""}', '{"text": 1}']
+        (place / "in.jsonl").write_text("\n".join(lines))
+        infer_files(Request(upper, "in.jsonl", "out.jsonl"))
+        assert [each["reason"] for each in json_lines("out.failed.jsonl")] == [
+            "a row must be a JSON object; it is not JSON: Expecting ',' delimiter: line 1 column 13 (char 12)",
+            'a row must be a JSON object; it is ["a"]',
+            "a row must not have 'length', which is a new column; --prefix names that otherwise",
+            "`text` must hold strings, in lists of equal lengths. Received: 1",
+        ]
 
     def test_columns_settings_and_further_axes(self, upper, place):
         (place / "in.jsonl").write_text('{"both": ["a", "b"], "n": "x"}\n{"both": ["c", "d"]}\n')
@@ -218,9 +229,8 @@ class TestFormats:
             Request(upper, "in.tsv", "out.tsv", columns={"text": "2"}, header=False, outputs=["text"])
         )
         assert (place / "out.tsv").read_text() == "7\ta\t>A\n8\tb\t>B\n"
-        assert (
-            json.loads((place / "out.failed.jsonl").read_text())["reason"] == "1 cells, separated by tabs, instead of 2"
-        )
+        [letter] = json_lines("out.failed.jsonl")
+        assert letter["reason"] == "a row must have 2 cells, separated by tabs; it has 1"
         assert summary.dead_letters == "out.failed.jsonl"
 
     def test_an_answer_stays_on_its_line(self):
@@ -405,7 +415,7 @@ class TestUnfinishedRuns:
                 os.remove(part.path)
         told = []
         summary = infer_files(asked, say=told.append)
-        assert told == ["going on: 1 of 3 chunks are done"]
+        assert told == ["going on: 1 of 3 parts are done"]
         assert summary.counters["rows"] < 9
         assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
         assert sorted(os.listdir()) == ["in.txt", "out.failed.jsonl", "out.txt"]
@@ -499,7 +509,7 @@ class TestDrivers:
 
     def test_are_started_again_when_workers_end(self, run_with, place):
         told = run_with("ends", "ends", "works")
-        assert told == ["a worker process ended; going on with the 1 chunks of 1 that are missing"] * 2
+        assert told == ["a worker process ended; going on: 0 of 1 parts are done"] * 2
         assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
 
     def test_are_given_up_when_nothing_comes(self, run_with, place):
@@ -528,7 +538,7 @@ class TestDrivers:
         said = []
         with pytest.raises(KeyboardInterrupt):
             infer_files(Request(upper, "in.txt", "out.txt"), say=said.append)
-        assert said == ["stopped; 0 of 1 chunks are done, and the same command goes on"]
+        assert said == ["stopped; 0 of 1 parts are done, and the same command goes on"]
 
 
 class TestBeamOptions:

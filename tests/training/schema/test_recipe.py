@@ -199,6 +199,10 @@ class TestFaults:
         with pytest.raises(RecipeError, match=rf"^recipe 'dates': {re.escape(fault)}"):
             read_recipe("dates", [override])
 
+    def test_a_value_is_told_once(self):
+        with pytest.raises(RecipeError, match=r"from 1, or its header's name. Received: source_column=0$"):
+            read_recipe("dates", ['corpus={kind="text",train="a",source_column=0}'])
+
     @pytest.mark.parametrize(
         ("override", "fault"),
         [

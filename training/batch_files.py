@@ -188,16 +188,16 @@ def columns_of_line(text: str, layout: Layout) -> dict[str, Any] | Failure:
     if layout.reads == "tsv":
         cells = text.split("\t")
         if len(cells) != len(layout.columns):
-            return Failure(f"{len(cells)} cells, separated by tabs, instead of {len(layout.columns)}")
+            return Failure(f"a row must have {len(layout.columns)} cells, separated by tabs; it has {len(cells)}")
         return dict(zip(layout.columns, cells, strict=True))
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Failure(f"no JSON: {error}")
+        return Failure(f"a row must be a JSON object; it is not JSON: {error}")
     if not isinstance(found, dict):
-        return Failure("no JSON object")
+        return Failure(f"a row must be a JSON object; it is {text[:60]}")
     if taken := [name for name in layout.outputs.values() if name in found]:
-        return Failure(f"it has {', '.join(map(repr, taken))} already")
+        return Failure(f"a row must not have {taken[0]!r}, which is a new column; --prefix names that otherwise")
     return found
 
 
@@ -212,7 +212,7 @@ def _inputs_of(found: Mapping[str, Any], layout: Layout) -> dict[str, Any] | Fai
         if row[name] is None:
             column = layout.inputs[name]
             if column in found:
-                return Failure(f"{column!r} is {'null' if found[column] is None else 'empty'}")
+                return Failure(f"a row must have {column!r}; it is {'null' if found[column] is None else 'empty'}")
             others = [repr(key) for key, value in found.items() if value is not None and key != column]
             return Failure(f"a row must have {column!r}; it has {', '.join(others) or 'nothing'}")
     return row
@@ -248,7 +248,7 @@ def _parquet_rows(chunk: Chunk) -> Iterator[dict[str, Any]]:
 def write_part(folder: str, window: Window, answers: Sequence[dict[str, Any] | Failure], layout: Layout) -> None:
     """Writes the answers of a window, whole or not at all; rows that failed go to a file beside it.
 
-    A worker may do this again for the same window: the file is the same.
+    A worker may do this again for the same window; see `parts_in`.
     """
     pairs = list(zip(window.records, answers, strict=True))
     failed = [(record, answer) for record, answer in pairs if isinstance(answer, Failure)]
@@ -374,13 +374,15 @@ def _dead_letter(window: Window, record: Record, failure: Failure) -> bytes:
 
 
 def parts_in(folder: str) -> list[Part]:
-    """The parts in a folder, in the order of the input."""
+    """The parts in a folder, in the order of the input, one for each window."""
     found = []
     for metadata in FileSystems.match([f"{folder}/*"])[0].metadata_list:
         if match := _PART.fullmatch(metadata.path.rpartition("/")[2]):
             chunk, window, lines, done, failed = map(int, match.groups()[:5])
             found.append(Part(metadata.path, chunk, window, lines, done, failed, match[6] == "last"))
-    return sorted(found, key=lambda part: (part.chunk, part.window))
+    found.sort(key=lambda part: (part.chunk, part.window, part.done))
+    # A window that was tried again may have failed elsewhere. Of its parts, the one with the most answers counts.
+    return list({(part.chunk, part.window): part for part in found}.values())
 
 
 def complete_chunks(parts: Iterable[Part]) -> set[int]:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -74,6 +75,11 @@ def infer_files(
     """
     scratch = f"{asked.out}.parts"
     dead_letters = asked.dead_letters
+    if re.search(r"[*?[]", absolute(asked.out)):  # Beam would delete what fits the pattern
+        raise ValueError(
+            f"{asked.out}: OUTPUT and its folders must not have *, ? or [ in their names; Apache Beam would take them "
+            "for a pattern"
+        )
     for path in (asked.out, dead_letters):
         if os.path.isdir(path):
             raise FileExistsError(f"{path} is a folder; OUTPUT must be a file")
@@ -143,7 +149,7 @@ def _resumed_or_new(asked: Request, scratch: str, overwrite: bool, say: Callable
         with open_file(file) as opened:
             same = opened.read().decode() == plan.to_json()
         if same:
-            say(f"going on: {len(complete_chunks(parts_in(scratch)))} of {len(plan.chunks)} chunks are done")
+            say(f"going on: {_done(plan, scratch)}")
             return plan
         if not overwrite:
             raise FileExistsError(
@@ -215,18 +221,16 @@ def _drive_to_the_end(
         OSError: workers ended again and again, or the pipeline failed. The parts stay.
     """
     tries = 0
-    seen = {part.path for part in parts_in(scratch)}
+    seen = {(part.chunk, part.window) for part in parts_in(scratch)}
     if len(complete_chunks(parts_in(scratch))) == len(plan.chunks):
         return {}
     while True:
         try:
             found = _drive_once(scratch, flags, advance, seen)
         except KeyboardInterrupt:
-            done = len(complete_chunks(parts_in(scratch)))
-            say(f"stopped; {done} of {len(plan.chunks)} chunks are done, and the same command goes on")
+            say(f"stopped; {_done(plan, scratch)}, and the same command goes on")
             raise
-        missing = len(plan.chunks) - len(complete_chunks(parts_in(scratch)))
-        if not missing and "error" not in found:
+        if len(complete_chunks(parts_in(scratch))) == len(plan.chunks) and "error" not in found:
             return found.get("counters", {})
         log = f"the log is {scratch}/{_LOG}"
         if "error" in found:
@@ -234,13 +238,20 @@ def _drive_to_the_end(
         tries = tries + 1 if found["new"] == 0 else 1
         if tries >= _TRIES:
             raise OSError(
-                f"worker processes ended {tries} times (is memory too small? give fewer --workers); {log}, and the "
-                f"same command goes on with the {missing} chunks of {len(plan.chunks)} that are missing"
+                f"worker processes ended {tries} times (is memory too small? give fewer --workers); {log}; "
+                f"{_done(plan, scratch)}, and the same command goes on"
             )
-        say(f"a worker process ended; going on with the {missing} chunks of {len(plan.chunks)} that are missing")
+        say(f"a worker process ended; going on: {_done(plan, scratch)}")
 
 
-def _drive_once(scratch: str, flags: Sequence[str], advance: Callable[[int], None], seen: set[str]) -> dict[str, Any]:
+def _done(plan: Plan, scratch: str) -> str:
+    """How far it is. What the code calls a chunk is a part of the input to its reader."""
+    return f"{len(complete_chunks(parts_in(scratch)))} of {len(plan.chunks)} parts are done"
+
+
+def _drive_once(
+    scratch: str, flags: Sequence[str], advance: Callable[[int], None], seen: set[tuple[int, int]]
+) -> dict[str, Any]:
     """Starts a driver and waits for its end; gives what it printed, and the number of new parts."""
     program = "from zoo_training.batch_driver import main; main()"
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
@@ -274,9 +285,9 @@ def _drive_once(scratch: str, flags: Sequence[str], advance: Callable[[int], Non
     return {**found, "new": new}
 
 
-def _advance(scratch: str, advance: Callable[[int], None], seen: set[str]) -> int:
-    new = [part for part in parts_in(scratch) if part.path not in seen]
-    seen.update(part.path for part in new)
+def _advance(scratch: str, advance: Callable[[int], None], seen: set[tuple[int, int]]) -> int:
+    new = [part for part in parts_in(scratch) if (part.chunk, part.window) not in seen]
+    seen.update((part.chunk, part.window) for part in new)
     advance(sum(part.done + part.failed for part in new))
     return len(new)
 

@@ -149,10 +149,12 @@ def make_plan(asked: Request, scratch: str) -> Plan:
             "OUTPUT"
         )
     reads, writes = _formats(files, asked.out, asked.file_format)
-    about = [*files, *FileSystems.match([f"{folder}/{SAVED_MODEL_FILE}"])[0].metadata_list]
+    about = [*files, _metadata(f"{folder}/{SAVED_MODEL_FILE}")]
     changed = {each.path: [each.size_in_bytes, each.last_updated_in_seconds] for each in about}
     paths = [_unpacked(each.path, number, scratch) for number, each in enumerate(files)]
     names = _columns(paths, reads, _needed(takes, asked.settings), takes, asked.header)
+    if writes == "parquet":
+        _check_types(paths)
     wanted = list(asked.outputs or (_main_output(gives) if writes == "txt" else gives))
     if unknown := [name for name in wanted if name not in gives]:
         raise ValueError(
@@ -239,12 +241,19 @@ def input_files(pattern: str) -> list[Any]:
     """
     if os.path.isdir(pattern):
         raise ValueError(f"{pattern} is a folder; give its files, such as '{pattern.rstrip('/')}/*.txt'")
-    # Beam does not look for `*` in a relative path.
-    files = sorted(FileSystems.match([absolute(pattern)])[0].metadata_list, key=lambda each: each.path)
+    path = absolute(pattern)  # Beam does not look for `*` in a relative one
+    if FileSystems.exists(path):  # also one with "[" in its name, which no pattern fits
+        return [_metadata(path)]
+    files = sorted(FileSystems.match([path])[0].metadata_list, key=lambda each: each.path)
     files = [each for each in files if not os.path.isdir(each.path)]
     if not files:
         raise FileNotFoundError(f"{pattern} does not exist")
     return files
+
+
+def _metadata(path: str) -> Any:
+    """Size and time of a file. Beam's `match` would take its path for a pattern."""
+    return FileSystems.get_filesystem(path).metadata(path)
 
 
 def _formats(files: Sequence[Any], out: str, file_format: str | None) -> tuple[str, str]:
@@ -334,6 +343,24 @@ def _parquet(path: str) -> Any:
         raise ValueError(f"{path} is no Parquet file ({error})") from None
 
 
+def _check_types(paths: Sequence[str]) -> None:
+    """Finds a column of several types before the work begins; one Parquet file cannot have it.
+
+    Raises:
+        ValueError: there is such a column.
+    """
+    import pyarrow as pa
+
+    first, *others = (_parquet(path).schema_arrow.remove_metadata() for path in paths)
+    for path, other in zip(paths[1:], others, strict=True):
+        for one, field in zip(first, other, strict=True):
+            if field != one:
+                raise ValueError(
+                    f"{path} has {pa.schema([field])}, and {paths[0]} has {pa.schema([one])}; a .parquet output has "
+                    "one type in each column, so choose a .jsonl or .txt OUTPUT, or convert the file"
+                )
+
+
 def _only_text(needed: Sequence[str], takes: Mapping[str, TensorSpec]) -> str:
     if not needed:
         raise ValueError(
@@ -386,7 +413,7 @@ def _chunks(paths: Sequence[str], sources: Sequence[str], layout: Layout, header
             sizes.append((0, _parquet(path).metadata.num_rows))
         else:
             begin = len(next(_raw_lines(path), b"")) if header and layout.reads == "tsv" else 0
-            sizes.append((begin, FileSystems.match([path])[0].metadata_list[0].size_in_bytes))
+            sizes.append((begin, _metadata(path).size_in_bytes))
     least, most = _CHUNK_ROWS if layout.reads == "parquet" else _CHUNK_BYTES
     step = min(max(sum(end - begin for begin, end in sizes) // _CHUNKS, least), most)
     ranges = [

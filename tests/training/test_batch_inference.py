@@ -173,7 +173,7 @@ class TestFormats:
         assert [each["output_text"] for each in json_lines("out.jsonl")] == [">A", ">? B", ">\U0001f600"]
         letters = json_lines("out.failed.jsonl")
         assert [each["line"] for each in letters] == [3, 5]
-        assert letters[0]["reason"] == "'text' is null"
+        assert letters[0]["reason"] == "a row must have 'text'; it is null"
 
     @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
     def test_a_row_without_its_column_is_told_which_ones_it_has(self, upper, place, kind):
@@ -184,7 +184,18 @@ class TestFormats:
             (place / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         infer_files(Request(upper, f"in.{kind}", "out.jsonl", columns={"text": "said"}))
         (letter,) = json_lines("out.failed.jsonl")
-        assert letter["reason"] == "'said' is null"
+        assert letter["reason"] == "a row must have 'said'; it is null"
+
+    def test_reasons_of_lines_that_are_no_rows(self, upper, place):
+        lines = ['{"text": "a"}', '{"text": "a"', '["a"]', '{"text": "a", "length": 1}', '{"text": ""}', '{"text": 1}']
+        (place / "in.jsonl").write_text("\n".join(lines))
+        infer_files(Request(upper, "in.jsonl", "out.jsonl"))
+        assert [each["reason"] for each in json_lines("out.failed.jsonl")] == [
+            "a row must be a JSON object; it is not JSON: Expecting ',' delimiter: line 1 column 13 (char 12)",
+            'a row must be a JSON object; it is ["a"]',
+            "a row must not have 'length', which is a new column; --prefix names that otherwise",
+            "`text` must hold strings, in lists of equal lengths. Received: 1",
+        ]
 
     def test_columns_settings_and_further_axes(self, upper, place):
         (place / "in.jsonl").write_text('{"both": ["a", "b"], "n": "x"}\n{"both": ["c", "d"]}\n')
@@ -218,9 +229,8 @@ class TestFormats:
             Request(upper, "in.tsv", "out.tsv", columns={"text": "2"}, header=False, outputs=["text"])
         )
         assert (place / "out.tsv").read_text() == "7\ta\t>A\n8\tb\t>B\n"
-        assert (
-            json.loads((place / "out.failed.jsonl").read_text())["reason"] == "1 cells, separated by tabs, instead of 2"
-        )
+        [letter] = json_lines("out.failed.jsonl")
+        assert letter["reason"] == "a row must have 2 cells, separated by tabs; it has 1"
         assert summary.dead_letters == "out.failed.jsonl"
 
     def test_an_answer_stays_on_its_line(self):
@@ -249,6 +259,19 @@ class TestChunks:
             for line in batch_files.lines_between(str(path), begin, min(begin + step, size))
         ]
         assert found == io.BytesIO(b"".join(content)).readlines()
+
+    @pytest.mark.parametrize("pattern", ["folder [1]/in[2].txt", "folder*/*.txt"])
+    def test_names_may_have_brackets(self, upper, place, pattern):
+        (place / "folder [1]").mkdir()
+        (place / "folder [1]" / "in[2].txt").write_text("a\n")
+        infer_files(Request(upper, pattern, "out.txt", outputs=["text"]))
+        assert (place / "out.txt").read_text() == ">A\n"
+
+    def test_tables_of_several_types_may_be_written_as_json(self, upper, place):
+        for name, numbers in {"one": [1], "two": [0.5]}.items():
+            pq.write_table(pa.table({"text": ["a"], "n": numbers}), f"{name}.parquet")
+        infer_files(Request(upper, "*.parquet", "out.jsonl", outputs=["length"]))
+        assert json_lines("out.jsonl") == [{"text": "a", "n": 1, "length": 1}, {"text": "a", "n": 0.5, "length": 1}]
 
     def test_a_byte_order_mark_is_no_letter(self, upper, place):
         (place / "in.txt").write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")
@@ -293,7 +316,10 @@ class TestMistakes:
             ({"pattern": "empty.txt", "out": "out.txt"}, "empty.txt has no rows$"),
             ({"pattern": "empty.tsv"}, "empty.tsv has no rows$"),
             ({"pattern": "blank.jsonl", "out": "out.jsonl"}, "blank.jsonl has no rows$"),
-            ({"pattern": "damaged.parquet", "out": "out.parquet"}, "damaged.parquet is no Parquet file"),
+            (
+                {"pattern": "damaged.table", "file_format": "parquet", "out": "out.parquet"},
+                "damaged.table is no Parquet file",
+            ),
             ({"out": "out.parquet"}, r"^from a .tsv input come .tsv, .txt or .jsonl; .* Received: out.parquet$"),
             ({"out": "there.tsv"}, "there.tsv exists; choose another OUTPUT, or replace it by --overwrite$"),
             ({"out": "folder.tsv"}, "folder.tsv is a folder; OUTPUT must be a file$"),
@@ -332,16 +358,24 @@ class TestMistakes:
             ({"pattern": "taken.tsv"}, "the input has a column 'length' already; give --prefix"),
             ({"pattern": "twice.tsv"}, "twice.tsv has several columns 'text'$"),
             ({"pattern": "[it][na]*.tsv"}, "taken.tsv has other columns than .*in.tsv: text, length$"),
+            (
+                {"pattern": "*.parquet", "out": "n.parquet"},
+                "two.parquet has n: double, and .*one.parquet has n: int64; a .parquet output has one type in each "
+                "column, so choose a .jsonl or .txt OUTPUT, or convert the file$",
+            ),
+            ({"out": "out[1].tsv"}, r"^out\[1\].tsv: OUTPUT and its folders must not have \*, \? or \[ in their"),
         ],
     )
     def test_is_refused_and_nothing_is_written(self, upper, place, changes, message):
         files = {"in.tsv": "id\ttext\n1\ta\n", "empty.txt": "", "empty.tsv": "text\n", "blank.jsonl": "\n \n"}
-        files |= {"damaged.parquet": "PAR1", "there.tsv": "mine", "in.jsonl": '{"a": 1, "b": 2}\n'}
+        files |= {"there.tsv": "mine", "in.jsonl": '{"a": 1, "b": 2}\n'}
         files |= {"taken.tsv": "text\tlength\na\t1\n", "twice.tsv": "text\ttext\na\tb\n"}
-        files["line.txt"] = "a\n"
+        files |= {"line.txt": "a\n", "damaged.table": "PAR1"}
         files["again.failed.jsonl"] = '{"text": "a", "error": "too long"}\n'
         for name, content in files.items():
             (place / name).write_text(content)
+        for name, numbers in {"one": [1], "two": [0.5]}.items():
+            pq.write_table(pa.table({"text": ["a"], "n": numbers}), f"{name}.parquet")
         for name in ("folder", "folder.tsv"):
             (place / name).mkdir()
         before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
@@ -381,10 +415,25 @@ class TestUnfinishedRuns:
                 os.remove(part.path)
         told = []
         summary = infer_files(asked, say=told.append)
-        assert told == ["going on: 1 of 3 chunks are done"]
+        assert told == ["going on: 1 of 3 parts are done"]
         assert summary.counters["rows"] < 9
         assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
         assert sorted(os.listdir()) == ["in.txt", "out.failed.jsonl", "out.txt"]
+
+    def test_a_window_that_two_workers_have_written_counts_once(self, upper, place, small_chunks, monkeypatch):
+        """The second try of a worker may have another number of failures, for example when memory is short."""
+        write_input("txt", place / "in.txt")
+        write = batch_driver.write_part
+
+        def write_twice(folder, window, answers, layout):
+            write(folder, window, [batch_files.Failure("no memory"), *answers[1:]], layout)
+            write(folder, window, answers, layout)
+
+        monkeypatch.setattr(batch_driver, "write_part", write_twice)
+        told = []
+        summary = infer_files(Request(upper, "in.txt", "out.txt", outputs=["length"]), advance=told.append)
+        assert summary.done + summary.failed == sum(told) == 9
+        assert len((place / "out.txt").read_text().splitlines()) == 9
 
     def test_two_commands_do_not_write_the_same_output(self, upper, place):
         (place / "in.txt").write_text("a\n")
@@ -460,7 +509,7 @@ class TestDrivers:
 
     def test_are_started_again_when_workers_end(self, run_with, place):
         told = run_with("ends", "ends", "works")
-        assert told == ["a worker process ended; going on with the 1 chunks of 1 that are missing"] * 2
+        assert told == ["a worker process ended; going on: 0 of 1 parts are done"] * 2
         assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
 
     def test_are_given_up_when_nothing_comes(self, run_with, place):
@@ -489,7 +538,7 @@ class TestDrivers:
         said = []
         with pytest.raises(KeyboardInterrupt):
             infer_files(Request(upper, "in.txt", "out.txt"), say=said.append)
-        assert said == ["stopped; 0 of 1 chunks are done, and the same command goes on"]
+        assert said == ["stopped; 0 of 1 parts are done, and the same command goes on"]
 
 
 class TestBeamOptions:

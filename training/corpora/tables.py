@@ -64,13 +64,14 @@ def read_table(
         else:
             told = ", ".join(f"{name} = {column!r}" for name, column in columns.items())
             raise CorpusError(
-                f"{path}:{number}: found {len(cells)} of the {needed} columns needed ({told}); a tab separates columns."
+                f"{path}:{number}: a line must have {needed} columns or more, separated by tabs ({told}); this one has "
+                f"{len(cells)}. Received: {line[:60]!r}"
             )
     _warn_of_tabs(path, widths, first_of_width)
     if quoted:
         logger.warning(
-            '%s:%d: a cell in quotes with "" inside, as spreadsheets write (%d such lines); quotes are read as text. '
-            "Export the file without them",
+            '%s:%d: a cell in quotes with "" inside, as spreadsheets write (lines with such a cell: %d); quotes are '
+            "read as text. Export the file without them",
             *(path, first_quoted, quoted),
         )
 
@@ -121,8 +122,8 @@ def _warn_of_tabs(path: Path, widths: Counter[int], first_of_width: dict[int, in
     if wider:
         number, width = min((first_of_width[width], width) for width in wider)
         logger.warning(
-            "%s:%d: %d columns, where most lines have %d (%d such lines); a tab inside a text shifts its columns, and "
-            "makes a wrong pair",
+            "%s:%d: %d columns, where most lines have %d (lines with more: %d); a tab inside a text shifts its "
+            "columns, and makes a wrong pair",
             *(path, number, width, usual, sum(widths[width] for width in wider)),
         )
 

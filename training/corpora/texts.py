@@ -7,7 +7,8 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -209,12 +210,24 @@ class FileTexts(TextCorpus):
 
     @pydantic.model_validator(mode="after")
     def _warn_of_overlap(self) -> Self:
-        given = {split: set(map(os.path.realpath, map(expanded, getattr(self, split)))) for split in self._given}
-        for one, other in itertools.combinations(given, 2):
-            if common := sorted(given[one] & given[other]):
+        given: dict[str, set[str]] = {}
+        for split in self._given:
+            try:
+                files = list(map(os.path.realpath, self._all_files(split)))
+            except CorpusError:  # of a folder without files; it is raised where the folder is read
+                continue
+            given[split] = set(files)
+            if twice := [file for file, times in Counter(files).items() if times > 1]:
                 logger.warning(
-                    "corpus: %s and %s both name %s; scores on it do not show how the model does on new text",
-                    *(one, other, ", ".join(common)),
+                    "corpus: %s names %s more than once; the text counts as often, and what is held out of it may also "
+                    "be trained on",
+                    *(split, _listed(twice)),
+                )
+        for one, other in itertools.combinations(given, 2):
+            if common := given[one] & given[other]:
+                logger.warning(
+                    "corpus: %s and %s both have %s; scores on such text do not show how the model does on new text",
+                    *(one, other, _listed(common)),
                 )
         return self
 
@@ -237,14 +250,13 @@ class FileTexts(TextCorpus):
         return [file for path in paths for file in (self._files(path) if path.is_dir() else [path])]
 
     def _read(self, split: str) -> Iterator[Document]:
-        for path in map(expanded, getattr(self, split)):
-            for file in self._files(path) if path.is_dir() else [path]:
-                if file.exists() and not file.is_file():
-                    raise CorpusError(
-                        f"{file} is not a regular file; running text is read several times, which a pipe does not "
-                        "allow. Save it to a file first."
-                    )
-                yield in_pieces(lines_of(file, ends=True))
+        for file in self._all_files(split):
+            if file.exists() and not file.is_file():
+                raise CorpusError(
+                    f"{file} is not a regular file; running text is read several times, which a pipe does not allow. "
+                    "Save it to a file first."
+                )
+            yield in_pieces(lines_of(file, ends=True))
 
     def _files(self, folder: Path) -> list[Path]:
         found = sorted(
@@ -257,6 +269,12 @@ class FileTexts(TextCorpus):
         if not found:
             raise CorpusError(f"{folder} holds no file with text whose name fits pattern = {self.pattern!r}.")
         return found
+
+
+def _listed(files: Collection[str]) -> str:
+    """The first of some files, and how many more there are."""
+    more = len(files) - 1
+    return min(files) + (f" and {more} more file{'s' if more > 1 else ''}" if more else "")
 
 
 class PydocTopics(TextCorpus):

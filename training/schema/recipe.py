@@ -237,7 +237,8 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
     if fault["type"] == "value_error" and (isinstance(fault["input"], dict) or _are_tables(fault["input"])):
         # Of several keys of a table, or of several tables.
         return f"{key!r}: {message}"
-    return f"{key!r}: {message[0].lower()}{message[1:]} (received {fault['input']!r})"
+    received = "" if "Received: " in message else f" (received {fault['input']!r})"
+    return f"{key!r}: {message[0].lower()}{message[1:]}{received}"
 
 
 def _of_another_kind(path: list[str], table: type[pydantic.BaseModel] | None, recipe: type[Recipe]) -> str:

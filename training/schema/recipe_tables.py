@@ -23,6 +23,13 @@ class Table(pydantic.BaseModel):
         extra="forbid", frozen=True, protected_namespaces=(), strict=True, allow_inf_nan=False
     )
 
+    @pydantic.field_validator("*")
+    @classmethod
+    def _fits_an_int32(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        if type(value) is int and value >= 2**31 and info.field_name != "seed":  # it has a limit of its own
+            raise ValueError("a whole number must be below 2147483648")
+        return value
+
 
 class ModelTable(Table):
     """The arguments of a model, with the checks that concern several of them."""

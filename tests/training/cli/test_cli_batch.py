@@ -134,7 +134,7 @@ class TestProcesses:
         with (tmp_path / "said").open("w+") as said, subprocess.Popen(command, cwd=tmp_path, stderr=said) as process:
             _wait_for(done, process)
             os.kill(_workers_below(process.pid)[0], signal.SIGKILL)
-            _wait_for(lambda: "a worker process ended; going on with" in (tmp_path / "said").read_text(), process)
+            _wait_for(lambda: "a worker process ended; going on: " in (tmp_path / "said").read_text(), process)
             before = done()
             _wait_for(lambda: done() > before, process)
             workers = _workers_below(process.pid)

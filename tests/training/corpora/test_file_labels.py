@@ -159,7 +159,11 @@ def test_long_texts_are_cut_off_and_empty_ones_dropped(write, caplog):
 @pytest.mark.parametrize(
     ("text", "fields", "message"),
     [
-        ("good\n", {}, r"a.tsv:1: found 1 of the 2 columns needed \(text_column = 1, label_column = 2\)"),
+        (
+            "good\n",
+            {},
+            r"a.tsv:1: a line must have 2 columns .* \(text_column = 1, label_column = 2\); this one has 1\. Rec",
+        ),
         ("bad\tneg\n\ngood\t \n", {}, r"a.tsv:3: no label \(label_column = 2\). Received: 'good'"),
         ("bad\tneg\ngood\t \n", {"test_texts": None}, r"a.tsv:2: no label \(label_column = 2\). Received: 'good'"),
         ("text\ttext\tlabel\nx\ty\tz\n", NAMED, r"a.tsv:1: 2 columns are named 'text'; give the number of one"),

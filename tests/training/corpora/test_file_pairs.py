@@ -58,14 +58,14 @@ class TestTable:
     def test_a_tab_inside_a_text_is_told(self, write, caplog):
         path = write("p.tsv", "a\tb\nc\tc\td\ne\tf\n\ng\tg\tg\th\n")
         assert read(path) == [("a", "b"), ("c", "c"), ("e", "f"), ("g", "g")]
-        assert f"{path}:2: 3 columns, where most lines have 2 (2 such lines); a tab" in caplog.messages[0]
+        assert f"{path}:2: 3 columns, where most lines have 2 (lines with more: 2); a tab" in caplog.messages[0]
 
     def test_quotes_of_a_spreadsheet_are_told(self, write, caplog):
         path = write("p.tsv", 'a\t"b"\n"c ""d"" e"\tf\n"g\th"\ni\t"""j"""\n')
         assert read(path) == [("a", '"b"'), ('"c ""d"" e"', "f"), ('"g', 'h"'), ("i", '"""j"""')]
         (told,) = caplog.messages
         assert told.startswith(
-            f'{path}:2: a cell in quotes with "" inside, as spreadsheets write (2 such lines); quotes'
+            f'{path}:2: a cell in quotes with "" inside, as spreadsheets write (lines with such a cell: 2); quotes'
         )
 
     def test_columns_by_number(self, write):
@@ -98,7 +98,7 @@ class TestTable:
 
     def test_in_the_columns_that_are_read_and_in_every_file(self, write, caplog):
         path, test = write("p.tsv", f"id\tde\ten\n{numbered(2)}"), write("t.tsv", "1\tde\ten\n")
-        with pytest.raises(CorpusError, match="of the 3 columns needed"):
+        with pytest.raises(CorpusError, match="must have 3 columns or more"):
             read(path, target_column=3)
         assert "'id' and 'en' look like" in caplog.text
         caplog.clear()
@@ -119,8 +119,13 @@ class TestTable:
     @pytest.mark.parametrize(
         ("lines", "fields", "told"),
         [
-            ("a\tb\nc d\n", {}, "2: found 1 of the 2 columns needed"),
-            ("x\ty\tz\na\tb\tc\nd\te\n", {"target_column": "z"}, "3: found 2 of the 3 columns needed (source_column"),
+            (
+                "a\tb\nc d\n",
+                {},
+                "2: a line must have 2 columns or more, separated by tabs (source_column = 1, target_column = 2); "
+                "this one has 1. Received: 'c d'",
+            ),
+            ("x\ty\tz\na\tb\tc\nd\te\n", {"target_column": "z"}, "3: a line must have 3 columns or more, "),
             (
                 "Eng\tHin\tOth\n",
                 {"source_column": "Hindi"},

@@ -175,8 +175,34 @@ def test_a_pipe_is_refused_before_it_is_opened(tmp_path):
         FileTexts(train=tmp_path / "pipe").check("train")
 
 
-def test_the_same_file_in_two_splits_is_told(write, caplog):
-    one, two = write("a.txt", "aaa"), write("b.txt", "bbb")
-    FileTexts(train=[one, two], validation=two)
-    (message,) = caplog.messages
-    assert message.startswith(f"corpus: train and validation both name {two};")
+class TestWarnings:
+    """Of text that a model is trained on and scored with."""
+
+    @pytest.mark.parametrize(
+        ("train", "validation", "files"),
+        [
+            (["a.txt", "books/b.txt"], "books/b.txt", "books/b.txt"),
+            ("books", "books/b.txt", "books/b.txt"),
+            ("books/b.txt", ["a.txt", "books"], "books/b.txt"),
+            (["books", "a.txt"], [".", "a.txt"], "a.txt and 2 more files"),
+        ],
+    )
+    def test_the_same_file_in_two_splits(self, write, tmp_path, monkeypatch, caplog, train, validation, files):
+        monkeypatch.chdir(tmp_path)
+        for name in ("a.txt", "books/b.txt", "books/c.txt"):
+            write(name, "aaa")
+        FileTexts(train=train, validation=validation)
+        message = next(message for message in caplog.messages if "and validation" in message)
+        assert message.startswith(f"corpus: train and validation both have {tmp_path}/{files};")
+
+    def test_a_file_that_counts_twice(self, write, tmp_path, caplog):
+        two = write("books/b.txt", "bbb")
+        FileTexts(train=[tmp_path / "books", two])
+        (message,) = caplog.messages
+        assert message.startswith(f"corpus: train names {two} more than once;")
+
+    def test_no_file_twice(self, write, tmp_path, caplog):
+        write("books/a.txt", "aaa")
+        FileTexts(train=tmp_path / "books", validation=write("b.txt", "bbb"), test=tmp_path / "empty")
+        FileTexts(train=tmp_path / "books", validation=write("books/a.md", "aaa"), pattern="*.txt")
+        assert not caplog.messages

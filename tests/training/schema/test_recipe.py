@@ -200,6 +200,17 @@ class TestFaults:
             read_recipe("dates", [override])
 
     @pytest.mark.parametrize(
+        "key", ["training.epochs", "training.steps_per_epoch", "lengths.max_source", "model.units"]
+    )
+    def test_a_number_that_tensorflow_has_no_type_for(self, key):
+        with pytest.raises(RecipeError, match=rf"'{key}': a whole number must be below 2147483648 \(received 10+\)$"):
+            read_recipe("dates", [f"{key}={10**20}"])
+
+    def test_a_value_is_told_once(self):
+        with pytest.raises(RecipeError, match=r"from 1, or its header's name. Received: source_column=0$"):
+            read_recipe("dates", ['corpus={kind="text",train="a",source_column=0}'])
+
+    @pytest.mark.parametrize(
         ("override", "fault"),
         [
             (

@@ -297,6 +297,7 @@ class TestErrors:
                 "Servable not found for request: Specific(tiny, 7)",
             ),
             ("POST", "tiny/versions/99999999999999999999:predict", {}, 400, "Failed to convert version: 9999"),
+            ("GET", f"tiny/versions/{'9' * 5000}", b"", 400, "Failed to convert version: 9999"),
             ("POST", "tiny/version/2:predict", {}, 400, "Malformed request: POST /v1/models/tiny/version/2:predict"),
             ("POST", "tiny/versions/2/labels/a:predict", {}, 400, "Malformed request: "),
             ("POST", "tiny", {}, 400, "Malformed request: "),

@@ -106,6 +106,19 @@ def test_a_worker_that_is_told_to_end_ends(texts, tmp_path):
     assert lines[-1].endswith("is lost; start all workers again")
 
 
+@pytest.mark.long
+def test_a_worker_that_stands_still_ends_the_common_work(texts, tmp_path):
+    """As on a machine that swaps or is suspended; TensorFlow waits 10 seconds for a sign of life."""
+    workers = loopback.start_all(command(tmp_path, texts(rows=600), "training.epochs=500"), 2)
+    wait_for(tmp_path / "run" / "checkpoint.npz")
+    workers[1].send_signal(signal.SIGSTOP)
+    code, _, lines = loopback.ended(workers[0], 100)
+    workers[1].kill()
+    loopback.ended(workers[1])
+    assert code == 75, lines
+    assert "a worker was lost, stood still for 10 seconds, or was started again by itself; start all" in lines[-1]
+
+
 @pytest.mark.parametrize(
     ("number", "sent", "ended"),
     [

@@ -38,6 +38,7 @@ _WHICH = r"/v1/models/(?P<model>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P
 _POST = re.compile(rf"{_WHICH}:(?P<method>classify|regress|predict|generatestream)", re.IGNORECASE | re.ASCII)
 _GET = re.compile(rf"{_WHICH}(?P<method>/metadata)?", re.IGNORECASE | re.ASCII)
 _ORIGIN = re.compile(rb"https?://[^/]*", re.IGNORECASE)  # of a request line in absolute form
+_MOST_DIGITS = 1000  # of a version; Python reads at most 4,300
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all get an answer in JSON
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
 _STATUS = HTTP_STATUS | {_TOO_LARGE: 413}
@@ -203,9 +204,10 @@ class _Api:
             if request.method == "GET" and path.lower() in ("/v1/models", "/v1/models/"):
                 raise invalid("Missing model name in request.")
             raise invalid(f"Malformed request: {request.method} {path}")
-        version = None if found["version"] is None else int(found["version"])
-        if version is not None and version > LARGEST_VERSION:
-            raise invalid(f"Failed to convert version: {found['version']} to numeric.")
+        digits = found["version"]
+        if digits and (len(digits) > _MOST_DIGITS or int(digits) > LARGEST_VERSION):
+            raise invalid(f"Failed to convert version: {digits} to numeric.")
+        version = None if digits is None else int(digits)
         label = found["label"] and urllib.parse.unquote(found["label"])
         if request.method == "GET":
             if found["method"]:

@@ -15,7 +15,6 @@ A run has three stages, and a run that was stopped goes on with the stage that i
 from __future__ import annotations
 
 import dataclasses
-import errno
 import importlib
 import json
 import os
@@ -340,9 +339,11 @@ def _exported(run: Run, path: pathlib.Path) -> pathlib.Path:
     say("Exporting the model ...")
     try:
         return run.export(path)
+    except OSError as error:
+        if error.errno is None:  # one of our own
+            raise
+        raise not_written(path, error) from error
     except (ValueError, tf.errors.OpError) as error:
-        if (full := os.strerror(errno.ENOSPC)) in str(error):  # TensorFlow gives a text without a number
-            raise not_written(path, OSError(errno.ENOSPC, full)) from error
         reason = str(error).partition("\n")[0]
         raise OSError(f"the export to {path} failed ({reason}); the same command goes on with it") from error
 

@@ -95,11 +95,15 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
         workers.barrier()
     except _OF_LOST_WORKERS as error:
         # A collective fails at once where a peer's connection is closed. The watch then names the lost worker, and ends
-        # the process. If all workers answer, one may have been started again; otherwise it is another error.
+        # the process. If all workers answer, one may have been started again, or stood still for more than the 10
+        # seconds that TensorFlow waits for a sign of life; otherwise it is another error.
         time.sleep(_STRIKES * (_POLL_SECONDS + CONNECT_SECONDS) + 1)
         if "Collective" in str(error):
             said = str(error).strip().splitlines()[0]
-            watch.end(f"a worker was lost, or started again by itself; start all workers again. TensorFlow: {said}")
+            watch.end(
+                "a worker was lost, stood still for 10 seconds, or was started again by itself; start all workers "
+                f"again. TensorFlow: {said}"
+            )
         raise
     finally:
         watch.stopped.set()

@@ -176,6 +176,23 @@ def test_a_file_that_cannot_be_written_leaves_no_version(translator, tmp_path, q
     assert names(tmp_path / "tiny") == set()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.ResourceExhaustedError(None, None, "{{node SaveV2}} /a/file; No space left on device [Op:SaveV2]"),
+        OSError(errno.ENOSPC, "No space left on device"),  # of a file that is open, so without its name
+    ],
+)
+def test_a_full_disk_is_an_error_that_names_the_folder(translator, tmp_path, quick_save, error):
+    def fail(folder):
+        raise error
+
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        export(translator, tmp_path / "tiny", fail)
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path / "tiny"))
+    assert names(tmp_path / "tiny") == set()
+
+
 def test_a_version_that_another_export_has_just_taken_is_kept(translator, tmp_path, quick_save, monkeypatch):
     rename = os.rename
 

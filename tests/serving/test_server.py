@@ -297,6 +297,7 @@ class TestErrors:
                 "Servable not found for request: Specific(tiny, 7)",
             ),
             ("POST", "tiny/versions/99999999999999999999:predict", {}, 400, "Failed to convert version: 9999"),
+            ("GET", f"tiny/versions/{'9' * 5000}", b"", 400, "Failed to convert version: 9999"),
             ("POST", "tiny/version/2:predict", {}, 400, "Malformed request: POST /v1/models/tiny/version/2:predict"),
             ("POST", "tiny/versions/2/labels/a:predict", {}, 400, "Malformed request: "),
             ("POST", "tiny", {}, 400, "Malformed request: "),
@@ -431,6 +432,26 @@ class TestOtherPaths:
             assert line in page.splitlines()
         assert "made_up" not in page
 
+    @pytest.mark.parametrize("origin", ["http://a", "HTTP://a:8501", "https://[::1]:8501"])
+    def test_a_request_line_in_absolute_form_is_answered_like_its_path(self, tiny, origin):
+        """As a client sends it to a proxy; RFC 9112, section 3.2.2."""
+        for path in ("/v1/models/tiny/metadata", "/v1/models/t%69ny", "/healthz", "/v1/models/http://a", "/http://a"):
+            assert tiny.ask("GET", origin + path)[::2] == tiny.ask("GET", path)[::2]
+        body = {"inputs": [[1, 2, 3]]}
+        assert tiny.ask("POST", f"{origin}/v1/models/tiny:predict", body)[0] == 200
+        assert tiny.ask("GET", origin)[2] == tiny.ask("GET", "/")[2]
+
+    def test_a_request_with_two_lengths_is_refused_and_ends_its_connection(self, tiny):
+        """RFC 9112, section 6.3."""
+        two = [("Content-Length", "3"), ("Transfer-Encoding", "chunked")]
+        for method, path in (("POST", "/v1/models/tiny:predict"), ("GET", "/healthz")):
+            status, headers, said = tiny.ask(method, path, headers=two)
+            assert (status, headers[b"connection"]) == (400, b"close")
+            assert said == {"error": "A request must not have both Transfer-Encoding and Content-Length"}
+        body = {"inputs": [[1, 2, 3]]}
+        for each in two:
+            assert tiny.ask("POST", "/v1/models/tiny:predict", body, headers=[each])[0] == 200
+
     def test_elsewhere_is_nothing(self, tiny):
         assert tiny.ask("GET", "/statuspage")[::2] == (404, {"error": "Not found: /statuspage"})
         assert tiny.ask("POST", "/", {})[::2] == (400, {"error": "Malformed request: POST /"})
@@ -466,7 +487,8 @@ class TestVersions:
         found = models.status("model")["model_version_status"]
         return {int(each["version"]): (each["state"], each["status"]["error_code"]) for each in found}
 
-    def test_a_new_version_replaces_the_old_and_back(self, folder, saved):
+    def test_a_new_version_replaces_the_old_and_back(self, folder, saved, caplog):
+        caplog.set_level("INFO")
         models = Models({"model": folder})
         models.poll()
         assert self.factor(models) == 2
@@ -485,8 +507,14 @@ class TestVersions:
         os.rename(folder / "11", folder / "11.bad")
         models.poll()
         assert self.factor(models) == 2
+        unloaded = [line for line in caplog.messages if "unloaded" in line]
+        assert unloaded == [
+            "model: version 2 is unloaded; version 11 answers",
+            "model: version 11 is unloaded; version 2 answers",
+        ]
 
-    def test_the_last_version_goes_with_its_folder_but_not_with_the_folder_of_the_model(self, folder, saved):
+    def test_the_last_version_goes_with_its_folder_but_not_with_the_folder_of_the_model(self, folder, saved, caplog):
+        caplog.set_level("INFO")
         models = Models({"model": folder})
         models.poll()
         os.rename(folder, folder.with_name("elsewhere"))  # as a disk that is not there for a moment
@@ -499,6 +527,7 @@ class TestVersions:
         shutil.rmtree(folder / "2")
         models.poll()
         assert (models.loaded(), self.states(models)) == ({"model": []}, {2: ("END", "OK")})
+        assert caplog.messages[-1] == "model: version 2 is unloaded; no version answers"
         with pytest.raises(Refusal, match=r"^Servable not found for request: Latest\(model\)$"):
             models.find("model")
         shutil.copytree(saved / "5", folder / "5")
@@ -508,7 +537,9 @@ class TestVersions:
     @pytest.mark.parametrize(
         "spoil", ["saved_model.pb", "variables/variables.index", "warm-up", "cut warm-up", "odd warm-up"]
     )
-    def test_a_version_that_cannot_be_loaded_is_refused_until_its_files_change(self, folder, saved, spoil, monkeypatch):
+    def test_a_version_that_cannot_be_loaded_is_refused_until_its_files_change(
+        self, folder, saved, spoil, monkeypatch, caplog
+    ):
         sessions = weakref.WeakSet()
 
         class Noted(tf.compat.v1.Session):
@@ -534,6 +565,9 @@ class TestVersions:
         assert self.states(models)[5][0] == "END"
         assert self.states(models)[5][1] != "OK"
         assert self.factor(models) == 2
+        (said,) = [line for line in caplog.messages if "refused" in line]
+        assert said.startswith("model: version 5 is refused until its files change: ") and "\n" not in said
+        assert said.endswith(f"; `zoo check {broken}` looks for what is wrong")
         seen = models.status("model")
         models.poll()
         assert models.status("model") == seen
@@ -776,7 +810,10 @@ class TestProcess:
             code, _, log = served.stop(number)
             assert answer.result(60) == (200, {"outputs": [steps]})
         assert code == 0
-        assert "Traceback" not in log
+        assert log.splitlines()[-2:] == [
+            "zoo serve: stopping: waits up to 100 s for 1 open request; a second signal ends the wait",
+            "zoo serve: stopped",
+        ]
 
     def test_a_stream_that_outlives_the_stop_ends_with_an_error(self, process, saved):
         served = process(f"tiny={saved / '2'}", "--timeout", "2")
@@ -831,6 +868,17 @@ class TestProcess:
                 connection.sock.sendall(whole[:-2])
                 assert connection.sock.recv(1) == b""  # the end of the connection
         assert served.stop()[0] == 0
+
+    def test_two_lengths_end_a_connection(self, process, saved):
+        host, port = process(saved).address.split(":")
+        head = b"GET http://a/healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            for second, status in ((b"", 200), (b"Content-Length: 5\r\n", 400)):
+                connection.sendall(head + second + b"\r\n0\r\n\r\n")
+                response = http.client.HTTPResponse(connection)
+                response.begin()
+                assert (response.status, bool(response.read())) == (status, True)
+            assert connection.recv(1) == b""  # the end of the connection
 
     def test_garbage_and_quitters_do_not_disturb_the_others(self, process, saved):
         served = process(saved, "--max-body", "0.01")

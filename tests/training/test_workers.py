@@ -97,13 +97,30 @@ def test_after_a_kill_all_start_again_and_end_with_the_same_weights(texts, tmp_p
 @pytest.mark.long
 def test_a_worker_that_is_told_to_end_ends(texts, tmp_path):
     """By SIGTERM, as `docker stop` and schedulers send it; TensorFlow's server would go on."""
-    workers = loopback.start_all(command(tmp_path, texts(rows=600), "training.epochs=500"), 2)
+    long = command(tmp_path, texts(rows=600), "training.epochs=500")
+    workers = loopback.start_all(long, 2)
     wait_for(tmp_path / "run" / "checkpoint.npz")
     workers[1].terminate()
     assert loopback.ended(workers[1], 10)[0] == -signal.SIGTERM
     code, _, lines = loopback.ended(workers[0], 60)
     assert code == 75, lines
     assert lines[-1].endswith("is lost; start all workers again")
+    # The chief alone sees that a file was lost meanwhile, and no worker waits for another.
+    (tmp_path / "run" / "best.weights.h5").unlink()
+    refused(loopback.start_all(long, 2), "best.weights.h5 is missing; --restart begins anew there")
+
+
+@pytest.mark.long
+def test_a_worker_that_stands_still_ends_the_common_work(texts, tmp_path):
+    """As on a machine that swaps or is suspended; TensorFlow waits 10 seconds for a sign of life."""
+    workers = loopback.start_all(command(tmp_path, texts(rows=600), "training.epochs=500"), 2)
+    wait_for(tmp_path / "run" / "checkpoint.npz")
+    workers[1].send_signal(signal.SIGSTOP)
+    code, _, lines = loopback.ended(workers[0], 100)
+    workers[1].kill()
+    loopback.ended(workers[1])
+    assert code == 75, lines
+    assert "a worker was lost, stood still for 10 seconds, or was started again by itself; start all" in lines[-1]
 
 
 @pytest.mark.parametrize(

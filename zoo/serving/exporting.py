@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import glob
 import itertools
 import os
@@ -132,6 +134,7 @@ def export(
 
     Raises:
         FileExistsError: `path` is a file.
+        OSError: a file cannot be written, such as on a full disk.
         ValueError: `model` is no task, `path` holds the largest version number that a server knows, `weights` is
             unknown, a weight is too large for float16, or a translator with a shortlist has no packed form.
     """
@@ -155,7 +158,7 @@ def export(
     # A served model is not trained. Functions with hand-written gradients take much less space without them.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     # In the model's own folder, which may be a link or a mount: a rename works on one file system only.
-    with temporary_folder(path, _TEMPORARY) as aside:
+    with _full_disk_named(path), temporary_folder(path, _TEMPORARY) as aside:
         folder = aside / _VERSION
         # A `Transformer` becomes a `PackedTransformer`, a `GPT` a `PackedGPT`; a recurrent model stays as it is.
         served = with_packed_model(model)
@@ -172,6 +175,17 @@ def export(
         for name, text in (files(folder) if callable(files) else files or {}).items():
             (folder / name).write_text(text, encoding="utf-8")
         return _rename_to_next_version(folder, path)
+
+
+@contextlib.contextmanager
+def _full_disk_named(path: pathlib.Path) -> Iterator[None]:
+    """Names the model's folder in the error of a full disk: Python's has no name, and TensorFlow's is no `OSError`."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        if (full := os.strerror(errno.ENOSPC)) not in str(error):
+            raise
+        raise OSError(errno.ENOSPC, full, str(path)) from error
 
 
 def with_packed_model(model: SavedTask) -> SavedTask:

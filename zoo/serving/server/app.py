@@ -22,6 +22,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from zoo.pictures.drawing import PAGE
 from zoo.serving.layout import LARGEST_VERSION
@@ -36,6 +37,8 @@ _LOG = logging.getLogger(__name__)
 _WHICH = r"/v1/models/(?P<model>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(rf"{_WHICH}:(?P<method>classify|regress|predict|generatestream)", re.IGNORECASE | re.ASCII)
 _GET = re.compile(rf"{_WHICH}(?P<method>/metadata)?", re.IGNORECASE | re.ASCII)
+_ORIGIN = re.compile(rb"https?://[^/]*", re.IGNORECASE)  # of a request line in absolute form
+_MOST_DIGITS = 1000  # of a version; Python reads at most 4,300
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all get an answer in JSON
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
 _STATUS = HTTP_STATUS | {_TOO_LARGE: 413}
@@ -120,14 +123,30 @@ def build_app(
         Route("/healthz", health),
         Route("/metrics", figures),
     ]
-    middleware = [
-        Middleware(
-            CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=["Content-Type"]
+    middleware = [Middleware(_as_http_wants)]
+    if cors:
+        methods, headers = ["GET", "POST"], ["Content-Type"]
+        middleware.append(
+            Middleware(CORSMiddleware, allow_origins=list(cors), allow_methods=methods, allow_headers=headers)
         )
-    ]
-    return Starlette(
-        routes=routes, middleware=middleware if cors else [], exception_handlers={404: elsewhere, 405: malformed}
-    )
+    return Starlette(routes=routes, middleware=middleware, exception_handlers={404: elsewhere, 405: malformed})
+
+
+def _as_http_wants(app: ASGIApp) -> ASGIApp:
+    """The application with what RFC 9112 asks of a server and uvicorn does not do."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if {b"transfer-encoding", b"content-length"} <= {name for name, _ in scope["headers"]}:
+            # Section 6.3: a proxy in between may see another end of the request, and so another next one.
+            response = _error(invalid("A request must not have both Transfer-Encoding and Content-Length"))
+            response.headers["Connection"] = "close"
+            return await response(scope, receive, send)
+        if origin := _ORIGIN.match(scope["raw_path"]):  # section 3.2.2
+            path = scope["raw_path"][origin.end() :] or b"/"
+            scope = {**scope, "raw_path": path, "path": urllib.parse.unquote(path.decode("latin-1"))}
+        await app(scope, receive, send)
+
+    return answer
 
 
 class _Api:
@@ -185,9 +204,10 @@ class _Api:
             if request.method == "GET" and path.lower() in ("/v1/models", "/v1/models/"):
                 raise invalid("Missing model name in request.")
             raise invalid(f"Malformed request: {request.method} {path}")
-        version = None if found["version"] is None else int(found["version"])
-        if version is not None and version > LARGEST_VERSION:
-            raise invalid(f"Failed to convert version: {found['version']} to numeric.")
+        digits = found["version"]
+        if digits and (len(digits) > _MOST_DIGITS or int(digits) > LARGEST_VERSION):
+            raise invalid(f"Failed to convert version: {digits} to numeric.")
+        version = None if digits is None else int(digits)
         label = found["label"] and urllib.parse.unquote(found["label"])
         if request.method == "GET":
             if found["method"]:

@@ -306,7 +306,8 @@ class Models:
         model.loaded = {number: version for number, version in model.loaded.items() if number in wanted}
         for number in gone:
             model.states[number] = ("END", "OK", "")
-            _LOG.info("%s: version %d is unloaded", model.name, number)
+            answers = f"version {max(model.loaded)} answers" if model.loaded else "no version answers"
+            _LOG.info("%s: version %d is unloaded; %s", model.name, number, answers)
         gc.collect()  # a graph refers to itself
 
     def _load(self, model: _Model, number: int, folders: Mapping[int, pathlib.Path]) -> bool:
@@ -329,7 +330,13 @@ class Models:
             refusal = _refusal(error)
             model.refused[number] = changed
             model.states[number] = ("END", refusal.code, refusal.message)
-            _LOG.error("%s: version %d is refused until its files change: %s", model.name, number, refusal.message)
+            _LOG.error(
+                "%s: version %d is refused until its files change: %s; `zoo check %s` looks for what is wrong",
+                model.name,
+                number,
+                refusal.message.partition("\n")[0],  # TensorFlow adds the name of an operation
+                folders[number],
+            )
             del refusal  # its traceback can hold half a version
         if version is None:
             gc.collect()  # a graph refers to itself

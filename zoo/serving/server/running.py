@@ -82,7 +82,8 @@ def serve(
         for name, loaded in models.loaded().items():
             if not loaded:
                 states = models.status(name)["model_version_status"]
-                raise ValueError(f"{name}: version {states[0]['version']}: {states[0]['status']['error_message']}")
+                reason = states[0]["status"]["error_message"].partition("\n")[0]
+                raise ValueError(f"{name}: version {states[0]['version']}: {reason}")
         _warn_of_labels(labels, models.loaded())
         metrics = Metrics()
         batcher = Batcher(settings.threads, settings.max_batch_rows, settings.batch_wait, metrics.on_batch)
@@ -175,6 +176,9 @@ class _Server(uvicorn.Server):
             self.force_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if number := len(self.server_state.tasks):
+            requests = f"{number} open request{'s' * (number > 1)}"
+            _LOG.info(f"stopping: waits up to {self._timeout:g} s for {requests}; a second signal ends the wait")
         # Streams alone may still run by then. A second later uvicorn would break them off.
         self._loop.call_later(self._timeout, self._stopping.set)
         await super().shutdown(sockets)

@@ -331,6 +331,18 @@ def test_files_with_gaps_in_the_ids(files):
             BytePairTokenizer.from_files(vocab, merges)
 
 
+def test_an_added_token_is_written_as_it_is_found():
+    library = tokenizers.Tokenizer(tokenizers.models.BPE({piece: i for i, piece in enumerate(ALPHABET)}, []))
+    library.normalizer, library.decoder = tokenizers.normalizers.Lowercase(), tokenizers.decoders.ByteLevel()
+    library.add_tokens([tokenizers.AddedToken("<ABC>", normalized=True)])
+    added = [{"content": "<ABC>", "normalized": True}]
+    tokenizer = BytePairTokenizer([*ALPHABET, "<ABC>"], [], lowercase=True, added_tokens=added)
+    ids = tokenizer.tokenize(["a<Abc>"])
+    assert ids.numpy().tolist() == [[i + 4 for i in library.encode("a<Abc>").ids]]
+    assert tokenizer.detokenize(ids).numpy() == [library.decode(library.encode("a<Abc>").ids).encode()]
+    assert tokenizer.detokenize(ids).numpy() == [b"a<abc>"]
+
+
 def test_characters_that_ids_cut_are_joined_again():
     euro = our_ids(BytePairTokenizer.learn([], 260), ["€"])[0]
     assert len(euro) == 3

@@ -125,7 +125,11 @@ class BytePairTokenizer(PairTokenizer):
         check_unk_token(unk_token, vocabulary)
         check_patterns(patterns)
         pairs = checked_pairs(merges, vocabulary)
-        contents = [_content(piece) for piece in vocabulary]
+        # The library writes an added token in its normal form.
+        normal = _normalizer(nfc, lowercase).normalize_str
+        contents = [
+            _content(normal(piece) if piece in added and added[piece].normalized else piece) for piece in vocabulary
+        ]
         shown = [
             visible(piece) if piece in added else _visible(content)
             for piece, content in zip(vocabulary, contents, strict=True)
@@ -211,9 +215,7 @@ class BytePairTokenizer(PairTokenizer):
             raise ValueError(f"`minimum_frequency` must be at least 1. Received: minimum_frequency={minimum_frequency}")
         learner = tokenizers.Tokenizer(tokenizers.models.BPE())
         learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        kinds = {tokenizers.normalizers.NFC: nfc, tokenizers.normalizers.Lowercase: lowercase}
-        if any(kinds.values()):
-            learner.normalizer = tokenizers.normalizers.Sequence([kind() for kind, wanted in kinds.items() if wanted])
+        learner.normalizer = _normalizer(nfc, lowercase)
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=size - FIRST,
             min_frequency=minimum_frequency,
@@ -259,6 +261,12 @@ class BytePairTokenizer(PairTokenizer):
     def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         contents = tf.gather(tf.constant(self._contents, tf.string), ids)  # (N,)
         return valid_utf8(tf.strings.unsorted_segment_join(contents, rows, count))
+
+
+def _normalizer(nfc: bool, lowercase: bool) -> Any:
+    """What the `tokenizers` library normalises texts with."""
+    kinds = {tokenizers.normalizers.NFC: nfc, tokenizers.normalizers.Lowercase: lowercase}
+    return tokenizers.normalizers.Sequence([kind() for kind, wanted in kinds.items() if wanted])
 
 
 def _content(piece: str) -> bytes:

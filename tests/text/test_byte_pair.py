@@ -320,14 +320,23 @@ def test_the_files_of_gpt_2(files, end):
     assert tokenizer.detokenize([[end_of_text]]).numpy().tolist() == [b"<|endoftext|>"]
 
 
-def test_files_with_gaps_in_the_ids(files):
+def test_files_with_wrong_ids(files):
     vocab, merges = files()
     ids = json.loads(vocab.read_text(encoding="utf-8"))
-    for id_ in (len(ids), 5):
-        vocab.write_text(json.dumps({**ids, "<|endoftext|>": id_}), encoding="utf-8")
+    for content in (
+        {**ids, "<|endoftext|>": len(ids)},
+        {**ids, "<|endoftext|>": 5},
+        {**ids, "<|endoftext|>": "5"},
+        [1],
+    ):
+        vocab.write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(
-            ValueError, match=rf"^{re.escape(str(vocab))} must have the ids 0 to {len(ids) - 1}, each once\.$"
+            ValueError, match=rf"^{re.escape(str(vocab))} must hold pieces with the ids 0, 1, 2 and so on, each once\.$"
         ):
+            BytePairTokenizer.from_files(vocab, merges)
+    for content in (b"{", b"\xff"):
+        vocab.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"^{re.escape(str(vocab))} cannot be read: "):
             BytePairTokenizer.from_files(vocab, merges)
 
 

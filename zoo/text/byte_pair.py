@@ -240,12 +240,17 @@ class BytePairTokenizer(PairTokenizer):
             The tokenizer.
 
         Raises:
-            ValueError: the ids are not 0, 1, 2 and so on, or the constructor refuses the pieces or merges.
+            ValueError: `vocab_json` is no JSON, the ids are not 0, 1, 2 and so on, or the constructor refuses the
+                pieces or merges.
         """
-        ids = json.loads(pathlib.Path(vocab_json).read_text(encoding="utf-8"))
-        vocabulary = sorted(ids, key=ids.get)
-        if [ids[piece] for piece in vocabulary] != list(range(len(ids))):
-            raise ValueError(f"{vocab_json} must have the ids 0 to {len(ids) - 1}, each once.")
+        try:
+            ids = json.loads(pathlib.Path(vocab_json).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{vocab_json} cannot be read: {error}") from None
+        # As representations: True would equal 1, and strings cannot be sorted with numbers.
+        if not isinstance(ids, dict) or sorted(map(repr, ids.values())) != sorted(map(repr, range(len(ids)))):
+            raise ValueError(f"{vocab_json} must hold pieces with the ids 0, 1, 2 and so on, each once.")
+        vocabulary = sorted(ids, key=ids.__getitem__)
         lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").splitlines()
         return cls(vocabulary, [line for line in lines if not line.startswith("#version")])
 

@@ -320,15 +320,36 @@ def test_the_files_of_gpt_2(files, end):
     assert tokenizer.detokenize([[end_of_text]]).numpy().tolist() == [b"<|endoftext|>"]
 
 
-def test_files_with_gaps_in_the_ids(files):
+def test_files_with_wrong_ids(files):
     vocab, merges = files()
     ids = json.loads(vocab.read_text(encoding="utf-8"))
-    for id_ in (len(ids), 5):
-        vocab.write_text(json.dumps({**ids, "<|endoftext|>": id_}), encoding="utf-8")
+    for content in (
+        {**ids, "<|endoftext|>": len(ids)},
+        {**ids, "<|endoftext|>": 5},
+        {**ids, "<|endoftext|>": "5"},
+        [1],
+    ):
+        vocab.write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(
-            ValueError, match=rf"^{re.escape(str(vocab))} must have the ids 0 to {len(ids) - 1}, each once\.$"
+            ValueError, match=rf"^{re.escape(str(vocab))} must hold pieces with the ids 0, 1, 2 and so on, each once\.$"
         ):
             BytePairTokenizer.from_files(vocab, merges)
+    for content in (b"{", b"\xff"):
+        vocab.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"^{re.escape(str(vocab))} cannot be read: "):
+            BytePairTokenizer.from_files(vocab, merges)
+
+
+def test_an_added_token_is_written_as_it_is_found():
+    library = tokenizers.Tokenizer(tokenizers.models.BPE({piece: i for i, piece in enumerate(ALPHABET)}, []))
+    library.normalizer, library.decoder = tokenizers.normalizers.Lowercase(), tokenizers.decoders.ByteLevel()
+    library.add_tokens([tokenizers.AddedToken("<ABC>", normalized=True)])
+    added = [{"content": "<ABC>", "normalized": True}]
+    tokenizer = BytePairTokenizer([*ALPHABET, "<ABC>"], [], lowercase=True, added_tokens=added)
+    ids = tokenizer.tokenize(["a<Abc>"])
+    assert ids.numpy().tolist() == [[i + 4 for i in library.encode("a<Abc>").ids]]
+    assert tokenizer.detokenize(ids).numpy() == [library.decode(library.encode("a<Abc>").ids).encode()]
+    assert tokenizer.detokenize(ids).numpy() == [b"a<abc>"]
 
 
 def test_characters_that_ids_cut_are_joined_again():

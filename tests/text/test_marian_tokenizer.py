@@ -96,6 +96,12 @@ def test_a_language_at_the_beginning_is_one_token(tokenizer, library, text, lang
     assert pieces(tokenizer, text) == [language, *expected]
 
 
+def test_a_language_is_unknown_to_a_vocabulary_without_languages(model):
+    """As in `transformers`, whose code for the language does not depend on the vocabulary."""
+    only_pieces = MarianTokenizer(model)
+    assert pieces(only_pieces, ">>fra<< lower") == ["<unk>", *pieces(only_pieces, "lower")]
+
+
 def test_broken_bytes_in_a_language_are_part_of_it(tokenizer):
     ids = tokenizer.tokenize([b">>\xff\n<<slow", "slow"]).numpy()
     assert ids[0].tolist() == [1, *ids[1][ids[1] > 0]]

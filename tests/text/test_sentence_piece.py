@@ -456,7 +456,9 @@ def test_learning_options_reach_the_library():
     ("texts", "options", "message"),
     [
         ("one text", {}, "`texts` must be an iterable of strings. Received: one str"),
+        (None, {}, "`texts` must be an iterable of strings. Received: one NoneType"),
         ([1], {}, "`texts` must hold strings. Received: 1 of type int"),
+        (["a b", 1], {}, "cannot learn from these texts: .*`texts` must hold strings. Received: 1 of type int$"),
         (CORPUS, {"size": 20}, "cannot learn from these texts: .*Vocabulary size is smaller than required_chars"),
         (CORPUS, {"normalization": "other"}, "cannot learn from these texts: "),
         ([], {}, "cannot learn from these texts: "),

@@ -29,6 +29,35 @@ def test_half_a_surrogate_pair_is_read_as_a_question_mark():
     assert tokenizer.tokenize(["a\ud800b"]).numpy().tolist() == tokenizer.tokenize(["a?b"]).numpy().tolist()
     (ids, _), (read, _) = (encode_corpus(tokenizer, [text]) for text in ("\udc00b", "?b"))
     assert ids.tolist() == read.tolist()
+    for dtype in (str, object):
+        array = np.array(["a\ud800b", "b"], dtype)
+        assert tokenizer.tokenize(array).numpy().tolist() == tokenizer.tokenize(["a?b", "b"]).numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    ("texts", "received"),
+    [
+        (["a", None], r"\[b'a', None\]"),
+        (["a", 1], r"\[b'a', 1\]"),
+        (np.array(["a", None]), r"\[b'a', None\]"),
+        ([["a"], ["b", "c"]], r"\[\['a'\], \['b', 'c'\]\]"),
+        (None, "None"),
+        (iter(["a"]), "<list_iterato.*>"),
+        ([b"a" * 999, None], r"\[b'a{1,40}\.\.\.a{1,40}', None\]"),
+    ],
+)
+def test_what_is_no_batch_of_strings_is_shown(texts, received):
+    message = r"^`texts` must be a batch of strings `\(B,\)`; put a single string into a list\. Received: "
+    with pytest.raises(ValueError, match=f"{message}{received}$"):
+        CharacterTokenizer("ab").tokenize(texts)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+def test_a_limit_may_be_an_integer_of_numpy(dtype):
+    tokenizer = CharacterTokenizer("ab")
+    assert tokenizer.tokenize(["abba"], add_start=True, max_length=dtype(3)).numpy().tolist() == [[2, 4, 5]]
+    ids, segments = tokenizer.tokenize_pairs(["abba"], ["b"], max_length=dtype(6))
+    assert (ids.numpy().tolist(), segments.numpy().tolist()) == ([[2, 4, 5, 3, 5, 3]], [[0, 0, 0, 0, 1, 1]])
 
 
 class TestCharacters(TokenizerTests):

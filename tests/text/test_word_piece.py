@@ -258,6 +258,25 @@ def test_the_mask_is_found_where_the_library_finds_it(flags):
         assert [i for i in row if i] == library.encode(text).ids, text
 
 
+def test_added_tokens_are_written_as_they_are_found():
+    added = [{"content": content, "normalized": True} for content in ("COVID", "Ä É")]
+    tokenizer = WordPieceTokenizer([*pieces(), *(token["content"] for token in added)], added_tokens=added)
+    library = library_of(tokenizer)
+    library.add_tokens([tokenizers.AddedToken(**token) for token in added])
+    texts = ["a covid\u0301 b", "CÓVID19 ä é", ""]
+    ids = tokenizer.tokenize(texts).numpy()
+    assert [[i for i in row if i] for row in ids.tolist()] == [library.encode(text).ids for text in texts]
+    rows = [[library.token_to_id(token["content"]), library.token_to_id("a")] for token in added]
+    assert [text.decode() for text in tokenizer.detokenize(rows).numpy()] == library.decode_batch(rows)
+
+
+def test_added_tokens_of_which_normalisation_leaves_nothing_are_in_no_text():
+    """On such a token, version 0.23 of the library runs out of memory."""
+    added = [{"content": content, "normalized": True} for content in ("\u0301", "\ufffd")]
+    tokenizer = WordPieceTokenizer(["ab", "\u0301", "\ufffd"], added_tokens=added)
+    assert shown(tokenizer, "ab \u0301a\u0301b\ufffd") == ["ab", "ab"]
+
+
 # Pairs of texts.
 
 

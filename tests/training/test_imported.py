@@ -185,7 +185,10 @@ class TestCommand:
             "exists and is not empty; choose another place."
         )
         french = refuses("export", marian, "--to-huggingface", "b", "--target-language", "fra")
-        assert french == "target_language='fra'; a Marian checkpoint has None."
+        assert french == (
+            "--target-language cannot be written to a Marian checkpoint, where each text names its language, as in "
+            ">>fra<< Hello. Leave it out. Received: 'fra'"
+        )
         unknown = refuses("export", marian, "--target-language", "eng")
         assert unknown == "--target-language must be one of deu, fra. Received: 'eng'"
 

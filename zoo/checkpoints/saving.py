@@ -153,7 +153,10 @@ def _write_marian(translator: Translator, folder: pathlib.Path) -> None:
         if not isinstance(tokenizer, SentencePieceTokenizer):
             raise ValueError(f"{side} is a {type(tokenizer).__name__}; a Marian checkpoint has SentencePiece.")
         if isinstance(tokenizer, MarianTokenizer) and tokenizer.target_language is not None:
-            raise ValueError(f"target_language={tokenizer.target_language!r}; a Marian checkpoint has None.")
+            raise ValueError(
+                "`target_language` cannot be written to a Marian checkpoint, where each text names its language, as in "
+                f">>fra<< Hello. Leave it out. Received: {tokenizer.target_language!r}"
+            )
     if {*range(END, translator.target_tokenizer.size)} & {*model.unused_ids}:
         raise ValueError(f"unused_ids={model.unused_ids!r}; a Marian checkpoint has no piece that is never written.")
     shared = model.tied_embeddings == "all"

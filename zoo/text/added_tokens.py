@@ -59,13 +59,14 @@ class AddedTokens(tf.Module):
         """What finds the tokens before the texts are normalised, and after."""
         found: list[_Finder | None] = []
         for normalized in (False, True):
-            chosen = [token for token in tokens if token.normalized == normalized]
-            texts = [token.content for token in chosen]
+            texts = {token: token.content for token in tokens if token.normalized == normalized}
             if normalized and texts:
-                texts = [text.decode() for text in self._normalize(tf.constant(texts)).numpy()]
-            if len(set(texts)) < len(texts):
-                raise ValueError(f"No two `added_tokens` may match the same text. Received: {sorted(texts)}")
-            found.append(_Finder(chosen, texts, [tokens[token] for token in chosen]) if chosen else None)
+                normal = self._normalize(tf.constant([*texts.values()])).numpy()
+                # A token of which nothing is left, such as an accent where accents are stripped, is in no text.
+                texts = {token: text.decode() for token, text in zip(texts, normal, strict=True) if text}
+            if len({*texts.values()}) < len(texts):
+                raise ValueError(f"No two `added_tokens` may match the same text. Received: {sorted(texts.values())}")
+            found.append(_Finder([*texts], [*texts.values()], [tokens[token] for token in texts]) if texts else None)
         return found
 
     def may_be_in_texts(self, special_tokens: bool) -> bool:

@@ -125,7 +125,11 @@ class BytePairTokenizer(PairTokenizer):
         check_unk_token(unk_token, vocabulary)
         check_patterns(patterns)
         pairs = checked_pairs(merges, vocabulary)
-        contents = [_content(piece) for piece in vocabulary]
+        # The library writes an added token in its normal form.
+        normal = _normalizer(nfc, lowercase).normalize_str
+        contents = [
+            _content(normal(piece) if piece in added and added[piece].normalized else piece) for piece in vocabulary
+        ]
         shown = [
             visible(piece) if piece in added else _visible(content)
             for piece, content in zip(vocabulary, contents, strict=True)
@@ -211,9 +215,7 @@ class BytePairTokenizer(PairTokenizer):
             raise ValueError(f"`minimum_frequency` must be at least 1. Received: minimum_frequency={minimum_frequency}")
         learner = tokenizers.Tokenizer(tokenizers.models.BPE())
         learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        kinds = {tokenizers.normalizers.NFC: nfc, tokenizers.normalizers.Lowercase: lowercase}
-        if any(kinds.values()):
-            learner.normalizer = tokenizers.normalizers.Sequence([kind() for kind, wanted in kinds.items() if wanted])
+        learner.normalizer = _normalizer(nfc, lowercase)
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=size - FIRST,
             min_frequency=minimum_frequency,
@@ -238,12 +240,17 @@ class BytePairTokenizer(PairTokenizer):
             The tokenizer.
 
         Raises:
-            ValueError: the ids are not 0, 1, 2 and so on, or the constructor refuses the pieces or merges.
+            ValueError: `vocab_json` is no JSON, the ids are not 0, 1, 2 and so on, or the constructor refuses the
+                pieces or merges.
         """
-        ids = json.loads(pathlib.Path(vocab_json).read_text(encoding="utf-8"))
-        vocabulary = sorted(ids, key=ids.get)
-        if [ids[piece] for piece in vocabulary] != list(range(len(ids))):
-            raise ValueError(f"{vocab_json} must have the ids 0 to {len(ids) - 1}, each once.")
+        try:
+            ids = json.loads(pathlib.Path(vocab_json).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{vocab_json} cannot be read: {error}") from None
+        # As representations: True would equal 1, and strings cannot be sorted with numbers.
+        if not isinstance(ids, dict) or sorted(map(repr, ids.values())) != sorted(map(repr, range(len(ids)))):
+            raise ValueError(f"{vocab_json} must hold pieces with the ids 0, 1, 2 and so on, each once.")
+        vocabulary = sorted(ids, key=ids.__getitem__)
         lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").splitlines()
         return cls(vocabulary, [line for line in lines if not line.startswith("#version")])
 
@@ -259,6 +266,12 @@ class BytePairTokenizer(PairTokenizer):
     def _join(self, ids: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         contents = tf.gather(tf.constant(self._contents, tf.string), ids)  # (N,)
         return valid_utf8(tf.strings.unsorted_segment_join(contents, rows, count))
+
+
+def _normalizer(nfc: bool, lowercase: bool) -> Any:
+    """What the `tokenizers` library normalises texts with."""
+    kinds = {tokenizers.normalizers.NFC: nfc, tokenizers.normalizers.Lowercase: lowercase}
+    return tokenizers.normalizers.Sequence([kind() for kind, wanted in kinds.items() if wanted])
 
 
 def _content(piece: str) -> bytes:

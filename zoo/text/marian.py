@@ -25,7 +25,7 @@ class MarianTokenizer(SentencePieceTokenizer):
 
     For a translator into several languages, the text itself names the language: `>>fra<< How are you?`. The language is
     a piece of the vocabulary, but not of the SentencePiece file. A language that the vocabulary lacks becomes the
-    unknown id.
+    unknown id, also if it has none at all, as in `transformers`.
 
     Args:
         model: as for `SentencePieceTokenizer`.

@@ -189,7 +189,9 @@ class SentencePieceTokenizer(Tokenizer):
                 minloglevel=2,
             )
         except (RuntimeError, OSError) as error:
-            raise ValueError(f"The sentencepiece library cannot learn from these texts: {error}") from error
+            # An error of `texts` comes with the library's traceback behind it.
+            reason = str(error).split("\n")[0]
+            raise ValueError(f"The sentencepiece library cannot learn from these texts: {reason}") from error
         return cls(model.getvalue())
 
     @classmethod

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import itertools
+import operator
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
@@ -129,7 +131,7 @@ class Tokenizer(tf.Module):
     ) -> tf.Tensor:
         """Pads ragged ids `(B, None)` to `(B, T)`; `rows` is B where it is known statically."""
         if max_length is not None:
-            room = max_length - int(add_start) - int(add_end)
+            room = operator.index(max_length) - int(add_start) - int(add_end)
             if room < 1:
                 raise ValueError(
                     f"`max_length` must leave room for start, end and one id. Received: max_length={max_length}"
@@ -176,7 +178,7 @@ class Tokenizer(tf.Module):
             )
         texts = [self._split(first), self._split(second)]  # (B, ragged), (B, ragged)
         if max_length is not None:
-            room = max_length - self.pair_separators - 2
+            room = operator.index(max_length) - self.pair_separators - 2
             if room < 2:
                 raise ValueError(
                     "`max_length` must leave room for start, ends and an id of each text. "
@@ -423,7 +425,7 @@ def to_learn_from(texts: Iterable[str]) -> Iterator[str]:
     Raises:
         ValueError: `texts` is no iterable of strings.
     """
-    if isinstance(texts, str | bytes):
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be an iterable of strings. Received: one {type(texts).__name__}")
     return map(_learnable, texts)
 
@@ -478,15 +480,16 @@ def checked_texts(texts: Any) -> tf.Tensor:
     Raises:
         ValueError: they are not strings with one axis.
     """
-    if isinstance(texts, list | tuple):
+    wanted = "`texts` must be a batch of strings `(B,)`; put a single string into a list. Received: "
+    if isinstance(texts, list | tuple) or (isinstance(texts, np.ndarray) and texts.ndim == 1):
         # An empty list would become a tensor of floats, and half a surrogate pair would be an error.
         texts = [as_utf8(text) if isinstance(text, str) else text for text in texts] or tf.constant([], tf.string)
-    texts = tf.convert_to_tensor(texts)
+    try:
+        texts = tf.convert_to_tensor(texts)
+    except (TypeError, ValueError):  # such as None among strings
+        raise ValueError(f"{wanted}{reprlib.repr(texts)}") from None
     if texts.dtype != tf.string or texts.shape.rank not in (None, 1):
-        raise ValueError(
-            "`texts` must be a batch of strings `(B,)`; put a single string into a list. "
-            f"Received: {texts.dtype.name} of shape {texts.shape}"
-        )
+        raise ValueError(f"{wanted}{texts.dtype.name} of shape {texts.shape}")
     return tf.ensure_shape(texts, [None])
 
 

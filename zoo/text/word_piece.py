@@ -111,10 +111,14 @@ class WordPieceTokenizer(WordTokenizer):
         special = {piece for piece, token in added.items() if token.special}
         if not set(vocabulary) - special:
             raise ValueError("`vocabulary` must hold pieces that are not special. Received: none")
+        normalizer = tokenizers.normalizers.BertNormalizer(clean_text, handle_chinese_chars, strip_accents, lowercase)
         decode = tokenizers.decoders.WordPiece(continuing_subword_prefix, cleanup).decode
+        # The library writes an added token in its normal form.
+        normal = {piece: normalizer.normalize_str(piece) for piece, token in added.items() if token.normalized}
+        written = {piece: normal.get(piece, piece) for piece in vocabulary if piece not in special}
         # What a piece writes behind another one, and as the first of a text, where there is no space before it.
-        contents = [b"" if piece in special else decode(["x", piece])[1:].encode() for piece in vocabulary]
-        first = [b"" if piece in special else decode([piece]).encode() for piece in vocabulary]
+        contents = [decode(["x", written[piece]])[1:].encode() if piece in written else b"" for piece in vocabulary]
+        first = [decode([written[piece]]).encode() if piece in written else b"" for piece in vocabulary]
         super().__init__([visible(piece) for piece in vocabulary], contents)
         self._keep(arguments)
         self._inside = self._contents[:-1].copy()

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import gc
 import json
 import os
@@ -29,6 +30,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    """Nobody looks for garbage in a process that ends."""
+    gc.freeze()
+
+
 # Methods of the suites of `zoo.testing` that trace or export for seconds, for each class that the suites go through.
 LONG_METHODS = {
     "test_it_decodes_in_a_graph_of_unknown_sizes",
@@ -47,6 +53,18 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.long)
 
 
+@functools.cache
+def record_one_place():
+    """TensorFlow notes for each operation of a graph all the calls that led to it: under pytest, a hundred.
+
+    The notes take 6 % of the time of tests that trace, and only its errors show them, below pytest's own traceback.
+    So all operations have the same note. `tf_stack` is not public; without it, notes are as they were.
+    """
+    if tf_stack := sys.modules.get("tensorflow.python.util.tf_stack"):
+        place = tf_stack.extract_stack()
+        tf_stack.extract_stack = lambda stacklevel=1: place
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Sets the seeds, so that weights and dropout do not depend on the tests that ran before, and how graphs run.
@@ -61,6 +79,7 @@ def pytest_runtest_setup(item):
     random.seed(0)
     np.random.seed(0)
     if tensorflow := sys.modules.get("tensorflow"):
+        record_one_place()
         optimised = item.get_closest_marker("long") is not None and item.path.parts[-2] in OPTIMISED
         tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": not optimised})
 

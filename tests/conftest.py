@@ -29,6 +29,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    """Nobody looks for garbage in a process that ends."""
+    gc.freeze()
+
+
 # Methods of the suites of `zoo.testing` that trace or export for seconds, for each class that the suites go through.
 LONG_METHODS = {
     "test_it_decodes_in_a_graph_of_unknown_sizes",

@@ -143,7 +143,7 @@ def test_composition_keeps_code_points_of_other_texts():
 
 
 def operations(tokenizer: CharacterTokenizer) -> list[str]:
-    function = tf.function(tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
+    function = tf.function(tokenizer.tokenize, autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
     return [operation.type for operation in function.get_concrete_function().graph.get_operations()]
 
 

@@ -148,7 +148,7 @@ def test_texts_do_not_depend_on_the_room(kind, temperature, parts, randomize):
     def traced(steps, in_a_server):
         model.room_steps = steps
         with loops_for_a_server(on_one_thread=parts == 1) if in_a_server else contextlib.nullcontext():
-            return tf.function(call).get_concrete_function(*specs)
+            return tf.function(call, autograph=False).get_concrete_function(*specs)
 
     copying, *calls = traced(0, True), traced(3, True), traced(3, False)
     for limits in ([40, 3, 0, 17], [4, 6, 1, 2], [0, 0, 0, 0], [1, 1, 1, 1]):
@@ -168,7 +168,9 @@ def test_the_likeliest_tokens_of_a_language_model_have_a_loop_without_branches()
     """Only such a loop can be run by one thread; the other one draws."""
     model = pack(make(GPT), 16)
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.float32)])
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.float32)], autograph=False
+    )
     def call(prompts, temperature):
         return generate(model, prompts, 5, temperature).ids
 

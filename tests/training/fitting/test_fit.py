@@ -239,13 +239,13 @@ class TestTrouble:
     @pytest.mark.parametrize("longer", [False, True])
     @pytest.mark.usefixtures("eager")
     def test_more_epochs_are_advised_if_the_last_of_few_was_the_best(self, tmp_path, capfd, longer, monkeypatch):
-        """Of 8 updates in 2 epochs; 1,000 updates are no longer few."""
+        """Of 2 updates in 2 epochs; 1,000 updates are no longer few."""
         if longer:
-            monkeypatch.setattr(zoo_training.fitting.fit, "_FEW_UPDATES", 8)
-        fit(tiny(), TRAIN, CHECK, tmp_path)
+            monkeypatch.setattr(zoo_training.fitting.fit, "_FEW_UPDATES", 2)
+        fit(tiny("training.batch_size=32"), TRAIN, CHECK, tmp_path)
         told = (
-            "the best epoch was the last one, and the training had few updates (8); more epochs may help, such as "
-            "--set training.epochs=251\n"
+            "the best epoch was the last one, and the training had few updates (2); more epochs may help, such as "
+            "--set training.epochs=1001\n"
         )
         assert (told in capfd.readouterr().err) == (not longer)
 

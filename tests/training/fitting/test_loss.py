@@ -183,7 +183,7 @@ class TestGraphs:
         arrays = hidden, labels, counted
         signature = [tf.TensorSpec([None, None, *array.shape[2:]], array.dtype) for array in arrays]
 
-        @tf.function(input_signature=signature, jit_compile=jit_compile)
+        @tf.function(input_signature=signature, jit_compile=jit_compile, autograph=False)
         def compiled(hidden, labels, counted):
             return with_gradients(hidden, output, bias, labels, counted, 0.1)
 
@@ -224,7 +224,7 @@ class TestRDrop:
         hidden = case((2 * shape[0], shape[1]), seed=1, scale=0.5)[0]  # two passes
         sources = [tf.constant(each) for each in (hidden, output, bias)]
 
-        @tf.function(jit_compile=jit_compile)
+        @tf.function(jit_compile=jit_compile, autograph=False)
         def step(*sources):
             with tf.GradientTape() as tape:
                 tape.watch(sources)
@@ -248,7 +248,7 @@ class TestRDrop:
 
 def hlo(function, *arguments):
     """The program that XLA made of a function."""
-    compiled = tf.function(function, jit_compile=True)
+    compiled = tf.function(function, jit_compile=True, autograph=False)
     return compiled.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
 
 

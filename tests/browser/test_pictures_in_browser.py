@@ -109,6 +109,15 @@ def test_the_page_and_an_svg_have_the_same_layout_and_ink(opened, vmax):
     assert labels == [label(token) for token in SOURCE + TARGET]
 
 
+def test_the_legend_below_a_small_map_is_whole(opened):
+    run = opened(Alignment(["a", "</s>"], ["b"], softmax(1, 2)), vmax=0.35)
+    beyond = run(
+        "const [legend, map] = ['.legend', 'svg:has(.legend)'].map((each) => document.querySelector(each));"
+        "return legend.getBoundingClientRect().right - map.getBoundingClientRect().right"
+    )
+    assert -10 < beyond <= 0
+
+
 def test_hostile_texts_are_text_and_every_token_can_be_seen(opened):
     joined = "".join(HOSTILE)
     texts = dict(source_text=joined, target_text=joined, title=joined, caption=joined)

@@ -133,13 +133,17 @@ class Request:
 def make_plan(asked: Request, scratch: str) -> Plan:
     """Finds out what is to be done.
 
+    Args:
+        asked: what a user asks for.
+        scratch: the folder of the parts, for inputs that are unpacked.
+
     Raises:
         FileNotFoundError: there is no such model or no such input.
         ValueError: what was asked does not fit the model or the files.
     """
     folder = absolute(version_folder(asked.model))
     takes, gives = signature_of(folder, asked.signature)
-    files = input_files(asked.pattern)
+    files = input_files(asked, scratch)
     inputs = {os.path.realpath(each.path) for each in files}
     if os.path.realpath(asked.out) in inputs:
         raise ValueError(f"{asked.out} is one of the inputs; choose another OUTPUT")
@@ -232,13 +236,16 @@ def _saved_model_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("zoo.SavedModel"))
 
 
-def input_files(pattern: str) -> list[Any]:
+def input_files(asked: Request, scratch: str) -> list[Any]:
     """The files that a path or a pattern with `*` means, by name.
+
+    A pattern means no hidden files, such as locks, and none that an unfinished run has written.
 
     Raises:
         FileNotFoundError: there is none.
         ValueError: it is a folder.
     """
+    pattern = asked.pattern
     if os.path.isdir(pattern):
         raise ValueError(f"{pattern} is a folder; give its files, such as '{pattern.rstrip('/')}/*.txt'")
     path = absolute(pattern)  # Beam does not look for `*` in a relative one
@@ -246,6 +253,10 @@ def input_files(pattern: str) -> list[Any]:
         return [_metadata(path)]
     files = sorted(FileSystems.match([path])[0].metadata_list, key=lambda each: each.path)
     files = [each for each in files if not os.path.isdir(each.path)]
+    files = [each for each in files if not pathlib.PurePath(each.path).name.startswith(".")]
+    files = [each for each in files if not each.path.startswith(f"{absolute(scratch)}/")]
+    if FileSystems.exists(f"{scratch}/{PLAN_FILE}"):
+        files = [each for each in files if each.path != absolute(asked.dead_letters)]
     if not files:
         raise FileNotFoundError(f"{pattern} does not exist")
     return files

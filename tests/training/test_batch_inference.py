@@ -267,6 +267,45 @@ class TestChunks:
         infer_files(Request(upper, pattern, "out.txt", outputs=["text"]))
         assert (place / "out.txt").read_text() == ">A\n"
 
+    @pytest.mark.parametrize("file_format", [None, "txt"])
+    def test_a_pattern_may_fit_the_folder_of_the_output(self, upper, place, file_format):
+        (place / "in.txt").write_text("a\n")
+        (place / ".other.lock").write_text("process 1\n")
+        asked = Request(upper, "*", "out.txt", outputs=["text"], file_format=file_format)
+        infer_files(asked)
+        assert (place / "out.txt").read_text() == ">A\n"
+        with pytest.raises(ValueError, match=r"^out\.txt is one of the inputs; choose another OUTPUT$"):
+            infer_files(asked, overwrite=True)
+
+    def test_a_pattern_may_fit_the_parts_of_the_run(self, upper, place, monkeypatch):
+        (place / "in.txt").write_text("a\n")
+        asked = Request(upper, "**", "out.txt", outputs=["text"], file_format="txt")
+        with monkeypatch.context() as patch:
+            patch.setattr(batch_inference, "join", mock.Mock(side_effect=OSError("disk full")))
+            with pytest.raises(OSError, match="disk full"):
+                infer_files(asked)
+        told = []
+        infer_files(asked, say=told.append)
+        assert told == ["going on: 1 of 1 parts are done"]
+        assert (place / "out.txt").read_text() == ">A\n"
+
+    def test_a_pattern_may_fit_the_file_of_failed_rows_of_an_unfinished_run(self, upper, place, monkeypatch):
+        (place / "in.jsonl").write_text('{"text": "a"}\n{"text": "bad"}\n')
+        asked = Request(upper, "*.jsonl", "out.jsonl", outputs=["text"])
+        with monkeypatch.context() as patch:
+            patch.setattr(batch_inference, "join", mock.Mock(side_effect=OSError("disk full")))
+            with pytest.raises(OSError, match="disk full"):
+                infer_files(asked)
+        assert (place / "out.failed.jsonl").exists()
+        infer_files(asked)
+        assert json_lines("out.jsonl") == [{"text": "a", "output_text": ">A"}]
+        assert [each["row"] for each in json_lines("out.failed.jsonl")] == ['{"text": "bad"}']
+
+    def test_a_hidden_file_is_read_by_its_name(self, upper, place):
+        (place / ".in.txt").write_text("a\n")
+        infer_files(Request(upper, ".in.txt", "out.txt", outputs=["text"]))
+        assert (place / "out.txt").read_text() == ">A\n"
+
     def test_tables_of_several_types_may_be_written_as_json(self, upper, place):
         for name, numbers in {"one": [1], "two": [0.5]}.items():
             pq.write_table(pa.table({"text": ["a"], "n": numbers}), f"{name}.parquet")
@@ -307,6 +346,7 @@ class TestMistakes:
             ({"pattern": "*.none"}, r"\*.none does not exist$"),
             ({"pattern": "folder"}, r"folder is a folder; give its files, such as 'folder/\*.txt'$"),
             ({"pattern": "in.*"}, "the input must be of one kind"),
+            ({"pattern": ".h*"}, r"\.h\* does not exist$"),
             ({"out": "in.tsv", "overwrite": True}, "in.tsv is one of the inputs; choose another OUTPUT$"),
             ({"pattern": "[it]*e*.tsv", "out": "there.tsv", "overwrite": True}, "there.tsv is one of the inputs"),
             (
@@ -370,7 +410,7 @@ class TestMistakes:
         files = {"in.tsv": "id\ttext\n1\ta\n", "empty.txt": "", "empty.tsv": "text\n", "blank.jsonl": "\n \n"}
         files |= {"there.tsv": "mine", "in.jsonl": '{"a": 1, "b": 2}\n'}
         files |= {"taken.tsv": "text\tlength\na\t1\n", "twice.tsv": "text\ttext\na\tb\n"}
-        files |= {"line.txt": "a\n", "damaged.table": "PAR1"}
+        files |= {"line.txt": "a\n", "damaged.table": "PAR1", ".hidden.tsv": "text\na\n"}
         files["again.failed.jsonl"] = '{"text": "a", "error": "too long"}\n'
         for name, content in files.items():
             (place / name).write_text(content)

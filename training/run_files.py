@@ -142,8 +142,6 @@ class Digest:
 def locked(folder: pathlib.Path) -> Iterator[None]:
     """Holds a lock on a run's folder, so that no two trainings write to it.
 
-    The system frees the lock when its process ends, however it ends; a file that a killed process left is taken over.
-
     Raises:
         BlockingIOError: another process holds it.
     """
@@ -157,7 +155,9 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked_file(path: pathlib.Path, told: Callable[[str], str]) -> Iterator[None]:
-    """The same with a file of any name.
+    """Holds a lock on a file for the length of the block.
+
+    The system frees it when its process ends, however it ends; a file that a killed process left is taken over.
 
     Args:
         path: the file, which is made, and removed at the end.

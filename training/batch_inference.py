@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from zoo.extras import needs
@@ -69,37 +69,66 @@ def infer_files(
     Raises:
         FileNotFoundError: there is no such model or no such input.
         FileExistsError: the output exists, or the parts of another run.
-        BlockingIOError: another process writes the same output on this machine.
+        BlockingIOError: another process on this machine writes the same output, or the same file of failed rows.
         ValueError: what was asked does not fit the model or the files, or every row failed.
-        OSError: workers ended again and again, or the pipeline failed.
+        OSError: workers ended again and again, or the pipeline failed, or the output cannot be written.
     """
     scratch = f"{asked.out}.parts"
-    dead_letters = asked.dead_letters
     if re.search(r"[*?[]", absolute(asked.out)):  # Beam would delete what fits the pattern
         raise ValueError(
             f"{asked.out}: OUTPUT and its folders must not have *, ? or [ in their names; Apache Beam would take them "
             "for a pattern"
         )
-    for path in (asked.out, dead_letters):
+    written = asked.out, asked.dead_letters
+    for path in written:
         if os.path.isdir(path):
             raise FileExistsError(f"{path} is a folder; OUTPUT must be a file")
-        if FileSystems.exists(path) and not overwrite and (path == asked.out or not FileSystems.exists(scratch)):
-            raise FileExistsError(f"{path} exists; choose another OUTPUT, or replace it by --overwrite")
     options = beam_options(flags, workers)
-    with _alone(asked.out):
+    with _alone(asked):
+        for path in written:
+            if FileSystems.exists(path) and not overwrite and (path == asked.out or not FileSystems.exists(scratch)):
+                raise FileExistsError(f"{path} exists; choose another OUTPUT, or replace it by --overwrite")
         return _answered(asked, scratch, options, overwrite, advance, say)
 
 
-def _alone(out: str) -> contextlib.AbstractContextManager[None]:
-    """Holds a lock on an output of this machine, so that no two commands write it."""
-    path = pathlib.Path(out)
-    if not path.parent.is_dir():  # of another file system, or nobody has begun to write there
-        return contextlib.nullcontext()
+@contextlib.contextmanager
+def _alone(asked: Request) -> Iterator[None]:
+    """Holds a lock, so that no two commands on this machine write one output or one file of failed rows.
+
+    The lock is in the folder of the output. A folder that is made for it is removed if nothing is written there.
+
+    Raises:
+        BlockingIOError: another process holds it.
+        OSError: the folder cannot be made or written.
+    """
+    out, dead_letters = asked.out, asked.dead_letters
+    if "://" in out:  # a file system without locks
+        yield
+        return
+    folder = pathlib.Path(out).parent
+    missing = [each for each in (folder, *folder.parents) if not os.path.exists(each)]
 
     def told(owner):
-        return f"{out} is in use: {owner} writes it; wait until it has ended, or choose another OUTPUT"
+        return f"{owner} writes {out} or {dead_letters}; wait until it has ended, or choose another OUTPUT"
 
-    return locked_file(path.with_name(f".{path.name}.lock"), told)
+    with contextlib.ExitStack() as held:
+        held.callback(_remove_empty, missing)
+        try:
+            for each in reversed(missing):
+                each.mkdir(exist_ok=True)
+            held.enter_context(locked_file(folder / f".{pathlib.Path(dead_letters).name}.lock", told))
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise OSError(f"{out} cannot be written: {error.strerror}") from None
+        yield
+
+
+def _remove_empty(folders: Sequence[pathlib.Path]) -> None:
+    """Removes the folders that are empty; the inner ones come first."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _answered(
@@ -245,7 +274,7 @@ def _drive_to_the_end(
 
 
 def _done(plan: Plan, scratch: str) -> str:
-    """How far it is. What the code calls a chunk is a part of the input to its reader."""
+    """Says how many chunks are done. Messages call a chunk a part, a word that users know."""
     return f"{len(complete_chunks(parts_in(scratch)))} of {len(plan.chunks)} parts are done"
 
 

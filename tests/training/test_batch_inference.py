@@ -363,6 +363,9 @@ class TestMistakes:
             ({"out": "out.parquet"}, r"^from a .tsv input come .tsv, .txt or .jsonl; .* Received: out.parquet$"),
             ({"out": "there.tsv"}, "there.tsv exists; choose another OUTPUT, or replace it by --overwrite$"),
             ({"out": "folder.tsv"}, "folder.tsv is a folder; OUTPUT must be a file$"),
+            ({"out": "new/deep/out.tsv", "outputs": ["x"]}, "gives length, text. Received: --outputs x$"),
+            ({"out": "in.tsv/out.tsv"}, "^in.tsv/out.tsv cannot be written: Not a directory$"),
+            ({"out": "in.tsv/new/out.tsv"}, "^in.tsv/new/out.tsv cannot be written: Not a directory$"),
             ({"columns": {"text": "txt"}}, "the input has no column 'txt'; it has id, text$"),
             ({"columns": {"txt": "text"}}, "the signature takes text. Received: txt$"),
             (
@@ -475,13 +478,36 @@ class TestUnfinishedRuns:
         assert summary.done + summary.failed == sum(told) == 9
         assert len((place / "out.txt").read_text().splitlines()) == 9
 
-    def test_two_commands_do_not_write_the_same_output(self, upper, place):
+    @pytest.mark.parametrize("folder", ["", "new/deep/"])
+    @pytest.mark.parametrize("other", ["out.txt", "out.jsonl"])
+    def test_two_commands_do_not_write_the_same_files(self, upper, place, folder, other):
+        """Neither the same output nor the same file of failed rows."""
         (place / "in.txt").write_text("a\n")
-        fault = f"^out.txt is in use: process {os.getpid()} on .* writes it; wait until it has ended, or choose another"
-        with batch_inference._alone("out.txt"), pytest.raises(BlockingIOError, match=fault):
-            infer_files(Request(upper, "in.txt", "out.txt"))
-        infer_files(Request(upper, "in.txt", "out.txt"))
-        assert sorted(os.listdir()) == ["in.txt", "out.txt"]
+        asked, out = Request(upper, "in.txt", f"{folder}out.txt"), f"{folder}out.txt"
+        wait = "wait until it has ended, or choose another OUTPUT$"
+        fault = f"^process {os.getpid()} on .* writes {out} or {folder}out.failed.jsonl; {wait}"
+        with (
+            batch_inference._alone(Request(upper, "in.txt", f"{folder}{other}")),
+            pytest.raises(BlockingIOError, match=fault),
+        ):
+            infer_files(asked)
+        assert os.listdir() == ["in.txt"]
+        infer_files(asked)
+        assert sorted(path.name for path in place.rglob("*.*")) == ["in.txt", "out.txt"]
+
+    def test_an_output_that_another_command_has_just_written_is_kept(self, upper, place, monkeypatch):
+        (place / "in.txt").write_text("a\n")
+        alone = batch_inference._alone
+
+        def after_another(asked):
+            (place / "new").mkdir()
+            (place / "new" / "out.txt").write_text("old")
+            return alone(asked)
+
+        monkeypatch.setattr(batch_inference, "_alone", after_another)
+        with pytest.raises(FileExistsError, match=r"^new/out\.txt exists; choose another OUTPUT, or replace it by"):
+            infer_files(Request(upper, "in.txt", "new/out.txt"))
+        assert (place / "new" / "out.txt").read_text() == "old"
 
     @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
     @pytest.mark.parametrize("name", ["out.txt", "out.failed.jsonl"])

@@ -207,12 +207,7 @@ class Found(NamedTuple):
 
 def of_zoo(translator, texts: list[str], beams: int, **settings) -> Found:
     """Ours, with other settings than the folder's."""
-    import zoo
-
-    own = {name: getattr(translator, name) for name in zoo.Translator.SETTINGS}
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    changed = zoo.Translator(translator.model, *tokenizers, **{**own, **settings, "beam_size": beams})
-    found = changed.translate(texts)
+    found = translator.with_settings(**settings, beam_size=beams).translate(texts)
     return Found([each.text for each in found], [each.score for each in found])
 
 

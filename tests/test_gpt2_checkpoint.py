@@ -200,7 +200,10 @@ def test_settings_of_the_generation_that_are_left_out_are_told(folder):
     (folder / "generation_config.json").write_text(json.dumps(settings))
     with pytest.warns(UserWarning, match="settings of the generation") as caught:
         zoo.load(folder)
-    advice = "give repetition_penalty with each request, such as `--set repetition_penalty=1.1`"
+    advice = (
+        "give repetition_penalty=1.1 with each request "
+        "(`zoo generate --repetition-penalty 1.1`, `zoo serve-client --set repetition_penalty=1.1`)"
+    )
     assert str(caught[0].message).endswith(f"left out: {{'repetition_penalty': 1.1}}; {advice}.")
     off = {"num_beams": 1, "guidance_scale": None, "min_p": None, "typical_p": 1.0, "stop_strings": None}
     on = {"num_beams": 4, "guidance_scale": 1.5, "min_p": 0.05, "stop_strings": ["."]}

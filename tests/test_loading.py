@@ -120,16 +120,16 @@ def test_half_a_translator(folder, tmp_path, file):
         ("run/translator", "model.keras", b"", r"damaged/model\.keras cannot be loaded; it may be damaged, or need"),
         ("models/tiny/1", "variables/variables.index", None, r"damaged cannot be loaded; its files may be damaged \("),
         ("models/tiny/1", "variables/variables.data-00000-of-00001", None, "damaged cannot be loaded; its files may"),
-        ("models/tiny/1", "saved_model.pb", None, r"its files may be damaged \(.*\)\. `zoo check .*` looks for what"),
-        ("models/tiny/1", "saved_model.pb", b"", r"its files may be damaged \(.*\)\. `zoo check .*` looks for what"),
+        ("models/tiny/1", "saved_model.pb", None, r"may be damaged \(.*\)\. `zoo check '.*/is damaged'` looks for"),
+        ("models/tiny/1", "saved_model.pb", b"", r"may be damaged \(.*\)\. `zoo check '.*/is damaged'` looks for"),
     ],
 )
 def test_a_damaged_file_is_a_value_error(folder, tmp_path, model, file, content, told):
-    shutil.copytree(folder / model, tmp_path / "damaged")
-    path = tmp_path / "damaged" / file
+    shutil.copytree(folder / model, tmp_path / "is damaged")
+    path = tmp_path / "is damaged" / file
     path.write_bytes(path.read_bytes()[:-60] if content is None else content)
     with pytest.raises(ValueError, match=told):
-        zoo.load(tmp_path / "damaged")
+        zoo.load(tmp_path / "is damaged")
 
 
 @pytest.mark.parametrize(("content", "error"), [(b"{}", "KeyError"), (b"[]", "TypeError"), (b'"a"', "AttributeError")])
@@ -138,6 +138,23 @@ def test_a_class_names_the_file_that_is_damaged(folder, tmp_path, content, error
     (tmp_path / "damaged" / "translator.json").write_bytes(content)
     with pytest.raises(ValueError, match=rf"damaged/translator\.json cannot be read; .* \({error}: "):
         Translator.load(tmp_path / "damaged")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("beam_size", "a", r"`beam_size` must be a positive integer\. Received: beam_size='a'$"),
+        ("max_source_length", "x", r"`max_source_length` must be an integer\. Received: max_source_length='x'$"),
+        ("length_penalty", None, r"`length_penalty` must be a number\. Received: length_penalty=None$"),
+        ("source_tokenizer", {"class": "Words"}, "Unknown tokenizer class 'Words'; known are "),
+    ],
+)
+def test_a_value_that_is_refused(folder, tmp_path, name, value, told):
+    shutil.copytree(folder / "run" / "translator", tmp_path / "changed")
+    file = tmp_path / "changed" / "translator.json"
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), name: value}), "utf-8")
+    with pytest.raises(ValueError, match=rf"changed/translator\.json: {told}"):
+        zoo.load(tmp_path / "changed")
 
 
 def test_a_setting_of_a_newer_version(folder, tmp_path):

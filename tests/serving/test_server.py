@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import socket
@@ -298,6 +299,10 @@ class TestErrors:
             ),
             ("POST", "tiny/versions/99999999999999999999:predict", {}, 400, "Failed to convert version: 9999"),
             ("GET", f"tiny/versions/{'9' * 5000}", b"", 400, "Failed to convert version: 9999"),
+            ("GET", f"tiny/versions/{2**63}", b"", 400, f"Failed to convert version: {2**63} to numeric."),
+            ("GET", f"tiny/versions/{2**63 - 1}", b"", 404, f"Could not find version {2**63 - 1} of model tiny"),
+            ("GET", f"tiny/versions/{'0' * 5000}7", b"", 404, "Could not find version 7 of model tiny"),
+            ("GET", "tiny/versions/00", b"", 404, "Could not find version 0 of model tiny"),
             ("POST", "tiny/version/2:predict", {}, 400, "Malformed request: POST /v1/models/tiny/version/2:predict"),
             ("POST", "tiny/versions/2/labels/a:predict", {}, 400, "Malformed request: "),
             ("POST", "tiny", {}, 400, "Malformed request: "),
@@ -452,6 +457,19 @@ class TestOtherPaths:
         for each in two:
             assert tiny.ask("POST", "/v1/models/tiny:predict", body, headers=[each])[0] == 200
 
+    def test_a_server_may_tell_that_it_starts_and_ends(self, tiny):
+        """As servers other than `zoo serve` do, by the lifespan protocol of ASGI."""
+        events, sent = iter(("lifespan.startup", "lifespan.shutdown")), []
+
+        async def receive():
+            return {"type": next(events)}
+
+        async def send(message):
+            sent.append(message["type"])
+
+        asyncio.run(tiny.app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send))
+        assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
     def test_elsewhere_is_nothing(self, tiny):
         assert tiny.ask("GET", "/statuspage")[::2] == (404, {"error": "Not found: /statuspage"})
         assert tiny.ask("POST", "/", {})[::2] == (400, {"error": "Malformed request: POST /"})
@@ -474,8 +492,8 @@ class TestOtherPaths:
 class TestVersions:
     @pytest.fixture
     def folder(self, saved, tmp_path):
-        shutil.copytree(saved / "2", tmp_path / "model" / "2")
-        return tmp_path / "model"
+        shutil.copytree(saved / "2", tmp_path / "a model" / "2")
+        return tmp_path / "a model"
 
     @staticmethod
     def factor(models):
@@ -567,7 +585,8 @@ class TestVersions:
         assert self.factor(models) == 2
         (said,) = [line for line in caplog.messages if "refused" in line]
         assert said.startswith("model: version 5 is refused until its files change: ") and "\n" not in said
-        assert said.endswith(f"; `zoo check {broken}` looks for what is wrong")
+        assert said.endswith("` looks for what is wrong")
+        assert shlex.split(said.split("`")[1]) == ["zoo", "check", str(broken)]
         seen = models.status("model")
         models.poll()
         assert models.status("model") == seen

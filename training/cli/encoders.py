@@ -198,7 +198,7 @@ def _with_candidates(filler, number: int | None):
     """A filler that gives this many tokens for each mask; an export stays as it is."""
     if number is None or not hasattr(filler, "num_candidates"):
         return filler
-    return type(filler)(filler.model, filler.tokenizer, filler.max_length, number)
+    return filler.with_settings(num_candidates=number)
 
 
 def _mask(filler) -> str:

@@ -193,7 +193,8 @@ _KINDS = {
 
 def load_as(method: str, path: pathlib.Path):
     """Loads a model of the kind with this method, such as "translate"; a `ValueError` says what another one is for."""
-    model = load(path)
+    with user_errors():  # without the command's options: what a file of the model holds was not typed
+        model = load(path)
     if not hasattr(model, method):
         kind, command = kind_and_command(model)
         raise ValueError(f"{path} is {kind}, which does not {_KINDS[method][1]}; see `zoo {command}`")

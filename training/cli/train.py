@@ -358,7 +358,7 @@ def _of_pairs(task, path: pathlib.Path):
     """A classifier that reads pairs of texts; the files of Hugging Face do not say which one does."""
     if not hasattr(task, "classify"):
         raise ValueError(f"--pairs is for a classifier; {path} is {kind_and_command(task)[0]}")
-    return type(task)(task.model, task.tokenizer, task.labels, task.max_length, pairs=True)
+    return task.with_settings(pairs=True)
 
 
 def _print_scores(result: dict, split: str) -> None:

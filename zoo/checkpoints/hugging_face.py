@@ -199,7 +199,11 @@ def warn_of_generation(
     if left_out:
         told = f"{path}: these settings of the generation are left out: {left_out!r}"
         if requested in left_out:
-            told += f"; give {requested} with each request, such as `--set {requested}={left_out[requested]}`"
+            value, option = left_out[requested], requested.replace("_", "-")
+            told += (
+                f"; give {requested}={value} with each request "
+                f"(`zoo generate --{option} {value}`, `zoo serve-client --set {requested}={value}`)"
+            )
         warnings.warn(f"{told}.", stacklevel=5)
 
 

@@ -180,8 +180,8 @@ class SavedTask(tf.Module):
 
         Raises:
             FileNotFoundError: `path` is not such a folder, or a file of it is missing.
-            ValueError: a file is damaged, the model has a class that is not imported, or Keras does not run on
-                TensorFlow.
+            ValueError: a file is damaged or holds a value that is refused, the model has a class that is not imported,
+                or Keras does not run on TensorFlow.
         """
         import keras
 
@@ -210,6 +210,8 @@ class SavedTask(tf.Module):
         try:
             tokenizers = [tokenizer_from_config(config.pop(name)) for name in cls.TOKENIZERS]
             return cls(model, *tokenizers, **{**cls.FORMER_DEFAULTS, **config})
+        except ValueError as error:  # it says what is wrong with which value
+            raise ValueError(f"{path / cls.CONFIG_FILE}: {error}") from error
         except (AttributeError, KeyError, TypeError) as error:  # something is missing, unknown or of another type
             raise ValueError(
                 f"{path / cls.CONFIG_FILE} cannot be read; it may be damaged, or of a newer version of the zoo "

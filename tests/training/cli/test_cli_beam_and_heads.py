@@ -1,5 +1,8 @@
 """The command line's beam, and its pictures of layers and heads."""
 
+import json
+import shutil
+
 import pytest
 from command_line import pictures, refuses, run, succeeds
 
@@ -50,6 +53,12 @@ class TestBeam:
             f"The SavedModel {MODEL}/1 decodes with the beam that it was exported with, and gives the best text alone. "
             f"For {' and '.join(options[::2])} load what was exported: a saved Translator, or its run, runs/NAME."
         )
+
+    def test_a_value_that_the_file_holds_is_no_option(self, transformer, tmp_path):
+        file = shutil.copytree(transformer, tmp_path / "changed") / "translator.json"
+        file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "beam_size": "a"}), "utf-8")
+        told = refuses("translate", file.parent, "abc", "--beam", 3)
+        assert told == f"{file}: `beam_size` must be a positive integer. Received: beam_size='a'"
 
 
 class TestHeads:

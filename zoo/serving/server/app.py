@@ -38,7 +38,6 @@ _WHICH = r"/v1/models/(?P<model>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P
 _POST = re.compile(rf"{_WHICH}:(?P<method>classify|regress|predict|generatestream)", re.IGNORECASE | re.ASCII)
 _GET = re.compile(rf"{_WHICH}(?P<method>/metadata)?", re.IGNORECASE | re.ASCII)
 _ORIGIN = re.compile(rb"https?://[^/]*", re.IGNORECASE)  # of a request line in absolute form
-_MOST_DIGITS = 1000  # of a version; Python reads at most 4,300
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all get an answer in JSON
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
 _STATUS = HTTP_STATUS | {_TOO_LARGE: 413}
@@ -136,6 +135,8 @@ def _as_http_wants(app: ASGIApp) -> ASGIApp:
     """The application with what RFC 9112 asks of a server and uvicorn does not do."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # such as "lifespan"
+            return await app(scope, receive, send)
         if {b"transfer-encoding", b"content-length"} <= {name for name, _ in scope["headers"]}:
             # Section 6.3: a proxy in between may see another end of the request, and so another next one.
             response = _error(invalid("A request must not have both Transfer-Encoding and Content-Length"))
@@ -204,10 +205,11 @@ class _Api:
             if request.method == "GET" and path.lower() in ("/v1/models", "/v1/models/"):
                 raise invalid("Missing model name in request.")
             raise invalid(f"Malformed request: {request.method} {path}")
-        digits = found["version"]
-        if digits and (len(digits) > _MOST_DIGITS or int(digits) > LARGEST_VERSION):
-            raise invalid(f"Failed to convert version: {digits} to numeric.")
-        version = None if digits is None else int(digits)
+        digits, version = found["version"], None
+        if digits is not None:
+            version = int(digits.lstrip("0")[:20] or 0)  # 20 digits are too large already; Python reads at most 4,300
+            if version > LARGEST_VERSION:
+                raise invalid(f"Failed to convert version: {digits} to numeric.")
         label = found["label"] and urllib.parse.unquote(found["label"])
         if request.method == "GET":
             if found["method"]:

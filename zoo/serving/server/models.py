@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import pathlib
+import shlex
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -335,7 +336,7 @@ class Models:
                 model.name,
                 number,
                 refusal.message.partition("\n")[0],  # TensorFlow adds the name of an operation
-                folders[number],
+                shlex.quote(str(folders[number])),
             )
             del refusal  # its traceback can hold half a version
         if version is None:

@@ -45,10 +45,25 @@ recipe's folder. The working directory is first, because `--set` is typed there;
 meaning."""
 
 
+def whole_numbers_fit(value: Any, info: pydantic.ValidationInfo) -> Any:
+    """The value of a recipe's key, if TensorFlow and NumPy have types for its whole numbers, also those in a list.
+
+    Raises:
+        ValueError: a number has more than 32 bits, or that of the key `seed` more than 64.
+    """
+    limit = 2**64 if info.field_name == "seed" else 2**31
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if any(type(number) is int and number >= limit for number in numbers):
+        raise ValueError(f"a whole number must be below {limit}")
+    return value
+
+
 class Corpus(pydantic.BaseModel, abc.ABC):
     """Text by split: the fields are the keys of a recipe's `[corpus]` table."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    _numbers_fit = pydantic.field_validator("*")(whole_numbers_fit)
 
     kind: str
 

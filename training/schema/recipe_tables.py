@@ -266,6 +266,8 @@ class Recipe(Table):
             raise ValueError("model.start brings its tokenizer with it; leave [tokenizer] out")
         if self.model.start is None and self.training.frozen_layers is not None:
             raise ValueError("training.frozen_layers needs model.start: layers with random weights must be trained")
+        if self.model.start is None and self.training.layer_decay != 1:
+            raise ValueError("training.layer_decay needs model.start: layers with random weights must learn alike")
         return self
 
     @pydantic.model_validator(mode="after")

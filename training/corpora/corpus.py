@@ -95,10 +95,19 @@ class Corpus(pydantic.BaseModel, abc.ABC):
             CorpusError: it cannot.
         """
 
-    def _expect(self, split: str) -> None:
-        """An error if there is no such split."""
-        if split not in self.splits:
-            raise CorpusError(f"Corpus {self.kind!r} has no split {split!r}; it has {', '.join(self.splits)}.")
+    def expect(self, split: str) -> None:
+        """Checks that there is such a split.
+
+        Raises:
+            CorpusError: there is none; the message names the keys that would make one.
+        """
+        if split in self.splits:
+            return
+        fields = type(self).model_fields
+        ways = [f"give `{key}`" for key in (split, f"{split}_split") if key in fields]
+        ways += [f"remove {key} = 0" for key in fields if key.startswith(f"{split}_") and getattr(self, key) == 0]
+        advice = f"; to have one, {' or '.join(ways)}" if ways else ""
+        raise CorpusError(f"Corpus {self.kind!r} has no split {split!r}; it has {', '.join(self.splits)}{advice}.")
 
 
 class KeptCorpus(Corpus):
@@ -142,7 +151,7 @@ class KeptCorpus(Corpus):
         Raises:
             CorpusError: the split does not exist, holds no usable row, or cannot be read.
         """
-        self._expect(split)
+        self.expect(split)
         if split not in self._cache:
             found = self._usable(split)
             if not len(found):

@@ -30,7 +30,7 @@ from .run_files import Digest
 from .schema.generator_tables import GeneratorRecipe
 from .schema.recipe import blamed_on
 from .schema.recipe_tables import Recipe
-from .start import clone_pretrained, load_pretrained
+from .start import clone_pretrained, load_pretrained, say_unknown
 from .storage import key_of
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
@@ -61,6 +61,8 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
     (train, validation), split_digests = encoded_splits(corpus, tokenizer, starts)
     with blamed_on("training"):
         windows = Windows(train, length, recipe.training.batch_size, recipe.seed, starts)
+    if recipe.model.start is not None:
+        say_unknown(train, "texts")
     return Prepared(
         model=model,
         objective=TokenPrediction(model, recipe.training.label_smoothing, recipe.training.r_drop),

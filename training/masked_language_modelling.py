@@ -23,7 +23,7 @@ from .language_modelling import BATCH_TOKENS, encoded_split, encoded_splits, lea
 from .preparing import digests, new_model
 from .schema.classifier_tables import MaskedLanguageModelRecipe
 from .schema.recipe import RecipeError, blamed_on
-from .start import clone_pretrained, copy_weights, load_pretrained, position_limit
+from .start import clone_pretrained, copy_weights, load_pretrained, position_limit, say_unknown
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
@@ -53,6 +53,8 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
         segments = "segments" in model.input
         windows = MaskedWindows(train, tokenizer, length, config.batch_size, config.masked, segments, recipe.seed)
         once = _scoring_windows(validation, task, config.masked, "validation", config.batch_size).once()
+    if recipe.model.start is not None:
+        say_unknown(train, "texts")
     return Prepared(
         model=model,
         objective=MaskedTokenPrediction(model, config.label_smoothing, config.r_drop),

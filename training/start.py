@@ -21,23 +21,28 @@ from .schema.recipe_tables import Recipe
 from .storage import Rows, StoredRows
 
 _FAMILIES = {**translator_tables.FAMILIES, **generator_tables.FAMILIES}
-_MANY_UNKNOWN, _LOOKED_AT = 0.05, 1000  # of all tokens; rows
+_MANY_UNKNOWN = 0.05  # of all tokens
+_ROWS, _TOKENS = 1000, 100_000  # of texts; of running text
 _NOT_ARGUMENTS = ("start", "family", "kind", "encoder")
 
 
-def say_unknown(rows: Rows | StoredRows, texts: str) -> None:
+def say_unknown(texts: Rows | StoredRows | np.ndarray, name: str) -> None:
     """Says if many tokens are unknown to the tokenizer of `model.start`: nothing can be learnt about them.
 
     Args:
-        rows: the ids of the texts, of which 1,000 rows are looked at.
-        texts: what the texts are, for the message.
+        texts: the ids of texts, of which 1,000 rows are looked at; or of running text, int `(N,)`, of which 100,000
+            are.
+        name: what the texts are, for the message.
     """
-    some = np.arange(0, len(rows), -(-len(rows) // _LOOKED_AT))  # (N,)
-    ids = rows.padded(some, int(rows.lengths[some].max()))  # (N, T)
+    if isinstance(texts, np.ndarray):
+        ids = texts[:: -(-len(texts) // _TOKENS)]  # (N,)
+    else:
+        some = np.arange(0, len(texts), -(-len(texts) // _ROWS))  # (N,)
+        ids = texts.padded(some, int(texts.lengths[some].max()))  # (N, T)
     share = np.count_nonzero(ids == UNKNOWN) / np.count_nonzero(ids != PADDING)
     if share > _MANY_UNKNOWN:
         say(
-            f"warning: {share:.0%} of the tokens of the {texts} are unknown to the tokenizer of model.start, so "
+            f"warning: {share:.0%} of the tokens of the {name} are unknown to the tokenizer of model.start, so "
             "nothing is learnt about them"
         )
 

@@ -227,11 +227,24 @@ def test_tokens_that_the_start_does_not_know_are_told(recipe_of, tmp_path, capsy
     assert re.findall(r"warning: ([^:]*) are unknown to the tokenizer of model\.start", capsys.readouterr().err) == told
 
 
-def test_texts_that_the_start_of_a_classifier_does_not_know_are_told(recipe_of, tmp_path, capsys):
-    recipe = recipe_of("classifier", "classifier")
-    (tmp_path / "labels.tsv").write_text("".join(f"собака {n}\tpos\nлиса {n}\tneg\n" for n in range(40)))
-    classification.prepare(recipe)
-    assert "of the tokens of the texts are unknown to the tokenizer of model.start" in capsys.readouterr().err
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize(
+    ("family", "start", "prepare", "known"),
+    [
+        ("classifier", "classifier", classification.prepare, "fox"),
+        ("gpt", "gpt", language_modelling.prepare, "bad"),
+        ("masked_language_model", "filler", masked_language_modelling.prepare, "fox"),
+    ],
+)
+def test_texts_that_the_start_does_not_know_are_told(
+    recipe_of, tmp_path, capsys, family, start, prepare, known, is_known
+):
+    word = f"{known if is_known else 'лиса'} "
+    (tmp_path / "labels.tsv").write_text("".join(f"{word * n}\t{('neg', 'pos')[n % 2]}\n" for n in range(1, 41)))
+    (tmp_path / "text.txt").write_text(word * 400)
+    prepare(recipe_of(family, start))
+    told = "of the tokens of the texts are unknown to the tokenizer of model.start" in capsys.readouterr().err
+    assert told != is_known
 
 
 def test_a_recipe_with_a_start_is_read_back_with_the_starts_lengths_and_decoding(recipe_of, tmp_path):

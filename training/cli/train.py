@@ -92,12 +92,10 @@ def train(
             made = pathlib.Path(recipe).resolve().parent
             name = made.parent.name if is_version(made.name) and (made / SAVED_MODEL_FILE).is_file() else made.name
         folder = out or RUNS / name
-        if folder.is_file():
-            raise ValueError(f"--out: {folder} is a file; a run is a folder")
-        if models.is_file():
-            raise ValueError(f"--models: {models} is a file; models are folders in it")
-        if (models / name).is_file():
-            raise ValueError(f"--models: {models / name} is a file; a model is exported into a folder")
+        for option, place in (("--out", folder), ("--models", models / name)):
+            for part in (place, *place.parents):
+                if part.is_file():
+                    raise ValueError(f"{option}: {part} is a file, and must be a folder")
         if (models / name).resolve() == folder.resolve():
             raise ValueError(f"{folder} is the folder of the run; the export needs another one: give --models or --out")
         set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)
@@ -108,7 +106,9 @@ def train(
             import_tensorflow()
         # A mistake in the texts is reported before TensorFlow starts. The corpus keeps what it reads for the training.
         if not (by_tensorflow and cluster):  # several workers must meet before TensorFlow computes anything
-            _check_splits(parsed.corpus)
+            parsed.corpus.parts[0].expect("validation")
+            for split in parsed.corpus.splits:
+                parsed.corpus.check(split)
     import_tensorflow()
     from zoo.distribution import ClusterError
 
@@ -131,26 +131,6 @@ def train(
     for score, value in headlines(run.metrics).items():
         say(f"{score} on {scored_on(run.metrics)}: {value}")
     say(f"run: {folder}   exported: {version}")
-
-
-def _check_splits(corpus: Any) -> None:
-    """Reads all splits of a corpus.
-
-    Raises:
-        CorpusError: one cannot be read, or there is none to validate with.
-    """
-    from ..corpora.corpus import CorpusError
-
-    splits, first = corpus.splits, corpus.parts[0]
-    if "validation" not in splits:
-        ways = [f"give `{key}`" for key in ("validation", "validation_split") if key in type(first).model_fields]
-        shares = (f"validation_{unit}" for unit in ("pairs", "texts", "share"))
-        ways += [f"remove {key} = 0" for key in shares if getattr(first, key, None) == 0]
-        raise CorpusError(
-            f"A training needs a validation split, and corpus {first.kind!r} has none; {', or '.join(ways)}."
-        )
-    for split in splits:
-        corpus.check(split)
 
 
 @app.command()
@@ -324,18 +304,19 @@ def export(
             task = load_checkpoint(run, target_language) if is_imported else load(run)
             typer.echo(save_checkpoint(task, to_huggingface))
         elif is_imported:
+            place = _elsewhere(to or MODELS / (hub_name(run) or model_name(run)).rpartition("/")[2], run)
             task = load_checkpoint(run, target_language)
             if pairs:
                 task = _of_pairs(task, run)
             if sources:
                 task = with_learnt_shortlist(task, sources, shortlist_size)
-            name = (hub_name(run) or model_name(run)).rpartition("/")[2]
-            typer.echo(export_imported(task, run, _elsewhere(to or MODELS / name, run), weights, explore))
+            typer.echo(export_imported(task, run, place, weights, explore))
         else:
             finished = Run.load(run)
+            place = _elsewhere(to or MODELS / finished.name, run)
             if sources:
                 finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size)
-            typer.echo(finished.export(_elsewhere(to or MODELS / finished.name, run), weights, explore))
+            typer.echo(finished.export(place, weights, explore))
 
 
 def _elsewhere(place: pathlib.Path, run: pathlib.Path) -> pathlib.Path:

@@ -45,10 +45,25 @@ recipe's folder. The working directory is first, because `--set` is typed there;
 meaning."""
 
 
+def whole_numbers_fit(value: Any, info: pydantic.ValidationInfo) -> Any:
+    """The value of a recipe's key, if TensorFlow and NumPy have types for its whole numbers, also those in a list.
+
+    Raises:
+        ValueError: a number has more than 32 bits, or that of the key `seed` more than 64.
+    """
+    limit = 2**64 if info.field_name == "seed" else 2**31
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if any(type(number) is int and number >= limit for number in numbers):
+        raise ValueError(f"a whole number must be below {limit}")
+    return value
+
+
 class Corpus(pydantic.BaseModel, abc.ABC):
     """Text by split: the fields are the keys of a recipe's `[corpus]` table."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    _numbers_fit = pydantic.field_validator("*")(whole_numbers_fit)
 
     kind: str
 
@@ -80,10 +95,19 @@ class Corpus(pydantic.BaseModel, abc.ABC):
             CorpusError: it cannot.
         """
 
-    def _expect(self, split: str) -> None:
-        """An error if there is no such split."""
-        if split not in self.splits:
-            raise CorpusError(f"Corpus {self.kind!r} has no split {split!r}; it has {', '.join(self.splits)}.")
+    def expect(self, split: str) -> None:
+        """Checks that there is such a split.
+
+        Raises:
+            CorpusError: there is none; the message names the keys that would make one.
+        """
+        if split in self.splits:
+            return
+        fields = type(self).model_fields
+        ways = [f"give `{key}`" for key in (split, f"{split}_split") if key in fields]
+        ways += [f"remove {key} = 0" for key in fields if key.startswith(f"{split}_") and getattr(self, key) == 0]
+        advice = f"; to have one, {' or '.join(ways)}" if ways else ""
+        raise CorpusError(f"Corpus {self.kind!r} has no split {split!r}; it has {', '.join(self.splits)}{advice}.")
 
 
 class KeptCorpus(Corpus):
@@ -127,7 +151,7 @@ class KeptCorpus(Corpus):
         Raises:
             CorpusError: the split does not exist, holds no usable row, or cannot be read.
         """
-        self._expect(split)
+        self.expect(split)
         if split not in self._cache:
             found = self._usable(split)
             if not len(found):

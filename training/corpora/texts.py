@@ -98,7 +98,7 @@ class TextCorpus(Corpus):
         Raises:
             CorpusError: the split does not exist or is empty, or its text cannot be read.
         """
-        self._expect(split)
+        self.expect(split)
         if split in self._given and not (split == "train" and any(self._shares.values())):
             return _not_empty(self._read(split), f"Split {split!r} of corpus {self.kind!r} holds no text.")
         begin, end = self._bounds[split]

@@ -91,8 +91,8 @@ def fit(
             folder.
 
     Raises:
-        RecipeError: the training diverged, has `layer_decay` without a start or `r_drop` without dropout, has too few
-            batches for an update, or these have fewer rows than there are workers.
+        RecipeError: the training diverged, has `r_drop` without dropout, has too few batches for an update, or these
+            have fewer rows than there are workers.
         ClusterError: the workers have different recipes or texts.
         CheckpointError: there is a checkpoint that it cannot go on from.
     """
@@ -102,12 +102,6 @@ def fit(
     workers.agree("texts or vocabularies", json.dumps(dict(prepared.digests), sort_keys=True))
     with contextlib.ExitStack() as stack:
         with blamed_on("training"):
-            if recipe.training.layer_decay != 1 and recipe.model.start is None:
-                # Not in the recipe's tables, since runs of earlier versions have such recipes.
-                raise ValueError(
-                    "layer_decay needs model.start: layers with random weights must learn alike. "
-                    f"Received: layer_decay={recipe.training.layer_decay}"
-                )
             if recipe.training.r_drop and not _has_dropout(prepared.model):
                 raise ValueError(
                     "r_drop compares two passes with different dropout, and the model has no dropout; set it in "

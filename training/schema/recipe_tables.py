@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import pydantic
 from pydantic import Discriminator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Tag
 
-from ..corpora.corpus import UserPath
+from ..corpora.corpus import UserPath, whole_numbers_fit
 from .signatures import choices_of, table_of
 
 # Arguments of every model that a recipe does not set.
@@ -23,12 +23,7 @@ class Table(pydantic.BaseModel):
         extra="forbid", frozen=True, protected_namespaces=(), strict=True, allow_inf_nan=False
     )
 
-    @pydantic.field_validator("*")
-    @classmethod
-    def _fits_an_int32(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        if type(value) is int and value >= 2**31 and info.field_name != "seed":  # it has a limit of its own
-            raise ValueError("a whole number must be below 2147483648")
-        return value
+    _numbers_fit = pydantic.field_validator("*")(whole_numbers_fit)
 
 
 class ModelTable(Table):
@@ -271,6 +266,8 @@ class Recipe(Table):
             raise ValueError("model.start brings its tokenizer with it; leave [tokenizer] out")
         if self.model.start is None and self.training.frozen_layers is not None:
             raise ValueError("training.frozen_layers needs model.start: layers with random weights must be trained")
+        if self.model.start is None and self.training.layer_decay != 1:
+            raise ValueError("training.layer_decay needs model.start: layers with random weights must learn alike")
         return self
 
     @pydantic.model_validator(mode="after")

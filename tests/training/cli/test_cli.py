@@ -440,27 +440,22 @@ class TestMistakes:
         assert told.startswith("missing.tsv: there is no such file in the working directory")
 
     @pytest.mark.parametrize(
-        ("lines", "ways"),
+        ("kind", "share", "lines"),
         [
-            (
-                ['kind = "text"', "validation_pairs = 0"],
-                "corpus 'text' has none; give `validation`, or remove validation_pairs = 0.",
-            ),
-            (
-                ['kind = "text"', "validation_share = 0.0", '[model]\nfamily = "gpt"'],
-                "corpus 'text' has none; give `validation`, or remove validation_share = 0.",
-            ),
-            (
-                ['kind = "labels"', "validation_texts = 0", '[model]\nfamily = "classifier"'],
-                "corpus 'labels' has none; give `validation`, or remove validation_texts = 0.",
-            ),
+            ("text", "validation_pairs = 0", []),
+            ("text", "validation_share = 0.0", ['[model]\nfamily = "gpt"']),
+            ("labels", "validation_texts = 0", ['[model]\nfamily = "classifier"']),
         ],
     )
-    def test_a_training_without_a_validation_split(self, tmp_path, monkeypatch, lines, ways):
+    def test_a_training_without_a_validation_split(self, tmp_path, monkeypatch, kind, share, lines):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "words.tsv").write_text("".join(f"text {number}\tto {number % 3}\n" for number in range(30)))
-        (tmp_path / "mine.toml").write_text("\n".join(["[corpus]", 'train = "words.tsv"', *lines]))
-        assert refuses("train", "mine.toml") == f"A training needs a validation split, and {ways}"
+        (tmp_path / "mine.toml").write_text(
+            "\n".join(["[corpus]", f'kind = "{kind}"', 'train = "words.tsv"', share, *lines])
+        )
+        told = refuses("train", "mine.toml")
+        assert told.startswith(f"Corpus '{kind}' has no split 'validation'; it has train")
+        assert told.endswith(f"; to have one, give `validation` or remove {share.removesuffix('.0')}.")
 
     def test_labels_that_teach_nothing(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -523,11 +518,17 @@ class TestMistakes:
         (tmp_path / "mine.toml").write_text((workplace / "backwards.toml").read_text())
         monkeypatch.chdir(tmp_path)
         (tmp_path / "file").touch()
-        assert refuses("train", "mine.toml", "--models", "file") == "--models: file is a file; models are folders in it"
         (tmp_path / "models").mkdir()
         (tmp_path / "models" / "mine").touch()
-        told = refuses("train", "mine.toml", "--models", "models")
-        assert told == "--models: models/mine is a file; a model is exported into a folder"
+        for option, place, part in (
+            ("--models", "file", "file"),
+            ("--models", "file/deep/er", "file"),
+            ("--models", "models", "models/mine"),
+            ("--out", "file", "file"),
+            ("--out", "file/run", "file"),
+        ):
+            told = refuses("train", "mine.toml", option, place)
+            assert told == f"{option}: {part} is a file, and must be a folder"
         for options in (["--models", "runs"], ["--out", "elsewhere/../saved_models/mine"]):
             told = refuses("train", "mine.toml", *options)
             assert told.endswith("/mine is the folder of the run; the export needs another one: give --models or --out")
@@ -537,6 +538,11 @@ class TestMistakes:
         told = refuses("export", "runs/backwards", "--to", "saved_models/../runs/backwards")
         assert told == "runs/backwards would be exported into itself; give another folder by --to"
 
+    def test_an_export_into_its_own_run_learns_no_shortlist(self, trained, monkeypatch):
+        monkeypatch.setattr("zoo_training.shortlisting.with_learnt_shortlist", None)
+        told = refuses("export", "runs/backwards", "--to", "runs/backwards", "--shortlist", "words.tsv")
+        assert told == "runs/backwards would be exported into itself; give another folder by --to"
+
     @pytest.mark.long
     def test_places_that_cannot_be_written(self, trained, tmp_path):
         (tmp_path / "file").touch()
@@ -544,7 +550,7 @@ class TestMistakes:
             "a model is exported into a folder."
         )
         told = refuses("train", "backwards.toml", "--out", tmp_path / "file")
-        assert told == f"--out: {tmp_path / 'file'} is a file; a run is a folder"
+        assert told == f"--out: {tmp_path / 'file'} is a file, and must be a folder"
         assert "file" in refuses("attend", MODEL, "fade7", "--out", tmp_path / "file" / "page.html")
 
 

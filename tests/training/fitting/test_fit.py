@@ -201,11 +201,6 @@ class TestFit:
         with pytest.raises(RecipeError, match=r"^training: r_drop compares two passes .* Received: r_drop=2\.0$"):
             zoo_training.fitting.fit.fit(recipe, prepared, tmp_path)
 
-    def test_layer_decay_needs_a_start(self, tmp_path):
-        recipe = tiny("training.layer_decay=0.9")
-        with pytest.raises(RecipeError, match=r"^training: layer_decay needs model\.start: .* layer_decay=0\.9$"):
-            zoo_training.fitting.fit.fit(recipe, prepare(recipe, (TRAIN, CHECK)), tmp_path)
-
     @pytest.mark.long
     def test_a_training_with_r_drop(self, tmp_path):
         recipe = tiny("training.r_drop=2.0", "model.dropout=0.1", "training.epochs=1")

@@ -200,11 +200,24 @@ class TestFaults:
             read_recipe("dates", [override])
 
     @pytest.mark.parametrize(
-        "key", ["training.epochs", "training.steps_per_epoch", "lengths.max_source", "model.units"]
+        "key",
+        ["training.epochs", "training.steps_per_epoch", "lengths.max_source", "model.units", "corpus.train_examples"],
     )
     def test_a_number_that_tensorflow_has_no_type_for(self, key):
         with pytest.raises(RecipeError, match=rf"'{key}': a whole number must be below 2147483648 \(received 10+\)$"):
             read_recipe("dates", [f"{key}={10**20}"])
+
+    def test_such_a_number_in_a_list(self):
+        message = r"'model\.sliding_window': a whole number must be below 2147483648 \(received \[10+, 4\]\)$"
+        with pytest.raises(RecipeError, match=message):
+            read_recipe("gpt-pydoc", [f"model.sliding_window=[{10**20}, 4]"])
+
+    @pytest.mark.parametrize(("recipe", "kind"), [("dates", "text"), ("languages", "labels")])
+    def test_a_seed_has_64_bits(self, recipe, kind):
+        corpus = f"corpus={{kind='{kind}', train='a'}}"
+        assert read_recipe(recipe, [corpus, f"corpus.seed={2**64 - 1}"]).corpus.seed == 2**64 - 1
+        with pytest.raises(RecipeError, match=rf"'corpus\.seed': a whole number must be below {2**64} \(received"):
+            read_recipe(recipe, [corpus, f"corpus.seed={2**64}"])
 
     def test_a_value_is_told_once(self):
         with pytest.raises(RecipeError, match=r"from 1, or its header's name. Received: source_column=0$"):
@@ -232,11 +245,11 @@ class TestFaults:
         assert "constrained" not in str(caught.value)
 
     def test_keys_of_fine_tuning(self):
-        with pytest.raises(RecipeError, match=r"training\.frozen_layers needs model\.start"):
-            read_recipe("dates", ["training.frozen_layers=0"])
-        assert read_recipe("dates", ["training.frozen_layers=0", "model.start=runs/other"]).model.start is not None
-        of_a_run = read_recipe("dates", ["training.layer_decay=0.9"])  # of an earlier version; `fit` refuses it
-        assert of_a_run.training.layer_decay == 0.9
+        for key, value in (("frozen_layers", 0), ("layer_decay", 0.9)):
+            with pytest.raises(RecipeError, match=rf"^recipe 'dates': training\.{key} needs model\.start: "):
+                read_recipe("dates", [f"training.{key}={value}"])
+            recipe = read_recipe("dates", [f"training.{key}={value}", "model.start=runs/other"])
+            assert getattr(recipe.training, key) == value
 
     def test_no_corpus(self, write):
         with pytest.raises(RecipeError, match="'corpus' is missing"):

@@ -93,7 +93,7 @@ def about_changed_model(folder: pathlib.Path) -> str:
 def not_written(path: str | os.PathLike[str], error: OSError | RuntimeError) -> OSError:
     """What to raise where a file cannot be written, in one line: HDF5's own error has several, and no file name."""
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error).partition("\n")[0]
-    return OSError(f"{path} cannot be written: {reason}; the same command goes on")
+    return OSError(f"{path} cannot be written: {reason}; once it can, give the same command again")
 
 
 def check_room(path: pathlib.Path, size: int) -> None:

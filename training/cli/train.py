@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pathlib
 import shlex
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -66,7 +71,7 @@ def train(
 ) -> None:
     """Train a recipe's model, score it on held-out text, and export it.
 
-    After a stop, the same command goes on where the run was stopped.
+    After a stop, the same command goes on where the run was stopped. After Ctrl-C, the exit code is 130.
 
     Where the environment variable TF_CONFIG names several workers, start the same command on each.
     """
@@ -76,6 +81,7 @@ def train(
         from zoo.cluster import read_cluster
         from zoo.serving.layout import SAVED_MODEL_FILE, is_version
 
+        from ..corpora.corpus import expanded
         from ..distillation import check_teachers
         from ..run_files import CACHE_FOLDER
         from ..schema.recipe import RecipeError, name_of, read_recipe
@@ -101,6 +107,8 @@ def train(
         set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)
         if isinstance(parsed, TranslatorRecipe):
             check_teachers(parsed.corpus)
+        if parsed.model.start is not None and not expanded(parsed.model.start).exists():
+            raise RecipeError(f"model.start: {parsed.model.start} does not exist")
         by_tensorflow = any(corpus.kind == "tfds" for corpus in parsed.corpus.parts)
         if by_tensorflow:  # its package imports TensorFlow, with its notes
             import_tensorflow()
@@ -121,7 +129,8 @@ def train(
     # Any other error of a training is a bug of ours, so its traceback is shown.
     with user_errors((RecipeError, CorpusError, CheckpointError, ClusterError, OSError)):
         try:
-            trained = runs.train(name, parsed, folder, _command_line(), models, restart, wait)
+            with _interrupted_between_graphs():
+                trained = runs.train(name, parsed, folder, _command_line(), models, restart, wait)
         except KeyboardInterrupt:
             say(runs.how_to_go_on(folder))
             raise typer.Exit(130) from None  # as a shell reports a process that Ctrl-C ended
@@ -131,6 +140,46 @@ def train(
     for score, value in headlines(run.metrics).items():
         say(f"{score} on {scored_on(run.metrics)}: {value}")
     say(f"run: {folder}   exported: {version}")
+
+
+@contextlib.contextmanager
+def _interrupted_between_graphs() -> Iterator[None]:
+    """Lets a Ctrl-C wait until TensorFlow has made the graph that it is making; a second Ctrl-C does not wait.
+
+    There, a `KeyboardInterrupt` sometimes comes out as an error of the model, or crashes the process.
+    """
+    import tensorflow as tf
+
+    from ..progress import say
+
+    presses, looks, timer = 0, False, threading.Timer(0, lambda: None)
+
+    def look_again() -> None:
+        nonlocal looks
+        looks = True
+        signal.raise_signal(signal.SIGINT)  # the main thread runs `heard`
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        nonlocal presses, looks, timer
+        pressed, looks = not looks, False
+        presses += pressed
+        if presses > 1 or not tf.inside_function():
+            raise KeyboardInterrupt
+        if pressed:
+            say("stopping when the graph is made; a second Ctrl-C stops at once")
+        timer = threading.Timer(0.1, look_again)
+        timer.start()
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # the signal is ignored, or a caller's
+        yield
+        return
+    signal.signal(signal.SIGINT, heard)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 @app.command()

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import threading
 import time
 import tomllib
@@ -13,10 +14,12 @@ import types
 import warnings
 
 import pytest
+import tensorflow as tf
 from command_line import refuses, run, succeeds
 from zoo_training.answering import answers, chunks
 from zoo_training.cli import shared
 from zoo_training.cli.shared import model_name, read_lines, user_errors
+from zoo_training.cli.train import _interrupted_between_graphs as interrupted_between_graphs
 from zoo_training.run import Run
 
 import zoo
@@ -331,6 +334,48 @@ def test_sentences_are_scored_by_bleu(tmp_path, monkeypatch):
     assert (
         refuses("compare-lengths", "runs/cars") == "Some length must have at least 10 pairs. Received: 3 pairs in all"
     )
+
+
+class TestCtrlC:
+    """It is heard while TensorFlow makes a graph, in which a `KeyboardInterrupt` would come out as another error."""
+
+    @pytest.fixture(autouse=True)
+    def default_handler(self):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
+    @pytest.mark.parametrize("presses", [1, 2])
+    def test_one_waits_for_the_graph_and_a_second_one_does_not(self, presses, capsys):
+        made, stopped = [], False
+
+        @tf.function(autograph=False)
+        def step():
+            for _ in range(presses):
+                signal.raise_signal(signal.SIGINT)
+            time.sleep(0.3)  # longer than until it looks again
+            made.append(1)
+
+        try:
+            with interrupted_between_graphs():
+                step()
+                time.sleep(5)
+        except KeyboardInterrupt:
+            stopped = True
+        assert stopped and len(made) == 2 - presses
+        assert capsys.readouterr().err == "stopping when the graph is made; a second Ctrl-C stops at once\n"
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def test_elsewhere_it_does_not_wait(self, capsys):
+        with pytest.raises(KeyboardInterrupt), interrupted_between_graphs():
+            signal.raise_signal(signal.SIGINT)
+        assert capsys.readouterr().err == ""
+
+
+def test_a_start_that_is_not_there_is_told_before_the_texts_are_read(workplace, monkeypatch):
+    monkeypatch.chdir(workplace)
+    told = refuses("train", "backwards.toml", "--set", "model.start=runs/nope", "--set", "corpus.train=nope.tsv")
+    assert told == "model.start: runs/nope does not exist"
 
 
 @pytest.mark.slow

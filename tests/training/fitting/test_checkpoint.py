@@ -114,7 +114,7 @@ class TestTheRest:
                 raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
         monkeypatch.setattr(files, "write_whole", write)
-        told = rf"{name} cannot be written: No space left on device; the same command goes on$"
+        told = rf"{name} cannot be written: No space left on device; once it can, give the same command again$"
         with pytest.raises(OSError, match=told):
             written(tmp_path, prediction())
 

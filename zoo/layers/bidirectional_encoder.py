@@ -29,8 +29,8 @@ class BidirectionalEncoder(MaskedLayer):
 
     Call arguments:
         inputs: `(B, S, D)`.
-        mask: boolean `(B, S)`, True for tokens and False for padding. None takes the mask that Keras attached to the
-            inputs, or all positions as tokens.
+        mask: boolean `(B, S)`, or `(1, S)` for all rows, True for tokens and False for padding. None takes
+            the mask that Keras attached to the inputs, or all positions as tokens.
 
     Returns:
         annotations: `(B, S, 2 units)`, zero at padding.

@@ -499,7 +499,7 @@ def checked_texts(texts: Any) -> tf.Tensor:
     wanted = "`texts` must be a batch of strings `(B,)`; put a single string into a list. Received: "
     if isinstance(texts, np.ndarray) and texts.size:
         with contextlib.suppress(TypeError, ValueError):  # such as half a surrogate pair
-            texts = tf.convert_to_tensor(texts)  # five times as fast as the loop below
+            texts = tf.convert_to_tensor(texts)  # several times as fast as the loop below
     if isinstance(texts, list | tuple) or (isinstance(texts, np.ndarray) and texts.ndim == 1):
         # An empty list would become a tensor of floats, and half a surrogate pair would be an error.
         texts = [as_utf8(text) if isinstance(text, str) else text for text in texts] or tf.constant([], tf.string)

@@ -241,6 +241,18 @@ class TestLoop:
         found = sample(Table(), tf.constant(logits, tf.float32), [8], [4], options, before=[[5]])
         assert found.ids.numpy().tolist() == [[4, 6, 7, 8]]
 
+    def test_a_source_may_be_whatever_the_model_reads(self):
+        class Named(Table):
+            """Its source is no tensor, so the rows are those of the first tokens."""
+
+            def begin(self, source):
+                return super().begin({"b and c": certain([5, 6, 4], [7, 4, 4])}[source])
+
+        found = sample(Named(), "b and c", [4, 4], 2, settings(2, temperature=0.0))
+        assert found.ids.numpy().tolist() == [[5, 6], [7, 4]]
+        with pytest.raises(ValueError, match=r"^`limits` must be one number, or one for each of the 2 source rows"):
+            sample(Named(), "b and c", [4, 4], [2, 2, 2], settings(2))
+
     def test_a_watch_ends_rows(self):
         class SumOver:
             """Ends a row whose ids add up to ten or more, that last one kept."""
@@ -371,9 +383,11 @@ class TestPrompts:
             generate(short, prompts)
 
     @pytest.mark.parametrize("name", ["max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed"])
-    def test_settings_of_other_rows(self, short, name):
-        with pytest.raises(ValueError, match=rf"^`{name}` must be one number, or .* 2 rows\. Received: .* \(3,\)$"):
-            generate(short, [[4], [5]], **{name: [1, 1, 1]})
+    @pytest.mark.parametrize("number", [1, 3])
+    def test_settings_of_other_rows(self, short, name, number):
+        message = rf"^`{name}` must be one number, or .* 2 rows\. Received: .* \({number},\)$"
+        with pytest.raises(ValueError, match=message):
+            generate(short, [[4], [5]], **{name: [1] * number})
 
     def test_limits_of_a_sample(self, short):
         source, first = tf.constant([[4], [5]]), tf.constant([5, 6])

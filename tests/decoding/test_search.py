@@ -374,8 +374,8 @@ def test_a_graph_where_the_number_of_limits_alone_is_known(randomize):
     ("arguments", "message"),
     [
         ({"beam_size": 0}, r"^`beam_size` must be a positive integer\. Received: beam_size=0$"),
-        ({"beam_size": True}, r"^`beam_size` must be a positive integer\. Received: beam_size=True$"),
-        ({"n_best": 1.5}, r"^`n_best` must be a positive integer\. Received: n_best=1\.5$"),
+        ({"beam_size": True}, r"^`beam_size` must be an integer\. Received: beam_size=True$"),
+        ({"n_best": 1.5}, r"^`n_best` must be an integer\. Received: n_best=1\.5$"),
         ({"beam_size": 2, "n_best": 3}, r"^`n_best` must be at most `beam_size`\. Received: n_best=3, beam_size=2$"),
     ],
 )

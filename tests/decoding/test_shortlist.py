@@ -85,8 +85,8 @@ def test_a_search_among_some_tokens_is_a_search_that_may_not_take_the_others():
         ([[4], [12]], np.arange(12), 8, "must hold ids from 0 to 11"),
         ([[4], [-1]], np.arange(12), 8, "must hold ids from 0 to 11"),
         ([[4]], np.zeros((12, 1)), 8, "a number for each target token"),
-        ([[4]], np.arange(12), 6.5, "must be an integer. Received: 6.5"),
-        ([[4]], np.arange(12), "8", "must be an integer. Received: '8'"),
+        ([[4]], np.arange(12), 6.5, "`size` must be an integer. Received: size=6.5"),
+        ([[4]], np.arange(12), "8", "`size` must be an integer. Received: size='8'"),
     ],
 )
 def test_what_is_no_shortlist_is_refused(translations, counts, size, message):

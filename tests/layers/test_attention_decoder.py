@@ -220,6 +220,8 @@ def test_a_memory_or_mask_that_does_not_fit_is_refused(kind, attention, x):
                 decoder(x.inputs, x.states, x.memory, mask)
         with pytest.raises(ValueError, match="`mask` must be True, or 1, at tokens"):
             decoder(x.inputs, x.states, x.memory, np.where(MASK, 0.0, -1e9))
+        found, expected = (decoder(x.inputs, x.states, x.memory, m) for m in (MASK[:1], np.tile(MASK[:1], (3, 1))))
+        np.testing.assert_array_equal(found[0], expected[0])
 
 
 def test_a_decoder_that_is_not_built_says_so(kind, attention, x):

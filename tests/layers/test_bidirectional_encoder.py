@@ -164,7 +164,13 @@ def test_a_mask_that_does_not_fit_is_refused(inputs):
     with pytest.raises(ValueError, match="`mask` must be True, or 1, at tokens"):
         layer(inputs, np.where(MASK, 0.0, -1e9))
     np.testing.assert_array_equal(layer(inputs, MASK.astype("float32"))[0], layer(inputs, MASK)[0])
-    np.testing.assert_array_equal(layer(inputs, MASK[:1])[0], layer(inputs, np.tile(MASK[:1], (6, 1)))[0])
+
+
+def test_a_mask_of_one_row_counts_for_all(inputs):
+    layer, every = BidirectionalEncoder(UNITS), np.tile(MASK[:1], (6, 1))
+    annotations = layer(inputs, MASK[:1])[0]
+    np.testing.assert_array_equal(annotations, layer(inputs, every)[0])
+    np.testing.assert_array_equal(annotations._keras_mask, every)  # attention refuses a mask of one row
 
 
 def test_with_floatx_float64(monkeypatch):

@@ -1,5 +1,7 @@
 """From a vector for each token to one for each text."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -90,7 +92,8 @@ def test_what_they_refuse(x):
 @pytest.mark.parametrize("layer", [*map(SequencePooling, ("mean", "max", "first")), AttentionPooling(UNITS)])
 def test_a_mask_that_does_not_fit_is_refused(layer, x):
     for mask in (MASK[:, :2], MASK[:1, :2], MASK[:3], np.ones((4, 3, 3), bool)):
-        with pytest.raises(ValueError, match=r"`mask` must have the shape of the tokens, \(4, 3\)\. Received"):
+        message = f"`mask` must have the shape of the tokens, (4, 3). Received: mask of shape {mask.shape}"
+        with pytest.raises(ValueError, match=re.escape(message)):
             layer(x, mask)
     with pytest.raises(ValueError, match="`mask` must be True, or 1, at tokens"):
         layer(x, np.where(MASK, 0.0, -1e9))

@@ -314,3 +314,11 @@ def test_a_text_longer_than_the_positions_is_refused():
 def test_what_heads_refuse(make, message):
     with pytest.raises(ValueError, match=message):
         make(Encoder(**SIZES))
+
+
+def test_an_embedding_that_only_looks_up_is_refused():
+    encoder = Encoder(**SIZES)
+    encoder = keras.Model(encoder.input, encoder.output, name="own")
+    encoder.token_embedding = keras.layers.Embedding(13, encoder.output.shape[-1])
+    with pytest.raises(ValueError, match=r"must have a `token_embedding` whose call takes `reverse`.* Received: .*own"):
+        MaskedLanguageModel(encoder)

@@ -217,8 +217,9 @@ class WithItsOwn(WithTheRest):
 
 def test_a_constructor_that_takes_the_rest_warns_before_anything_is_trained():
     problem = r"`WithTheRest` cannot be saved: its `__init__` takes `\*\*rest`.* Name every argument.*`get_config`"
-    with pytest.warns(UserWarning, match=problem):
+    with pytest.warns(UserWarning, match=problem) as warned:
         model = WithTheRest(13)
+    assert [each.filename for each in warned] == [__file__]
     with pytest.raises(ValueError, match=problem):
         model.get_config()
     assert WithItsOwn(13).get_config() == {"size": 13}

@@ -3,7 +3,9 @@
 import ast
 import itertools
 import pathlib
+import re
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -52,8 +54,34 @@ def test_what_is_no_batch_of_strings_is_shown(texts, received):
         CharacterTokenizer("ab").tokenize(texts)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
-def test_a_limit_may_be_an_integer_of_numpy(dtype):
+def test_a_symbolic_input_is_refused_with_the_advice_of_keras():
+    with pytest.raises(ValueError, match=r"^`texts` must be .* Received: <KerasTensor") as caught:
+        CharacterTokenizer("ab").tokenize(keras.Input((), dtype="string"))
+    assert "You can only use it as input to a Keras layer" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("dtype", [str, object])
+@pytest.mark.parametrize(("last", "expected"), [("b", [5, 0]), ("b\ud800", [5, 6])])
+def test_texts_in_an_array(dtype, last, expected):
+    ids = CharacterTokenizer("ab?").tokenize(np.array(["ab", last], dtype))
+    np.testing.assert_array_equal(ids, [[4, 5], expected])
+
+
+@pytest.mark.parametrize("length", [5.0, "5", True, np.float32(5)])
+def test_a_limit_that_is_no_integer_is_refused(length):
+    tokenizer = CharacterTokenizer("ab")
+    for call in (
+        lambda: tokenizer.tokenize(["a"], max_length=length),
+        lambda: tokenizer.tokenize_pairs(["a"], ["b"], length),
+    ):
+        with pytest.raises(
+            ValueError, match=f"^`max_length` must be an integer. Received: max_length={re.escape(repr(length))}$"
+        ):
+            call()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, tf.constant])
+def test_a_limit_may_be_an_integer_of_numpy_or_tensorflow(dtype):
     tokenizer = CharacterTokenizer("ab")
     assert tokenizer.tokenize(["abba"], add_start=True, max_length=dtype(3)).numpy().tolist() == [[2, 4, 5]]
     ids, segments = tokenizer.tokenize_pairs(["abba"], ["b"], max_length=dtype(6))

@@ -111,7 +111,7 @@ def generate(
 
     def of_rows(name, value, dtype):
         value = tf.cast(value, dtype)
-        if value.shape.rank != 0 and value.shape != [1] and not value.shape.is_compatible_with(prompts.shape[:1]):
+        if value.shape.rank != 0 and not value.shape.is_compatible_with(prompts.shape[:1]):
             raise ValueError(
                 f"`{name}` must be one number, or one for each of the {prompts.shape[0]} rows. "
                 f"Received: {name} of shape {value.shape}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import tensorflow as tf
 
 from zoo.decoding.logits import top_k
 from zoo.decoding.loop import run_phases
-from zoo.text.tokenizer import END, PADDING, START
+from zoo.text.tokenizer import END, PADDING, START, whole_number
 
 _NO_WEIGHTS = "`return_weights` needs a model with attention; this one returns no weights."
 _NOTHING = float("-inf")
@@ -194,7 +193,7 @@ def beam_search(
 
     Reference: https://arxiv.org/abs/1609.08144
     """
-    check_beam(beam_size, n_best)
+    beam_size, n_best = check_beam(beam_size, n_best)
     check_length_normalization(length_normalization)
     check_early_stopping(early_stopping)
     source, limits = checked_rows(model, source, limits)
@@ -204,17 +203,19 @@ def beam_search(
     return search.traced(finished, *paths)
 
 
-def check_beam(beam_size: int, n_best: int = 1) -> None:
-    """Checks the sizes of a beam.
+def check_beam(beam_size: int, n_best: int = 1) -> tuple[int, int]:
+    """The two sizes of a beam, as Python's integers.
 
     Raises:
         ValueError: sizes that are not positive, or `n_best` above `beam_size`.
     """
+    beam_size, n_best = whole_number("beam_size", beam_size), whole_number("n_best", n_best)
     for name, size in (("beam_size", beam_size), ("n_best", n_best)):
-        if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
-            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
+        if size < 1:
+            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size}")
     if n_best > beam_size:
         raise ValueError(f"`n_best` must be at most `beam_size`. Received: n_best={n_best}, beam_size={beam_size}")
+    return beam_size, n_best
 
 
 def check_length_normalization(name: str) -> None:

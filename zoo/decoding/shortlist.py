@@ -18,14 +18,13 @@ https://arxiv.org/abs/1610.00072, which compares ways to choose the tokens.
 from __future__ import annotations
 
 import itertools
-import numbers
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.text.tokenizer import FIRST, PADDING
+from zoo.text.tokenizer import FIRST, PADDING, whole_number
 
 SIZE = 2048  # tokens of a text, unless another number is given
 _TEXTS, _SORTED = 64, 4096  # translated at once, and put in order of their length before
@@ -60,7 +59,7 @@ class Shortlist(tf.Module):
         counts, translations = np.asarray(counts), np.asarray(translations)
         if counts.ndim != 1:
             raise ValueError(f"`counts` must have a number for each target token. Received: shape {counts.shape}")
-        check_size(size, len(counts))
+        self.size = check_size(size, len(counts))
         if translations.ndim != 2 or translations.dtype.kind not in "iu":
             raise ValueError(
                 "`translations` must be a matrix of target ids, with a row for each source token. Received: shape "
@@ -68,12 +67,11 @@ class Shortlist(tf.Module):
             )
         if translations.size and not (translations.min() >= 0 and translations.max() < len(counts)):
             raise ValueError(f"`translations` must hold ids from 0 to {len(counts) - 1}, as `counts` has them.")
-        self.size = int(size)
         self.unchanged: tuple[int, int] | None = None
         by_count = FIRST + np.argsort(counts[FIRST:], kind="stable")
         self.ranks = np.zeros(len(counts), "int32")
         self.ranks[by_count] = np.arange(len(by_count))
-        self._frequent = by_count[::-1][: size - FIRST].astype("int32")  # (C - 4,)
+        self._frequent = by_count[::-1][: self.size - FIRST].astype("int32")  # (C - 4,)
         self.translations = tf.Variable(translations.astype("int32"), trainable=False)  # (V_source, N)
 
     def __call__(self, source: tf.Tensor) -> tf.Tensor:
@@ -94,19 +92,19 @@ class Shortlist(tf.Module):
         return tf.gather(found, begins[:, None] + tf.range(self.size)) % tokens
 
 
-def check_size(size: int, vocabulary_size: int) -> None:
-    """Checks the size of a shortlist.
+def check_size(size: int, vocabulary_size: int) -> int:
+    """The size of a shortlist, as Python's integer.
 
     Raises:
-        ValueError: there would be special tokens only, or more tokens than the vocabulary has.
+        ValueError: it is no integer, there would be special tokens only, or more tokens than the vocabulary has.
     """
-    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
-        raise ValueError(f"The size of a shortlist must be an integer. Received: {size!r}")
+    size = whole_number("size", size)
     if not FIRST < size <= vocabulary_size:
         raise ValueError(
             f"The size of a shortlist must be from {FIRST + 1} to {vocabulary_size:,}, the number of all target tokens."
             f" Received: {size:,}"
         )
+    return size
 
 
 def size_or_default(size: int | None, vocabulary_size: int) -> int:
@@ -121,9 +119,7 @@ def size_or_default(size: int | None, vocabulary_size: int) -> int:
             f" only {vocabulary_size:,} in all. A shortlist is of little use for so small a vocabulary; `size`"
             " (--shortlist-size) chooses fewer tokens."
         )
-    size = SIZE if size is None else size
-    check_size(size, vocabulary_size)
-    return size
+    return check_size(SIZE if size is None else size, vocabulary_size)
 
 
 class WithShortlist:

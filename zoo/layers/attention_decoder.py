@@ -46,8 +46,8 @@ class AttentionDecoder(keras.layers.Layer):
             and the states stay as they are where it is False, as in Keras' own recurrent layers.
         initial_states: list of the cell's states, one for a GRU and two for an LSTM, each `(B, units)`.
         memory: the annotations `(B, S, D)`; without attention the thought vector `(B, D)`.
-        mask: boolean `(B, S)`, True where the memory may be attended to; None takes the mask that Keras attached to the
-            memory, or allows all. Not used without attention.
+        mask: boolean `(B, S)`, or `(1, S)` for all rows, True where the memory may be attended to; None takes the
+            mask that Keras attached to the memory, or allows all. Not used without attention.
         return_attention_scores: whether to return the weights too.
 
     Returns:

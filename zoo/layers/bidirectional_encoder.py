@@ -29,8 +29,8 @@ class BidirectionalEncoder(MaskedLayer):
 
     Call arguments:
         inputs: `(B, S, D)`.
-        mask: boolean `(B, S)`, True for tokens and False for padding. None takes the mask that Keras attached to the
-            inputs, or all positions as tokens.
+        mask: boolean `(B, S)`, or `(1, S)` for all rows, True for tokens and False for padding. None takes
+            the mask that Keras attached to the inputs, or all positions as tokens.
 
     Returns:
         annotations: `(B, S, 2 units)`, zero at padding.
@@ -104,8 +104,8 @@ class BidirectionalEncoder(MaskedLayer):
         return (ops.concatenate(annotations, axis=-1), *ops.split(last, 2, axis=-1))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> tuple[Any, None, None]:
-        """The mask of the annotations; the two last states have none."""
-        return previous_mask, None, None
+        """The mask of the annotations, `(B, S)`; the two last states have none."""
+        return token_mask(previous_mask, inputs), None, None
 
     def compute_output_shape(self, inputs_shape: tuple, mask_shape: tuple | None = None) -> tuple:
         """Shapes of the annotations and of the two last states."""

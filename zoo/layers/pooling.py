@@ -41,7 +41,8 @@ class SequencePooling(_Pooling):
 
     Call arguments:
         inputs: `(B, T, D)`.
-        mask: boolean `(B, T)`, True at tokens. None takes the mask that Keras attached to the inputs, or all tokens.
+        mask: boolean `(B, T)`, or `(1, T)` for all rows, True at tokens. None takes the mask that Keras
+            attached to the inputs, or all tokens.
 
     Returns:
         `(B, D)`; zeros for a text without tokens, and with "first" for one that begins with padding.
@@ -100,7 +101,8 @@ class AttentionPooling(_Pooling):
 
     Call arguments:
         inputs: `(B, T, D)`.
-        mask: boolean `(B, T)`, True at tokens. None takes the mask that Keras attached to the inputs, or all tokens.
+        mask: boolean `(B, T)`, or `(1, T)` for all rows, True at tokens. None takes the mask that Keras
+            attached to the inputs, or all tokens.
         return_attention_scores: whether to return the attention weights too.
 
     Returns:

@@ -50,7 +50,10 @@ class FunctionalModel(keras.Model):
         trainable: bool = True,
     ):
         if type(self).get_config is FunctionalModel.get_config and (problem := _unnamed(type(self))):
-            warnings.warn(problem, stacklevel=3)  # at once: a training may be long
+            # At once, as a training may be long; and at the subclass's own constructor, however deep it is.
+            constructor: Any = type(self).__init__
+            code, seen = constructor.__code__, constructor.__globals__.setdefault("__warningregistry__", {})
+            warnings.warn_explicit(problem, UserWarning, code.co_filename, code.co_firstlineno, registry=seen)
         object.__setattr__(self, "_has_graph", True)
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.dtype_policy = keras.dtype_policies.get(dtype)
@@ -152,7 +155,7 @@ class Family(FunctionalModel):
 
 def _unnamed(model: type[FunctionalModel]) -> str | None:
     """Why the configuration of a class of models cannot be read from its constructor; None if it can."""
-    for each in inspect.signature(model).parameters.values():
+    for each in inspect.signature(model.__init__).parameters.values():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             return (
                 f"`{model.__name__}` cannot be saved: its `__init__` takes `{each}`, but the signature is the model's "

@@ -1,5 +1,6 @@
 """Heads: small functional models on top of an encoder, which make it a model for a task."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -231,8 +232,8 @@ class MaskedLanguageModel(Head):
         logits `(B, T, V)` in float32.
 
     Raises:
-        ValueError: an argument out of its range, `encoder` is not a model with an input `ids`, it has no reversible
-            `token_embedding`, or its embeddings have another width than its vectors.
+        ValueError: an argument out of its range, `encoder` is not a model with an input `ids`, it has no
+            `token_embedding` whose call takes `reverse`, or its embeddings have another width than its vectors.
 
     Example:
         >>> import numpy as np
@@ -257,8 +258,8 @@ class MaskedLanguageModel(Head):
 
         # Layers and graph.
         inputs, hidden, _, dtype = self._read(encoder)
-        embedding = getattr(encoder, "token_embedding", None)
-        if embedding is None or not hasattr(embedding, "output_dim"):
+        embedding: Any = getattr(encoder, "token_embedding", None)
+        if not hasattr(embedding, "output_dim") or "reverse" not in inspect.signature(embedding.call).parameters:
             raise ValueError(
                 "`encoder` must have a `token_embedding` whose call takes `reverse`, as `zoo.models.Encoder` has. "
                 f"Received: {encoder!r}"

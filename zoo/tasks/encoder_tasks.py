@@ -11,10 +11,10 @@ import tensorflow as tf
 from zoo.layers import AttentionPooling
 from zoo.layers.functions import forward_only
 from zoo.models import Classifier, MaskedLanguageModel, SentenceEmbedder
-from zoo.tasks.task import SavedTask, whole_number, zeroed
+from zoo.tasks.task import SavedTask, zeroed
 from zoo.tasks.text_reading import MaskFilling, TextClassification, TextEmbedding
 from zoo.text import END, Tokenizer
-from zoo.text.tokenizer import example_texts
+from zoo.text.tokenizer import example_texts, whole_number
 
 _Function = Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
 _TEXT, _PAIR = (tf.TensorSpec([None], tf.string, name=name) for name in ("text", "text_pair"))

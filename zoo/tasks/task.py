@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import numbers
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -59,17 +58,6 @@ def check_one_for_each_text(text: tf.Tensor, **settings: tf.Tensor | None) -> tf
     ]
     with tf.control_dependencies(checks):
         return tf.identity(text)
-
-
-def whole_number(name: str, value: Any) -> int:
-    """The value of a setting as Python's integer, which a saved task can hold; it may be NumPy's.
-
-    Raises:
-        ValueError: it is no integer.
-    """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}")
-    return int(value)
 
 
 def mask_specs(model: Any) -> list[tf.TensorSpec]:

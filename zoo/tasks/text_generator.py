@@ -33,10 +33,10 @@ from zoo.tasks.protocol import (
     check_texts,
     rows_of_batches,
 )
-from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, whole_number, zeroed
+from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, zeroed
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import END, PADDING, START, Tokenizer, previous
-from zoo.text.tokenizer import example_texts, valid_utf8
+from zoo.text.tokenizer import example_texts, valid_utf8, whole_number
 
 _EXAMPLE = {**DEFAULTS, "seed": 0, "max_new_tokens": 16, "temperature": 0.8, "top_p": 0.9}
 _SIGNATURE = {

@@ -26,10 +26,10 @@ from zoo.decoding.loop import in_halves
 from zoo.decoding.search import check_beam, check_early_stopping, check_length_normalization
 from zoo.layers.functions import forward_only
 from zoo.tasks.protocol import TRANSLATION_SETTINGS
-from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, whole_number, zeroed
+from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import END, Tokenizer, previous
-from zoo.text.tokenizer import example_texts, strip
+from zoo.text.tokenizer import example_texts, strip, whole_number
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _PREFIX = tf.TensorSpec([None], tf.string, name="prefix")
@@ -122,7 +122,7 @@ class Translator(TextToText, SavedTask):
         # A source of one token would be an end token without a text.
         max_source_length = _length("max_source_length", max_source_length, 1000, 2, positions)
         max_target_length = _length("max_target_length", max_target_length, 200, 1, positions)
-        check_beam(beam_size)
+        beam_size, _ = check_beam(beam_size)
         _check_penalty(length_penalty)
         check_length_normalization(length_normalization)
         check_early_stopping(early_stopping)
@@ -130,7 +130,7 @@ class Translator(TextToText, SavedTask):
         self.target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
         self.max_target_length = max_target_length
-        self.beam_size = int(beam_size)
+        self.beam_size = beam_size
         self.length_penalty = float(length_penalty)
         self.length_normalization = length_normalization
         self.early_stopping = early_stopping
@@ -343,7 +343,7 @@ class Translator(TextToText, SavedTask):
     def _search(self, beam_size: int | None, length_penalty: Any, n_best: int) -> Any:
         beam_size = self.beam_size if beam_size is None else beam_size
         length_penalty = self.length_penalty if length_penalty is None else length_penalty
-        check_beam(beam_size, n_best)
+        beam_size, n_best = check_beam(beam_size, n_best)
         _check_penalty(length_penalty)
         penalty = tf.constant(length_penalty, tf.float32)
         return lambda text: self._n_best(text, penalty, beam_size, n_best)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import operator
 import reprlib
@@ -121,7 +122,8 @@ class Tokenizer(tf.Module):
             Ids, int32 `(B, T)`.
 
         Raises:
-            ValueError: `texts` are not strings with one axis, or `max_length` leaves no room for an id of the text.
+            ValueError: `texts` are not strings with one axis, or `max_length` is no integer or leaves no room for an id
+                of the text.
         """
         texts = checked_texts(texts)
         return self._padded(self._split(texts), texts.shape[0], add_start, add_end, max_length)
@@ -131,7 +133,7 @@ class Tokenizer(tf.Module):
     ) -> tf.Tensor:
         """Pads ragged ids `(B, None)` to `(B, T)`; `rows` is B where it is known statically."""
         if max_length is not None:
-            room = operator.index(max_length) - int(add_start) - int(add_end)
+            room = whole_number("max_length", max_length) - int(add_start) - int(add_end)
             if room < 1:
                 raise ValueError(
                     f"`max_length` must leave room for start, end and one id. Received: max_length={max_length}"
@@ -167,8 +169,8 @@ class Tokenizer(tf.Module):
             for all others.
 
         Raises:
-            ValueError: a text is no batch of strings, the batches differ in size, or `max_length` leaves no room for an
-                id of each text.
+            ValueError: a text is no batch of strings, the batches differ in size, or `max_length` is no integer or
+                leaves no room for an id of each text.
         """
         first, second = checked_texts(first), checked_texts(second)
         if not first.shape.is_compatible_with(second.shape):
@@ -178,7 +180,7 @@ class Tokenizer(tf.Module):
             )
         texts = [self._split(first), self._split(second)]  # (B, ragged), (B, ragged)
         if max_length is not None:
-            room = operator.index(max_length) - self.pair_separators - 2
+            room = whole_number("max_length", max_length) - self.pair_separators - 2
             if room < 2:
                 raise ValueError(
                     "`max_length` must leave room for start, ends and an id of each text. "
@@ -414,6 +416,20 @@ def encode_corpus(
     return np.concatenate(values), np.concatenate(lengths)
 
 
+def whole_number(name: str, value: Any) -> int:
+    """The value of an argument as Python's integer, which a saved task can hold; it may be NumPy's or TensorFlow's.
+
+    Raises:
+        ValueError: it is no integer.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"`{name}` must be an integer. Received: {name}={value!r}") from None
+
+
 def as_utf8(text: str) -> bytes:
     """The text in UTF-8, with "?" for half a surrogate pair, which has none."""
     return text.encode("utf-8", "replace")
@@ -481,13 +497,16 @@ def checked_texts(texts: Any) -> tf.Tensor:
         ValueError: they are not strings with one axis.
     """
     wanted = "`texts` must be a batch of strings `(B,)`; put a single string into a list. Received: "
+    if isinstance(texts, np.ndarray) and texts.size:
+        with contextlib.suppress(TypeError, ValueError):  # such as half a surrogate pair
+            texts = tf.convert_to_tensor(texts)  # several times as fast as the loop below
     if isinstance(texts, list | tuple) or (isinstance(texts, np.ndarray) and texts.ndim == 1):
         # An empty list would become a tensor of floats, and half a surrogate pair would be an error.
         texts = [as_utf8(text) if isinstance(text, str) else text for text in texts] or tf.constant([], tf.string)
     try:
         texts = tf.convert_to_tensor(texts)
-    except (TypeError, ValueError):  # such as None among strings
-        raise ValueError(f"{wanted}{reprlib.repr(texts)}") from None
+    except (TypeError, ValueError) as error:  # None among strings, or a KerasTensor, about which Keras says more
+        raise ValueError(f"{wanted}{reprlib.repr(texts)}") from error
     if texts.dtype != tf.string or texts.shape.rank not in (None, 1):
         raise ValueError(f"{wanted}{texts.dtype.name} of shape {texts.shape}")
     return tf.ensure_shape(texts, [None])

@@ -175,14 +175,12 @@ def token_mask(mask: Tensor | None, inputs: Tensor) -> Tensor | None:
     if mask is None:
         return None
     mask = _allowed(mask, "mask", "at tokens")
-    if len(mask.shape) == 2 and mask.shape[0] == 1:
-        mask = ops.broadcast_to(mask, (ops.shape(inputs)[0], ops.shape(mask)[1]))
-    if not _fit(mask.shape, inputs.shape[:2]):
+    rows, length = inputs.shape[:2]
+    if not (_fit(mask.shape, (rows, length)) or _fit(mask.shape, (1, length))):
         raise ValueError(
-            f"`mask` must have the shape of the tokens, {tuple(inputs.shape)[:2]}. Received: mask of shape "
-            f"{tuple(mask.shape)}"
+            f"`mask` must have the shape of the tokens, {(rows, length)}. Received: mask of shape {tuple(mask.shape)}"
         )
-    return mask
+    return ops.broadcast_to(mask, (ops.shape(inputs)[0], ops.shape(mask)[1])) if mask.shape[0] == 1 else mask
 
 
 def _allowed(mask: Tensor, name: str, where: str = "where attention is allowed") -> Tensor:
@@ -200,6 +198,5 @@ def _allowed(mask: Tensor, name: str, where: str = "where attention is allowed")
 
 def _fit(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
     """Whether shapes are equal as far as they are known."""
-    return len(sizes) == len(others) and all(
-        None in pair or pair[0] == pair[1] for pair in zip(sizes, others, strict=True)
-    )
+    pairs = zip(sizes, others, strict=True)
+    return len(sizes) == len(others) and all(None in pair or pair[0] == pair[1] for pair in pairs)

@@ -98,7 +98,8 @@ class TestTraining:
         assert told[0] == "Reading the corpus 'text' ..."
         sizes = f"{TRAINED_ON + 2:,} tokens to train on, {HELD_OUT + 2:,} to validate with"
         assert told[1] == f"{sizes}; 13 in the vocabulary"
-        assert "training step" in told[2] and told[3].startswith("of two numbers, the first is of the training, ")
+        assert "the training step" in told[2]
+        assert told[3].startswith("two numbers mean: training / validation; ")
         for epoch, line in enumerate(told[4:7], start=1):
             assert re.match(rf"epoch {epoch}/3  loss \d\.\d+ / \d\.\d+  accuracy ", line)
         for name, line in zip(("loss", "perplexity", "bits per byte"), told[-4:-1], strict=True):

@@ -48,9 +48,8 @@ class TestTraining:
         number, share = r"\d+\.\d{3}", r"\d+\.\d%"
         scores = rf"loss {number} / {number}  accuracy {share} / {share}"
         assert told[2:4] == [
-            "making the graph of the training step: some seconds, or a minute and more for a deep model",
-            "of two numbers, the first is of the training, the second of the validation; accuracy: the share of right "
-            "tokens",
+            "Making the graph of the training step: some seconds, or a minute and more for a deep model ...",
+            "two numbers mean: training / validation; accuracy: the share of right tokens",
         ]
         for epoch, line in enumerate(told[4:8], start=1):
             assert re.fullmatch(rf"epoch {epoch}/4  {scores}  [\d,]+k? tok/s  \d+ s left", line)

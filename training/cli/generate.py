@@ -86,8 +86,8 @@ def generate(
     """Continue texts with a language model.
 
     A saved model prints a text while it is written; an exported one prints it when it is complete. A line of dashes
-    separates several texts. If a text grows longer than the model's context, the model
-    continues from its last tokens, half a context of them.
+    separates several texts. When a text fills the model's context, the model keeps only the newest half of the
+    context, and continues from there.
     """
     with user_errors(options=_OPTIONS):
         if prompts and file:

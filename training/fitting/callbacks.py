@@ -251,7 +251,7 @@ class TrainingProgress(keras.callbacks.Callback):
             scores.pop("token_accuracy", None), scores.pop("val_token_accuracy", None)
         if not self._explained and "val_loss" in scores:
             tokens = "; accuracy: the share of right tokens" if "token_accuracy" in scores else ""
-            say(f"of two numbers, the first is of the training, the second of the validation{tokens}")
+            say(f"two numbers mean: training / validation{tokens}")
             self._explained = True
         parts = [f"epoch {epoch + 1}/{self.epochs}"]
         for name, form in (("loss", ".3f"), ("token_accuracy", ".1%"), ("accuracy", ".1%"), ("bleu", ".2f")):

@@ -188,9 +188,12 @@ def _fitted(
         if config.tensorboard and workers.is_chief:
             logs = [keras.callbacks.TensorBoard(folder / "tensorboard", write_graph=False)]
         if compiled:
-            say("XLA compiles the training step for each length of batches when it first comes, some seconds each")
+            say(
+                "Compiling the training step with XLA: some seconds for each length of batches, or a minute for a deep "
+                "model ..."
+            )
         else:
-            say("making the graph of the training step: some seconds, or a minute and more for a deep model")
+            say("Making the graph of the training step: some seconds, or a minute and more for a deep model ...")
         with contextlib.closing(TrainingProgress(config.epochs, steps, tokens)) as progress:
             model.fit(
                 workers.shard(prepared.training_from(checkpoint.epoch * steps)),

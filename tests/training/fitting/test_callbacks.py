@@ -283,7 +283,7 @@ class TestProgress:
         out, err = capsys.readouterr()
         legend, *lines = err.splitlines()
         assert (out, lines) == ("", [line, line]), "the legend comes once"
-        assert legend.startswith("of two numbers, the first is of the training, the second of the validation")
+        assert legend.startswith("two numbers mean: training / validation")
         assert ("tokens" in legend) == ("accuracy" in line)
         assert len(line) <= 80
 

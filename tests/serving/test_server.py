@@ -916,6 +916,7 @@ class TestProcess:
     [
         (["nowhere"], "nowhere does not exist"),
         (["empty"], "empty holds no SavedModel: neither saved_model.pb nor a version such as 1/"),
+        (["a="], "NAME=FOLDER needs a folder. Received: 'a='"),
         (["a=tiny", "a=tiny"], "two models are called 'a'; give one another name, by NAME=FOLDER. Received: a=tiny"),
         (["a:b=tiny"], "a model's name must not be empty and have no '/' or ':'. Received: 'a:b'"),
         (

@@ -38,8 +38,8 @@ def test_what_is_none(tmp_path, content, why):
 
 def test_room_on_the_disk(tmp_path):
     check_room(tmp_path / "file", 1)
-    told = rf"^{re.escape(str(tmp_path))}/file cannot be written: No space left on device; once it can, give the same command again$"
-    with pytest.raises(OSError, match=told):
+    told = "/file cannot be written: No space left on device; once it can, give the same command again$"
+    with pytest.raises(OSError, match="^" + re.escape(str(tmp_path)) + told):
         check_room(tmp_path / "file", 1 << 80)
 
 

@@ -110,6 +110,8 @@ def _paths(given: list[str]) -> dict[str, pathlib.Path]:
     for each in given:
         name, equals, rest = each.partition("=")
         named = bool(equals) and "/" not in name and not pathlib.Path(each).exists()
+        if named and not rest:
+            raise ValueError(f"NAME=FOLDER needs a folder. Received: {each!r}")
         path = pathlib.Path(rest if named else each)
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist")

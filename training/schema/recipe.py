@@ -141,7 +141,7 @@ def _tables(name: str) -> dict[str, Any]:
         tables = parse(file.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except ValueError as error:  # both parsers' errors, and that of text that is not UTF-8
         hint = "; a text needs quotes" if str(error).startswith("Invalid value") else ""
-        if file.suffix not in (".toml", ".json"):
+        if not file.name.endswith((".toml", ".json")):
             hint = "; a recipe is a TOML file"
         raise RecipeError(f"recipe {name!r} cannot be read: {error}{hint}") from None
     if not isinstance(tables, dict):

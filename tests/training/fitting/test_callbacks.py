@@ -219,7 +219,8 @@ class TestValidation:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
         try:
             with pytest.raises(
-                OSError, match=r"best\.weights\.h5 cannot be written: File too large; once it can, give the same command again$"
+                OSError,
+                match=r"best\.weights\.h5 cannot be written: File too large; once it can, give the same command again$",
             ) as error:
                 judge.on_epoch_end(1, {})
         finally:

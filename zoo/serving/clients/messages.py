@@ -24,8 +24,8 @@ _ADVICE = {
 }
 _LABEL = "version label"  # the server calls an unknown one an INVALID_ARGUMENT
 _LABEL_ADVICE = (
-    "Is this the model's name on the server, and does the server give a loaded version that label (--model_config_file, "
-    "or --label of `zoo serve`)? `zoo serve-client ADDRESS MODEL --status` shows the versions."
+    "Is this the model's name on the server, and does the server give a loaded version that label "
+    "(--model_config_file, or --label of `zoo serve`)? `zoo serve-client ADDRESS MODEL --status` shows the versions."
 )
 _MOST_LETTERS = 500  # of the server's own words in the message
 

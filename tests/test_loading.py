@@ -143,7 +143,7 @@ def test_a_class_names_the_file_that_is_damaged(folder, tmp_path, content, error
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("beam_size", "a", r"`beam_size` must be a positive integer\. Received: beam_size='a'$"),
+        ("beam_size", "a", r"`beam_size` must be an integer\. Received: beam_size='a'$"),
         ("max_source_length", "x", r"`max_source_length` must be an integer\. Received: max_source_length='x'$"),
         ("length_penalty", None, r"`length_penalty` must be a number\. Received: length_penalty=None$"),
         ("source_tokenizer", {"class": "Words"}, "Unknown tokenizer class 'Words'; known are "),

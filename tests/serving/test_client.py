@@ -203,7 +203,7 @@ class TestWhichVersion:
             with pytest.raises(ServingError, match="Unrecognized servable version label: brave") as caught:
                 ask(client(label="brave"))
             assert str(caught.value).endswith(
-                "a loaded version that label? `zoo serve-client ADDRESS MODEL --status` shows the versions."
+                "or --label of `zoo serve`)? `zoo serve-client ADDRESS MODEL --status` shows the versions."
             )
             assert "signatures" not in str(caught.value)
 

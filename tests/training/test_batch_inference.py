@@ -520,7 +520,7 @@ class TestUnfinishedRuns:
                 "create",
                 lambda path, **given: FULL.open("wb") if path.startswith(f"{name}.tmp-") else create(path, **given),
             )
-            with pytest.raises(OSError, match=rf"^{name} cannot be written: No space left on device; the same command"):
+            with pytest.raises(OSError, match=rf"^{name} cannot be written: No space left on device; once it can"):
                 infer_files(Request(upper, "in.txt", "out.txt"))
         assert not list(place.glob("*.tmp-*"))
         infer_files(Request(upper, "in.txt", "out.txt"))

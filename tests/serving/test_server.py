@@ -552,6 +552,17 @@ class TestVersions:
         models.poll()
         assert self.factor(models) == 5
 
+    def test_the_log_says_which_labels_lose_their_version(self, folder, saved, caplog):
+        shutil.copytree(saved / "5", folder / "5")
+        models = Models({"model": folder}, {"model": {"old": 2, "new": 5, "stable": 2}})
+        models.poll()
+        shutil.rmtree(folder / "2")
+        models.poll()
+        assert [line for line in caplog.messages if "label" in line] == [
+            "model: requests for the label old fail until version 2 is there again",
+            "model: requests for the label stable fail until version 2 is there again",
+        ]
+
     @pytest.mark.parametrize(
         "spoil", ["saved_model.pb", "variables/variables.index", "warm-up", "cut warm-up", "odd warm-up"]
     )

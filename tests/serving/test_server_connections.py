@@ -102,3 +102,20 @@ def test_a_connection_that_is_kept_ends_as_uvicorn_says(timeout, received):
 
 def test_a_request_that_is_computed_keeps_its_connection():
     assert ends_at(1, [(0, WHOLE)], answers=False) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, as gRPC does"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS, as to an https:// address"),
+    ],
+)
+def test_the_log_names_another_protocol(first, said, caplog):
+    assert ends_at(10, [(0, first)]) == 0
+    assert caplog.messages == [
+        f"a client speaks {said}; this server speaks HTTP/1.1 without TLS",
+        "Invalid HTTP request received.",  # uvicorn's
+    ]
+    assert ends_at(10, [(0, b"no request\r\n\r\n")]) == 0
+    assert caplog.messages[2:] == ["Invalid HTTP request received."]

@@ -309,6 +309,10 @@ class Models:
             model.states[number] = ("END", "OK", "")
             answers = f"version {max(model.loaded)} answers" if model.loaded else "no version answers"
             _LOG.info("%s: version %d is unloaded; %s", model.name, number, answers)
+            for label in (label for label, named in model.labels.items() if named == number):
+                _LOG.warning(
+                    "%s: requests for the label %s fail until version %d is there again", model.name, label, number
+                )
         gc.collect()  # a graph refers to itself
 
     def _load(self, model: _Model, number: int, folders: Mapping[int, pathlib.Path]) -> bool:

@@ -21,6 +21,10 @@ from zoo.serving.server.models import Models
 from zoo.serving.server.port import about_port
 
 _LOG = logging.getLogger(__name__)
+_OTHERS = {  # what a client of another protocol sends first
+    b"PRI * HTTP/2": "HTTP/2, as gRPC does",
+    b"\x16\x03": "TLS, as to an https:// address",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +136,8 @@ def _warn_of_labels(labels: dict[str, dict[str, int]], loaded: dict[str, list[in
 def _protocol(timeout: float) -> type[H11Protocol]:
     """Connections that end if the head of a request is not complete in time; uvicorn would wait for ever.
 
+    The log names the protocol of a client that speaks another one.
+
     Uses what uvicorn does not document: `cycle`, the last request whose head is complete, or None; and
     `timeout_keep_alive_task`, the timer that closes the connection, from an answer to the next byte.
     """
@@ -140,6 +146,13 @@ def _protocol(timeout: float) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self._timer = self.loop.call_later(timeout, self._check, (True, None))
+
+        def data_received(self, data: bytes) -> None:
+            if self.cycle is None:
+                for begins, said in _OTHERS.items():
+                    if data.startswith(begins):  # uvicorn's log only says that it is no HTTP request
+                        _LOG.warning("a client speaks %s; this server speaks HTTP/1.1 without TLS", said)
+            super().data_received(data)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._timer.cancel()

@@ -266,9 +266,15 @@ def _write_whole(path: str, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def whole(path: str) -> Iterator[BinaryIO]:
-    """A file of any file system of Beam that appears when the block ends without an error."""
-    partial = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+def whole(path: str, folder: str | None = None) -> Iterator[BinaryIO]:
+    """A file of any file system of Beam that appears when the block ends without an error.
+
+    Args:
+        path: the file.
+        folder: where it is written until then; None for its own folder.
+    """
+    parent, slash, name = path.rpartition("/")
+    partial = f"{parent + slash if folder is None else f'{folder}/'}{name}.tmp-{uuid.uuid4().hex[:8]}"
     try:
         with FileSystems.create(partial, compression_type=compression(path)) as file:
             yield file
@@ -396,12 +402,12 @@ def complete_chunks(parts: Iterable[Part]) -> set[int]:
     return {chunk for chunk, window in last.items() if have[chunk] == set(range(window + 1))}
 
 
-def join(parts: Sequence[Part], layout: Layout, header: bool, out: str) -> None:
-    """Writes the answers of all parts to one file."""
+def join(parts: Sequence[Part], layout: Layout, header: bool, out: str, folder: str) -> None:
+    """Writes the answers of all parts to one file, in the folder of the parts until it is complete."""
     if layout.writes == "parquet":
-        _join_tables(parts, out)
+        _join_tables(parts, out, folder)
         return
-    with whole(out) as file:
+    with whole(out, folder) as file:
         if layout.writes == "tsv" and header:
             file.write("\t".join([*layout.columns, *layout.outputs.values()]).encode() + b"\n")
         for part in parts:
@@ -410,10 +416,12 @@ def join(parts: Sequence[Part], layout: Layout, header: bool, out: str) -> None:
                     file.write(piece)
 
 
-def join_failures(parts: Sequence[Part], chunks: Sequence[Chunk], layout: Layout, header: bool, out: str) -> None:
-    """Writes the rows that failed to one file, each with the number of its line in its file."""
+def join_failures(
+    parts: Sequence[Part], chunks: Sequence[Chunk], layout: Layout, header: bool, out: str, folder: str
+) -> None:
+    """As `join`, with the rows that failed, each with the number of its line in its file."""
     lines: dict[str, int] = {}  # of each file, up to this part
-    with whole(out) as file:
+    with whole(out, folder) as file:
         for part in parts:
             source = chunks[part.chunk].file
             lines.setdefault(source, 1 if header and layout.reads == "tsv" else 0)
@@ -431,10 +439,10 @@ def _letters_of(part: Part) -> Iterator[dict[str, Any]]:
             yield from map(json.loads, letters)
 
 
-def _join_tables(parts: Sequence[Part], out: str) -> None:
+def _join_tables(parts: Sequence[Part], out: str, folder: str) -> None:
     import pyarrow.parquet as pq
 
-    with whole(out) as file:
+    with whole(out, folder) as file:
         with open_file(parts[0].path) as opened:
             schema = pq.read_schema(opened)
         with pq.ParquetWriter(file, schema) as writer:

@@ -146,11 +146,11 @@ def _answered(
     done, failed = sum(part.done for part in parts), sum(part.failed for part in parts)
     try:
         if failed:  # before the answers, which say that all is done
-            join_failures(parts, plan.chunks, plan.layout, plan.header, dead_letters)
+            join_failures(parts, plan.chunks, plan.layout, plan.header, dead_letters, scratch)
         elif FileSystems.exists(dead_letters):  # of the output that is replaced
             FileSystems.delete([dead_letters])
         if done:
-            join(parts, plan.layout, plan.header, asked.out)
+            join(parts, plan.layout, plan.header, asked.out, scratch)
     except OSError as error:
         if error.filename not in (asked.out, dead_letters):
             raise

@@ -251,12 +251,17 @@ def input_files(asked: Request, scratch: str) -> list[Any]:
     path = absolute(pattern)  # Beam does not look for `*` in a relative one
     if FileSystems.exists(path):  # also one with "[" in its name, which no pattern fits
         return [_metadata(path)]
-    files = sorted(FileSystems.match([path])[0].metadata_list, key=lambda each: each.path)
-    files = [each for each in files if not os.path.isdir(each.path)]
-    files = [each for each in files if not pathlib.PurePath(each.path).name.startswith(".")]
-    files = [each for each in files if not each.path.startswith(f"{absolute(scratch)}/")]
-    if FileSystems.exists(f"{scratch}/{PLAN_FILE}"):
-        files = [each for each in files if each.path != absolute(asked.dead_letters)]
+    failed = absolute(asked.dead_letters) if FileSystems.exists(f"{scratch}/{PLAN_FILE}") else None
+    files = [
+        each
+        for each in sorted(FileSystems.match([path])[0].metadata_list, key=lambda each: each.path)
+        if not (
+            os.path.isdir(each.path)
+            or pathlib.PurePath(each.path).name.startswith(".")
+            or each.path.startswith(f"{absolute(scratch)}/")
+            or each.path == failed
+        )
+    ]
     if not files:
         raise FileNotFoundError(f"{pattern} does not exist")
     return files

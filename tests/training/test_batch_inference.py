@@ -509,6 +509,15 @@ class TestUnfinishedRuns:
             infer_files(Request(upper, "in.txt", "new/out.txt"))
         assert (place / "new" / "out.txt").read_text() == "old"
 
+    def test_what_a_kill_leaves_is_in_the_folder_of_the_parts(self, upper, place, monkeypatch):
+        """Elsewhere a pattern would take half an output for an input."""
+        (place / "in.txt").write_text("a\nbad\n")
+        create, created = FileSystems.create, []
+        monkeypatch.setattr(FileSystems, "create", lambda path, **given: created.append(path) or create(path, **given))
+        infer_files(Request(upper, "*.txt", "out.txt", outputs=["text"]))
+        assert sum("/out.txt.tmp-" in path or "/out.failed.jsonl.tmp-" in path for path in created) == 2
+        assert not [path for path in created if not path.startswith(("out.txt.parts/", f"{place}/out.txt.parts/"))]
+
     @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
     @pytest.mark.parametrize("name", ["out.txt", "out.failed.jsonl"])
     def test_a_full_disk_is_told_with_the_name_of_the_file(self, upper, place, monkeypatch, name):
@@ -518,11 +527,11 @@ class TestUnfinishedRuns:
             patch.setattr(
                 FileSystems,
                 "create",
-                lambda path, **given: FULL.open("wb") if path.startswith(f"{name}.tmp-") else create(path, **given),
+                lambda path, **given: FULL.open("wb") if f"/{name}.tmp-" in path else create(path, **given),
             )
             with pytest.raises(OSError, match=rf"^{name} cannot be written: No space left on device; once it can"):
                 infer_files(Request(upper, "in.txt", "out.txt"))
-        assert not list(place.glob("*.tmp-*"))
+        assert not list(place.rglob("*.tmp-*"))
         infer_files(Request(upper, "in.txt", "out.txt"))
         assert (place / "out.txt").read_text() == ">A\n\n"
 

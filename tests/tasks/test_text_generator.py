@@ -464,6 +464,13 @@ class TestTokens:
             same = np.allclose(alone.log_probabilities, generator.score_tokens([text])[0].log_probabilities, atol=1e-4)
             assert same == (row == 1)
 
+    def test_signatures_take_no_texts_at_all(self, generator, eager):
+        """A server may get a request without rows."""
+        for name in generator.EXPLORE:
+            specs = generator._explore()[name].input_signature
+            found = generator.signatures()[name](**{spec.name: tf.zeros([0], spec.dtype) for spec in specs})
+            assert {output: tensor.shape[0] for output, tensor in found.items()} == dict.fromkeys(found, 0)
+
     def test_a_head_may_be_named_often(self, of_characters):
         found = of_characters.next_tokens(["ab"] * 2, heads=[[*["1.1"] * 9, "2.3"], ["1.1", "2.3"]])
         assert found[0] == found[1] != of_characters.next_tokens(["ab"], heads=[["1.1"]])[0]

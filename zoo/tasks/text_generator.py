@@ -305,7 +305,7 @@ class TextGenerator(TextContinuation, SavedTask):
         # The window of `last_window`, with padding behind it: the last tokens, and which of them are shown.
         lengths = tf.math.count_nonzero(history, axis=1, dtype=tf.int32)  # (B,)
         kept = tf.where(lengths > self.context_length, self.context_length // 2, lengths)
-        offsets = tf.range(tf.reduce_max(kept))  # (C,)
+        offsets = tf.range(tf.maximum(tf.reduce_max(kept), 1))  # (C,); the maximum of no rows is below 0
         places = tf.minimum((lengths - kept)[:, None] + offsets, tf.shape(history)[1] - 1)  # (B, C)
         read = tf.where(offsets < kept[:, None], tf.gather(history, places, batch_dims=1), PADDING)
         shown = self._shown(history, hidden)

@@ -227,7 +227,7 @@ class TestLoading:
             version_folder(tmp_path)
 
     def test_what_cannot_be_loaded(self, versions, tmp_path):
-        with pytest.raises(ValueError, match=r"has no signature 'x'; it has most, one, other, pairs, serving_default$"):
+        with pytest.raises(ValueError, match=r"has no signature 'x'; it has any, most, one, other, pairs"):
             LoadedSignature(str(versions), "x")
         with pytest.raises(ValueError, match=r"signature 'most': 'count' does not have one entry for each row$"):
             LoadedSignature(str(versions), "most")

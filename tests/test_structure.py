@@ -47,7 +47,7 @@ BELOW = {
 }
 # The parts of training/, bottom first: each imports only parts of the lines above it. The others stand on top.
 TRAINING = [
-    {"progress", "answering", "start_tensorflow", "run_files", "search_index", "batch_files"},
+    {"progress", "answering", "start_tensorflow", "run_files", "search_index", "batch_files", "encoding"},
     {"storage"},
     {"corpora", "batch_plan"},
     {"schema", "batch_driver", "batch_inference"},

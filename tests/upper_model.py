@@ -31,6 +31,10 @@ class Upper(tf.Module):
     def other(self, text, hidden):
         return {"text": text, "twice": 2 * hidden}
 
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.string, "text")])
+    def any(self, text):
+        return {"same": text}
+
     @tf.function(input_signature=[tf.TensorSpec([], tf.string, "text")])
     def one(self, text):
         return {"text": text}
@@ -38,6 +42,6 @@ class Upper(tf.Module):
 
 def save_upper(folder, mark):
     model = Upper(mark)
-    signatures = {name: getattr(model, name) for name in ("pairs", "most", "other", "one")}
+    signatures = {name: getattr(model, name) for name in ("pairs", "most", "other", "any", "one")}
     tf.saved_model.save(model, str(folder), {"serving_default": model.upper, **signatures})
     return folder

@@ -86,11 +86,13 @@ class Record:
         line: which line or row of its chunk it is, from 0.
         raw: the line, or the row of a Parquet file.
         row: the inputs of the signature, or why there are none.
+        broken: whether it is not UTF-8.
     """
 
     line: int
     raw: Any
     row: dict[str, Any] | Failure
+    broken: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,8 +163,9 @@ def _records(chunk: Chunk, layout: Layout) -> Iterator[tuple[int, Record | None,
         return
     for line, content in enumerate(lines_between(chunk.file, chunk.begin, chunk.end)):
         text = content.rstrip(b"\r\n").decode("utf-8", "replace")
+        broken = "\ufffd" in text and text.encode() != content.rstrip(b"\r\n")
         blank = layout.reads == "jsonl" and not text.strip()
-        yield line, None if blank else Record(line, text, _row_of_line(text, layout)), len(content)
+        yield line, None if blank else Record(line, text, _row_of_line(text, layout), broken), len(content)
 
 
 def lines_between(path: str, begin: int, end: int) -> Iterator[bytes]:
@@ -324,7 +327,7 @@ def _json_line(raw: Any, values: Mapping[str, Any], layout: Layout) -> bytes:
     if layout.reads == "jsonl":
         given = raw.rstrip()
     elif layout.reads == "parquet":
-        given = json.dumps(raw, ensure_ascii=False, default=str)
+        given = json.dumps(raw, ensure_ascii=False, default=_text)
     else:
         cells = [raw] if layout.reads == "txt" else raw.split("\t")
         given = json.dumps(dict(zip(layout.columns, cells, strict=True)), ensure_ascii=False)
@@ -373,7 +376,12 @@ def _table(pairs: Sequence[tuple[Record, Any]], chunk: Chunk, layout: Layout) ->
 
 def _dead_letter(window: Window, record: Record, failure: Failure) -> bytes:
     letter = {"file": window.chunk.source, "line": record.line, "reason": failure.reason, "row": record.raw}
-    return json.dumps(letter, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+    return json.dumps(letter, ensure_ascii=False, default=_text).encode("utf-8", "replace") + b"\n"
+
+
+def _text(value: Any) -> str:
+    """A cell of a table that JSON has no form for, such as a date. Many tables have texts as bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 # Joining.

@@ -31,6 +31,7 @@ from .batch_files import (
     open_file,
     whole,
 )
+from .encoding import refuse_utf_16
 
 with needs("beam"):
     from apache_beam.io.filesystem import CompressionTypes
@@ -39,7 +40,7 @@ with needs("beam"):
 # TensorFlow's `saved_model.proto` and `types.proto`: fields with their number and type; a map is a list of entries.
 _MESSAGES = {
     "Axis": {"size": (1, "INT64")},
-    "Shape": {"dim": (2, "*Axis")},
+    "Shape": {"dim": (2, "*Axis"), "unknown_rank": (3, "BOOL")},
     "Tensor": {"dtype": (2, "INT32"), "tensor_shape": (3, "Shape")},
     "TensorEntry": {"key": (1, "STRING"), "value": (2, "Tensor")},
     "Signature": {"inputs": (1, "*TensorEntry"), "outputs": (2, "*TensorEntry")},
@@ -143,6 +144,9 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     """
     folder = absolute(version_folder(asked.model))
     takes, gives = signature_of(folder, asked.signature)
+    for name, spec in {**takes, **gives}.items():
+        if not spec.has_rows:
+            raise ValueError(f"the signature {asked.signature!r} does not have one {name!r} for each row")
     files = input_files(asked, scratch)
     inputs = {os.path.realpath(each.path) for each in files}
     if os.path.realpath(asked.out) in inputs:
@@ -156,6 +160,10 @@ def make_plan(asked: Request, scratch: str) -> Plan:
     about = [*files, _metadata(f"{folder}/{SAVED_MODEL_FILE}")]
     changed = {each.path: [each.size_in_bytes, each.last_updated_in_seconds] for each in about}
     paths = [_unpacked(each.path, number, scratch) for number, each in enumerate(files)]
+    if reads != "parquet":
+        for each, path in zip(files, paths, strict=True):
+            with open_file(path) as file:
+                refuse_utf_16(each.path, file.read(2))
     names = _columns(paths, reads, _needed(takes, asked.settings), takes, asked.header)
     if writes == "parquet":
         _check_types(paths)
@@ -203,12 +211,12 @@ def signature_of(folder: str, name: str) -> tuple[dict[str, TensorSpec], dict[st
         known = sorted(key for key in found if not key.startswith("__"))
         raise ValueError(f"{folder} has no signature {name!r}; it has {', '.join(known)}")
 
+    def shape(given: Any) -> tuple[int | None, ...] | None:
+        return None if given.unknown_rank else tuple(None if axis.size < 0 else axis.size for axis in given.dim)
+
     def specs(tensors: Iterable[Any]) -> dict[str, TensorSpec]:
         return {
-            each.key: TensorSpec(
-                _DTYPES.get(each.value.dtype, "unknown"),
-                tuple(None if axis.size < 0 else axis.size for axis in each.value.tensor_shape.dim),
-            )
+            each.key: TensorSpec(_DTYPES.get(each.value.dtype, "unknown"), shape(each.value.tensor_shape))
             for each in sorted(tensors, key=lambda each: each.key)
         }
 

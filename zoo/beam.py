@@ -65,7 +65,7 @@ class LoadedSignature:
         self._inputs = {name: _spec(each) for name, each in self._function.structured_input_signature[1].items()}
         outputs = {name: _spec(each) for name, each in self._function.structured_outputs.items()}
         for name, spec in {**self._inputs, **outputs}.items():
-            if spec.shape is not None and spec.shape[:1] != (None,):
+            if not spec.has_rows:
                 raise ValueError(f"{folder}, signature {signature!r}: {name!r} does not have one entry for each row")
 
     # A method, since a model that several processes share is reached through a proxy, which has no attributes.

@@ -1,5 +1,6 @@
 """Answers to whole files: how they are cut, read and written, what is refused, and that nothing is lost or repeated."""
 
+import datetime
 import gzip
 import io
 import json
@@ -317,6 +318,26 @@ class TestChunks:
         infer_files(Request(upper, "in.txt", "out.txt", outputs=["length"]))
         assert (place / "out.txt").read_text() == "1\n4\n"
 
+    def test_rows_that_are_not_utf_8_are_counted(self, upper, place, small_chunks):
+        (place / "in.txt").write_bytes(b"caf\xe9\nb\n\xef\xbf\xbd\nx\xff\xff\r\n")
+        found = infer_files(Request(upper, "in.txt", "out.txt"))
+        assert (found.done, found.counters["broken"]) == (4, 2)
+        assert (place / "out.txt").read_text(encoding="utf-8") == ">CAF\ufffd\n>B\n>\ufffd\n>X\ufffd\ufffd\n"
+
+    def test_cells_that_json_has_no_form_for(self, upper, place):
+        """A text without a mark that it is one is read as bytes."""
+        pq.write_table(
+            pa.table({"text": [b"a", b"\xff", b"bad"], "day": [datetime.date(2020, 1, 2)] * 3}), "in.parquet"
+        )
+        infer_files(Request(upper, "in.parquet", "out.jsonl", outputs=["length"]))
+        assert json_lines("out.jsonl") == [{"text": text, "day": "2020-01-02", "length": 1} for text in ("a", "\ufffd")]
+        assert json_lines("out.failed.jsonl")[0]["row"] == {"text": "bad", "day": "2020-01-02"}
+
+    def test_outputs_with_any_number_of_axes(self, upper, place):
+        (place / "in.txt").write_text("a\nb\n")
+        infer_files(Request(upper, "in.txt", "out.txt", signature="any"))
+        assert (place / "out.txt").read_text() == "a\nb\n"
+
 
 class TestSignatures:
     @pytest.mark.parametrize("name", ["dates", "gpt-pydoc", "languages"])
@@ -341,7 +362,10 @@ class TestMistakes:
         ("changes", "message"),
         [
             ({"model": "none"}, "none holds no SavedModel"),
-            ({"signature": "x"}, "has no signature 'x'; it has most, one, other, pairs, serving_default$"),
+            ({"signature": "x"}, "has no signature 'x'; it has any, most, one, other, pairs, serving_default$"),
+            ({"signature": "most"}, "^the signature 'most' does not have one 'count' for each row$"),
+            ({"signature": "one"}, "^the signature 'one' does not have one 'text' for each row$"),
+            ({"pattern": "wide.tsv"}, "/wide.tsv: UTF-16, and not UTF-8; convert it, for example with iconv"),
             ({"pattern": "none.tsv"}, "none.tsv does not exist$"),
             ({"pattern": "*.none"}, r"\*.none does not exist$"),
             ({"pattern": "folder"}, r"folder is a folder; give its files, such as 'folder/\*.txt'$"),
@@ -417,6 +441,7 @@ class TestMistakes:
         files["again.failed.jsonl"] = '{"text": "a", "error": "too long"}\n'
         for name, content in files.items():
             (place / name).write_text(content)
+        (place / "wide.tsv").write_text("text\na\n", encoding="utf-16")
         for name, numbers in {"one": [1], "two": [0.5]}.items():
             pq.write_table(pa.table({"text": ["a"], "n": numbers}), f"{name}.parquet")
         for name in ("folder", "folder.tsv"):

@@ -84,7 +84,10 @@ def batch(
         with progress_bar("rows", None) as advance:
             found = infer_files(asked, beam_flags or (), workers or cores(), overwrite, advance, say)
         rows, seconds = found.done + found.failed, time.monotonic() - begin
-        batches = found.counters.get("batches", 0)
+        batches, broken = (found.counters.get(name, 0) for name in ("batches", "broken"))
+        if broken:
+            are = "is" if broken == 1 else "are"
+            say(f"zoo: warning: {_counted(broken, 'row')} {are} not UTF-8; broken bytes were read as U+FFFD")
         told = f"{_counted(rows, 'row')} in {seconds:.0f} s, {_counted(batches, 'batch')}"
         say(f"{told}; {found.failed:,} failed, see {found.dead_letters}" if found.failed else f"{told}; none failed")
     typer.echo(out)

@@ -19,6 +19,7 @@ from zoo.extras import MissingExtraError
 from zoo.tasks import CLASSIFIER_FOLDER, EMBEDDER_FOLDER, FILLER_FOLDER, GENERATOR_FOLDER, TRANSLATOR_FOLDER
 
 from ..answering import cores
+from ..encoding import refuse_utf_16
 from ..run_files import RECIPE_FILE
 from ..start_tensorflow import import_tensorflow
 
@@ -268,9 +269,9 @@ def _decoded(stream: BinaryIO) -> Iterator[str]:
     """
     name, warned = getattr(stream, "name", "<stdin>"), False
     for number, line in enumerate(stream):
-        if number == 0 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise ValueError(f"{name}: UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8")
-        line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
+        if number == 0:
+            refuse_utf_16(name, line)
+            line = line.removeprefix(codecs.BOM_UTF8)
         try:
             text = line.decode()
         except UnicodeDecodeError:

@@ -108,6 +108,11 @@ class TensorSpec:
     dtype: str
     shape: tuple[int | None, ...] | None
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether the first axis may be one of rows, of any number; also where the number of axes is not known."""
+        return self.shape is None or self.shape[:1] == (None,)
+
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether an array of this shape can be such an input or output."""
         return self.shape is None or (

@@ -7,6 +7,11 @@ import pathlib
 _BEGINNING = b"version https://git-lfs"
 
 
+def is_pointer(content: bytes) -> bool:
+    """Whether a file with these bytes, or with these first hundred, is a pointer."""
+    return content.startswith(_BEGINNING)
+
+
 def check_no_pointer(name: str | pathlib.Path, content: bytes) -> None:
     """Checks that a file is not a pointer.
 
@@ -17,5 +22,5 @@ def check_no_pointer(name: str | pathlib.Path, content: bytes) -> None:
     Raises:
         ValueError: it is a pointer.
     """
-    if content.startswith(_BEGINNING):
+    if is_pointer(content):
         raise ValueError(f"{name} is a pointer of git-lfs, not the file itself; run `git lfs pull` in its repository.")

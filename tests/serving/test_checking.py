@@ -161,6 +161,15 @@ class Plants:
             tensor = graph.signature_def["serving_default"].inputs["x"]
             tensor.dtype, tensor.tensor_shape.dim[1].size = tf.int32.as_datatype_enum, -1
 
+    def missing_tensor(version):
+        with edited(version) as graph:
+            graph.signature_def["serving_default"].outputs["y"].name = "nowhere:0"
+
+    def git_lfs_pointer(version):
+        """As a clone of a repository whose large files were not fetched has it."""
+        for file in ("variables/variables.data-00000-of-00001", "assets/words.txt", "saved_model.pb"):
+            (version / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 8\n")
+
     def missing_variables(version):
         (version / "variables" / "variables.index").unlink()
 
@@ -439,9 +448,10 @@ class TestSignatures:
     def test_ids_beside(self, version, name, shape, dtype, is_enough):
         with edited(version) as graph:
             inputs = graph.signature_def["serving_default"].inputs
+            tensor = inputs["x"].name
             inputs.clear()
             for key, (size, kind) in {"ids": ([None, None], tf.int64), name: (shape, dtype)}.items():
-                inputs[key].dtype = kind.as_datatype_enum
+                inputs[key].name, inputs[key].dtype = tensor, kind.as_datatype_enum
                 inputs[key].tensor_shape.CopyFrom(tf.TensorShape(size).as_proto())
         assert rules(version) == [] if is_enough else ["ids-without-length"]
 

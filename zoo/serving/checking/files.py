@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
+from zoo.git_lfs import is_pointer
 from zoo.serving.checking import rules
 from zoo.serving.checking.folders import GRAPH_FILES, graph_file
 from zoo.serving.checking.rules import Finding, shown
@@ -26,6 +27,13 @@ LARGEST_FILE = 2**31 - 1  # of a graph: protobuf's own limit, and so a server's
 _LARGEST_TEXT = 64 << 20  # of a graph as text, which is parsed in Python
 _INDEX, _DATA = "variables/variables.index", re.compile(r"variables\.data-\d{5}-of-\d{5}")
 _MISSING = "It is missing, and the graph reads it"
+
+
+def find_pointers(folder: pathlib.Path) -> list[Finding]:
+    """Files of a version in whose place git-lfs has left a pointer."""
+    inside = [f"{part}/{file}" for part in ("variables", "assets") for file in sorted(_names_in(folder / part))]
+    found = (file for file in (*GRAPH_FILES, WARM_UP_FILE, *inside) if is_pointer(_beginning(folder / file)))
+    return rules.GIT_LFS_POINTER.gather((f"file {shown(file)}", "It is a pointer of git-lfs") for file in found)
 
 
 def read_saved_model(folder: pathlib.Path) -> saved_model_pb2.SavedModel:
@@ -127,6 +135,24 @@ def _records(path: pathlib.Path) -> Iterator[bytes]:
     if not os.path.isfile(path):
         raise ValueError("It is not a file")
     yield from tf.compat.v1.io.tf_record_iterator(os.fsencode(path))
+
+
+def _names_in(folder: pathlib.Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # there is none
+        return []
+
+
+def _beginning(path: pathlib.Path) -> bytes:
+    """The first hundred bytes; none of what is no file or cannot be read."""
+    if not os.path.isfile(path):
+        return b""
+    try:
+        with path.open("rb") as file:
+            return file.read(100)
+    except OSError:
+        return b""
 
 
 def _read(path: pathlib.Path, largest: int) -> bytes:

@@ -207,7 +207,20 @@ IDS_WITHOUT_LENGTH = Rule(
     "Add an input with each row's length, or a mask; or let the signature take text.",
 )
 
+MISSING_TENSOR = Rule(
+    "missing-tensor",
+    "fatal",
+    "Every request to this signature fails. A server notices that only then.",
+    "Export it again. A tool that changes graphs may have left the signatures as they were.",
+)
+
 # The files that the graph needs.
+GIT_LFS_POINTER = Rule(
+    "git-lfs-pointer",
+    "fatal",
+    "The file itself is not there, so a server fails to load the version, or answers from a table of these lines.",
+    "Run `git lfs pull` in the repository, and copy the version again.",
+)
 MISSING_VARIABLES = Rule(
     "missing-variables",
     "fatal",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
@@ -36,12 +37,14 @@ def signatures_of(meta_graph: meta_graph_pb2.MetaGraphDef) -> dict[str, meta_gra
 
 
 def check_signatures(meta_graph: meta_graph_pb2.MetaGraphDef) -> list[Finding]:
-    """No signatures, and those whose tensors have no batch dimension, no name, no lengths or no form in a request."""
+    """No signatures; tensors that are not there, or have no batch dimension, no name, no lengths, no form in JSON."""
     signatures = signatures_of(meta_graph)
     if not signatures:
         return [rules.NO_SIGNATURES.at("the graph", "It has no signature")]
+    nodes = {node.name for node in meta_graph.graph_def.node}
     return [
         *rules.COMPOSITE.gather(_found(signatures, _composite)),
+        *rules.MISSING_TENSOR.gather(_found(signatures, functools.partial(_missing, nodes))),
         *rules.NO_BATCH.gather(_found(signatures, _without_batch)),
         *rules.NO_BATCH.gather(_found(signatures, _of_unknown_rank), "note"),
         *rules.NOT_IN_JSON.gather(_found(signatures, _not_in_json)),
@@ -85,6 +88,11 @@ def _found(signatures, wrong_with) -> Iterator[tuple[str, str]]:
 def _composite(tensor: meta_graph_pb2.TensorInfo) -> str | None:
     kinds = {"coo_sparse": "It is a sparse tensor", "composite_tensor": "It is a ragged or other composite tensor"}
     return kinds.get(tensor.WhichOneof("encoding"))
+
+
+def _missing(nodes: Set[str], tensor: meta_graph_pb2.TensorInfo) -> str | None:
+    is_there = _composite(tensor) or tensor.name.partition(":")[0] in nodes
+    return None if is_there else f"The graph has no {shown(tensor.name)}"
 
 
 def _without_batch(tensor: meta_graph_pb2.TensorInfo) -> str | None:

@@ -19,7 +19,14 @@ from typing import NoReturn
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from zoo.serving.checking import rules
-from zoo.serving.checking.files import check_assets, check_variables, read_saved_model, read_warm_up, served_graph
+from zoo.serving.checking.files import (
+    check_assets,
+    check_variables,
+    find_pointers,
+    read_saved_model,
+    read_warm_up,
+    served_graph,
+)
 from zoo.serving.checking.folders import graph_file
 from zoo.serving.checking.graph import Graph, check_graph, kernel_devices
 from zoo.serving.checking.rules import Finding, shown
@@ -38,6 +45,9 @@ def check_version(folder: pathlib.Path, run: bool, say: Callable[..., None]) -> 
         say: called with `step=` before each step, with `findings=`, and at the end with `seen=`.
     """
     say(step="graph")
+    if pointers := find_pointers(folder):
+        say(findings=pointers)
+        return
     try:
         meta_graph, has_tag = served_graph(read_saved_model(folder))
     except ValueError as error:

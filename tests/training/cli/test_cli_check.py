@@ -56,6 +56,12 @@ def test_a_check_that_fails_itself_is_one_line(model, monkeypatch):
     assert refuses("check", model).startswith("The check itself failed at graph of ")
 
 
+def test_pointers_of_git_lfs_are_no_saved_model(model):
+    (model / "1" / "saved_model.pb").write_text("version https://git-lfs.github.com/spec/v1\n")
+    result = run("check", model)
+    assert (result.exit_code, result.stdout.count("fatal git-lfs-pointer: file `saved_model.pb`")) == (2, 1)
+
+
 def test_findings_by_version(broken):
     result = run("check", broken)
     assert result.exit_code == 1

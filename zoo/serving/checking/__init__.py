@@ -69,8 +69,9 @@ class Report:
     @property
     def is_readable(self) -> bool:
         """Whether at least one graph could be read, or there was none to read."""
-        unreadable = any(finding.rule == rules.UNREADABLE_SAVED_MODEL.name for finding in self.findings)
-        return not unreadable or any(checked.seen is not None for checked in self.folders)
+        unreadable = {rules.UNREADABLE_SAVED_MODEL.name, rules.GIT_LFS_POINTER.name}
+        found = any(finding.rule in unreadable for finding in self.findings)
+        return not found or any(checked.seen is not None for checked in self.folders)
 
 
 def check(path: str | pathlib.Path, run: bool = False, ignore: Collection[str] = ()) -> list[Finding]:

@@ -158,7 +158,7 @@ def windows(chunk: Chunk, layout: Layout) -> Iterator[Window]:
 def _records(chunk: Chunk, layout: Layout) -> Iterator[tuple[int, Record | None, int]]:
     """The number of each line, its row or None for a blank line, and its bytes."""
     if layout.reads == "parquet":
-        for line, row in enumerate(_parquet_rows(chunk)):
+        for line, row in enumerate(_parquet_rows(chunk, layout.writes)):
             yield line, Record(line, row, _inputs_of(row, layout)), 1 << 10
         return
     for line, content in enumerate(lines_between(chunk.file, chunk.begin, chunk.end)):
@@ -230,7 +230,7 @@ def _encodable(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-def _parquet_rows(chunk: Chunk) -> Iterator[dict[str, Any]]:
+def _parquet_rows(chunk: Chunk, writes: str) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     with open_file(chunk.file) as opened:
@@ -240,9 +240,21 @@ def _parquet_rows(chunk: Chunk) -> Iterator[dict[str, Any]]:
             if begin < chunk.end and chunk.begin < end:
                 for batch in file.iter_batches(_WINDOW, row_groups=[group]):
                     first, last = max(begin, chunk.begin), min(begin + len(batch), chunk.end)
-                    yield from batch.slice(first - begin, last - first).to_pylist() if first < last else ()
+                    if first < last:
+                        yield from _exact(batch.slice(first - begin, last - first), writes).to_pylist()
                     begin += len(batch)
             begin = end
+
+
+def _exact(batch: Any, writes: str) -> Any:
+    """A table's batch with times in nanoseconds, which Python has no type for, as integers or, for JSON, as text."""
+    import pyarrow as pa
+
+    for place, field in enumerate(batch.schema):
+        if getattr(field.type, "unit", None) == "ns":
+            column = batch.column(place).cast(pa.int64() if writes == "parquet" else pa.string())
+            batch = batch.set_column(place, field.name, column)
+    return batch
 
 
 # Writing.

@@ -333,6 +333,19 @@ class TestChunks:
         assert json_lines("out.jsonl") == [{"text": text, "day": "2020-01-02", "length": 1} for text in ("a", "\ufffd")]
         assert json_lines("out.failed.jsonl")[0]["row"] == {"text": "bad", "day": "2020-01-02"}
 
+    @pytest.mark.parametrize(
+        "kind", [pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.time64("ns"), pa.duration("ns")]
+    )
+    def test_times_keep_their_nanoseconds(self, upper, place, kind):
+        table = pa.table({"text": ["a", "b"], "time": pa.array([1234567891, None], kind)})
+        pq.write_table(table, "in.parquet")
+        for out in ("out.parquet", "out.jsonl"):
+            infer_files(Request(upper, "in.parquet", out, outputs=["length"]))
+        assert pq.read_table("out.parquet").select(table.column_names) == table
+        first, second = json_lines("out.jsonl")
+        assert "234567891" in first["time"]
+        assert second["time"] is None
+
     def test_outputs_with_any_number_of_axes(self, upper, place):
         (place / "in.txt").write_text("a\nb\n")
         infer_files(Request(upper, "in.txt", "out.txt", signature="any"))

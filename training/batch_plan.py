@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from zoo.extras import needs
+from zoo.git_lfs import check_no_pointer
 from zoo.serving.clients.messages import TensorSpec
 from zoo.serving.layout import SAVED_MODEL_FILE, version_folder
 from zoo.tasks.protocol import Failure, defaults_of
@@ -199,17 +200,20 @@ def signature_of(folder: str, name: str) -> tuple[dict[str, TensorSpec], dict[st
     """What a signature takes and gives, read without loading the model.
 
     Raises:
-        ValueError: the file is damaged, or there is no such signature.
+        ValueError: the file is damaged or a pointer of git-lfs, or there is no such signature.
     """
-    with open_file(f"{folder}/{SAVED_MODEL_FILE}") as file:
-        try:
-            graphs = _saved_model_class().FromString(file.read()).meta_graphs
-        except DecodeError as error:
-            raise ValueError(f"{folder} cannot be loaded; its files may be damaged ({error})") from None
+    path = f"{folder}/{SAVED_MODEL_FILE}"
+    with open_file(path) as file:
+        content = file.read()
+    check_no_pointer(path, content)
+    try:
+        graphs = _saved_model_class().FromString(content).meta_graphs
+    except DecodeError as error:
+        raise ValueError(f"{folder} cannot be loaded; its files may be damaged ({error})") from None
     found = {each.key: each.value for graph in graphs for each in graph.signature_def}
     if name not in found:
         known = sorted(key for key in found if not key.startswith("__"))
-        raise ValueError(f"{folder} has no signature {name!r}; it has {', '.join(known)}")
+        raise ValueError(f"{folder} has no signature {name!r}; it has {', '.join(known) or 'none'}")
 
     def shape(given: Any) -> tuple[int | None, ...] | None:
         return None if given.unknown_rank else tuple(None if axis.size < 0 else axis.size for axis in given.dim)

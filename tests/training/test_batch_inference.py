@@ -368,6 +368,12 @@ class TestSignatures:
         (tmp_path / "saved_model.pb").write_bytes(b"damaged")
         with pytest.raises(ValueError, match=r"cannot be loaded; its files may be damaged \("):
             batch_plan.signature_of(str(tmp_path), "serving_default")
+        (tmp_path / "saved_model.pb").write_text("version https://git-lfs.github.com/spec/v1\n")
+        with pytest.raises(ValueError, match=r"/saved_model\.pb is a pointer of git-lfs, not the file itself; run"):
+            batch_plan.signature_of(str(tmp_path), "serving_default")
+        (tmp_path / "saved_model.pb").write_bytes(b"")
+        with pytest.raises(ValueError, match=r" has no signature 'serving_default'; it has none$"):
+            batch_plan.signature_of(str(tmp_path), "serving_default")
 
 
 class TestMistakes:

@@ -34,7 +34,7 @@ BELOW = {
     "zoo.checkpoints": {"zoo.atomic", "zoo.git_lfs", "zoo.layers", "zoo.models", "zoo.tasks", "zoo.text"},
     "zoo.serving.packed": {"zoo.layers", "zoo.models"},
     "zoo.serving.layout": set(),
-    "zoo.serving.checking": {"zoo.serving.layout"},
+    "zoo.serving.checking": {"zoo.git_lfs", "zoo.serving.layout"},
     "zoo.serving.clients": {"zoo.serving.layout", "zoo.tasks.protocol"},
     "zoo.beam": {"zoo.extras", "zoo.serving.clients", "zoo.serving.layout", "zoo.tasks.protocol"},
     "zoo.serving.server": {

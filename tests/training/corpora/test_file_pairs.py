@@ -184,6 +184,28 @@ class TestLines:
         with pytest.raises(CorpusError, match=f"{re.escape(name)}:{told}"):
             read(write(name, content))
 
+    @pytest.mark.parametrize(
+        ("name", "content", "told"),
+        [
+            ("p.tsv", "a\tb\n".encode("utf-16"), "UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16"),
+            ("p.tsv", gzip.compress(b"a\tb\n"), "a gzipped file; give it a name that ends in .gz"),
+            ("p.tsv.gz", gzip.compress(b"a\tb\n"), "a gzipped file; give it"),  # twice
+            ("p.xlsx", b"PK\x03\x04\x14\x00", "a spreadsheet or a ZIP archive; save the sheet as tab-separated text"),
+            ("p.tsv", b"PAR1\x15\x04\n", "a Parquet file; write its columns into a TSV first"),
+        ],
+    )
+    def test_a_file_that_is_no_plain_text(self, write, name, content, told):
+        with pytest.raises(CorpusError, match=rf"/{re.escape(name)}: {re.escape(told)}"):
+            read(write(name, content))
+
+    def test_lines_that_end_in_carriage_returns_alone_are_told(self, write, caplog):
+        read(write("p.tsv", "a\tb\rc\td\r"))
+        assert r"p.tsv: one line with carriage returns in it; if it should be several, tr '\r' '\n'" in caplog.text
+        caplog.clear()
+        read(write("p.tsv", "a\tb\r\n"))
+        read(write("p.tsv", "a\tb\rc\nd\te\n"))
+        assert not caplog.text
+
     @pytest.mark.parametrize("damage", ["half", "zeros", "plain text"])
     def test_a_broken_gzip_file(self, write, damage):
         path = write("p.tsv.gz", numbered(5000))

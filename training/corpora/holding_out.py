@@ -180,7 +180,7 @@ def hold_out(
     if sum(wanted.values()) >= usable:
         keys = " and ".join(f"{split}_{what}" for split in wanted)
         raise CorpusError(
-            f"{asked} of {usable} usable {what}; ask for fewer by {keys}, or give a file{_or_no_test(wanted, what)}."
+            f"{asked} of {usable} usable {what if usable != 1 else what[:-1]}; ask for fewer by {keys}, or give a file{_or_no_test(wanted, what)}."
         )
     chosen = np.zeros(len(names), np.int8)  # the split of each cluster
     short: dict[str, int] = {}
@@ -198,10 +198,13 @@ def hold_out(
                 missing -= int(sizes[cluster])
         if count and count - missing <= least * count:
             smallest = int(sizes[chosen == 0].min(initial=usable))
+            fits = 2 * smallest < usable
+            # If nothing fits, there is none for validation either.
+            without = _or_no_test([split], what) if fits or len(wanted) == 1 else ""
             raise LargeClusters(
                 f"{asked}: {what} that share a text stay together, and of the {usable} usable {what} the smallest such "
-                f"group left has {smallest}; {f'ask for {smallest} or more, or ' if 2 * smallest < usable else ''}give "
-                f"a file for the split{_or_no_test([split], what)}."
+                f"group left has {smallest}; {f'ask for {smallest} or more, or ' if fits else ''}give a file for the "
+                f"split{without}."
             )
         if missing:
             short[split] = missing

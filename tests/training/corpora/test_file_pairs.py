@@ -380,15 +380,31 @@ class TestHeldOut:
     def test_all_pairs_hang_together(self, write):
         path = write("p.tsv", "".join(f"the same\ttarget {n}\n" for n in range(10)))
         message = r"p\.tsv: cannot hold out .* the 10 usable pairs the smallest such group left has 10; give a file for"
+        for fields in ({}, {"test_pairs": 0}):  # without a test, there would be no validation either
+            with pytest.raises(CorpusError, match=f"{message} the split\\.$"):
+                self.splits(path, **fields)
         with pytest.raises(CorpusError, match=f"{message} the split, or have no test, by test_pairs = 0\\.$"):
-            self.splits(path)
-        with pytest.raises(CorpusError, match=f"{message} the split\\.$"):
-            self.splits(path, test_pairs=0)
+            self.splits(path, validation=write("v.tsv", "a\tb\n"))
         path = write("q.tsv", "".join(f"text {n % 3}\ttarget {n}\n" for n in range(30)))
         message = r"of the 30 usable pairs the smallest such group left has 10; ask for 10 or more, or give a file for"
         with pytest.raises(CorpusError, match=message):
             self.splits(path, validation_pairs=9)
         assert len(self.splits(path, validation_pairs=10, test_pairs=0)["validation"]) == 10
+
+    def test_classes_and_duplicates_are_told(self, write):
+        path = write("p.tsv", "".join(f"text {n}\t{('yes', 'no')[n % 2]}\n" for n in range(100)))
+        told = "There are only 2 different targets; if they are classes, train a classifier: see docs/encoders.md"
+        with pytest.raises(CorpusError, match=rf"give a file for the split\. {told}\.$"):
+            self.splits(path, test_pairs=0)
+        path = write("q.tsv", "".join(f"text {n % 5}\ttarget {n % 5}\n" for n in range(100)))
+        told = r"Of the 100 pairs, 5 are different; corpus\.clean\.duplicates = true drops the repeated ones"
+        with pytest.raises(CorpusError, match=rf" {told}\.$"):
+            self.splits(path)
+        assert len(self.splits(path, clean={"duplicates": True})["train"]) == 3
+
+    def test_one_usable_pair(self, write):
+        with pytest.raises(CorpusError, match="of 1 usable pair; ask for fewer"):
+            self.splits(write("p.tsv", "a\tb\n"))
 
     def test_fewer_than_asked_are_told(self, write, caplog):
         path = write("p.tsv", "".join(f"source {n // 3}\ttarget {n}\n" for n in range(30)))

@@ -75,7 +75,8 @@ def lines_of(path: Path, ends: bool = False) -> Iterator[str]:
     if not number:
         raise CorpusError(f"{path}: the file is empty.")
     if number == 1 and b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
-        logger.warning(r"%s: one line with carriage returns in it; if it should be several, tr '\r' '\n' makes them", path)
+        advice = r"if it should be several, tr '\r' '\n' makes them"
+        logger.warning("%s: one line with carriage returns in it; %s", path, advice)
 
 
 def _decoded(line: bytes, place: str, offset: int) -> str:

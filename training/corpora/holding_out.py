@@ -179,8 +179,9 @@ def hold_out(
     asked = f"{where}: cannot hold out {' and '.join(numbers)}"
     if sum(wanted.values()) >= usable:
         keys = " and ".join(f"{split}_{what}" for split in wanted)
+        all_of_them = f"{usable} usable {what if usable != 1 else what[:-1]}"
         raise CorpusError(
-            f"{asked} of {usable} usable {what if usable != 1 else what[:-1]}; ask for fewer by {keys}, or give a file{_or_no_test(wanted, what)}."
+            f"{asked} of {all_of_them}; ask for fewer by {keys}, or give a file{_or_no_test(wanted, what)}."
         )
     chosen = np.zeros(len(names), np.int8)  # the split of each cluster
     short: dict[str, int] = {}

@@ -39,6 +39,15 @@ class TokenizersConfig(Table):
         1_000_000, description="training pairs that the vocabularies are learnt from; of more pairs, so many are drawn"
     )
 
+    @pydantic.model_validator(mode="after")
+    def _joint_or_two(self) -> Self:
+        # Compared with the defaults, since a run's recipe.json sets every key.
+        told = [name for name in ("source", "target") if getattr(self, name) != type(self).model_fields[name].default]
+        if self.joint and told:
+            listed = " and ".join(f"[tokenizer.{name}]" for name in told)
+            raise ValueError(f"[tokenizer.joint] replaces {listed}; leave one of the two out")
+        return self
+
     @property
     def sides(self) -> tuple[Table, Table]:
         """The tokenizers of the source and the target."""

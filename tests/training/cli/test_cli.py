@@ -375,7 +375,10 @@ class TestCtrlC:
 def test_a_start_that_is_not_there_is_told_before_the_texts_are_read(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     told = refuses("train", "backwards.toml", "--set", "model.start=runs/nope", "--set", "corpus.train=nope.tsv")
-    assert told == "model.start: runs/nope does not exist"
+    assert told == (
+        "model.start: runs/nope does not exist; give the folder of a run, or of a Hugging Face model: docs/import.md "
+        "says how to get one"
+    )
 
 
 @pytest.mark.slow
@@ -523,7 +526,8 @@ class TestMistakes:
         assert result.exit_code == 2
         assert (
             result.stderr.splitlines()[-1]
-            == "zoo: lengths, train: All 1980 pairs are longer than max_source=2 or max_target=12."
+            == "zoo: lengths, train: All 1980 pairs are longer than max_source=2 or max_target=12; raise these, or give "
+            "shorter texts."
         )
         assert "Traceback" not in result.output
 

@@ -337,6 +337,13 @@ class TestFaults:
         with pytest.raises(RecipeError, match=f"^recipe 'dates': 'tokenizer.{key}' must be {re.escape(where)}$"):
             read_recipe("dates", [f"tokenizer.{override}"])
 
+    def test_one_vocabulary_or_two(self):
+        """One of the two was ignored. A run's recipe.json has both, one of them at its default."""
+        two = ['tokenizer.joint={kind="byte_pair"}', 'tokenizer.target={kind="whitespace"}']
+        with pytest.raises(RecipeError, match=r"'tokenizer': \[tokenizer.joint\] replaces \[tokenizer.target\]; leave"):
+            read_recipe("dates", two)
+        assert read_recipe("dates", [two[0], 'tokenizer.source={kind="characters"}']).tokenizer.joint
+
     @pytest.mark.parametrize("override", ["tokenizer.joint", "tokenizer.target"])
     def test_pieces_that_vary_are_not_for_xla(self, override):
         pieces = f'{override}={{kind="byte_pair",dropout=0.1}}'

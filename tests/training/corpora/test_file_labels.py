@@ -162,7 +162,7 @@ def test_long_texts_are_cut_off_and_empty_ones_dropped(write, caplog):
         (
             "good\n",
             {},
-            r"a.tsv:1: a line must have 2 columns .* \(text_column = 1, label_column = 2\); this one has 1; docs/own_data",
+            r"a.tsv:1: a line must have 2 columns .* \(text_column = 1, label_column = 2\); this one has 1; docs",
         ),
         ("bad\tneg\n\ngood\t \n", {}, r"a.tsv:3: no label \(label_column = 2\). Received: 'good'"),
         ("bad\tneg\ngood\t \n", {"test_texts": None}, r"a.tsv:2: no label \(label_column = 2\). Received: 'good'"),

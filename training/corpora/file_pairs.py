@@ -134,7 +134,7 @@ def _why_linked(whole: Pairs) -> str:
     targets = len(set(map(hash, whole.targets)))
     if _FEW * targets <= len(whole):
         return (
-            f" There are only {targets} different targets; if they are classes, train a classifier: see "
+            f" The number of different targets is only {targets}; if they are classes, train a classifier: see "
             "docs/encoders.md."
         )
     return ""

@@ -176,6 +176,7 @@ def hold_out(
     default = min(1000, max(1, usable // 20))
     wanted = {split: default if count is None else count for split, count in counts.items()}
     numbers = [f"{count} {what if count != 1 else what[:-1]} for {split}" for split, count in wanted.items()]
+    linked = "equal texts" if what == "texts" else f"{what} that share a text"
     asked = f"{where}: cannot hold out {' and '.join(numbers)}"
     if sum(wanted.values()) >= usable:
         keys = " and ".join(f"{split}_{what}" for split in wanted)
@@ -203,7 +204,7 @@ def hold_out(
             # If nothing fits, there is none for validation either.
             without = _or_no_test([split], what) if fits or len(wanted) == 1 else ""
             raise LargeClusters(
-                f"{asked}: {what} that share a text stay together, and of the {usable} usable {what} the smallest such "
+                f"{asked}: {linked} stay together, and of the {usable} usable {what} the smallest such "
                 f"group left has {smallest}; {f'ask for {smallest} or more, or ' if fits else ''}give a file for the "
                 f"split{without}."
             )
@@ -211,9 +212,9 @@ def hold_out(
             short[split] = missing
     for split, missing in short.items():
         logger.warning(
-            "%s: held out %d %s for %s; %d were wanted, but %s that share a text stay together, and every "
+            "%s: held out %d %s for %s; %d were wanted, but %s stay together, and every "
             "cluster of them that is left is too large.",
-            *(where, wanted[split] - missing, what, split, wanted[split], what),
+            *(where, wanted[split] - missing, what, split, wanted[split], linked),
         )
     if labels is not None:
         stays = (chosen[clusters] == 0).tolist()

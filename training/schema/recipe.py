@@ -63,6 +63,15 @@ _MESSAGES = {
 }
 
 
+# What to do, by how the message of the TOML parser begins.
+_PARSER_HINTS = {
+    "Invalid value": "; a text needs quotes",
+    "Unescaped '\\'": r"; write a path with /, or each \ twice",
+    "Cannot declare": "; a table must stand once. Several corpora are [[corpus]], with two brackets",
+    "Cannot overwrite": "; a key must stand once",
+}
+
+
 class RecipeError(ValueError):
     """A recipe that cannot be used; the message names the key and its valid values."""
 
@@ -141,10 +150,16 @@ def _tables(name: str) -> dict[str, Any]:
             hint = f" (did you mean {str(beside)!r}?)" if beside.is_file() else _nearest(name, recipe_names())
             raise RecipeError(f"no recipe {name!r}{hint}; there are {', '.join(recipe_names())}, or give a TOML file")
     parse = json.loads if name.endswith(".json") else tomllib.loads
+    text = ""
     try:
-        tables = parse(file.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
-    except ValueError as error:  # both parsers' errors, and that of text that is not UTF-8
-        hint = "; a text needs quotes" if str(error).startswith("Invalid value") else ""
+        text = file.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
+        tables = parse(text)
+    except UnicodeDecodeError:
+        raise RecipeError(f"recipe {name!r} cannot be read: not UTF-8; save it as UTF-8") from None
+    except ValueError as error:  # of both parsers
+        hint = next((hint for begin, hint in _PARSER_HINTS.items() if str(error).startswith(begin)), "")
+        if set(text) & set("“”„‘’"):
+            hint = '; a text needs straight quotes, "like this"'
         if not file.name.endswith((".toml", ".json")):
             hint = "; a recipe is a TOML file"
         raise RecipeError(f"recipe {name!r} cannot be read: {error}{hint}") from None

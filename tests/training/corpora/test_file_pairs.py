@@ -393,7 +393,9 @@ class TestHeldOut:
 
     def test_classes_and_duplicates_are_told(self, write):
         path = write("p.tsv", "".join(f"text {n}\t{('yes', 'no')[n % 2]}\n" for n in range(100)))
-        told = "There are only 2 different targets; if they are classes, train a classifier: see docs/encoders.md"
+        told = (
+            "The number of different targets is only 2; if they are classes, train a classifier: see docs/encoders.md"
+        )
         with pytest.raises(CorpusError, match=rf"give a file for the split\. {told}\.$"):
             self.splits(path, test_pairs=0)
         path = write("q.tsv", "".join(f"text {n % 5}\ttarget {n % 5}\n" for n in range(100)))

@@ -101,7 +101,15 @@ class TestFilesThatAreNone:
         [
             ("mine.toml", "[corpus", "end of a table declaration"),
             ("mine.toml", "[corpus]\nkind = text", r"at line 2, column 8\); a text needs quotes$"),
-            ("mine.toml", b'description = "\xe9"', "utf-8"),
+            ("mine.toml", "[corpus]\nkind = “text”", r'column 8\); a text needs straight quotes, "like this"$'),
+            ("mine.toml", 'a = "C:\\data"', r"; write a path with /, or each \\ twice$"),
+            (
+                "mine.toml",
+                "[corpus]\n[corpus]",
+                r"; a table must stand once\. Several corpora are \[\[corpus\]\], with two",
+            ),
+            ("mine.toml", "seed = 1\nseed = 2", r"; a key must stand once$"),
+            ("mine.toml", b'description = "\xe9"', "not UTF-8; save it as UTF-8$"),
             ("recipe.json", "", "Expecting value"),
             ("recipe.json", "[1]", "expected tables, received a list"),
         ],

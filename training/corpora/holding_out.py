@@ -202,11 +202,11 @@ def hold_out(
             smallest = int(sizes[chosen == 0].min(initial=usable))
             fits = 2 * smallest < usable
             # If nothing fits, there is none for validation either.
-            without = _or_no_test([split], what) if fits or len(wanted) == 1 else ""
+            or_no_test = _or_no_test([split], what) if fits or len(wanted) == 1 else ""
             raise LargeClusters(
                 f"{asked}: {linked} stay together, and of the {usable} usable {what} the smallest such "
                 f"group left has {smallest}; {f'ask for {smallest} or more, or ' if fits else ''}give a file for the "
-                f"split{without}."
+                f"split{or_no_test}."
             )
         if missing:
             short[split] = missing

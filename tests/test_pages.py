@@ -13,6 +13,7 @@ import pytest
 from tensorflow.core.protobuf import saved_model_pb2
 from typer.testing import CliRunner
 from zoo_training.cli import app
+from zoo_training.corpora.file_pairs import FilePairs
 
 import zoo
 from zoo.extras import MissingExtraError
@@ -49,6 +50,17 @@ def test_the_keras_script_goes_from_texts_to_answers(tmp_path):
         done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, check=True, capture_output=True, text=True)
         assert "UserWarning" not in done.stderr
     assert "zoo" not in block and done.stdout == "[b'21 November 2026' b'3 February 1999']\n"
+
+
+def test_a_csv_file_becomes_a_tsv(tmp_path, monkeypatch):
+    """With quotes, a tab and a line break inside its texts."""
+    monkeypatch.chdir(tmp_path)
+    rows = 'id,english,german\n1,"He said ""no"",\n twice.",Nein\t!\n2,Yes.,Ja.\n'
+    pathlib.Path("pairs.csv").write_text(rows, encoding="utf-8-sig")
+    (block,) = blocks("docs/own_data.md", "python")
+    exec(block, {})
+    found = FilePairs(train=pathlib.Path("pairs.tsv"), validation_pairs=0, test_pairs=0).read("train")
+    assert (found.sources, found.targets) == (['He said "no", twice.', "Yes."], ["Nein !", "Ja."])
 
 
 @pytest.mark.long

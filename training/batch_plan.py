@@ -421,9 +421,11 @@ def _inputs(
     if len(needed) == 1 and len(names) == 1 and not found:
         return {needed[0]: names[0]}
     if needed:
+        has_header = reads == "tsv" and names[0] != "1"
+        no_header = "; if the first line is a row, and names no columns, give --no-header" if has_header else ""
         raise ValueError(
             f"the input has no column {needed[0]!r}, but {', '.join(names)}; choose by --column {needed[0]}=COLUMN, or "
-            f"give all rows one value by --set {needed[0]}=VALUE"
+            f"give all rows one value by --set {needed[0]}=VALUE{no_header}"
         )
     if missing := [column for column in found.values() if reads != "jsonl" and column not in names]:
         raise ValueError(f"the input has no column {missing[0]!r}; it has {', '.join(names)}")

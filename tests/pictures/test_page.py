@@ -125,5 +125,9 @@ def test_notes_say_that_a_source_was_cut_and_how_columns_run():
         "C",
         "The source was cut after 1 tokens. The model did not read “<b>”.",
     ]
-    assert any("the first character is the leftmost column" in note for note in told(some(source="نوف")))
+    (note,) = told(some(source="نوف"))
+    assert note.startswith("The source is written from right to left.")
+    assert note.endswith(": the first token is the leftmost column.")
+    (note,) = told(Alignment([*"نو"], [*"نو"], np.eye(2)))  # of a language model
+    assert note.startswith("The text is written from right to left.")
     assert told(some()) == []

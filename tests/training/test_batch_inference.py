@@ -419,7 +419,7 @@ class TestMistakes:
             (
                 {"signature": "pairs"},
                 "the input has no column 'pair', but id, text; choose by --column pair=COLUMN, or give all rows one "
-                "value by --set pair=VALUE$",
+                "value by --set pair=VALUE; if the first line is a row, and names no columns, give --no-header$",
             ),
             (
                 {"signature": "pairs", "pattern": "line.txt", "out": "o.jsonl"},

@@ -90,7 +90,10 @@ def encode(
             begin += len(short)
         rows = np.concatenate(kept)
         if not len(rows):
-            raise ValueError(f"All {begin} pairs are longer than max_source={max_source} or max_target={max_target}.")
+            raise ValueError(
+                f"All {begin} pairs are longer than max_source={max_source} or max_target={max_target}; raise these, "
+                "or give shorter texts."
+            )
         sources, targets = (writer.finish() for writer in writers)
         too_long = begin - len(rows)
         if stored:

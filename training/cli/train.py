@@ -108,7 +108,10 @@ def train(
         if isinstance(parsed, TranslatorRecipe):
             check_teachers(parsed.corpus)
         if parsed.model.start is not None and not expanded(parsed.model.start).exists():
-            raise RecipeError(f"model.start: {parsed.model.start} does not exist")
+            raise RecipeError(
+                f"model.start: {parsed.model.start} does not exist; give the folder of a run, or of a Hugging Face "
+                "model: docs/import.md says how to get one"
+            )
         by_tensorflow = any(corpus.kind == "tfds" for corpus in parsed.corpus.parts)
         if by_tensorflow:  # its package imports TensorFlow, with its notes
             import_tensorflow()

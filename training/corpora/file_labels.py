@@ -17,6 +17,7 @@ from .labelled import LabelledCorpus, LabelledText, LabelledTexts, clean
 from .tables import Column, check_columns, read_table
 
 logger = logging.getLogger(__name__)
+_MANY = 20  # texts, from which on most of them should not have a label of their own
 
 
 class FileLabels(HeldOutFiles, LabelledCorpus):
@@ -108,7 +109,16 @@ class FileLabels(HeldOutFiles, LabelledCorpus):
                     where,
                 )
         first = ((text,) for text in whole.texts)
-        return hold_out(first, counts, seed, where, self._unit, labels=labels)
+        try:
+            return hold_out(first, counts, seed, where, self._unit, labels=labels)
+        except CorpusError as error:
+            different = len(set(whole.labels))
+            if self._separator is not None or len(whole) < _MANY or 2 * different <= len(whole):
+                raise
+            raise CorpusError(
+                f"{error} The {len(whole)} texts have {different} different labels, and a label names a class; are "
+                "text_column and label_column swapped?"
+            ) from None
 
     def _warn_of_overlap(self, first: str, second: str) -> None:
         one, other = self._cache[first], self._cache[second]

@@ -15,11 +15,12 @@ from pydantic import Field
 
 from .corpus import CorpusError, UserPath, expanded
 from .files import lines_of
-from .holding_out import HeldOutFiles, hold_out
+from .holding_out import HeldOutFiles, LargeClusters, hold_out
 from .pairs import PairCorpus, Pairs
 from .tables import Column, check_columns, read_table
 
 logger = logging.getLogger(__name__)
+_FEW = 10  # pairs for each different target, from which on the targets look like classes
 
 Files = UserPath | Annotated[tuple[UserPath, UserPath], pydantic.Strict(False)]
 
@@ -113,10 +114,30 @@ class FilePairs(HeldOutFiles, PairCorpus):
 
     def _hold_out(self, whole: Pairs) -> np.ndarray:
         where = " and ".join(map(str, self.train)) if isinstance(self.train, tuple) else str(self.train)
-        return hold_out(zip(whole.sources, whole.targets, strict=True), self._counts, self.seed, where)
+        try:
+            return hold_out(zip(whole.sources, whole.targets, strict=True), self._counts, self.seed, where)
+        except LargeClusters as error:
+            raise LargeClusters(f"{error}{_why_linked(whole)}") from None
 
     def _warn_of_overlap(self, first: str, second: str) -> None:
         warn_of_overlap(repr(first), self._cache[first], second, self._cache[second])
+
+
+def _why_linked(whole: Pairs) -> str:
+    """A sentence on the usual causes of pairs that share their texts; empty for others."""
+    different = len({hash(pair) for pair in zip(whole.sources, whole.targets, strict=True)})
+    if 2 * different <= len(whole):
+        return (
+            f" Of the {len(whole)} pairs, {different} are different; corpus.clean.duplicates = true drops the repeated "
+            "ones."
+        )
+    targets = len(set(map(hash, whole.targets)))
+    if _FEW * targets <= len(whole):
+        return (
+            f" The number of different targets is only {targets}; if they are classes, train a classifier: see "
+            "docs/encoders.md."
+        )
+    return ""
 
 
 def warn_of_overlap(first: str, one: Pairs, second: str, other: Pairs) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import gzip
 import hashlib
@@ -21,6 +22,18 @@ from .corpus import CorpusError, expanded
 logger = logging.getLogger(__name__)
 
 _PACKED = (".zip", ".tar", ".tar.gz", ".tgz", ".bz2", ".xz", ".zst", ".7z")
+# How files that are no plain text begin, what they are, and what to do.
+_SPREADSHEET = "a spreadsheet or a ZIP archive; save the sheet as tab-separated text in UTF-8, or unpack the archive"
+_OTHERS = {
+    b"\x1f\x8b": "a gzipped file; give it a name that ends in .gz",
+    b"PK\x03\x04": _SPREADSHEET,
+    b"\xd0\xcf\x11\xe0": _SPREADSHEET,
+    b"PAR1": "a Parquet file; write its columns into a TSV first",
+    **dict.fromkeys(
+        (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+        "UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8",
+    ),
+}
 _TIMEOUT = 30  # seconds without a byte
 
 
@@ -34,14 +47,16 @@ def lines_of(path: Path, ends: bool = False) -> Iterator[str]:
         ends: whether lines keep their ends, `\r\n` as `\n`.
 
     Raises:
-        CorpusError: the file is missing, empty, a folder, packed otherwise, broken, or not UTF-8.
+        CorpusError: the file is missing, empty, a folder, packed otherwise, broken, or not UTF-8 text.
     """
     if path.name.lower().endswith(_PACKED):
         raise CorpusError(f"{path}: only plain text and .gz are read; unpack it first.")
-    number = offset = 0
+    number, offset, line = 0, 0, b""
     try:
         with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
             for number, line in enumerate(file, 1):
+                if number == 1 and (what := next((_OTHERS[each] for each in _OTHERS if line.startswith(each)), None)):
+                    raise CorpusError(f"{path}: {what}.")
                 end = "\n" if ends and line.endswith(b"\n") else ""
                 yield _decoded(line, f"{path}:{number}", offset) + end
                 offset += len(line)
@@ -59,6 +74,9 @@ def lines_of(path: Path, ends: bool = False) -> Iterator[str]:
         raise CorpusError(f"{path}: cannot be read: {error.strerror or error}.") from None
     if not number:
         raise CorpusError(f"{path}: the file is empty.")
+    if number == 1 and b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
+        advice = r"if it should be several, tr '\r' '\n' makes them"
+        logger.warning("%s: one line with carriage returns in it; %s", path, advice)
 
 
 def _decoded(line: bytes, place: str, offset: int) -> str:

@@ -176,11 +176,13 @@ def hold_out(
     default = min(1000, max(1, usable // 20))
     wanted = {split: default if count is None else count for split, count in counts.items()}
     numbers = [f"{count} {what if count != 1 else what[:-1]} for {split}" for split, count in wanted.items()]
+    linked = "equal texts" if what == "texts" else f"{what} that share a text"
     asked = f"{where}: cannot hold out {' and '.join(numbers)}"
     if sum(wanted.values()) >= usable:
         keys = " and ".join(f"{split}_{what}" for split in wanted)
+        all_of_them = f"{usable} usable {what if usable != 1 else what[:-1]}"
         raise CorpusError(
-            f"{asked} of {usable} usable {what}; ask for fewer by {keys}, or give a file{_or_no_test(wanted, what)}."
+            f"{asked} of {all_of_them}; ask for fewer by {keys}, or give a file{_or_no_test(wanted, what)}."
         )
     chosen = np.zeros(len(names), np.int8)  # the split of each cluster
     short: dict[str, int] = {}
@@ -198,18 +200,21 @@ def hold_out(
                 missing -= int(sizes[cluster])
         if count and count - missing <= least * count:
             smallest = int(sizes[chosen == 0].min(initial=usable))
+            fits = 2 * smallest < usable
+            # If nothing fits, there is none for validation either.
+            or_no_test = _or_no_test([split], what) if fits or len(wanted) == 1 else ""
             raise LargeClusters(
-                f"{asked}: {what} that share a text stay together, and of the {usable} usable {what} the smallest such "
-                f"group left has {smallest}; {f'ask for {smallest} or more, or ' if 2 * smallest < usable else ''}give "
-                f"a file for the split{_or_no_test([split], what)}."
+                f"{asked}: {linked} stay together, and of the {usable} usable {what} the smallest such "
+                f"group left has {smallest}; {f'ask for {smallest} or more, or ' if fits else ''}give a file for the "
+                f"split{or_no_test}."
             )
         if missing:
             short[split] = missing
     for split, missing in short.items():
         logger.warning(
-            "%s: held out %d %s for %s; %d were wanted, but %s that share a text stay together, and every "
+            "%s: held out %d %s for %s; %d were wanted, but %s stay together, and every "
             "cluster of them that is left is too large.",
-            *(where, wanted[split] - missing, what, split, wanted[split], what),
+            *(where, wanted[split] - missing, what, split, wanted[split], linked),
         )
     if labels is not None:
         stays = (chosen[clusters] == 0).tolist()

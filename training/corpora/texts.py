@@ -250,13 +250,14 @@ class FileTexts(TextCorpus):
         return [file for path in paths for file in (self._files(path) if path.is_dir() else [path])]
 
     def _read(self, split: str) -> Iterator[Document]:
+        named = set(map(expanded, getattr(self, split)))
         for file in self._all_files(split):
             if file.exists() and not file.is_file():
                 raise CorpusError(
                     f"{file} is not a regular file; running text is read several times, which a pipe does not allow. "
                     "Save it to a file first."
                 )
-            yield in_pieces(lines_of(file, ends=True))
+            yield in_pieces(lines_of(file, ends=True) if file in named else _lines_in_folder(file))
 
     def _files(self, folder: Path) -> list[Path]:
         found = sorted(
@@ -269,6 +270,14 @@ class FileTexts(TextCorpus):
         if not found:
             raise CorpusError(f"{folder} holds no file with text whose name fits pattern = {self.pattern!r}.")
         return found
+
+
+def _lines_in_folder(file: Path) -> Iterator[str]:
+    """The lines of a file that the user has not named; an error says how to leave it out."""
+    try:
+        yield from lines_of(file, ends=True)
+    except CorpusError as error:
+        raise CorpusError(f'{error} Or leave it out, by corpus.pattern = "*.txt" or another pattern.') from None
 
 
 def _listed(files: Collection[str]) -> str:

@@ -51,11 +51,24 @@ _KINDS: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {
 
 
 _NO_TABLE = "input should be a table"
-# What pydantic says in terms of Python, by the type of its error, in terms of TOML.
+# What pydantic says in terms of Python, by the type of its error, in the words of the page of all keys.
 _MESSAGES = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), _NO_TABLE),
-    "tuple_type": "input should be a valid list",
-    "path_type": "input should be a valid path",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "Input should be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "Input should be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "Input should be true or false"),
+    **dict.fromkeys(("list_type", "tuple_type"), "Input should be a list"),
+    "string_type": "Input should be a string",
+    "path_type": "Input should be a path",
+}
+
+
+# What to do, by how the message of the TOML parser begins.
+_PARSER_HINTS = {
+    "Invalid value": "; a text needs quotes",
+    "Unescaped '\\'": r"; write a path with /, or each \ twice",
+    "Cannot declare": "; a table must stand once. Several corpora are [[corpus]], with two brackets",
+    "Cannot overwrite": "; a key must stand once",
 }
 
 
@@ -137,10 +150,16 @@ def _tables(name: str) -> dict[str, Any]:
             hint = f" (did you mean {str(beside)!r}?)" if beside.is_file() else _nearest(name, recipe_names())
             raise RecipeError(f"no recipe {name!r}{hint}; there are {', '.join(recipe_names())}, or give a TOML file")
     parse = json.loads if name.endswith(".json") else tomllib.loads
+    text = ""
     try:
-        tables = parse(file.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
-    except ValueError as error:  # both parsers' errors, and that of text that is not UTF-8
-        hint = "; a text needs quotes" if str(error).startswith("Invalid value") else ""
+        text = file.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
+        tables = parse(text)
+    except UnicodeDecodeError:
+        raise RecipeError(f"recipe {name!r} cannot be read: not UTF-8; save it as UTF-8") from None
+    except ValueError as error:  # of both parsers
+        hint = next((hint for begin, hint in _PARSER_HINTS.items() if str(error).startswith(begin)), "")
+        if set(text) & set("“”„‘’"):
+            hint = '; a text needs straight quotes, "like this"'
         if not file.name.endswith((".toml", ".json")):
             hint = "; a recipe is a TOML file"
         raise RecipeError(f"recipe {name!r} cannot be read: {error}{hint}") from None
@@ -202,8 +221,12 @@ def _one_for_each_place(error: pydantic.ValidationError, recipe: type[Recipe]) -
     for fault in error.errors():
         by_place.setdefault(tuple(_place(fault["loc"], recipe)[0]), []).append(fault)
     for first, *others in by_place.values():
-        wanted = [first["msg"], *(fault["msg"].removeprefix("Input should be ") for fault in others)]
+        wanted = [_words(first), *(_words(fault).removeprefix("Input should be ") for fault in others)]
         yield {**first, "msg": " or ".join(dict.fromkeys(wanted))}
+
+
+def _words(fault: Mapping[str, Any]) -> str:
+    return _MESSAGES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
 
 
 def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
@@ -233,7 +256,7 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
                 f"{default}"
             )
         return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
-    message = _MESSAGES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+    message = fault["msg"]
     if not path:  # of several tables together
         return message
     if fault["type"] == "value_error" and (isinstance(fault["input"], dict) or _are_tables(fault["input"])):
@@ -252,6 +275,8 @@ def _of_another_kind(path: list[str], table: type[pydantic.BaseModel] | None, re
     owners = [kind for kind, other in tables.items() if path[-1] in other.model_fields]
     if not owners:
         return ""
+    if name not in table.model_fields:  # a translator's [tokenizer], where the kinds are one table further down
+        return "must be in [tokenizer.source] and [tokenizer.target], or in [tokenizer.joint] for both sides"
     place = ".".join([*path[:-1], name])
     return (
         f"is a key of {place} = {' or '.join(map(repr, owners))}; here {place} = {table.model_fields[name].default!r}"

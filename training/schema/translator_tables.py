@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import operator
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -26,6 +27,8 @@ from .recipe_tables import (
 )
 from .signatures import table_of
 
+logger = logging.getLogger(__name__)
+
 
 class TokenizersConfig(Table):
     """The tokenizers of both sides."""
@@ -38,6 +41,17 @@ class TokenizersConfig(Table):
     sample: PositiveInt = Field(
         1_000_000, description="training pairs that the vocabularies are learnt from; of more pairs, so many are drawn"
     )
+
+    @pydantic.model_validator(mode="after")
+    def _joint_or_two(self) -> Self:
+        # Compared with the defaults, since a run's recipe.json sets every key.
+        told = [name for name in ("source", "target") if getattr(self, name) != type(self).model_fields[name].default]
+        if self.joint and told:
+            listed = " and ".join(f"[tokenizer.{name}]" for name in told)
+            logger.warning(
+                "tokenizer: [tokenizer.joint] replaces %s, which has no effect; leave one of them out", listed
+            )
+        return self
 
     @property
     def sides(self) -> tuple[Table, Table]:

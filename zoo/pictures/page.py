@@ -12,8 +12,8 @@ from zoo.pictures.layout import spoken
 
 _PLACE = "<!-- The answer of a picture. -->"
 _RIGHT_TO_LEFT = (
-    "The source is written from right to left. The columns of the map keep the order in which the model reads it: "
-    "the first character is the leftmost column."
+    "The {} is written from right to left. The columns of the map keep the order in which the model reads it: "
+    "the first token is the leftmost column."
 )
 
 
@@ -54,7 +54,9 @@ def to_html(
 
 def _content(picture: Picture) -> dict[str, Any]:
     grid = as_grid(picture)
-    below = [*notes(picture), *([_RIGHT_TO_LEFT] if is_right_to_left(picture.source_text) else [])]
+    below = notes(picture)
+    if is_right_to_left(picture.source_text):
+        below.append(_RIGHT_TO_LEFT.format("text" if is_of_one_text(picture) else "source"))
     kinds = []
     for maps in grid.kinds:
         # In the kinds after the first, as of an encoder, equal tokens are those of one text.

@@ -78,7 +78,8 @@ class TestEncode:
     @pytest.mark.parametrize("limits", [(3, 100), (100, 3)])
     def test_all_too_long(self, limits):
         with pytest.raises(
-            ValueError, match=r"^All 2 pairs are longer than max_source={} or max_target={}\.$".format(*limits)
+            ValueError,
+            match=r"^All 2 pairs are longer than max_source={} or max_target={}; raise these, ".format(*limits),
         ):
             encode(Pairs(["abc", "abcd"], ["zyx", "zyxw"]), SOURCE, TARGET, *limits)
 

@@ -375,7 +375,10 @@ class TestCtrlC:
 def test_a_start_that_is_not_there_is_told_before_the_texts_are_read(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     told = refuses("train", "backwards.toml", "--set", "model.start=runs/nope", "--set", "corpus.train=nope.tsv")
-    assert told == "model.start: runs/nope does not exist"
+    assert told == (
+        "model.start: runs/nope does not exist; give the folder of a run, or of a Hugging Face model: docs/import.md "
+        "says how to get one"
+    )
 
 
 @pytest.mark.slow
@@ -521,10 +524,8 @@ class TestMistakes:
         monkeypatch.chdir(workplace)
         result = run("train", "backwards.toml", "--set", "lengths.max_source=2", "--out", tmp_path / "run")
         assert result.exit_code == 2
-        assert (
-            result.stderr.splitlines()[-1]
-            == "zoo: lengths, train: All 1980 pairs are longer than max_source=2 or max_target=12."
-        )
+        told = "All 1980 pairs are longer than max_source=2 or max_target=12; raise these, or give shorter texts."
+        assert result.stderr.splitlines()[-1] == f"zoo: lengths, train: {told}"
         assert "Traceback" not in result.output
 
     def test_of_texts_and_files(self, trained, tmp_path):

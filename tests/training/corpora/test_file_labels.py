@@ -1,5 +1,7 @@
 """Texts with classes from TSV files: cleaned, held out so that no text is in two splits, and refused with a reason."""
 
+import re
+
 import pydantic
 import pytest
 from zoo_training.corpora.corpus import CorpusError
@@ -162,7 +164,7 @@ def test_long_texts_are_cut_off_and_empty_ones_dropped(write, caplog):
         (
             "good\n",
             {},
-            r"a.tsv:1: a line must have 2 columns .* \(text_column = 1, label_column = 2\); this one has 1\. Rec",
+            r"a.tsv:1: a line must have 2 columns .* \(text_column = 1, label_column = 2\); this one has 1; docs",
         ),
         ("bad\tneg\n\ngood\t \n", {}, r"a.tsv:3: no label \(label_column = 2\). Received: 'good'"),
         ("bad\tneg\ngood\t \n", {"test_texts": None}, r"a.tsv:2: no label \(label_column = 2\). Received: 'good'"),
@@ -181,6 +183,14 @@ def test_what_cannot_be_read(write, text, fields, message):
     fields = {"validation_texts": 0, "test_texts": 0, **fields}
     with pytest.raises(CorpusError, match=message):
         FileLabels(train=write("a.tsv", text), **fields).read("train")
+
+
+def test_swapped_columns_are_guessed_where_nothing_can_be_held_out(write):
+    path = write("a.tsv", "".join(f"{('good', 'bad')[n % 2]}\tfilm {n}\n" for n in range(30)))
+    told = "The 30 texts have 30 different labels, and a label names a class; are text_column and label_column swapped?"
+    with pytest.raises(CorpusError, match=rf"equal texts stay together, .* {re.escape(told)}$"):
+        FileLabels(train=path).read("train")
+    FileLabels(train=path, text_column=2, label_column=1).read("train")
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,28 @@ class TestLines:
         with pytest.raises(CorpusError, match=f"{re.escape(name)}:{told}"):
             read(write(name, content))
 
+    @pytest.mark.parametrize(
+        ("name", "content", "told"),
+        [
+            ("p.tsv", "a\tb\n".encode("utf-16"), "UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16"),
+            ("p.tsv", gzip.compress(b"a\tb\n"), "a gzipped file; give it a name that ends in .gz"),
+            ("p.tsv.gz", gzip.compress(b"a\tb\n"), "a gzipped file; give it"),  # twice
+            ("p.xlsx", b"PK\x03\x04\x14\x00", "a spreadsheet or a ZIP archive; save the sheet as tab-separated text"),
+            ("p.tsv", b"PAR1\x15\x04\n", "a Parquet file; write its columns into a TSV first"),
+        ],
+    )
+    def test_a_file_that_is_no_plain_text(self, write, name, content, told):
+        with pytest.raises(CorpusError, match=rf"/{re.escape(name)}: {re.escape(told)}"):
+            read(write(name, content))
+
+    def test_lines_that_end_in_carriage_returns_alone_are_told(self, write, caplog):
+        read(write("p.tsv", "a\tb\rc\td\r"))
+        assert r"p.tsv: one line with carriage returns in it; if it should be several, tr '\r' '\n'" in caplog.text
+        caplog.clear()
+        read(write("p.tsv", "a\tb\r\n"))
+        read(write("p.tsv", "a\tb\rc\nd\te\n"))
+        assert not caplog.text
+
     @pytest.mark.parametrize("damage", ["half", "zeros", "plain text"])
     def test_a_broken_gzip_file(self, write, damage):
         path = write("p.tsv.gz", numbered(5000))
@@ -358,15 +380,33 @@ class TestHeldOut:
     def test_all_pairs_hang_together(self, write):
         path = write("p.tsv", "".join(f"the same\ttarget {n}\n" for n in range(10)))
         message = r"p\.tsv: cannot hold out .* the 10 usable pairs the smallest such group left has 10; give a file for"
+        for fields in ({}, {"test_pairs": 0}):  # without a test, there would be no validation either
+            with pytest.raises(CorpusError, match=f"{message} the split\\.$"):
+                self.splits(path, **fields)
         with pytest.raises(CorpusError, match=f"{message} the split, or have no test, by test_pairs = 0\\.$"):
-            self.splits(path)
-        with pytest.raises(CorpusError, match=f"{message} the split\\.$"):
-            self.splits(path, test_pairs=0)
+            self.splits(path, validation=write("v.tsv", "a\tb\n"))
         path = write("q.tsv", "".join(f"text {n % 3}\ttarget {n}\n" for n in range(30)))
         message = r"of the 30 usable pairs the smallest such group left has 10; ask for 10 or more, or give a file for"
         with pytest.raises(CorpusError, match=message):
             self.splits(path, validation_pairs=9)
         assert len(self.splits(path, validation_pairs=10, test_pairs=0)["validation"]) == 10
+
+    def test_classes_and_duplicates_are_told(self, write):
+        path = write("p.tsv", "".join(f"text {n}\t{('yes', 'no')[n % 2]}\n" for n in range(100)))
+        told = (
+            "The number of different targets is only 2; if they are classes, train a classifier: see docs/encoders.md"
+        )
+        with pytest.raises(CorpusError, match=rf"give a file for the split\. {told}\.$"):
+            self.splits(path, test_pairs=0)
+        path = write("q.tsv", "".join(f"text {n % 5}\ttarget {n % 5}\n" for n in range(100)))
+        told = r"Of the 100 pairs, 5 are different; corpus\.clean\.duplicates = true drops the repeated ones"
+        with pytest.raises(CorpusError, match=rf" {told}\.$"):
+            self.splits(path)
+        assert len(self.splits(path, clean={"duplicates": True})["train"]) == 3
+
+    def test_one_usable_pair(self, write):
+        with pytest.raises(CorpusError, match="of 1 usable pair; ask for fewer"):
+            self.splits(write("p.tsv", "a\tb\n"))
 
     def test_fewer_than_asked_are_told(self, write, caplog):
         path = write("p.tsv", "".join(f"source {n // 3}\ttarget {n}\n" for n in range(30)))

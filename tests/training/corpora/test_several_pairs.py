@@ -132,7 +132,7 @@ class TestRecipes:
             ("corpus.weight=2", "--set 'corpus.weight=2': there are 2 tables; give the number of one, from 0: corpus."),
             ("corpus.2.weight=2", "--set 'corpus.2.weight=2': there are 2 tables; give the number of one, from 0"),
             ("corpus.1.weight=0", "'corpus.1.weight': input should be greater than 0 (received 0)"),
-            ("corpus.1.weight='a'", "'corpus.1.weight': input should be a valid number (received 'a')"),
+            ("corpus.1.weight='a'", "'corpus.1.weight': input should be a number (received 'a')"),
             ("corpus.1.wait=1", "unknown key 'corpus.1.wait' (did you mean 'weight'?); valid here: kind, "),
             ("corpus.1.clean.max_ratio=0", "'corpus.1.clean.max_ratio': input should be greater than or equal to 1"),
             (

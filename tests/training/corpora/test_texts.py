@@ -139,6 +139,13 @@ class TestFiles:
         assert texts(some, "train") == ["first", "second"]
         with pytest.raises(CorpusError, match=r"books holds no file with text whose name fits pattern = '\*\.csv'"):
             FileTexts(train=tmp_path / "books", pattern="*.csv").check("train")
+        write("books/z.png", b"\x89PNG\r\n")
+        with pytest.raises(
+            CorpusError, match=r'z\.png:1: not UTF-8: .* Or leave it out, by corpus\.pattern = "\*\.txt"'
+        ):
+            FileTexts(train=tmp_path / "books").check("train")
+        with pytest.raises(CorpusError, match=r"ITS-ENCODING\.$"):
+            FileTexts(train=tmp_path / "books" / "z.png").check("train")
 
     def test_line_ends_and_byte_order_marks(self, write):
         read = FileTexts(train=write("a.txt", "\ufeffone\r\ntwo\n\nthree\u2028four\rfive".encode()), validation_share=0)

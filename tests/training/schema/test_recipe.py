@@ -101,7 +101,15 @@ class TestFilesThatAreNone:
         [
             ("mine.toml", "[corpus", "end of a table declaration"),
             ("mine.toml", "[corpus]\nkind = text", r"at line 2, column 8\); a text needs quotes$"),
-            ("mine.toml", b'description = "\xe9"', "utf-8"),
+            ("mine.toml", "[corpus]\nkind = “text”", r'column 8\); a text needs straight quotes, "like this"$'),
+            ("mine.toml", 'a = "C:\\data"', r"; write a path with /, or each \\ twice$"),
+            (
+                "mine.toml",
+                "[corpus]\n[corpus]",
+                r"; a table must stand once\. Several corpora are \[\[corpus\]\], with two",
+            ),
+            ("mine.toml", "seed = 1\nseed = 2", r"; a key must stand once$"),
+            ("mine.toml", b'description = "\xe9"', "not UTF-8; save it as UTF-8$"),
             ("recipe.json", "", "Expecting value"),
             ("recipe.json", "[1]", "expected tables, received a list"),
         ],
@@ -172,18 +180,18 @@ class TestFaults:
             ("corpus={kind=3}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, received 3"),
             ("corpus=dates", "'corpus': input should be a table (received 'dates')"),
             ("corpus=[{kind='dates'},3]", "'corpus.1': input should be a table (received 3)"),
-            ("corpus.locales=fr", "'corpus.locales': input should be a valid list (received 'fr')"),
+            ("corpus.locales=fr", "'corpus.locales': input should be a list (received 'fr')"),
             ("training=3", "'training': input should be a table (received 3)"),
             ("tokenizer.source=3", "'tokenizer.source': input should be a table (received 3)"),
-            ("model.start=3", "'model.start': input should be a valid path (received 3)"),
+            ("model.start=3", "'model.start': input should be a path (received 3)"),
             ('corpus={kind="text"}', "'corpus.train' is missing"),
             ('corpus={kind="text",train=3}', "'corpus.train': `train` must be one path"),
-            ("corpus.locales=[1]", "'corpus.locales.0': input should be a valid string (received 1)"),
+            ("corpus.locales=[1]", "'corpus.locales.0': input should be a string (received 1)"),
             ('corpus.locales=["xx"]', "'corpus.locales': a locale must be one of the CLDR's"),
             ("corpus.test_days=99999", "'corpus': `validation_days` and `test_days` must be below 73049 together"),
-            ('corpus.test_days="9"', "'corpus.test_days': input should be a valid integer (received '9')"),
+            ('corpus.test_days="9"', "'corpus.test_days': input should be a whole number (received '9')"),
             ("model.units=0", "'model.units': input should be greater than 0 (received 0)"),
-            ("model.units=1.5", "'model.units': input should be a valid integer (received 1.5)"),
+            ("model.units=1.5", "'model.units': input should be a whole number (received 1.5)"),
             ("model=5", "'model': input should be a table (received 5)"),
             ("model.attention=aditive", "'model.attention': input should be 'additive', 'dot', 'scaled', 'general', "),
             (
@@ -191,7 +199,7 @@ class TestFaults:
                 "'model.family' must be one of rnn_seq2seq, transformer, gpt, classifier, ",
             ),
             ("training.learning_rate=inf", "'training.learning_rate': input should be a finite number (received inf)"),
-            ("training.jit_compile=1", "'training.jit_compile': input should be a valid boolean (received 1)"),
+            ("training.jit_compile=1", "'training.jit_compile': input should be true or false (received 1)"),
             ("seed=4294967296", "'seed': input should be less than 4294967296 (received 4294967296)"),
         ],
     )
@@ -228,13 +236,13 @@ class TestFaults:
         [
             (
                 "sliding_window=abc",
-                "'model.sliding_window': input should be a valid integer or a valid list (received 'abc')",
+                "'model.sliding_window': input should be a whole number or a list (received 'abc')",
             ),
-            ("sliding_window=[8, 'abc']", "'model.sliding_window.1': input should be a valid integer (received 'abc')"),
+            ("sliding_window=[8, 'abc']", "'model.sliding_window.1': input should be a whole number (received 'abc')"),
             (
                 "rotary_scaling={factor=[1],type=[2]}",
-                "'model.rotary_scaling.factor': input should be a valid string or a valid number (received [1]); "
-                "'model.rotary_scaling.type': input should be a valid string or a valid number (received [2])",
+                "'model.rotary_scaling.factor': input should be a string or a number (received [1]); "
+                "'model.rotary_scaling.type': input should be a string or a number (received [2])",
             ),
         ],
     )
@@ -329,6 +337,22 @@ class TestFaults:
     def test_a_key_of_another_kind(self, override, fault):
         with pytest.raises(RecipeError, match=rf" is a key of [\w.]+ = {re.escape(fault)}$"):
             read_recipe("dates", [override])
+
+    @pytest.mark.parametrize("override", ["kind=byte_pair", "size=300"])
+    def test_a_key_of_both_tokenizers(self, override):
+        key = override.partition("=")[0]
+        where = "in [tokenizer.source] and [tokenizer.target], or in [tokenizer.joint] for both sides"
+        with pytest.raises(RecipeError, match=f"^recipe 'dates': 'tokenizer.{key}' must be {re.escape(where)}$"):
+            read_recipe("dates", [f"tokenizer.{override}"])
+
+    def test_one_vocabulary_or_two(self, caplog):
+        """A run's recipe.json has all three, some at their defaults."""
+        joint = 'tokenizer.joint={kind="byte_pair"}'
+        read_recipe("dates", [joint, 'tokenizer.source={kind="characters"}'])
+        assert not caplog.messages
+        read_recipe("dates", [joint, 'tokenizer.target={kind="whitespace"}'])
+        told = "tokenizer: [tokenizer.joint] replaces [tokenizer.target], which has no effect; leave one of them out"
+        assert caplog.messages == [told]
 
     @pytest.mark.parametrize("override", ["tokenizer.joint", "tokenizer.target"])
     def test_pieces_that_vary_are_not_for_xla(self, override):

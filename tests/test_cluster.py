@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import ipaddress
 import json
 import threading
 import time
@@ -110,6 +111,19 @@ class TestTheMeeting:
             pytest.skip("this machine has no IPv6")
         hosts = [host.replace("127.0.0.1", "[::1]") for host in loopback.addresses(2)]
         assert met([(hosts, 0), (hosts, 1)]) == [None, None]
+
+    def test_the_others_are_then_known_by_their_ip_addresses(self):
+        """Whoever watches them asks no name server, which would look like a lost worker when it is out."""
+        hosts = [host.replace("127.0.0.1", "localhost") for host in loopback.addresses(2)]
+        tasks = tuple(("worker", number, host) for number, host in enumerate(hosts))
+        meetings = [Meeting(Cluster(tasks, index)) for index in range(2)]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda meeting: meeting.wait(20), meetings))
+        for own, other in ((0, 1), (1, 0)):
+            ((index, (address, port)),) = meetings[own].places.items()
+            assert index == other
+            assert ipaddress.ip_address(address).is_loopback
+            assert hosts[other] == f"localhost:{port}"
 
     def test_who_does_not_come_is_named(self):
         hosts = loopback.addresses(3)

@@ -486,11 +486,10 @@ class Storage:
         header = {"form": _FORM, "key": key, "files": files, "info": entry.info}
         (entry.folder / _HEADER).write_text(json.dumps(header, indent=1), "utf-8")
         place = self._place(kind, key)
-        shutil.rmtree(place, ignore_errors=True)
         try:
             os.rename(entry.folder, place)
         except OSError:
-            if not place.is_dir():  # another worker of the same training has just written it
+            if not place.is_dir():  # another worker of the same training has just written it, and may be reading it
                 raise
         # One entry of each kind: those of other texts and options would only fill the disk.
         for other in self.cache.glob(f"{kind}-*"):

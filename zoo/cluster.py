@@ -103,6 +103,7 @@ class Meeting:
         refusing: the workers that no connection has reached yet.
         read: those whose line was read at their address.
         came: those that have connected.
+        places: the IP address and port at which each other worker was met.
         error: the first mistake, None if there is none.
     """
 
@@ -110,6 +111,7 @@ class Meeting:
         self.cluster = cluster
         self.others = {index for index in range(len(cluster.tasks)) if index != cluster.index}
         self.refusing, self.read, self.came = set(self.others), set[int](), set[int]()
+        self.places: dict[int, tuple[str, int]] = {}
         self.error: ClusterError | None = None
         self._ended = threading.Event()
 
@@ -167,11 +169,13 @@ class Meeting:
         """Connects to a worker until its line has come."""
         while not self._ended.is_set() and index not in self.read:
             with contextlib.suppress(OSError, UnicodeError):  # a host's name may be no name
-                connection = _connected(self.cluster, index)
+                host, _, port = self.cluster.tasks[index][2].rpartition(":")
+                connection = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
                 if connection.getsockname() == connection.getpeername():
                     connection.close()
                     raise OSError("nobody listens, and Linux has connected this socket with itself")
                 self.refusing.discard(index)
+                self.places[index] = connection.getpeername()[:2]
                 with self._talking(connection) as stream:
                     connection.sendall(self._line())
                     found = self._worker_of(stream.readline(_LONGEST_LINE))
@@ -232,15 +236,14 @@ class Meeting:
         return f"{self._name()}: {'; '.join(f'{self._name(index)} {reason(index)}' for index in sorted(wrong))}"
 
 
-def _connected(cluster: Cluster, index: int) -> socket.socket:
-    host, _, port = cluster.tasks[index][2].rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
+def answers(place: tuple[str, int]) -> bool:
+    """Whether a port accepts connections.
 
-
-def answers(cluster: Cluster, index: int) -> bool:
-    """Whether a worker's port accepts connections."""
+    Args:
+        place: an IP address, since a name server that is out would look like a lost worker, and a port.
+    """
     try:
-        _connected(cluster, index).close()
+        socket.create_connection(place, timeout=CONNECT_SECONDS).close()
     except OSError:
         return False
     return True

@@ -76,8 +76,9 @@ def multi_worker(wait: float = 60.0) -> Iterator[Workers]:
         return
     if not wait > 0:
         raise ClusterError(f"the wait for other workers must be more than 0 seconds. Received: wait={wait:g}")
-    Meeting(cluster).wait(wait)
-    watch = _Watch(cluster)
+    meeting = Meeting(cluster)
+    meeting.wait(wait)
+    watch = _Watch(cluster, meeting.places)
     watch.start()
     terminate = signal.getsignal(signal.SIGTERM)
     try:
@@ -127,21 +128,24 @@ class _Watch(threading.Thread):
 
     A worker is there as long as the port of its TensorFlow server accepts connections: the kernel closes it in the
     moment that the process dies. A worker that hangs keeps its port open, so the others wait for it.
+
+    Args:
+        cluster: the workers.
+        places: the IP address and port of each other worker, by its number.
     """
 
-    def __init__(self, cluster: Cluster):
+    def __init__(self, cluster: Cluster, places: Mapping[int, tuple[str, int]]):
         super().__init__(name="workers", daemon=True)
-        self.cluster = cluster
+        self.cluster, self.places = cluster, places
         self.stopped = threading.Event()
 
     def run(self):
         """Looks at the others until it is stopped."""
-        others = [index for index in range(len(self.cluster.tasks)) if index != self.cluster.index]
-        strikes = dict.fromkeys(others, 0)
+        strikes = dict.fromkeys(self.places, 0)
         seen: set[int] = set()
         while not self.stopped.wait(_POLL_SECONDS):
-            for index in others:
-                if answers(self.cluster, index):
+            for index, place in self.places.items():
+                if answers(place):
                     seen.add(index)
                     strikes[index] = 0
                 else:

@@ -7,6 +7,7 @@ import shutil
 import sys
 
 import keras
+import loopback
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,6 +21,7 @@ from zoo_training.schema.recipe import read_recipe
 from zoo_training.storage import Storage
 
 import zoo
+from zoo.cluster import ClusterError
 from zoo.extras import MissingExtraError
 
 WORDS = ["fade7", "abcdef1", "b0", "ccc3", ""]
@@ -271,6 +273,18 @@ class TestStages:
         assert [metrics["exact_match"] for metrics in exported] == [wanted["exact_match"]]
         assert names(folder) == {"recipe.json", "history.csv", "best.weights.h5", "translator", "metrics.json"}
         assert f"{folder} holds a trained model; going on with its {stage}\n" in capfd.readouterr().err
+
+    def test_the_chief_goes_on_alone(self, folder, exported, monkeypatch, capfd):
+        """The other workers have ended, and a scheduler may start only the chief again."""
+        wanted = self.stopped(folder, "export")
+        hosts = loopback.addresses(2)
+        monkeypatch.setenv("TF_CONFIG", loopback.config(hosts, 0))
+        self.go_on(folder, wait=0.5)
+        assert self.metrics(folder) == wanted
+        told = f"worker 1 ({hosts[1]}) did not come within 0.5 seconds; the chief goes on alone\n"
+        assert told in capfd.readouterr().err
+        with pytest.raises(ClusterError, match="did not come"):
+            self.go_on(folder, wait=0.5)
 
     @pytest.mark.parametrize(
         ("error", "told"),

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -157,6 +158,16 @@ class TestCache:
         self.written(tmp_path, kind="texts")
         self.written(tmp_path, "b" * 64)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["ids-" + "b" * 16, "texts-" + "a" * 16]
+
+    def test_an_entry_that_another_worker_has_just_written_stays(self, tmp_path):
+        """That worker may be reading it: on a network disk it could not go on if its files were replaced."""
+        with Storage(tmp_path).writing("ids", "a" * 64) as slower:
+            slower.save("numbers", np.array([1, 2, 3]))
+            self.written(tmp_path)
+            (file,) = tmp_path.glob("ids-*/numbers.*")
+            before = file.stat()
+        assert os.path.samestat(file.stat(), before)
+        assert [path.name for path in tmp_path.iterdir()] == ["ids-" + "a" * 16]
 
     def test_an_error_leaves_nothing(self, tmp_path):
         with pytest.raises(ZeroDivisionError), Storage(tmp_path).writing("ids", "key") as entry:

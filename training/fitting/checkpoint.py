@@ -99,7 +99,8 @@ class Checkpoint(keras.callbacks.Callback):
         arrays |= {f"average/{name}": array for name, array in self.average.state().items()}
         buffer = io.BytesIO()
         np.savez(buffer, state=np.array(json.dumps(state)), **arrays)
-        contents = {CHECKPOINT_FILE: buffer.getvalue(), HISTORY_FILE: _table(self.history).encode()}
+        # The checkpoint last: what a stop between the two leaves undone, the epoch's repetition does again.
+        contents = {HISTORY_FILE: _table(self.history).encode(), CHECKPOINT_FILE: buffer.getvalue()}
         for name, content in contents.items():
             try:
                 write_whole(self.folder / name, content)

@@ -118,6 +118,20 @@ class TestTheRest:
         with pytest.raises(OSError, match=told):
             written(tmp_path, prediction())
 
+    def test_a_stop_between_the_files_loses_no_line_of_the_history(self, tmp_path, monkeypatch):
+        """After the last epoch nothing would write it again."""
+
+        def stopped(path, content):
+            write(path, content)
+            if path.name == CHECKPOINT_FILE:
+                raise KeyboardInterrupt
+
+        write = files.write_whole
+        monkeypatch.setattr(files, "write_whole", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            written(tmp_path, prediction())
+        assert (tmp_path / HISTORY_FILE).read_text() == "epoch,loss\n0,3.0\n"
+
     def test_what_is_in_the_folder(self, tmp_path):
         model = prediction()
         model.stop_training = True

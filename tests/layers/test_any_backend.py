@@ -357,6 +357,16 @@ def test_dropout_is_for_training_only():
 
 
 @elsewhere
+@pytest.mark.parametrize("rows, length, memory_length", [(0, 3, 5), (2, 0, 5), (2, 3, 0), (0, 0, 0)])
+def test_masks_of_empty_axes(rows, length, memory_length):
+    query, value = np.ones((rows, length, D), "float32"), np.ones((rows, memory_length, D), "float32")
+    masks = dict(query_mask=np.ones((rows, length), bool), value_mask=np.ones((rows, memory_length), bool))
+    output, weights = MultiHeadAttention(3, 4)(query, value, **masks, return_attention_scores=True)
+    assert tuple(weights.shape) == (rows, 3, length, memory_length)
+    np.testing.assert_array_equal(numpy(output), np.zeros((rows, length, D)))  # no key: the bias
+
+
+@elsewhere
 def test_gradients_in_blocks_refuse_to_be_differentiated_again():
     import torch
 

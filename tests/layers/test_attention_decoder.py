@@ -214,6 +214,12 @@ def test_a_memory_or_mask_that_does_not_fit_is_refused(kind, attention, x):
     for inputs in (x.inputs, keras.Input((None, WIDTH))):
         with pytest.raises(ValueError, match=rf"`memory` must be \(B, {wanted}\).* Received: memory of shape "):
             decoder(inputs, x.states, other)
+    with pytest.raises(ValueError, match=r"`inputs` must be \(B, T, E\)\. Received: inputs of shape "):
+        decoder(x.inputs[:, 0], x.states, x.memory)
+    # One row of memory was attended to by all.
+    for states, memory, rows in ((x.states, x.memory[:1], "3.* 1"), ([s[:2] for s in x.states], x.memory, "3, 2.* 3")):
+        with pytest.raises(ValueError, match=rf"the same number of rows B\. Received: \({rows}\) rows"):
+            decoder(x.inputs, states, memory)
     if attention:
         for mask in (MASK[:, :3], MASK[:2]):
             with pytest.raises(ValueError, match=r"`mask` must have the shape of the tokens, \(3, 4\)"):

@@ -156,8 +156,10 @@ def test_refuses(arguments, message):
         BidirectionalEncoder(**arguments)
 
 
-def test_a_mask_that_does_not_fit_is_refused(inputs):
+def test_inputs_or_a_mask_that_do_not_fit_are_refused(inputs):
     layer = BidirectionalEncoder(UNITS)
+    with pytest.raises(ValueError, match="expected ndim=3, found ndim=2"):
+        layer(inputs[:, 0])
     for mask in (MASK[:, :3], MASK[:1, :3], MASK[:5], np.pad(MASK, [(0, 0), (0, 1)]), np.ones((6, 4, 4), bool)):
         with pytest.raises(ValueError, match=r"`mask` must have the shape of the tokens, \(6, 4\)\. Received"):
             layer(inputs, mask)

@@ -18,6 +18,10 @@ def test_an_empty_batch_stays_empty():
     assert MaxoutReadout(4)([np.ones((0, 3, 5)), np.ones((0, 3, 2))]).shape == (0, 3, 4)
 
 
+def test_units_may_be_an_integer_of_numpy():
+    assert MaxoutReadout(np.int64(4))([np.ones((2, 3, 5))]).shape == (2, 3, 4)
+
+
 def test_layer_check(layer_check, arrays):
     x = arrays(states=(2, 3, 5), embedded=(2, 3, 6), contexts=(2, 3, 7))
     layer_check(

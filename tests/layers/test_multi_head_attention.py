@@ -122,9 +122,11 @@ def test_configuration_is_plain_and_complete():
     del config["rotary_embedding"], config["num_key_value_heads"]
     assert MultiHeadAttention.from_config(config).rotary_embedding is None
     # Numbers of NumPy are saved as Python's.
-    config = MultiHeadAttention(np.int64(4), np.int32(6), dropout=np.float32(0.25)).get_config()
-    assert (config["num_heads"], config["key_dim"], config["dropout"]) == (4, 6, 0.25)
-    assert [type(config[name]) for name in ("num_heads", "key_dim", "dropout")] == [int, int, float]
+    options = dict(dropout=np.float32(0.25), output_shape=np.int64(7), attention_axes=np.int64(1))
+    config = MultiHeadAttention(np.int64(4), np.int32(6), **options).get_config()
+    numbers = [*(config[name] for name in ("num_heads", "key_dim", "dropout")), *config["output_shape"]]
+    numbers += config["attention_axes"]
+    assert numbers == [4, 6, 0.25, 7, 1] and [type(number) for number in numbers] == [int, int, float, int, int]
 
 
 # Nothing to attend to: the masks that make it so, and the queries that they leave nothing.
@@ -360,6 +362,20 @@ def test_steps_of_unknown_sizes_in_a_graph(arrays):
         output, cache = step(part, *cache)
         outputs.append(output)
     close(np.concatenate(outputs, 1), layer(x.inputs, x.inputs, use_causal_mask=True), 1e-5)
+
+
+def test_a_mask_of_heads_of_unknown_sizes_in_a_graph(arrays):
+    x = arrays(inputs=(2, 5, 6))
+    layer = randomized((2, 5, 6), (2, 5, 6))
+    head_mask = np.array([[0.5] + [1.0] * (layer.num_heads - 1)], "float32")
+    call = tf.function(
+        lambda inputs, head_mask: layer(inputs, inputs, head_mask=head_mask, return_attention_scores=True),
+        input_signature=[tf.TensorSpec([None, None, 6]), tf.TensorSpec([None, None])],
+        autograph=False,
+    )
+    options = dict(head_mask=head_mask, return_attention_scores=True)
+    for result, expected in zip(call(x.inputs, head_mask), layer(x.inputs, x.inputs, **options), strict=True):
+        close(result, expected)
 
 
 # Blocks.

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo.layers import AdditiveAttention
 from zoo.layers.projection import Projection
 
 # (contracted, output shape, input shape, the same as an equation)
@@ -112,3 +113,28 @@ def test_the_mask_goes_with_the_output():
     inputs = tf.constant(x)
     inputs._keras_mask = tf.constant(mask)
     np.testing.assert_array_equal(ours(inputs)._keras_mask, mask)
+
+
+class Tenths(keras.initializers.Initializer):
+    """An initializer that Keras cannot find by its name: it is not registered."""
+
+    def __call__(self, shape, dtype=None):
+        return keras.ops.full(shape, 0.1, dtype)
+
+
+@pytest.mark.parametrize("initializer", [Tenths(), Tenths, lambda shape, dtype=None: keras.ops.full(shape, 0.1, dtype)])
+@pytest.mark.parametrize(
+    "make", [lambda each: Projection(1, (5, 6), True, each, each), lambda each: AdditiveAttention(5, each)]
+)
+def test_an_initializer_may_be_a_class_that_is_not_registered_or_a_function(make, initializer):
+    layer = make(initializer)
+    layer.build((2, 3, 4)) if isinstance(layer, Projection) else layer.build((2, 3, 4), (2, 5, 4))
+    assert all(np.allclose(weight, 0.1) for weight in layer.get_weights())
+
+
+def test_weights_of_one_initializer_are_different():
+    initializer = keras.initializers.RandomNormal()
+    one, other = (Projection(1, (5,), kernel_initializer=initializer) for _ in range(2))
+    for layer in (one, other):
+        layer.build((2, 4))
+    assert (np.array(one.kernel) != np.array(other.kernel)).any()

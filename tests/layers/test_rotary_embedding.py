@@ -64,6 +64,11 @@ def test_layer_check(layer_check, arrays, pairs, rotary_dim, positions):
     )
 
 
+def test_scaling_may_hold_numbers_of_numpy_which_are_saved_as_pythons():
+    scaling = RotaryEmbedding(scaling={"rope_type": "linear", "factor": np.float32(2)}).get_config()["scaling"]
+    assert scaling == {"rope_type": "linear", "factor": 2.0} and type(scaling["factor"]) is float
+
+
 @pytest.mark.parametrize("pairs", ["halves", "adjacent"])
 def test_features_beyond_rotary_dim_stay_and_the_others_turn_as_if_alone(arrays, pairs):
     x = arrays(x=(2, 5, 3, 10)).x

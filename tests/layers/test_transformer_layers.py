@@ -518,14 +518,28 @@ def test_refuses_what_does_not_fit_when_built(arguments, message):
 def test_refuses_inputs_and_masks_that_do_not_fit_and_weights_in_blocks(x, make):
     layer = make("decoder")
     for masks in (dict(inputs_mask=MEMORY_MASK), dict(memory_mask=MASK)):
-        with pytest.raises(ValueError, match="must have the first axes of its input"):
+        with pytest.raises(ValueError, match=f"`{next(iter(masks))}` must have the shape of the tokens"):
             layer(x.inputs, x.memory, **masks)
+    with pytest.raises(ValueError, match="`mask` must have the shape of the tokens"):
+        make("encoder")(x.inputs, MEMORY_MASK)
     with pytest.raises(ValueError, match=r"Query and value must be equal in the axes \(0,\)"):
         layer(x.inputs, x.memory[:2])
     with pytest.raises(ValueError, match="expected ndim=3, found ndim=4"):
         layer(np.ones((2, 3, 5, 4)), x.memory)
     with pytest.raises(ValueError, match=r"`return_attention_scores` needs the whole matrix.*flash_attention=True"):
         make("encoder", flash_attention=True)(x.inputs, **SCORES)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_mask_of_one_row_counts_for_all(x, make, name):
+    layer, rows = make(name), [len(x.inputs), 1]
+    found, expected = (
+        call(layer, x.inputs, x.memory, *masks)
+        for masks in ((MASK[:1], MEMORY_MASK[:1]), (np.tile(MASK[:1], rows), np.tile(MEMORY_MASK[:1], rows)))
+    )
+    np.testing.assert_array_equal(found, expected)
+    if name == "encoder":
+        np.testing.assert_array_equal(found._keras_mask, np.tile(MASK[:1], rows))  # Keras' layers take all rows only
 
 
 MISSING = r"`memory` is missing; a layer without one has cross_attention=False\."

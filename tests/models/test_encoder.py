@@ -286,6 +286,14 @@ def test_arguments_out_of_range(changes, message):
         Encoder(**{**SIZES, **changes})
 
 
+def test_maps_without_the_segments_of_the_model_or_with_others_are_refused():
+    ids = np.ones((1, 3), "int32")
+    with pytest.raises(ValueError, match=r"^`segments` are missing\. Received: num_segments=2$"):
+        Encoder(**{**SIZES, "num_segments": 2}).attention_maps(ids)
+    with pytest.raises(ValueError, match=r"^`segments` are given to an encoder without any"):
+        Encoder(**{**SIZES, "num_segments": 0}).attention_maps(ids, ids)
+
+
 def test_a_text_longer_than_the_positions_is_refused():
     with pytest.raises(ValueError, match="max_length=8"):
         Encoder(**SIZES)({"ids": np.ones((1, 9), "int32")})

@@ -189,7 +189,7 @@ def test_the_config_gives_the_same_model_again(model):
         ({"positions": "rotary", "rotary_dim": 3}, "`rotary_dim` must be even"),
         ({"positions": "rotary", "rotary_scaling": {"rope_type": "yarn"}}, "'linear' or 'llama3'"),
         ({"positions": "rotary", "rotary_scaling": {"rope_type": "linear"}}, "has the keys factor"),
-        ({"positions": "rotary", "rotary_scaling": {"rope_type": "linear", "factor": 0}}, "positive numbers"),
+        ({"positions": "rotary", "rotary_scaling": {"rope_type": "linear", "factor": 0}}, "`factor` must be"),
         (
             {"positions": "rotary", "rotary_scaling": {**LLAMA3, "high_freq_factor": 1.0}},
             "`low_freq_factor` must be below `high_freq_factor`",

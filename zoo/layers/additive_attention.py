@@ -7,6 +7,7 @@ from keras import ops
 
 from zoo.layers.checks import check_positive
 from zoo.layers.functions.tensors import Shape, Tensor, at_least_float32
+from zoo.layers.projection import fresh
 from zoo.layers.scored_attention import ScoredAttention
 
 
@@ -56,9 +57,7 @@ class AdditiveAttention(ScoredAttention):
         self.score_kernel = self._kernel("score_kernel", (self.units, 1))
 
     def _kernel(self, name: str, shape: Shape) -> Any:
-        # From its config anew for each weight: one initializer instance would draw the same numbers again.
-        config = keras.initializers.serialize(self.kernel_initializer)
-        return self.add_weight(name=name, shape=shape, initializer=keras.initializers.get(config))
+        return self.add_weight(name=name, shape=shape, initializer=fresh(self.kernel_initializer))
 
     def project_key(self, key: Tensor) -> Tensor:
         """U h for every key: `(B, S, K)` -> `(B, S, units)`."""

@@ -57,8 +57,8 @@ class AttentionDecoder(keras.layers.Layer):
 
     Raises:
         ValueError: `units` is not a positive integer, `attention` is not such a layer, there is no such cell,
-            `conditional` without attention, initial states that do not fit the cell, or a memory or mask of a wrong
-            shape.
+            `conditional` without attention, initial states that do not fit the cell, inputs, memory or mask of a wrong
+            shape, or unequal numbers of rows.
 
     References: https://arxiv.org/abs/1409.0473, https://arxiv.org/abs/1406.1078, https://arxiv.org/abs/1703.04357
     """
@@ -169,7 +169,7 @@ class AttentionDecoder(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Any:
         """Teacher forcing: all steps, given the correct previous tokens; see the class."""
-        self._check_call(initial_states, memory, return_attention_scores)
+        self._check_call(inputs, initial_states, memory, return_attention_scores)
         inputs_mask = getattr(inputs, "_keras_mask", None)  # (B, T)
         mask = getattr(memory, "_keras_mask", None) if mask is None else mask  # (B, S)
         prepared = self.prepare(memory, mask)
@@ -233,14 +233,16 @@ class AttentionDecoder(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Any:
         """The symbolic states and contexts, and the weights if asked for."""
-        self._check_call(initial_states, memory, return_attention_scores)
+        self._check_call(inputs, initial_states, memory, return_attention_scores)
         shapes = self.compute_output_shape(inputs.shape, None, memory.shape)
         specs = [keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes]
         if return_attention_scores:
             specs.append(keras.KerasTensor((*inputs.shape[:-1], memory.shape[1]), dtype="float32"))
         return tuple(specs)
 
-    def _check_call(self, initial_states: Any, memory: Tensor, return_attention_scores: bool) -> None:
+    def _check_call(self, inputs: Tensor, initial_states: Any, memory: Tensor, return_attention_scores: bool) -> None:
+        if len(inputs.shape) != 3:
+            raise ValueError(f"`inputs` must be (B, T, E). Received: inputs of shape {tuple(inputs.shape)}")
         names = self.recurrent_cell.states
         states = initial_states if isinstance(initial_states, (list, tuple)) else [initial_states]
         shapes = [tuple(state.shape) for state in states]
@@ -252,6 +254,11 @@ class AttentionDecoder(keras.layers.Layer):
         if len(memory.shape) != (2 if self.attention is None else 3):
             wanted = "(B, D), since there is no attention" if self.attention is None else "(B, S, D)"
             raise ValueError(f"`memory` must be {wanted}. Received: memory of shape {tuple(memory.shape)}")
+        rows = inputs.shape[0], *(shape[0] for shape in shapes), memory.shape[0]
+        if len({*rows} - {None}) > 1:
+            raise ValueError(
+                f"Inputs, initial states and memory must have the same number of rows B. Received: {rows} rows"
+            )
         if return_attention_scores and self.attention is None:
             raise ValueError("`return_attention_scores` needs attention; this decoder has a fixed context.")
 

@@ -39,7 +39,8 @@ class BidirectionalEncoder(MaskedLayer):
         In a row without any token all three are zero. The mask goes on with the annotations.
 
     Raises:
-        ValueError: an argument out of its range, or a mask that does not fit the inputs or has negative numbers.
+        ValueError: an argument out of its range, inputs that do not have three axes, or a mask that does not fit them
+            or has negative numbers.
 
     Example:
         >>> import numpy as np
@@ -54,6 +55,7 @@ class BidirectionalEncoder(MaskedLayer):
     def __init__(self, units: int, cell: str = "gru", **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.units = check_positive("units", units)
         self.cell = cell
         self.forward_cell = make_cell(cell, units, dtype=self.dtype_policy, name="forward_cell")

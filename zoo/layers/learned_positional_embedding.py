@@ -70,7 +70,8 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         if positions is None:
             self._check_length(inputs.shape)
             # A slice, and not a lookup: it also refuses a length that is too large but known only at run time.
-            rows = ops.slice(self.embeddings, (0, 0), (ops.shape(inputs)[1], inputs.shape[-1]))  # (T, D)
+            table = ops.convert_to_tensor(self.embeddings)  # JAX cannot slice a variable
+            rows = ops.slice(table, (0, 0), (ops.shape(inputs)[1], inputs.shape[-1]))  # (T, D)
         else:
             rows = ops.take(
                 self.embeddings, ops.cast(check_positions(positions, inputs), "int32"), axis=0

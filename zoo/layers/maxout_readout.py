@@ -48,7 +48,7 @@ class MaxoutReadout(keras.layers.Layer):
         self.supports_masking = True
         self.units = check_positive("units", units)
         self.dropout = check_rate("dropout", dropout)
-        self.dense = keras.layers.Dense(2 * units, dtype=self.dtype_policy, name="dense")
+        self.dense = keras.layers.Dense(2 * self.units, dtype=self.dtype_policy, name="dense")
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shapes: Sequence[Shape]) -> None:
@@ -64,8 +64,7 @@ class MaxoutReadout(keras.layers.Layer):
             _refuse_one(inputs.shape)
         projected = self.dense(ops.concatenate(inputs, axis=-1))  # (B, T, 2 units)
         pairs = ops.reshape(projected, (*ops.shape(projected)[:-1], self.units, 2))  # (B, T, units, 2)
-        # Without `initial`, Keras refuses an empty batch.
-        larger = ops.max(pairs, axis=-1, initial=-float("inf"))  # (B, T, units)
+        larger = ops.maximum(pairs[..., 0], pairs[..., 1])  # (B, T, units)
         return self.dropout_layer(larger, training=training)
 
     def compute_mask(self, inputs: list, previous_mask: Any = None) -> Any:

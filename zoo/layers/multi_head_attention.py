@@ -1,5 +1,6 @@
 """Multi-head attention: Vaswani et al. 2017, section 3.2.2."""
 
+import numbers
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -557,7 +558,7 @@ def _of_heads(values: Tensor, head_mask: Tensor | None, axis: int) -> Tensor:
     if len(head_mask.shape) != 2 or (None not in (heads, head_mask.shape[1]) and head_mask.shape[1] != heads):
         raise ValueError(f"`head_mask` must have the shape (B, {heads}) or (1, {heads}). Received: {head_mask.shape}")
     shape = [1] * len(values.shape)
-    shape[0], shape[axis] = -1, head_mask.shape[1]
+    shape[0], shape[axis] = ops.shape(head_mask)
     return values * ops.reshape(ops.cast(head_mask, values.dtype), shape)
 
 
@@ -565,7 +566,7 @@ def _as_shape(output_shape: int | Sequence[int] | None) -> tuple[int, ...] | Non
     """The output's last axes as a tuple, None if the query decides."""
     if output_shape is None:
         return None
-    sizes = (output_shape,) if isinstance(output_shape, int) else output_shape
+    sizes = (output_shape,) if isinstance(output_shape, numbers.Integral) else output_shape
     if not isinstance(sizes, (list, tuple)) or not sizes:
         raise ValueError(
             f"Invalid `output_shape`: it must be an integer or several. Received: output_shape={output_shape!r}"
@@ -577,7 +578,7 @@ def _as_axes(attention_axes: int | Sequence[int] | None) -> tuple[int, ...] | No
     """The attention axes as a tuple, None for all."""
     if attention_axes is None:
         return None
-    axes = (attention_axes,) if isinstance(attention_axes, int) else attention_axes
-    if not isinstance(axes, (list, tuple)) or not axes or not all(isinstance(axis, int) for axis in axes):
+    axes = (attention_axes,) if isinstance(attention_axes, numbers.Integral) else attention_axes
+    if not isinstance(axes, (list, tuple)) or not axes or not all(isinstance(axis, numbers.Integral) for axis in axes):
         raise ValueError(f"`attention_axes` must be an integer or several. Received: attention_axes={attention_axes!r}")
-    return tuple(axes)
+    return tuple(map(int, axes))

@@ -41,8 +41,8 @@ class Projection(keras.layers.EinsumDense):
             f"...{inner},{inner}{outer}->...{outer}",
             output_shape=output_shape,
             bias_axes=outer if use_bias else None,
-            kernel_initializer=_fresh(kernel_initializer),
-            bias_initializer=_fresh(bias_initializer),
+            kernel_initializer=fresh(kernel_initializer),
+            bias_initializer=fresh(bias_initializer),
             **kwargs,
         )
         self.equation: str
@@ -82,6 +82,8 @@ def _of_rank(rank: int, weight: Tensor, shape: Shape) -> Tensor:
     return weight if len(weight.shape) == rank else ops.reshape(weight, shape)
 
 
-def _fresh(initializer: Any) -> Any:
+def fresh(initializer: Any) -> Any:
     """The initializer made anew: one instance would give several weights the same numbers."""
-    return keras.initializers.get(keras.initializers.serialize(keras.initializers.get(initializer)))
+    initializer = keras.initializers.get(initializer)
+    # What is no instance of Keras' class, such as a function, keeps no numbers.
+    return initializer.clone() if isinstance(initializer, keras.initializers.Initializer) else initializer

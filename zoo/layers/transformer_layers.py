@@ -9,6 +9,7 @@ from keras import ops
 from zoo.layers.checks import check_built, check_choice, check_positive, check_positive_number, check_rate
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
+from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
 from zoo.layers.masked_layer import MaskedLayer
 from zoo.layers.multi_head_attention import MultiHeadAttention
@@ -145,7 +146,7 @@ class TransformerLayer(keras.layers.Layer):
         return norm
 
     @staticmethod
-    def _masks(inputs: Tensor, mask: Tensor | None) -> Any:
+    def _masks(inputs: Tensor, mask: Tensor | None, name: str) -> Any:
         """The inputs without the mask that Keras attached to them, and the masks as arguments of the attention.
 
         Left there, the attention would take the attached mask for the queries too, even if another one was given.
@@ -155,13 +156,13 @@ class TransformerLayer(keras.layers.Layer):
             inputs = ops.reshape(inputs, ops.shape(inputs))
         if mask is not None and len(mask.shape) == 3:  # (B, T, T)
             return inputs, {"attention_mask": mask, "value_mask": attached}
-        return inputs, {"value_mask": attached if mask is None else mask}  # (B, T)
+        return inputs, {"value_mask": attached if mask is None else token_mask(mask, inputs, name)}  # (B, T)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """A mask of tokens goes on, a mask of pairs does not: then the one that Keras attached to the inputs does."""
         if previous_mask is not None and len(previous_mask.shape) == 3:
             return getattr(inputs, "_keras_mask", None)
-        return previous_mask
+        return token_mask(previous_mask, inputs)
 
     def _residual(self, part: Any, norm: keras.layers.Layer, inputs: Tensor, training: bool | None = None) -> Tensor:
         """The sum of the inputs and the part's first output, normalised; its other outputs are passed on.
@@ -255,9 +256,9 @@ class TransformerEncoderLayer(MaskedLayer, TransformerLayer):
 
     Call arguments:
         inputs: `(B, T, D)`.
-        mask: boolean `(B, T)`, True at tokens that may be attended to, or `(B, T, T)`, True where token i (axis 1) may
-            attend to token j (axis 2). None takes the mask that Keras attached to the inputs, or allows all. `(B, T)`
-            replaces the attached mask, `(B, T, T)` is combined with it.
+        mask: boolean `(B, T)`, or `(1, T)` for all rows, True at tokens that may be attended to, or `(B, T, T)`, True
+            where token i (axis 1) may attend to token j (axis 2). None takes the mask that Keras attached to the
+            inputs, or allows all. `(B, T)` replaces the attached mask, `(B, T, T)` is combined with it.
         training: whether to drop features.
         return_attention_scores: whether to return the attention weights too.
         head_mask: `(B, H)`, 0 switches a head off, see `MultiHeadAttention`.
@@ -266,7 +267,7 @@ class TransformerEncoderLayer(MaskedLayer, TransformerLayer):
         `(B, T, D)`, and if asked for, the weights `(B, H, T, T)` in float32.
 
     Raises:
-        ValueError: an argument out of its range, a width that the heads do not divide.
+        ValueError: an argument out of its range, a width that the heads do not divide, a mask that does not fit.
 
     Example:
         >>> import numpy as np
@@ -287,7 +288,7 @@ class TransformerEncoderLayer(MaskedLayer, TransformerLayer):
         head_mask: Tensor | None = None,
     ) -> Any:
         """Both parts; see the class."""
-        inputs, masks = self._masks(inputs, mask)
+        inputs, masks = self._masks(inputs, mask, "mask")
         options = dict(training=training, return_attention_scores=return_attention_scores, head_mask=head_mask)
 
         def attend(x):
@@ -334,7 +335,7 @@ class TransformerDecoderLayer(TransformerLayer):
         memory: what the encoder returns, `(B, S, any width)`; needed with cross attention, not taken without.
         inputs_mask: boolean `(B, T)` or `(B, T, T)`, as `mask` of `TransformerEncoderLayer`; causality comes on top.
             It does not go on to later layers: only a mask that Keras attached to the inputs does.
-        memory_mask: boolean `(B, S)`, likewise for the memory.
+        memory_mask: boolean `(B, S)`, or `(1, S)` for all rows, likewise for the memory.
         training: whether to drop features.
         return_attention_scores: whether to return the attention weights too.
         head_mask: `(B, H)` of the self-attention, 0 switches a head off, see `MultiHeadAttention`.
@@ -346,7 +347,7 @@ class TransformerDecoderLayer(TransformerLayer):
 
     Raises:
         ValueError: an argument out of its range, a width that the heads do not divide, a memory that is missing or
-            has no place.
+            has no place, a mask that does not fit.
 
     Example:
         >>> import numpy as np
@@ -397,7 +398,7 @@ class TransformerDecoderLayer(TransformerLayer):
     ) -> Any:
         """All parts, with all tokens at once; see the class."""
         self._check_memory(memory)
-        inputs, masks = self._masks(inputs, inputs_mask)
+        inputs, masks = self._masks(inputs, inputs_mask, "inputs_mask")
         options = dict(training=training, return_attention_scores=return_attention_scores)
 
         def attend(x):
@@ -406,7 +407,7 @@ class TransformerDecoderLayer(TransformerLayer):
             return output if return_attention_scores else (output,)
 
         def attend_to_memory(x):
-            masks = dict(value_mask=memory_mask, head_mask=memory_head_mask)
+            masks = dict(value_mask=token_mask(memory_mask, memory, "memory_mask"), head_mask=memory_head_mask)
             output = self.memory_attention(x, memory, **masks, **options)  # (B, T, D), (B, H, T, S)
             return output if return_attention_scores else (output,)
 

@@ -205,7 +205,13 @@ class Encoder(FunctionalModel):
 
         Returns:
             Weights `(B, N, H, T, T)` in float32. Rows of padding hold weights as well, which mean nothing.
+
+        Raises:
+            ValueError: segments that are missing, or that the encoder does not have.
         """
+        if (segments is not None) != bool(self.num_segments):
+            problem = "missing" if segments is None else "given to an encoder without any"
+            raise ValueError(f"`segments` are {problem}. Received: num_segments={self.num_segments}")
         maps: list[Any] = []
         self._encode(ids, segments, maps)
         return ops.stack(maps, axis=1)

@@ -80,7 +80,7 @@ class Transformer(Family):
         name: name of the model.
         trainable: whether training changes the weights.
 
-    Call arguments (a dict or a list, in this order):
+    Call arguments (a dict; Keras also takes a list in this order, with a warning):
         source: ids `(B, S)`.
         target: ids of the previous tokens `(B, T)`, that is the start token and then the target without its last.
 

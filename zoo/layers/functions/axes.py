@@ -162,23 +162,25 @@ class AttentionAxes:
         return f"attention over the axes {self.axes} of inputs of rank {self.rank}"
 
 
-def token_mask(mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+def token_mask(mask: Tensor | None, inputs: Tensor, name: str = "mask") -> Tensor | None:
     """A mask of the tokens of `(B, T, D)` -> booleans `(B, T)`; None stays None.
 
     Args:
         mask: `(B, T)`, or `(1, T)` for all rows.
         inputs: `(B, T, D)`.
+        name: what the mask is called, for the message.
 
     Raises:
         ValueError: a mask that does not fit the inputs, or has negative numbers.
     """
     if mask is None:
         return None
-    mask = _allowed(mask, "mask", "at tokens")
+    mask = _allowed(mask, name, "at tokens")
     rows, length = inputs.shape[:2]
     if not (_fit(mask.shape, (rows, length)) or _fit(mask.shape, (1, length))):
         raise ValueError(
-            f"`mask` must have the shape of the tokens, {(rows, length)}. Received: mask of shape {tuple(mask.shape)}"
+            f"`{name}` must have the shape of the tokens, {(rows, length)}. "
+            f"Received: {name} of shape {tuple(mask.shape)}"
         )
     return ops.broadcast_to(mask, (ops.shape(inputs)[0], ops.shape(mask)[1])) if mask.shape[0] == 1 else mask
 

@@ -120,7 +120,7 @@ class AttentionMask:
     ) -> Tensor | None:
         parts = [] if pairs is None else [pairs]
         if keys is not None:
-            parts.append(ops.reshape(keys, (-1, 1, 1, ops.shape(keys)[1])))  # (B, 1, 1, S)
+            parts.append(keys[:, None, None])  # (B, 1, 1, S)
         positions = ops.expand_dims(query_numbers + self._offset_as_int32, 1)  # (T, 1), against (S,)
         if self.causal:
             parts.append((positions >= key_numbers)[None, None])  # (1, 1, T, S)
@@ -147,7 +147,7 @@ class AttentionMask:
             allowed = ops.any(dense, axis=-1, keepdims=True)  # (B, H, T, 1)
         if self.queries is None:
             return allowed
-        queries = ops.reshape(self.queries, (-1, 1, ops.shape(self.queries)[1], 1))  # (B, 1, T, 1)
+        queries = self.queries[:, None, :, None]  # (B, 1, T, 1)
         return queries if allowed is None else ops.logical_and(allowed, queries)
 
     def of_one_head(self, length: int | Tensor, memory_length: int | Tensor) -> Tensor | None:

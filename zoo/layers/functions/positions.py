@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from zoo.layers.checks import check_positive_number
 from zoo.layers.functions.tensors import Tensor, scores_dtype
 
 
@@ -71,11 +72,10 @@ def check_scaling(scaling: Any) -> dict[str, Any] | None:
             f"`scaling` of the `rope_type` {scaling['rope_type']!r} has the keys {', '.join(sorted(names))}. "
             f"Received: scaling={scaling!r}"
         )
-    if not all(isinstance(value, int | float) and 0 < value < math.inf for value in numbers.values()):
-        raise ValueError(f"`scaling` must hold positive numbers. Received: scaling={scaling!r}")
+    numbers = {name: check_positive_number(name, value) for name, value in numbers.items()}
     if numbers.get("low_freq_factor", 0) >= numbers.get("high_freq_factor", 1):
         raise ValueError(f"`low_freq_factor` must be below `high_freq_factor`. Received: scaling={scaling!r}")
-    return dict(scaling)
+    return {"rope_type": scaling["rope_type"], **numbers}
 
 
 def scaled_frequencies(frequencies: list[float], scaling: Mapping[str, Any] | None) -> list[float]:

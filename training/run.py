@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from zoo.atomic import remove_abandoned, write_whole
 from zoo.checkpoints import other_format
-from zoo.cluster import ClusterError, read_cluster
+from zoo.cluster import read_cluster
 from zoo.distribution import Workers, multi_worker
 from zoo.extras import needs
 from zoo.loading import load, models_in
@@ -174,7 +174,7 @@ def train(
     before it and exported after it.
 
     Where `TF_CONFIG` names several workers, they train together; see `zoo.distribution`. The chief alone writes files,
-    and scores and exports; the others end after the training, and the chief then goes on without them.
+    and scores and exports; the others end after the training.
 
     Args:
         name: the model's name.
@@ -219,19 +219,12 @@ def train(
                 is_over = False
             if not is_over:
                 (folder / METRICS_FILE).unlink()
-        try:
-            with multi_worker(wait) as workers:
-                workers.agree("recipe", recipe.model_dump_json(), _differing_keys)
-                run = _trained_before(folder, recipe)
-                workers.broadcast_bytes(b"nothing" if run else _TRAINING)  # what the others are needed for
-                if run is None:
-                    run = _trained(name, recipe, folder, command, workers)
-        except ClusterError as error:
-            # The others end after the training. Where a scheduler starts the chief alone again, they do not come.
+        with multi_worker(wait) as workers:
+            workers.agree("recipe", recipe.model_dump_json(), _differing_keys)
             run = _trained_before(folder, recipe)
+            workers.broadcast_bytes(b"nothing" if run else _TRAINING)  # what the others are needed for
             if run is None:
-                raise
-            say(f"{error}; the chief goes on alone")
+                run = _trained(name, recipe, folder, command, workers)
         if run.metrics["unfinished"] == _SCORING:
             _add_scores(run, folder)
         version = _exported(run, models / name)

@@ -29,6 +29,7 @@ _GPT2 = {"n_embd": 48, "n_head": 4, "n_layer": 3, "n_positions": 64}
 _NEO = {"hidden_size": 24, "num_heads": 3, "max_position_embeddings": 48, "intermediate_size": 40}
 _LAYERS = {"hidden_size": 40, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 36}
 _LAYERS |= {"max_position_embeddings": 64}
+_KINDS = ["full_attention", "sliding_attention"]
 # Three configurations or more of every family, whose sizes differ from one another.
 CONFIGS = {
     "gpt2": ("GPT2", {**_GPT2, "n_inner": 100}),
@@ -55,6 +56,10 @@ CONFIGS = {
         },
     ),
     "mistral": ("Mistral", {**_LAYERS, "num_key_value_heads": 5, "sliding_window": 4, "head_dim": 6}),
+    "mistral with full layers": (
+        "Ministral",
+        {**_LAYERS, "num_key_value_heads": 1, "head_dim": 6, "sliding_window": 4, "layer_types": _KINDS},
+    ),
     "qwen2": ("Qwen2", {**_LAYERS, "num_key_value_heads": 5}),
     "qwen2 tied": ("Qwen2", {**_LAYERS, "num_key_value_heads": 1, "tie_word_embeddings": True}),
     "qwen2 windows": (
@@ -93,6 +98,9 @@ def theirs(request, tmp_path_factory):
             if parameter.ndim == 1:  # biases and norms, which would be zeros and ones
                 parameter.add_(0.3 * torch.randn_like(parameter))
     model.save_pretrained(folder)
+    if name == "Ministral":  # `transformers` reads a Mistral with `layer_types` as a Ministral
+        content = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(content | {"model_type": "mistral"}))
     return model, trained, folder
 
 

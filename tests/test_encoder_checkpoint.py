@@ -96,6 +96,7 @@ def test_a_training_starts_from_it(folder, tmp_path):
     [
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; only 'absolute'"),
         ({"is_decoder": True}, "is_decoder is True; only False"),
+        ({"is_causal": True}, "is_causal is True; only False"),
         ({"hidden_act": "mish"}, "hidden_act is 'mish'; only gelu, "),
         ({"num_attention_heads": 4}, "asks for a model that cannot be built: .*multiple of `num_heads`"),
         ({"hidden_size": 10**9}, r"has the shape \(8, 6\), and config\.json asks for \(8, 1000000000\)"),
@@ -229,9 +230,19 @@ def test_a_pooling_of_new_and_old_files(folder, pooling, expected):
     assert zoo.load(folder).model.pooling == expected
 
 
-def test_an_embedder_and_its_length(folder):
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [({"max_len": 6}, 6), ({"max_len": 6, "model_max_length": 7}, 7), ({"max_len": 512}, 9)],
+)
+def test_the_length_of_first_checkpoints(folder, settings, limit):
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert zoo.load(folder).max_length == limit
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert"])
+def test_an_embedder_and_its_length(folder, name):
     modules(folder, ["Transformer", "Pooling", "Normalize"], MEAN, [*PLACES, "2_Normalize"])
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
+    (folder / f"sentence_{name}_config.json").write_text('{"max_seq_length": 7}')
     embedder = zoo.load(folder)
     assert (embedder.max_length, embedder.model.pooling, embedder.model.normalize) == (7, "mean", True)
     assert np.linalg.norm(embedder(["abb"])) == pytest.approx(1)

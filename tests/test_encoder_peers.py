@@ -179,6 +179,25 @@ def test_pairs(write, tmp_path):
         assert found.probabilities == pytest.approx({"LABEL_0": row[0], "LABEL_1": row[1]}, abs=1e-5)
 
 
+@of("BERT")
+def test_pairs_whose_texts_are_of_one_kind(write, tmp_path):
+    """Where the tokenizer gives no `token_type_ids`, `transformers` takes zeros."""
+    import transformers
+
+    model, _ = write("ForSequenceClassification")
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings |= {"model_input_names": ["input_ids", "attention_mask"]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = transformers.BertTokenizer.from_pretrained(tmp_path)
+    outputs, inputs = theirs(model, tokenizer, ["the man"], text_pair=["rides a horse"])
+    assert "token_type_ids" not in inputs
+    loaded = zoo.load(tmp_path)
+    classifier = zoo.TextClassifier(loaded.model, loaded.tokenizer, loaded.labels, loaded.max_length, pairs=True)
+    (found,) = classifier.classify([("the man", "rides a horse")])
+    expected = dict(zip(loaded.labels, outputs.logits.softmax(-1)[0].tolist(), strict=True))
+    assert found.probabilities == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("write", "mode", "normalize"),
     [

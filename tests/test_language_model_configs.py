@@ -24,7 +24,10 @@ NEO = {
 }
 QWEN2 = {**LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8}
 QWEN2_DEFAULT = {**LLAMA, "model_type": "qwen2", "use_sliding_window": True}
+MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": 8}
 NEOX = {**LLAMA, "model_type": "gpt_neox"}
+LLAMA_3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0}
+LLAMA_3 |= {"original_max_position_embeddings": 32}
 FAMILIES = {"llama": llama, "qwen2": llama, "qwen3": llama, "mistral": llama, "gpt_neo": gpt_neo, "gpt_neox": gpt_neox}
 
 
@@ -41,13 +44,12 @@ def arguments(tmp_path):
     ("content", "name", "value"),
     [
         (LLAMA, "sliding_window", None),
+        ({**LLAMA, "pretraining_tp": 2}, "key_dim", 4),  # of how products are computed, not of their results
         ({**LLAMA, "sliding_window": 8}, "sliding_window", None),  # a key that Llama ignores
-        ({**LLAMA, "model_type": "mistral", "sliding_window": 8}, "sliding_window", 8),
-        (
-            {**LLAMA, "model_type": "mistral", "sliding_window": 8, "layer_types": ["full_attention"] * 4},
-            "sliding_window",
-            8,
-        ),
+        (MISTRAL, "sliding_window", 8),
+        ({**MISTRAL, "layer_types": ["full_attention"] * 4}, "sliding_window", None),
+        ({**MISTRAL, "layer_types": ["full_attention", "sliding_attention"] * 2}, "sliding_window", [None, 8] * 2),
+        ({**MISTRAL, "layer_types": None}, "sliding_window", 8),
         ({**LLAMA, "model_type": "mistral", "num_key_value_heads": 1}, "sliding_window", 4096),
         ({**LLAMA, "model_type": "mistral", "num_key_value_heads": 1, "sliding_window": None}, "sliding_window", None),
         ({**QWEN2, "max_window_layers": 3}, "sliding_window", [None, None, None, 8]),
@@ -108,6 +110,10 @@ def test_what_a_configuration_asks_for(arguments, content, name, value):
         ),
         ({**LLAMA, "partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1; only GPT-NeoX"),
         (
+            {**LLAMA, "rope_scaling": LLAMA_3, "original_max_position_embeddings": 64},
+            "original_max_position_embeddings is 64; only 32 can be read",
+        ),
+        (
             {**LLAMA, "rope_parameters": {"partial_rotary_factor": 0.5}},
             "partial_rotary_factor must be 1; only GPT-NeoX",
         ),
@@ -115,6 +121,7 @@ def test_what_a_configuration_asks_for(arguments, content, name, value):
         ({**QWEN2, "layer_types": [["full_attention"]] * 4}, "for each of the 4 layers"),
         ({**QWEN2, "max_window_layers": "x"}, "max_window_layers is 'x', and must be a whole number above 0"),
         ({**NEOX, "attention_bias": False}, "attention_bias is False; only True can be read"),
+        ({**NEOX, "head_dim": 2}, "head_dim is 2; only 4 can be read"),
         ({**NEOX, "rotary_pct": 0}, "rotary_pct is 0, and must be a number above 0"),
     ],
 )
@@ -131,12 +138,15 @@ def test_what_cannot_be_read_is_refused_by_its_key(arguments, content, message):
         {**QWEN2_DEFAULT, "max_window_layers": 3},
         {**QWEN2_DEFAULT, "model_type": "qwen3", "max_window_layers": 1},
         {**QWEN2_DEFAULT, "sliding_window": None},
+        {**MISTRAL, "layer_types": ["full_attention", "sliding_attention"] * 2},
+        {**MISTRAL, "layer_types": None},
         {**NEO, "attention_types": [[["global", "local"], 2]], "attention_layers": ["local", "global"] * 2},
     ],
 )
 def test_windows_are_those_of_transformers(arguments, content, tmp_path):
     transformers = pytest.importorskip("transformers")
-    ours = arguments(content)["sliding_window"] or [None] * 4
+    ours = arguments(content)["sliding_window"]
+    ours = ours if isinstance(ours, list) else [ours] * 4
     theirs = transformers.AutoConfig.from_pretrained(tmp_path)
     kinds = theirs.attention_layers if content["model_type"] == "gpt_neo" else theirs.layer_types
     assert [window is not None for window in ours] == [kind in ("local", "sliding_attention") for kind in kinds]

@@ -33,9 +33,12 @@ from zoo.text import Tokenizer
 from zoo.text.tokenizer import FIRST
 
 FAMILIES: dict[str, ModuleType] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
-_SENTENCE_FILE, _PROMPTS_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
+# Of sentence-transformers. The first one is that of every family today; old folders have one that names the family.
+_SENTENCE_FILES = [f"sentence_{family}_config.json" for family in ("bert", "roberta", "distilbert")]
+_PROMPTS_FILE = "config_sentence_transformers.json"
 # By how the name of the architecture ends.
 _TASKS = {"ForSequenceClassification": "classifier", "ForMaskedLM": "filler", "ForPreTraining": "filler"}
+_SEGMENTS = "segment_embedding/embeddings"
 _SHORTEST = 5  # tokens of a text
 _MOST_LABELS = 100_000
 # By the names of sentence-transformers: those of today, and the flags of older files.
@@ -64,6 +67,7 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     """
     family = FAMILIES[config.get("model_type")]
     kind = _kind(path, config)
+    config.only(is_causal=False)
     if kind == "filler":
         config.only(tie_word_embeddings=True)  # the embedding is the output matrix
     made, size = family.arguments(config), config.whole("vocab_size")
@@ -74,6 +78,9 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     copies = _copies(family, made["units"], size, stored) if kind == "filler" else []
     all_parts = itertools.chain(family.tensors(made, size, vocabulary.rows), of_head, copies)
     wanted = check_tensors(path, stored, all_parts, _ignored(family, kind))
+    if made["num_segments"] > 1 and not _tells_segments(path):
+        made["num_segments"] = 1
+        wanted = [each._replace(change=_first_row) if each.weight == _SEGMENTS else each for each in wanted]
     try:
         encoder = Encoder(vocabulary.size, **made, name=config.get("model_type"))
     except ValueError as error:
@@ -267,15 +274,31 @@ def _check_texts(path: pathlib.Path, tokenizer: Tokenizer) -> None:
     Raises:
         ValueError: it removes capitals, and the tokenizer does not.
     """
-    settings, prompts = (read_settings(path / name) for name in (_SENTENCE_FILE, _PROMPTS_FILE))
-    if settings.get("do_lower_case") and not tokenizer.get_config().get("lowercase"):
-        raise ValueError(f"{path / _SENTENCE_FILE}: do_lower_case is True, and the tokenizer keeps capitals.")
+    file, prompts = _sentence_file(path), read_settings(path / _PROMPTS_FILE)
+    if read_settings(file).get("do_lower_case") and not tokenizer.get_config().get("lowercase"):
+        raise ValueError(f"{file}: do_lower_case is True, and the tokenizer keeps capitals.")
     name, known = prompts.get("default_prompt_name"), prompts.get("prompts")
     if name is not None and isinstance(known, dict) and known.get(name):
         warnings.warn(
             f"{path}: sentence-transformers puts {known[name]!r} before each text. Here, put it there yourself.",
             stacklevel=4,
         )
+
+
+def _sentence_file(path: pathlib.Path) -> pathlib.Path:
+    """Where sentence-transformers has the settings of its first module; the file may be missing."""
+    files = [path / name for name in _SENTENCE_FILES]
+    return next((file for file in files if file.is_file()), files[0])
+
+
+def _tells_segments(path: pathlib.Path) -> bool:
+    """Whether the tokenizer tells the texts of a pair apart; otherwise both are of the first kind."""
+    names = read_settings(path / TOKENIZER_CONFIG_FILE).get("model_input_names")
+    return not isinstance(names, list) or "token_type_ids" in names
+
+
+def _first_row(array: np.ndarray) -> np.ndarray:
+    return array[:1]
 
 
 def _cuts_left(path: pathlib.Path) -> bool:
@@ -288,8 +311,10 @@ def _cuts_left(path: pathlib.Path) -> bool:
 
 def _max_length(path: pathlib.Path, positions: int) -> int:
     """The most tokens of a text: the limit of sentence-transformers, else of the tokenizer, else of the positions."""
-    for name, key in ((_SENTENCE_FILE, "max_seq_length"), (TOKENIZER_CONFIG_FILE, "model_max_length")):
-        limit = read_settings(path / name).get(key)
+    file = path / TOKENIZER_CONFIG_FILE
+    # In the first checkpoints, `model_max_length` is called `max_len`.
+    for name, key in ((_sentence_file(path), "max_seq_length"), (file, "model_max_length"), (file, "max_len")):
+        limit = read_settings(name).get(key)
         if type(limit) is int and limit > 0:
             return max(_SHORTEST, min(limit, positions))
     return positions

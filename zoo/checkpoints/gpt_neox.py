@@ -21,8 +21,8 @@ IGNORED = (r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",) 
 
 def arguments(config: Config) -> dict[str, Any]:
     """The arguments of `zoo.models.GPT`."""
-    config.only(attention_bias=True)
     width, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
+    config.only(attention_bias=True, head_dim=width // heads)
     return {
         "units": width,
         "num_heads": heads,

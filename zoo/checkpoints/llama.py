@@ -23,7 +23,7 @@ def arguments(config: Config) -> dict[str, Any]:
     kind = config.get("model_type")
     # The activation belongs to the gate: silu(x W_gate) * x W_up.
     activation = config.one_of("hidden_act", {"silu": "swiglu"}, "silu")
-    config.only(mlp_bias=False, pretraining_tp=1)
+    config.only(mlp_bias=False)
     if kind != "qwen2":  # Qwen2 always has these biases, and no key for them
         config.only(attention_bias=False)
     width, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
@@ -83,6 +83,8 @@ def rotary(
         )
     if kind == "default" and table:
         raise config.wrong(name, f"only without {', '.join(map(repr, table))} can be read")
+    if kind == "llama3":  # versions of `transformers` differ in which of two numbers they take
+        config.only(original_max_position_embeddings=table.get("original_max_position_embeddings"))
     try:
         scaling = None if kind == "default" else check_scaling({"rope_type": kind, **table})
     except (ValueError, TypeError) as error:
@@ -106,7 +108,7 @@ def _windows(config: Config) -> Any:
     if "sliding_window" in config and config.get("sliding_window") is None:  # null is none
         return None
     window, kinds = config.whole("sliding_window", 4096), config.get("layer_types")  # the default of `transformers`
-    if kind == "mistral":  # in all layers, whatever `layer_types` says
+    if kinds is None and kind == "mistral":  # in all layers
         return window
     if kinds is None:
         # The first layers are without a window; none of them may be.

@@ -169,10 +169,14 @@ def read_vocabulary(path: pathlib.Path, name: str, size: int, config: Config) ->
     end, start = config.token("eos_token_id"), config.token("decoder_start_token_id")
     if end is not None and end != ids[END_PIECE]:
         raise config.wrong("eos_token_id", f"{ids[END_PIECE]}, the id of {END_PIECE} in {name}")
+    generation = generation_settings(path, config)
+    start = generation("decoder_start_token_id", start)
+    if generation("eos_token_id", ids[END_PIECE]) not in (ids[END_PIECE], [ids[END_PIECE]]):
+        raise ValueError(f"{path}: eos_token_id of the generation must be {ids[END_PIECE]}, the id of {END_PIECE}.")
     padding = config.token("pad_token_id")
     start = ids.get(PADDING_PIECE, padding) if start is None else start
-    if start is None or not start < size:
-        raise config.wrong("decoder_start_token_id", f"an id below {size}")
+    if type(start) is not int or not 0 <= start < size:
+        raise ValueError(f"{path}: decoder_start_token_id is {start!r}, and must be an id below {size}.")
     special = {ids[UNKNOWN_PIECE], ids[END_PIECE], ids.get(PADDING_PIECE, start)}
     ordered = sorted((id_, piece) for piece, id_ in ids.items() if id_ not in special)
     rows = np.full(FIRST + len(ordered), -1)

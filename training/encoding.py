@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import codecs
 
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How a file in UTF-16 begins."""
+
+IS_UTF_16 = "UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8"
+"""What an error says of such a file."""
+
 
 def refuse_utf_16(name: str, beginning: bytes) -> None:
     """Checks that a file does not begin as one in UTF-16 does.
@@ -15,5 +21,5 @@ def refuse_utf_16(name: str, beginning: bytes) -> None:
     Raises:
         ValueError: it does.
     """
-    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ValueError(f"{name}: UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8")
+    if beginning.startswith(UTF_16_MARKS):
+        raise ValueError(f"{name}: {IS_UTF_16}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 import gzip
 import hashlib
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from zoo.atomic import write_whole
 
+from ..encoding import IS_UTF_16, UTF_16_MARKS
 from .corpus import CorpusError, expanded
 
 logger = logging.getLogger(__name__)
@@ -29,10 +29,7 @@ _OTHERS = {
     b"PK\x03\x04": _SPREADSHEET,
     b"\xd0\xcf\x11\xe0": _SPREADSHEET,
     b"PAR1": "a Parquet file; write its columns into a TSV first",
-    **dict.fromkeys(
-        (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
-        "UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16 -t UTF-8",
-    ),
+    **dict.fromkeys(UTF_16_MARKS, IS_UTF_16),
 }
 _TIMEOUT = 30  # seconds without a byte
 

@@ -8,8 +8,8 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
@@ -26,6 +26,7 @@ CARD_FILE = "README.md"
 MODEL_CHANGED = "model_changed"  # as `not_scored` in metrics
 _SAVED_IN = (TRANSLATOR_FOLDER, GENERATOR_FOLDER, CLASSIFIER_FOLDER, FILLER_FOLDER)
 LOCK_FILE = ".lock"
+_TABLES = 1 << 20  # bytes of an HDF5 file that are not weights, and a margin
 CACHE_FOLDER = "cache"  # of a corpus that is larger than memory, see `storage`
 
 
@@ -97,14 +98,21 @@ def not_written(path: str | os.PathLike[str], error: OSError | RuntimeError) -> 
 
 
 def check_room(path: pathlib.Path, size: int) -> None:
-    """Looks for free space on the disk before Keras writes a file: where it ends, HDF5 prints a page of errors.
+    """Reserves space for a moment before Keras writes a file: where it ends, HDF5 prints pages of errors or crashes.
+
+    The free space of a disk would not do, since a quota or a limit of a file's size may leave less.
 
     Raises:
-        OSError: there are fewer than `size` bytes left.
+        OSError: fewer than `size` bytes, and some for the tables of the file, can be written.
     """
-    usage = shutil.disk_usage(path.parent)
-    if usage.free < size and usage.total:  # a file system that does not tell its size has 0
-        raise not_written(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    if not hasattr(os, "posix_fallocate"):  # macOS, Windows
+        return
+    with tempfile.TemporaryFile(dir=path.parent) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size + _TABLES)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # others: the file system cannot reserve
+                raise not_written(path, error) from error
 
 
 class Digest:

@@ -31,7 +31,7 @@ PHASES = (
     ),
     (
         "Training the same model anew, from dates that are made up here; then its export",
-        "2 to 4 minutes on two idle cores; Ctrl-C stops it, and the same command goes on",
+        "3 to 5 minutes on two idle cores; Ctrl-C stops it, and the same command goes on",
         [ZOO, "train", "dates", "--models", MODELS],
     ),
     ("The new model in a new process, with TensorFlow alone", "10 s", [*ANSWERS, f"{MODELS}/dates"]),

@@ -59,7 +59,7 @@ def signatures_of(text):
 
 def test_says_what_it_is_what_it_learnt_from_and_how_good_it_is(write):
     text = write()
-    assert text.startswith("# dates\n\nDates as people write them, in 60 locales, to ISO 8601: ")
+    assert text.startswith("# dates\n\nDates in 60 locales, in words or in digits with the day first, to ISO 8601: ")
     for row in (
         "| model | `RNNSeq2Seq`, 1,234,567 parameters |",
         "| attention | additive |",

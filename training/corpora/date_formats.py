@@ -1,5 +1,8 @@
 """How each locale writes a date that has one reading only: the CLDR's patterns, from the copy inside Babel.
 
+A date in digits is read with the day first, as most locales write it: '4/3/2026' is in March. So a locale that writes
+the month first takes part only with days that are no months, as in '3/21/2026', or have the month's number.
+
 In the order of the file: the CLDR's data of a locale, a day written in one of its patterns, numerals, letter case.
 """
 
@@ -50,7 +53,9 @@ class DateLocale:
     Attributes:
         name: the CLDR identifier, such as 'pt_BR'.
         script: the ISO 15924 code of its script, such as 'Deva'.
-        patterns: its unambiguous date patterns in CLDR syntax, the most formal first; no two give the same text.
+        patterns: its date patterns in CLDR syntax in which every day has one reading, the most formal first; no two
+            give the same text.
+        numeric_patterns: its others, with day, month and year in digits, such as 'd/M/y' or 'M/d/y'.
         numbering_systems: the systems its numbers are written in, the default one first.
         names: by field, the names to choose from: of the months, of the weekdays (Monday first) or of the era.
     """
@@ -58,12 +63,20 @@ class DateLocale:
     name: str
     script: str
     patterns: tuple[str, ...]
+    numeric_patterns: tuple[str, ...]
     numbering_systems: tuple[str, ...]
     names: Mapping[Field, tuple[str, ...]]
 
     def patterns_in(self, system: str) -> tuple[str, ...]:
         """The patterns whose numbers can be written in a numbering system."""
         return tuple(pattern for pattern in self.patterns if system not in HAN_SYSTEMS or "年" in pattern)
+
+    def patterns_for(self, day: datetime.date, system: str) -> tuple[str, ...]:
+        """The patterns in which a day has one reading, and whose numbers can be written in a numbering system.
+
+        Only days above 12, and days with the month's number, have one if their month comes first in digits.
+        """
+        return _patterns_for(self.name, system, day.day > 12 or day.day == day.month)
 
 
 @cache
@@ -83,28 +96,46 @@ def date_locale(name: str) -> DateLocale:
         )
     data = localedata.LocaleDataDict(load_locale(name))
     names = {field: _names(data, path) for field, path in _NAMED.items()}
-    patterns = _patterns(data, names)
+    patterns = _patterns(data, names, _is_unambiguous)
     if not patterns:
         raise ValueError(
             f"A locale must have a date pattern that can be read one way only. Received: {name!r}, which has none"
         )
-    return DateLocale(name, _script(name), patterns, _numbering_systems(data), names)
+    numeric_patterns = _patterns(data, names, _is_numeric)
+    return DateLocale(name, _script(name), patterns, numeric_patterns, _numbering_systems(data), names)
+
+
+@cache
+def _patterns_for(name: str, system: str, month_first: bool) -> tuple[str, ...]:
+    """`patterns_for` the days that have one reading if their month comes first, or for the others."""
+    locale = date_locale(name)
+    numeric = () if system in HAN_SYSTEMS else locale.numeric_patterns
+    return (*locale.patterns_in(system), *(each for each in numeric if month_first or _order(each) == "dMy"))
 
 
 def _is_unambiguous(pattern: str) -> bool:
-    """Whether a date in this CLDR pattern has one reading only.
+    """Whether every date in this CLDR pattern has one reading: its month is in words, or its order year, month, day."""
+    order = _order(pattern)
+    return order == "yMd" or (order is not None and _month_field(pattern) in _NAMED)
 
-    Year, month and day each occur once. The year is written in full. The month is written in words, unless the order is
-    year, month, day. Any two numbers are separated. A weekday and an era in words may stand beside them.
+
+def _is_numeric(pattern: str) -> bool:
+    """Whether this CLDR pattern has the day and the month in digits, in either order, and then the year."""
+    return _order(pattern) in ("dMy", "Mdy") and _month_field(pattern) in _NUMERIC
+
+
+def _order(pattern: str) -> str | None:
+    """The order of a pattern's fields, such as "dMy"; None if it has others than a date needs.
+
+    Year, month and day each occur once. The year is written in full. Any two numbers are separated. A weekday and an
+    era in words may stand beside them.
     """
     fields = _date_fields(pattern)
-    if not all(field in _NUMERIC or field in _NAMED for field in fields):
-        return False
+    if not all(field in _NUMERIC or field in _NAMED for field in fields) or _numbers_touch(pattern):
+        return None
     roles = [_ROLE.get(letter, letter) for letter, _ in fields]
     order = "".join(role for role in roles if role in "yMd")
-    if len(set(roles)) < len(roles) or sorted(order) != ["M", "d", "y"]:
-        return False
-    return (order == "yMd" or _month_field(pattern) in _NAMED) and not _numbers_touch(pattern)
+    return order if len(set(roles)) == len(roles) and sorted(order) == ["M", "d", "y"] else None
 
 
 def _date_fields(pattern: str) -> list[Field]:
@@ -134,14 +165,17 @@ def nearest_locales(name: str) -> list[str]:
     return near or ["en", "fr", "zh_Hant"]
 
 
-def _patterns(data: Mapping, names: Mapping[Field, tuple[str, ...]]) -> tuple[str, ...]:
+def _patterns(
+    data: Mapping, names: Mapping[Field, tuple[str, ...]], fits: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """The patterns of a locale that fit, and each as people type it; no two give the same text."""
     skeletons = data["datetime_skeletons"]
     candidates = [data["date_formats"][length].pattern for length in ("full", "long", "medium", "short")]
     candidates += [skeletons[key].pattern for key in sorted(skeletons) if "G" not in key]
     chosen: dict[tuple, str] = {}
     for candidate in candidates:
         for pattern in (candidate, as_typed(candidate)):
-            if _is_unambiguous(pattern) and _months_differ(pattern, names):
+            if fits(pattern) and _months_differ(pattern, names):
                 # Compared with names in place of fields: MMM and MMMM may have the same names.
                 written = tuple(names.get(value, value) for _, value in pattern_tokens(pattern))
                 chosen.setdefault(written, pattern)
@@ -222,12 +256,13 @@ def format_date(
     Args:
         day: a day from the year 1000 on.
         locale: a CLDR identifier, such as 'hi' or 'pt_BR'.
-        pattern: one of `date_locale(locale).patterns`, in CLDR syntax; by default the most formal.
+        pattern: one of `date_locale(locale).patterns_for(day, digits)`, in CLDR syntax; by default the most formal.
         digits: one of `date_locale(locale).numbering_systems`; by default the first.
         casing: 'lower', 'upper' or 'title', in a script that has letter case; by default as the CLDR has it.
 
     Raises:
-        ValueError: the locale is unknown or does not use the pattern, digits or casing, or the year is below 1000.
+        ValueError: the locale is unknown or does not use the pattern, digits or casing, the day has two readings in
+            the pattern, or the year is below 1000.
 
     Example:
         >>> format_date(datetime.date(2026, 11, 21), "fr")
@@ -237,6 +272,11 @@ def format_date(
     """
     if day.year < 1000:
         raise ValueError(f"`day` must have a year of four digits, from 1000 on. Received: day={day.isoformat()}")
+    known = date_locale(locale)
+    digits = _one_of("digits", digits, known.numbering_systems, f"a numbering system of {locale!r}")
+    patterns = known.patterns_for(day, digits)
+    what = f"a pattern of {locale!r} in {digits!r} digits in which {day.isoformat()} has one reading"
+    pattern = _one_of("pattern", pattern, patterns, what)
     text = "".join([part if isinstance(part, str) else part(day) for part in _parts(locale, pattern, digits)])
     if casing is None:
         return text
@@ -245,14 +285,11 @@ def format_date(
 
 
 @cache
-def _parts(locale: str, pattern: str | None, digits: str | None) -> tuple[str | Callable[[datetime.date], str], ...]:
+def _parts(locale: str, pattern: str, digits: str) -> tuple[str | Callable[[datetime.date], str], ...]:
     """A pattern compiled once: Babel's own formatting looks every name up again for every day."""
-    known = date_locale(locale)
-    digits = _one_of("digits", digits, known.numbering_systems, f"a numbering system of {locale!r}")
-    patterns = known.patterns_in(digits)
-    pattern = _one_of("pattern", pattern, patterns, f"an unambiguous pattern of {locale!r} in {digits!r} digits")
+    names = date_locale(locale).names
     return tuple(
-        value if kind == "chars" else _field_writer(value, known.names.get(value), digits)
+        value if kind == "chars" else _field_writer(value, names.get(value), digits)
         for kind, value in pattern_tokens(pattern)
     )
 
@@ -281,11 +318,13 @@ def _casings(locale: str) -> tuple[str, ...]:
     return CASINGS if date_locale(locale).script in CASED_SCRIPTS else ()
 
 
-def draw_form(locale: str, for_digits: int, for_pattern: int, for_casing: int) -> tuple[str, str, Casing | None]:
-    """The pattern, digits and casing that three random numbers choose among those of a locale."""
+def draw_form(
+    day: datetime.date, locale: str, for_digits: int, for_pattern: int, for_casing: int
+) -> tuple[str, str, Casing | None]:
+    """The pattern, digits and casing that three random numbers choose among those of a locale for a day."""
     default, *others = date_locale(locale).numbering_systems
     digits = _one_in(_OTHER_DIGITS, others, for_digits) or default
-    patterns = date_locale(locale).patterns_in(digits)
+    patterns = date_locale(locale).patterns_for(day, digits)
     return patterns[for_pattern % len(patterns)], digits, _one_in(_RECASED, _casings(locale), for_casing)
 
 

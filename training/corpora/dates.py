@@ -34,7 +34,10 @@ DEFAULT_LOCALES = (
 
 
 class Dates(PairCorpus):
-    """Human date -> ISO date: '२१ नवंबर २०२६', 'samedi 21 novembre 2026', '2026年11月21日' -> '2026-11-21'.
+    """Human date -> ISO date: '२१ नवंबर २०२६', 'samedi 21 novembre 2026', '21.11.2026' -> '2026-11-21'.
+
+    Years have four digits. A date in digits is read with the day first, as most locales write it: '4/3/2026' is in
+    March. The month comes first only where that is the one reading, as in '3/21/2026'.
 
     The days from 1900 to 2099 are first divided among the splits, so that no day of one split occurs in another, in
     any language. In 'validation' and 'test' each day occurs once; in 'train' each example draws its day. Every split
@@ -98,7 +101,7 @@ class Dates(PairCorpus):
         for number, row in enumerate(_random_rows(self.seed, split, num_examples, 4).tolist()):
             day = days[row[0] % len(days) if split == "train" else number]
             locale = self.locales[number % len(self.locales)]
-            yield format_date(day, locale, *draw_form(locale, *row[1:])), day.isoformat(), locale
+            yield format_date(day, locale, *draw_form(day, locale, *row[1:])), day.isoformat(), locale
 
 
 def _random_rows(seed: int, purpose: str, num_rows: int, num_columns: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """How dates are written: patterns as Babel reads them, digits as the Unicode database has them, letter case by hand."""
 
+import datetime
 import unicodedata
 
 import pytest
@@ -33,6 +34,20 @@ def test_unambiguous_patterns():
         *("yMMdd", "MMM dy", "MMM y", "d d MMM y", "d MMM y H", "d MMM Q y"),  # touching, missing, double, alien
     )
     assert [pattern for pattern in (*clear, *ambiguous) if _is_unambiguous(pattern)] == [*clear]
+
+
+def test_numeric_patterns_by_the_day():
+    def patterns(name, month, day, system="latn"):
+        locale = date_locale(name)
+        return set(locale.patterns_for(datetime.date(2026, month, day), system)) - set(locale.patterns_in(system))
+
+    assert patterns("en", 4, 3) == patterns("en", 4, 12) == set()  # since 4/3 is in March
+    assert patterns("en", 4, 13) == patterns("en", 4, 4) == {"E, M/d/y", "M/d/y"}
+    assert patterns("en_GB", 4, 3) == patterns("en_GB", 4, 13) == {"E, dd/MM/y", "dd/MM/y"}
+    assert patterns("sv", 4, 30) == set()  # year, month, day: always one reading
+    assert patterns("kn", 4, 30) - patterns("kn", 4, 3) == {"E, M/d/y"}  # this locale has both orders
+    assert patterns("kn", 4, 30, "knda") == patterns("kn", 4, 30)
+    assert patterns("zh", 4, 30, "hanidec") == set()
 
 
 @pytest.mark.parametrize("name", ["dz", "mn_Mong"])  # '༡' to '༡༢' in Dzongkha; nobody has entered Mongolian ones

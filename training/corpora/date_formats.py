@@ -165,9 +165,7 @@ def nearest_locales(name: str) -> list[str]:
     return near or ["en", "fr", "zh_Hant"]
 
 
-def _patterns(
-    data: Mapping, names: Mapping[Field, tuple[str, ...]], fits: Callable[[str], bool]
-) -> tuple[str, ...]:
+def _patterns(data: Mapping, names: Mapping[Field, tuple[str, ...]], fits: Callable[[str], bool]) -> tuple[str, ...]:
     """The patterns of a locale that fit, and each as people type it; no two give the same text."""
     skeletons = data["datetime_skeletons"]
     candidates = [data["date_formats"][length].pattern for length in ("full", "long", "medium", "short")]

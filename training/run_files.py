@@ -107,12 +107,12 @@ def check_room(path: pathlib.Path, size: int) -> None:
     """
     if not hasattr(os, "posix_fallocate"):  # macOS, Windows
         return
-    with tempfile.TemporaryFile(dir=path.parent) as file:
-        try:
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as file:
             os.posix_fallocate(file.fileno(), 0, size + _TABLES)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # others: the file system cannot reserve
-                raise not_written(path, error) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # others: the file system cannot reserve
+            raise not_written(path, error) from error
 
 
 class Digest:

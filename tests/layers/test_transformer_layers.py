@@ -540,6 +540,10 @@ def test_a_mask_of_one_row_counts_for_all(x, make, name):
     np.testing.assert_array_equal(found, expected)
     if name == "encoder":
         np.testing.assert_array_equal(found._keras_mask, np.tile(MASK[:1], rows))  # Keras' layers take all rows only
+    # In a functional model, whose number of rows is not known.
+    inputs = [keras.Input(each.shape[1:]) for each in (x.inputs, x.memory)]
+    model = keras.Model(inputs, call(layer, *inputs, MASK[:1], MEMORY_MASK[:1]))
+    np.testing.assert_allclose(model([x.inputs, x.memory]), expected, atol=1e-6)
 
 
 MISSING = r"`memory` is missing; a layer without one has cross_attention=False\."

@@ -1,10 +1,13 @@
 """Metrics as a run leaves them behind, hashes of texts, and the lock on a run's folder."""
 
+import errno
+import os
 import re
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from zoo_training.run_files import LOCK_FILE, Digest, check_room, locked, read_metrics
@@ -51,6 +54,15 @@ def test_room_on_the_disk(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_quota_of_files(tmp_path, monkeypatch):
+    def refused(**_):
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "aside")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    with pytest.raises(OSError, match=f"^{re.escape(str(tmp_path))}/file cannot be written: Disk quota exceeded; once"):
+        check_room(tmp_path / "file", 1)
 
 
 class TestDigest:

@@ -28,7 +28,7 @@ _OTHERS = {
     b"\x1f\x8b": "a gzipped file; give it a name that ends in .gz",
     b"PK\x03\x04": _SPREADSHEET,
     b"\xd0\xcf\x11\xe0": _SPREADSHEET,
-    b"PAR1": "a Parquet file; write its columns into a TSV first",
+    b"PAR1\x15": "a Parquet file; write its columns into a TSV first",
     **dict.fromkeys(UTF_16_MARKS, IS_UTF_16),
 }
 _TIMEOUT = 30  # seconds without a byte

@@ -158,7 +158,7 @@ def _tables(name: str) -> dict[str, Any]:
         raise RecipeError(f"recipe {name!r} cannot be read: not UTF-8; save it as UTF-8") from None
     except ValueError as error:  # of both parsers
         hint = next((hint for begin, hint in _PARSER_HINTS.items() if str(error).startswith(begin)), "")
-        if set(text) & set("“”„‘’"):
+        if set(text) & set("“”„‘’") and str(error).startswith(("Invalid", "Expecting")):
             hint = '; a text needs straight quotes, "like this"'
         if not file.name.endswith((".toml", ".json")):
             hint = "; a recipe is a TOML file"

@@ -198,6 +198,9 @@ class TestLines:
         with pytest.raises(CorpusError, match=rf"/{re.escape(name)}: {re.escape(told)}"):
             read(write(name, content))
 
+    def test_a_text_may_begin_as_the_mark_of_parquet_does(self, write):
+        assert read(write("p.tsv", "PAR1\ta receptor\n")) == [("PAR1", "a receptor")]
+
     def test_lines_that_end_in_carriage_returns_alone_are_told(self, write, caplog):
         read(write("p.tsv", "a\tb\rc\td\r"))
         assert r"p.tsv: one line with carriage returns in it; if it should be several, tr '\r' '\n'" in caplog.text

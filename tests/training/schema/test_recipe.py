@@ -108,7 +108,7 @@ class TestFilesThatAreNone:
                 "[corpus]\n[corpus]",
                 r"; a table must stand once\. Several corpora are \[\[corpus\]\], with two",
             ),
-            ("mine.toml", "seed = 1\nseed = 2", r"; a key must stand once$"),
+            ("mine.toml", "# It’s mine.\nseed = 1\nseed = 2", r"; a key must stand once$"),
             ("mine.toml", b'description = "\xe9"', "not UTF-8; save it as UTF-8$"),
             ("recipe.json", "", "Expecting value"),
             ("recipe.json", "[1]", "expected tables, received a list"),

@@ -182,7 +182,9 @@ def token_mask(mask: Tensor | None, inputs: Tensor, name: str = "mask") -> Tenso
             f"`{name}` must have the shape of the tokens, {(rows, length)}. "
             f"Received: {name} of shape {tuple(mask.shape)}"
         )
-    return ops.broadcast_to(mask, (ops.shape(inputs)[0], ops.shape(mask)[1])) if mask.shape[0] == 1 else mask
+    if mask.shape[0] == 1:  # not by the inputs' shape, which a functional model does not know
+        mask = ops.logical_and(mask, ops.ones_like(inputs[:, :, 0], dtype="bool"))
+    return mask
 
 
 def _allowed(mask: Tensor, name: str, where: str = "where attention is allowed") -> Tensor:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -100,16 +101,20 @@ def not_written(path: str | os.PathLike[str], error: OSError | RuntimeError) -> 
 def check_room(path: pathlib.Path, size: int) -> None:
     """Reserves space for a moment before Keras writes a file: where it ends, HDF5 prints pages of errors or crashes.
 
-    The free space of a disk would not do, since a quota or a limit of a file's size may leave less.
+    The free space of the disk is not all: a quota or a limit of a file's size may leave less.
 
     Raises:
         OSError: fewer than `size` bytes, and some for the tables of the file, can be written.
     """
+    size += _TABLES
+    usage = shutil.disk_usage(path.parent)
+    if usage.free < size and usage.total:  # a file system that does not tell its size has 0
+        raise not_written(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     if not hasattr(os, "posix_fallocate"):  # macOS, Windows
         return
     try:
         with tempfile.TemporaryFile(dir=path.parent) as file:
-            os.posix_fallocate(file.fileno(), 0, size + _TABLES)
+            os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # others: the file system cannot reserve
             raise not_written(path, error) from error

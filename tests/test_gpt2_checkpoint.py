@@ -244,6 +244,11 @@ class TestFaults:
         with pytest.raises(FileNotFoundError, match=rf"is not a whole checkpoint: it has no {name}( .*)?\.$"):
             zoo.load(folder)
 
+    def test_a_link_to_nothing(self, folder, tmp_path):
+        (folder / "generation_config.json").symlink_to(tmp_path / "blobs" / "0123")
+        with pytest.raises(FileNotFoundError, match=r"generation_config\.json is a link to a file that is not there"):
+            load_checkpoint(folder)
+
     @pytest.mark.parametrize(
         ("name", "told"),
         [

@@ -13,6 +13,8 @@ from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.tasks.text_generator import TextGenerator
 from zoo.tasks.translator import Translator
 
+_SETTINGS = (".json", ".txt", ".model", ".spm")
+
 
 def load_checkpoint(
     path: str | pathlib.Path, target_language: str | None = None
@@ -41,6 +43,10 @@ def load_checkpoint(
     """
     path = pathlib.Path(path)
     config = Config(path)
+    for file in path.iterdir():
+        # Settings that are not there mean defaults. A link to nothing must not, as in a damaged cache of the hub.
+        if file.suffix in _SETTINGS and not file.exists():
+            raise FileNotFoundError(f"{file} is a link to a file that is not there; download the checkpoint again")
     kind, known = config.get("model_type"), ("marian", *encoders.FAMILIES, *FAMILIES)
     if kind not in known:
         raise config.wrong("model_type", f"only {', '.join(known)} can be read")

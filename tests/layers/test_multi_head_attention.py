@@ -641,6 +641,15 @@ def test_refuses_shapes_that_do_not_fit(shapes, message):
         randomized(QUERY, VALUE, KEY)(*map(np.zeros, shapes))
 
 
+def test_attending_and_stepping_refuse_a_mask_that_is_added_to_scores(arrays):
+    layer, x = randomized((None, None, 6), (None, None, 6)), arrays(x=(3, 5, 6)).x
+    added = np.array([[0, 0, -np.inf, 0, 0]] * 3, np.float32)
+    for call in (lambda mask: layer.attend(x, layer.project_memory(x), mask), lambda mask: layer.step(x, mask=mask)):
+        call(added == 0)
+        with pytest.raises(ValueError, match=r"A mask with negative numbers.*pass `mask == 0` instead"):
+            call(added)
+
+
 @pytest.mark.parametrize("name", ["sliding_window", "rotary_embedding"])
 def test_refuses_positions_along_several_axes(name):
     layer = MultiHeadAttention(**SIZES, **{name: 2 if name == "sliding_window" else RotaryEmbedding()})

@@ -170,6 +170,12 @@ def test_projecting_then_attending_is_the_call(attention, x):
         np.testing.assert_allclose(weights, expected[1][:, i : i + 1], atol=1e-6)
 
 
+def test_attending_refuses_a_mask_that_is_added_to_scores(attention, x):
+    added = np.where(MASK, 0, -np.inf).astype("float32")
+    with pytest.raises(ValueError, match=r"A mask with negative numbers.*pass `mask == 0` instead"):
+        attention.attend(x.query, attention.project_key(x.key), x.value, added)
+
+
 @pytest.mark.parametrize(
     ("policy", "scored", "compiled"),
     [("float32", False, True), ("mixed_bfloat16", True, False), ("float64", True, False)],

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_built, check_inputs, check_positive, check_positive_number, check_rate
-from zoo.layers.functions.axes import AttentionAxes
+from zoo.layers.functions.axes import AttentionAxes, allowed
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.scaled_dot_product_attention import attention, attention_with_weights
@@ -544,7 +544,7 @@ def _as_attention_mask(mask: Tensor | None, **rules: Any) -> AttentionMask:
     """A mask of keys `(B, S)` or of pairs `(B, T, S)` with rules of position."""
     if mask is None:
         return AttentionMask(**rules)
-    mask = ops.cast(mask, "bool")
+    mask = allowed(mask, "mask")
     if len(mask.shape) == 2:
         return AttentionMask(keys=mask, **rules)
     return AttentionMask(pairs=ops.expand_dims(mask, 1), **rules)

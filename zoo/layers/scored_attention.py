@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_inputs
-from zoo.layers.functions.axes import AttentionAxes
+from zoo.layers.functions.axes import AttentionAxes, allowed
 from zoo.layers.functions.masks import AttentionMask, both, masked_softmax
 from zoo.layers.functions.tensors import Shape, Tensor, scores_dtype
 
@@ -52,6 +52,7 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
             The context `(B, T, D)` and the attention weights `(B, T, S)` in float32. A query that may attend to
             nothing gets zero weights and a zero context.
         """
+        mask = None if mask is None else allowed(mask, "mask")
         if mask is not None and len(mask.shape) == 2:
             mask = ops.expand_dims(mask, 1)  # (B, 1, S): the same keys for every query
         weights = masked_softmax(self.scores(query, projected_key), mask)  # (B, T, S)
@@ -109,8 +110,8 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         for name, each in (("value_mask", value_mask), ("key_mask", key_mask)):
             keys = both(keys, _AXES.fold_mask(each, value, name))  # (B, S)
         queries = _AXES.fold_mask(query_mask, query, "query_mask")
-        allowed = AttentionMask(pairs, queries, keys).of_one_head(ops.shape(query)[1], ops.shape(key)[1])
-        context, weights = self.attend(query, self.project_key(key), value, allowed)
+        mask = AttentionMask(pairs, queries, keys).of_one_head(ops.shape(query)[1], ops.shape(key)[1])
+        context, weights = self.attend(query, self.project_key(key), value, mask)
         return (context, weights) if return_attention_scores else context
 
     def compute_mask(self, query: Tensor, previous_mask: Tensor | None) -> Tensor | None:

@@ -71,7 +71,7 @@ class AttentionAxes:
         """
         if mask is None:
             return None
-        mask = _allowed(mask, name)
+        mask = allowed(mask, name)
         if len(mask.shape) > self.rank - 1 or not _fit(mask.shape, like.shape[: len(mask.shape)]):
             raise ValueError(
                 f"`{name}` must have the first axes of its input, {tuple(like.shape)[:-1]}. "
@@ -128,7 +128,7 @@ class AttentionAxes:
                 f"before them {'the heads, before them ' if heads else ''}the batch. "
                 f"Received: {name} of shape {tuple(mask.shape)}"
             )
-        mask = _allowed(mask, name)
+        mask = allowed(mask, name)
         while len(mask.shape) < highest:
             mask = ops.expand_dims(mask, -2 * count - 1)  # an axis of 1 for each one that was left out
         expected = self.weights_shape(query.shape, key.shape, None)
@@ -175,7 +175,7 @@ def token_mask(mask: Tensor | None, inputs: Tensor, name: str = "mask") -> Tenso
     """
     if mask is None:
         return None
-    mask = _allowed(mask, name, "at tokens")
+    mask = allowed(mask, name, "at tokens")
     rows, length = inputs.shape[:2]
     if not (_fit(mask.shape, (rows, length)) or _fit(mask.shape, (1, length))):
         raise ValueError(
@@ -187,7 +187,7 @@ def token_mask(mask: Tensor | None, inputs: Tensor, name: str = "mask") -> Tenso
     return mask
 
 
-def _allowed(mask: Tensor, name: str, where: str = "where attention is allowed") -> Tensor:
+def allowed(mask: Tensor, name: str, where: str = "where attention is allowed") -> Tensor:
     """The mask as booleans. Numbers that are added to scores, 0 and -inf as in PyTorch, would mean the opposite."""
     mask = ops.convert_to_tensor(mask)
     known = hasattr(mask, "numpy")  # not so in a graph

@@ -52,9 +52,9 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
             The context `(B, T, D)` and the attention weights `(B, T, S)` in float32. A query that may attend to
             nothing gets zero weights and a zero context.
         """
-        mask = None if mask is None else allowed(mask, "mask")
-        if mask is not None and len(mask.shape) == 2:
-            mask = ops.expand_dims(mask, 1)  # (B, 1, S): the same keys for every query
+        if mask is not None:
+            mask = allowed(mask, "mask")
+            mask = mask[:, None] if len(mask.shape) == 2 else mask  # (B, 1, S): the same keys for every query
         weights = masked_softmax(self.scores(query, projected_key), mask)  # (B, T, S)
         context = ops.matmul(ops.cast(weights, value.dtype), value)  # (B, T, D)
         return context, weights

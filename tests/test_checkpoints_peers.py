@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import zoo
+from zoo.checkpoints.hugging_face import ACTIVATIONS
+from zoo.layers.feed_forward import activation_function
 
 pytestmark = pytest.mark.peers
 
@@ -55,6 +57,15 @@ CONFIGS = {
             "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4},
         },
     ),
+    "llama biases": (
+        "Llama",
+        {**_LAYERS, "num_key_value_heads": 1, "head_dim": 6, "attention_bias": True, "mlp_bias": True},
+    ),
+    "llama biases of attention": (
+        "Llama",
+        {**_LAYERS, "num_key_value_heads": 1, "attention_bias": True, "hidden_act": "swish"},
+    ),
+    "llama biases of the rest": ("Llama", {**_LAYERS, "mlp_bias": True, "hidden_act": "gelu"}),
     "mistral": ("Mistral", {**_LAYERS, "num_key_value_heads": 5, "sliding_window": 4, "head_dim": 6}),
     "mistral with full layers": (
         "Ministral",
@@ -67,6 +78,7 @@ CONFIGS = {
         {**_LAYERS, "num_key_value_heads": 1, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
     ),
     "qwen3": ("Qwen3", {**_LAYERS, "num_key_value_heads": 1, "head_dim": 12}),
+    "qwen3 biases": ("Qwen3", {**_LAYERS, "num_key_value_heads": 1, "head_dim": 6, "attention_bias": True}),
 }
 MANY = ("gpt2", "gpt_neo", "gpt_neox", "llama", "qwen2")
 
@@ -204,6 +216,16 @@ def test_weights_in_files_of_pytorch(theirs, ours, zipped, tmp_path):
     for weight, exact in zip(zoo.load(copy).model.weights, ours.model.weights, strict=True):
         expected = torch.tensor(exact.numpy()).to(torch.bfloat16).float().numpy()
         np.testing.assert_array_equal(weight.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name):
+    import torch
+    from transformers.activations import ACT2FN
+
+    inputs = np.linspace(-6, 6, 101, dtype=np.float32)
+    expected = ACT2FN[name](torch.tensor(inputs)).numpy()
+    np.testing.assert_allclose(activation_function(ACTIVATIONS[name])(inputs), expected, atol=2e-6)
 
 
 def test_a_tokenizer_of_llama_that_puts_a_start_token_before_texts(tmp_path):

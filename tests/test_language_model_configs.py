@@ -44,6 +44,8 @@ def arguments(tmp_path):
     ("content", "name", "value"),
     [
         (LLAMA, "sliding_window", None),
+        (LLAMA, "use_bias", False),
+        ({**LLAMA, "model_type": "qwen2", "attention_bias": True}, "use_bias", False),  # a key that Qwen2 ignores
         ({**LLAMA, "pretraining_tp": 2}, "key_dim", 4),  # of how products are computed, not of their results
         ({**LLAMA, "sliding_window": 8}, "sliding_window", None),  # a key that Llama ignores
         (MISTRAL, "sliding_window", 8),
@@ -96,9 +98,10 @@ def test_what_a_configuration_asks_for(arguments, content, name, value):
         ({**NEO, "attention_types": [[[["global"]], 4]]}, "must be 'global' or 'local' for each of the 4 layers"),
         ({**NEO, "attention_layers": ["global"]}, "attention_layers is .*, and must be 'global' or 'local' for each"),
         ({**NEO, "attention_layers": 4}, "attention_layers is 4, and must be 'global' or 'local' for each of the 4"),
-        ({**LLAMA, "attention_bias": True}, "attention_bias is True; only False can be read"),
-        ({**LLAMA, "mlp_bias": True}, "mlp_bias is True; only False can be read"),
-        ({**LLAMA, "hidden_act": "gelu"}, "hidden_act is 'gelu'; only silu can be read"),
+        ({**MISTRAL, "attention_bias": True}, "attention_bias is True; only False can be read"),
+        ({**QWEN2, "mlp_bias": True}, "mlp_bias is True; only False can be read"),
+        ({**LLAMA, "attention_bias": 1}, "attention_bias is 1, and must be true or false"),
+        ({**LLAMA, "hidden_act": "gelu_new"}, "hidden_act is 'gelu_new'; only silu, swish, gelu, "),
         ({**LLAMA, "tie_word_embeddings": "false"}, "tie_word_embeddings is 'false', and must be true or false"),
         ({**LLAMA, "rope_scaling": "linear"}, "rope_scaling is 'linear', and must be an object"),
         ({**LLAMA, "rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_scaling cannot be read: `scaling` must be"),

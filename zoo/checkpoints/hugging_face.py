@@ -40,6 +40,9 @@ ACTIVATIONS = {
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
+    "gelu_python": "gelu",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
 }
 
 
@@ -67,6 +70,7 @@ class Tensor(NamedTuple):
         change: a function from the tensor to the numbers of our weight; None if only the shapes differ. It may move
             numbers, leave some out and insert zeros. It must not compute new numbers: see `collect`.
         copy_of: the name of the tensor that it repeats.
+        optional: whether the files may lack the tensor. The weight, a bias, then stays zero.
     """
 
     name: str
@@ -74,6 +78,7 @@ class Tensor(NamedTuple):
     weight: str | None
     change: Callable[[np.ndarray], np.ndarray] | None = None
     copy_of: str | None = None
+    optional: bool = False
 
 
 def transposed(array: np.ndarray) -> np.ndarray:
@@ -423,7 +428,7 @@ def check_tensors(
         ignored: regular expressions of names that it may hold as well.
 
     Returns:
-        The list of tensors.
+        The list of tensors that it holds.
 
     Raises:
         ValueError: tensors are missing, have other shapes or are unknown; the message names some.
@@ -431,6 +436,8 @@ def check_tensors(
     wanted: list[Tensor] = []
     missing: list[str] = []
     for tensor in tensors:
+        if tensor.name not in stored and tensor.optional:
+            continue
         if tensor.name not in stored:
             missing.append(tensor.name)
             if len(missing) == 4:  # the list may be endless, if the configuration says so
@@ -459,7 +466,7 @@ def _some(names: list[str]) -> str:
 def assign(
     model: keras.Model, tensors: Iterable[Tensor], stored: Mapping[str, StoredArray], path: pathlib.Path
 ) -> None:
-    """Gives each weight of a model its numbers, read one tensor after the other.
+    """Gives each weight of a new model its numbers, read one tensor after the other.
 
     Raises:
         ValueError: a tensor holds NaN, infinity or integers, cannot be read, or has other numbers than the one that it
@@ -473,6 +480,8 @@ def assign(
             )
     sources = {tensor.weight: tensor for tensor in tensors}
     for weight in model.weights:
+        if weight.path not in sources and weight.path.endswith("/bias"):
+            continue  # of an optional tensor; it begins with zeros
         tensor = sources[weight.path]
         array = stored[tensor.name].read()
         if array.dtype.kind in "iub":

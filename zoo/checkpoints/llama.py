@@ -15,6 +15,7 @@ from zoo.layers.functions.positions import check_scaling
 
 PREFIX = "model."
 RENAMED: dict[str, str] = {}
+_GATED = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "gelu_python": "geglu"}
 IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 
 
@@ -22,10 +23,13 @@ def arguments(config: Config) -> dict[str, Any]:
     """The arguments of `zoo.models.GPT`."""
     kind = config.get("model_type")
     # The activation belongs to the gate: silu(x W_gate) * x W_up.
-    activation = config.one_of("hidden_act", {"silu": "swiglu"}, "silu")
-    config.only(mlp_bias=False)
-    if kind != "qwen2":  # Qwen2 always has these biases, and no key for them
+    activation = config.one_of("hidden_act", _GATED, "silu")
+    if kind in ("mistral", "qwen2", "qwen3"):  # they have no such biases
+        config.only(mlp_bias=False)
+    if kind == "mistral":
         config.only(attention_bias=False)
+    # Qwen2 has its biases whatever this key says.
+    attention_bias = kind != "qwen2" and config.flag("attention_bias", False)
     width, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     key_dim = config.whole("head_dim", max(width // heads, 1))
     key_value_heads = 8 if kind == "mistral" and "num_key_value_heads" not in config else heads
@@ -44,8 +48,8 @@ def arguments(config: Config) -> dict[str, Any]:
         "key_dim": key_dim,
         "normalization": "rms",
         "activation": activation,
-        "use_bias": False,
-        "use_qkv_bias": kind == "qwen2",
+        "use_bias": attention_bias or config.flag("mlp_bias", False),
+        "use_qkv_bias": attention_bias or kind == "qwen2",
         "use_query_key_norm": kind == "qwen3",
         "sliding_window": _windows(config),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
@@ -143,8 +147,10 @@ def tensors(made: dict[str, Any], size: int, rows: Any) -> Iterator[Tensor]:
             ("mlp.down_proj", "feed_forward/output", (width, hidden)),
         ):
             yield Tensor(f"{theirs}.{name}.weight", shape, f"{ours}/{weight}/kernel", transposed)
-            if made["use_qkv_bias"] and name[-6:] in ("q_proj", "k_proj", "v_proj"):
-                yield Tensor(f"{theirs}.{name}.bias", shape[:1], f"{ours}/{weight}/bias")
+            of_input = name[-6:] in ("q_proj", "k_proj", "v_proj")
+            if made["use_qkv_bias" if of_input else "use_bias"]:
+                # With `use_bias`, either the attention or the feed-forward network may have none.
+                yield Tensor(f"{theirs}.{name}.bias", shape[:1], f"{ours}/{weight}/bias", optional=not of_input)
         if made["use_query_key_norm"]:
             for name, weight in (("q_norm", "query_norm"), ("k_norm", "key_norm")):
                 yield Tensor(f"{theirs}.self_attn.{name}.weight", (d,), f"{ours}/self_attention/{weight}/scale")

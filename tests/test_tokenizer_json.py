@@ -699,7 +699,14 @@ def test_a_space_before_a_text_by_the_settings_beside_the_file(written):
 
     assert not beside(add_prefix_space=None)
     assert beside(add_prefix_space=True, tokenizer_class="GPT2TokenizerFast")
+    # For `transformers`, these have a general class, which leaves tokenizer.json as it is.
     assert not beside(add_prefix_space=True, tokenizer_class="PreTrainedTokenizerFast")
+    assert not beside(add_prefix_space=True, tokenizer_class="LlamaTokenizerFast")
+    for kind, named in (("llama", {}), ("mistral", {}), ("mistral", {"tokenizer_class": "GPT2Tokenizer"})):
+        (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+        assert not beside(add_prefix_space=True, **named)
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    assert beside(add_prefix_space=True)
     with pytest.raises(
         ValueError, match=rf"^`add_prefix_space` in {folder}/tokenizer_config\.json must be .*\. It is 1$"
     ):
@@ -781,6 +788,19 @@ def test_added_tokens_beside_two_files(tmp_path, file, said):
     assert ours.id_of("<user>") == size + 4
     (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {}}')  # which counts alone
     assert read_tokenizer(tmp_path).get_config()["added_tokens"] == []
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", [None, "GPT2Tokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral"])
+def test_a_space_before_a_text_is_put_as_transformers_does(written, kind, name):
+    transformers = pytest.importorskip("transformers")
+    folder = written(changed("gpt2", {}))
+    settings = {"add_prefix_space": True} | ({"tokenizer_class": name} if name else {})
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    assert (read_tokenizer(folder).tokenize(["ab"]).numpy()[0] - 4).tolist() == theirs("ab")["input_ids"]
 
 
 @pytest.mark.peers

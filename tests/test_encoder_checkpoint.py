@@ -291,6 +291,7 @@ def test_special_tokens_of_robertas_two_files(tmp_path):
     pieces = [*BytePairTokenizer.learn([""], 260).get_config()["vocabulary"], "<pad>", "<unk>", "<c>", "<d>", "<mask>"]
     (tmp_path / "vocab.json").write_text(json.dumps({piece: id_ for id_, piece in enumerate(pieces)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
     (tmp_path / "special_tokens_map.json").write_text('{"cls_token": "<c>", "sep_token": {"content": "<d>"}}')
     # Behind 256 bytes and the 4 ids of the zoo, in the order of padding, unknown, start, end.
     assert encoders._of_byte_pairs(tmp_path, len(pieces)).unused == [260, 261, 262, 263]

@@ -179,6 +179,36 @@ def test_pairs(write, tmp_path):
         assert found.probabilities == pytest.approx({"LABEL_0": row[0], "LABEL_1": row[1]}, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tokenizer_class": "PreTrainedTokenizerFast"},
+        {"tokenizer_class": "RobertaTokenizer"},
+        {"tokenizer_class": "RobertaTokenizer", "cls_token": "!", "sep_token": "%"},
+    ],
+)
+@pytest.mark.parametrize("separators", [1, 2])
+@of("RoBERTa")
+def test_the_frame_of_robertas_texts(write, tmp_path, settings, separators):
+    """By the tokenizer's class: its own one does not read the template in tokenizer.json."""
+    import tokenizers
+    import transformers
+
+    model, _ = write("ForSequenceClassification")
+    made = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A </s>", pair=f"<s> $A {separators * '</s> '}$B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    made.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"pad_token": "<pad>"}))
+    tokenizer, loaded = transformers.AutoTokenizer.from_pretrained(tmp_path), zoo.load(tmp_path)
+    of_pairs = zoo.TextClassifier(loaded.model, loaded.tokenizer, loaded.labels, loaded.max_length, pairs=True)
+    for task, texts, more in ((loaded, ["a man"], {}), (of_pairs, [("a man", "rides")], {"text_pair": ["rides"]})):
+        (expected,) = theirs(model, tokenizer, ["a man"], **more)[0].logits.softmax(-1).tolist()
+        (found,) = task.classify(texts)
+        assert [found.probabilities[label] for label in loaded.labels] == pytest.approx(expected, abs=1e-5)
+
+
 @of("BERT")
 def test_pairs_whose_texts_are_of_one_kind(write, tmp_path):
     """Where the tokenizer gives no `token_type_ids`, `transformers` takes zeros."""

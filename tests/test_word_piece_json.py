@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 
 import pytest
 import tokenizers
@@ -148,6 +149,37 @@ def test_options_that_the_settings_lack_are_read_as_transformers_does(tmp_path, 
         row = tokenizer.tokenize([text], add_start=True, add_end=True).numpy()[0]
         around = theirs(text)["input_ids"]
         assert order[row].tolist() == around, text
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("purpose", ["cls_token", "sep_token", "unk_token"])
+def test_special_tokens_that_are_named_otherwise_are_read_as_transformers_does(tmp_path, purpose, name):
+    transformers = pytest.importorskip("transformers")
+    content = json.loads(library().to_str())
+    written(tmp_path, content, tokenizer_config={"tokenizer_class": name, purpose: VOCABULARY[1]})
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer, order = read_word_pieces(tmp_path)
+    row = tokenizer.tokenize(["gro q"], add_start=True, add_end=True).numpy()[0]
+    assert order[row].tolist() == theirs("gro q")["input_ids"]
+    first, _ = tokenizer.tokenize_pairs(["ab"], ["gro"])
+    assert order[first.numpy()[0]].tolist() == theirs("ab", "gro")["input_ids"]
+
+
+@pytest.mark.parametrize("pair", ["$A $B:1", "{start} $A {end} $B {end}", "{start} $A {end} {end} $B:1 {end}:1"])
+def test_pairs_that_are_put_together_otherwise_are_told(tmp_path, pair):
+    made, (start, end) = library(), VOCABULARY[3:5]
+    template = {"single": f"{start} $A {end}", "pair": pair.format(start=start, end=end)}
+    special = [(piece, VOCABULARY.index(piece)) for piece in (start, end)]
+    made.post_processor = tokenizers.processors.TemplateProcessing(**template, special_tokens=special)
+    content = json.loads(made.to_str())
+    with warnings.catch_warnings():  # this class makes the template anew
+        warnings.simplefilter("error")
+        read_word_pieces(written(tmp_path, content, tokenizer_config={"tokenizer_class": "BertTokenizer"}))
+    with pytest.warns(
+        UserWarning, match=f"^{tmp_path}: the tokenizer puts pairs of texts together otherwise than here"
+    ):
+        read_word_pieces(written(tmp_path, content, tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"}))
 
 
 @pytest.mark.peers

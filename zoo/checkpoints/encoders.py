@@ -25,7 +25,7 @@ from zoo.checkpoints.hugging_face import (
     read_settings,
     stored_tensors,
 )
-from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE, special_names
+from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE, is_of_a_family, special_names
 from zoo.checkpoints.tokenizer_json import read_special_tokens, read_tokenizer, read_word_pieces
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
@@ -137,13 +137,18 @@ def _of_word_pieces(path: pathlib.Path, size: int) -> _Vocabulary:
 def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
     """RoBERTa's ids: the checkpoint's plus 4. Ids 0 to 3 have copies of the rows of its special tokens."""
     special, names = read_special_tokens(path), special_names(path, ("cls_token", "sep_token"))
-    start = special.before or (names.get("cls_token", "<s>"),)
-    end = special.after or (names.get("sep_token", "</s>"),)
+    start, end, separators = special.before, special.after, special.separators
+    if is_of_a_family(path):  # its class puts these around texts, and two between those of a pair
+        start = (names["cls_token"],) if "cls_token" in names else start or ("<s>",)
+        end = (names["sep_token"],) if "sep_token" in names else end or ("</s>",)
+        separators = 2
     if len(start) != 1 or len(end) != 1:
         raise ValueError(f"{path}: a text must stand between one token and another, not {start} and {end}.")
     pieces = [special.names.get("pad_token", "<pad>"), special.names.get("unk_token", "<unk>"), *start, *end]
     mask = special.names.get("mask_token", "<mask>")
-    tokenizer = read_tokenizer(path, {*pieces, mask}, size, mask_token=mask, pair_separators=2)
+    if separators is None:
+        warnings.warn(f"{path}: the tokenizer puts pairs of texts together otherwise than here.", stacklevel=5)
+    tokenizer = read_tokenizer(path, {*pieces, mask}, size, mask_token=mask, pair_separators=separators or 2)
     _check_size(path, tokenizer.size - FIRST, size)
     try:
         copied = [tokenizer.id_of(piece) for piece in pieces]

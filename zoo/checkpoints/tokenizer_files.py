@@ -61,8 +61,8 @@ def overriding_config(path: pathlib.Path) -> dict[str, Any]:
     """The content of `tokenizer_config.json`, if its options go before those of `tokenizer.json`.
 
     They do in `transformers` if the tokenizer's class belongs to a family. The general classes leave `tokenizer.json`
-    as it is. A model of Mistral has a general class whatever is named, one of Llama if none is named, and `tokenizer.json`
-    with pairs of bytes if Llama's is named.
+    as it is. A model of Mistral has a general class whatever is named, one of Llama if none is named, and a
+    `tokenizer.json` with pairs of bytes if Llama's is named.
     """
     name, kind = class_name(path), read_settings(path / CONFIG_FILE).get("model_type")
     general = name in _GENERAL or kind == "mistral" or (kind == "llama" and not name)

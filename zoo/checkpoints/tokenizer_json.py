@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -156,11 +157,13 @@ class SpecialTokens:
             `mask_token`.
         before: the tokens that the library puts before a text.
         after: the tokens that it puts behind a text.
+        separators: how many tokens `after` stand between the texts of a pair; None if a pair is put together otherwise.
     """
 
     names: dict[str, str]
     before: tuple[str, ...]
     after: tuple[str, ...]
+    separators: int | None = None
 
 
 def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
@@ -178,20 +181,25 @@ def read_special_tokens(path: str | pathlib.Path) -> SpecialTokens:
     path = pathlib.Path(path)
     before: list[str] = []
     after: list[str] = []
+    separators = None
     if (path / TOKENIZER_FILE).is_file():
         content = read_json(path / TOKENIZER_FILE)
         try:
             for component in _chain(as_object(content, "it").get("post_processor"), "processors"):
                 if component["type"] == "TemplateProcessing":
                     before, after = _around(component)
+                    pair = [name for name, _ in _pair(component)]
+                    found = (n for n in (1, 2) if pair == [*before, "A", *n * after, "B", *after])
+                    separators = next(found, None)
                 elif component["type"] == "RobertaProcessing":
                     parts = ((as_list(component.get(name), name), name) for name in ("cls", "sep"))
                     before, after = ([as_string(next(iter(part), None), name)] for part, name in parts)
+                    separators = 2
                 elif component["type"] != "ByteLevel":
                     raise _unknown("the post-processor", component)
         except ValueError as error:
             raise ValueError(f"{path / TOKENIZER_FILE} cannot be read: {error}") from None
-        return SpecialTokens(special_names(path), tuple(before), tuple(after))
+        return SpecialTokens(special_names(path), tuple(before), tuple(after), separators)
     names, config, file = special_names(path), tokenizer_config(path), path / TOKENIZER_CONFIG_FILE
     for name, around in (("bos", before), ("eos", after)):
         if flag(config, f"add_{name}_token", False, file):
@@ -210,6 +218,13 @@ def _around(component: dict[str, Any]) -> tuple[list[str], list[str]]:
         return [as_string(as_object(part.get("SpecialToken"), "a part").get("id"), "an id") for part in parts]
 
     return tokens(parts[: places[0]]), tokens(parts[places[0] + 1 :])
+
+
+def _pair(component: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """The tokens and texts of a pair in a template, each with the number of its segment."""
+    parts = [as_object(part, "a part of `pair`") for part in as_list(component.get("pair") or [], "`pair`")]
+    parts = [as_object(next(iter(part.values()), None), "a part of `pair`") for part in parts]
+    return [(part.get("id"), part.get("type_id")) for part in parts]
 
 
 def _tokenizer(
@@ -313,7 +328,14 @@ def _word_pieces(
     if is_of_a_family(path):  # like the normalizer, the model is made anew by the class
         longest = 100
     unknown, mask = as_string(model.get("unk_token"), "`unk_token`"), names.get("mask_token", MASK_PIECE)
-    special = [names.get("pad_token", BERT_PIECES[0]), unknown, *_start_and_end(content)]
+    start, end = _start_and_end(content)
+    if is_of_a_family(path):  # so are the unknown token and what stands around a text
+        unknown, start, end = (
+            names.get(f"{purpose}_token", found) for purpose, found in (("unk", unknown), ("cls", start), ("sep", end))
+        )
+    elif not _is_usual_pair(content, start, end):
+        warnings.warn(f"{path}: the tokenizer puts pairs of texts together otherwise than here.", stacklevel=6)
+    special = [names.get("pad_token", BERT_PIECES[0]), unknown, start, end]
     vocabulary, added = _vocabulary(content, model, settings, (*special, mask), size)
     pieces, order = special_pieces_first(vocabulary, special)
     tokenizer = WordPieceTokenizer(
@@ -341,6 +363,13 @@ def _start_and_end(content: dict[str, Any]) -> tuple[str, str]:
         if len(before) == len(after) == 1:
             return before[0], after[0]
     raise _unknown("the post-processor", *chain)
+
+
+def _is_usual_pair(content: dict[str, Any], start: str, end: str) -> bool:
+    """Whether a pair of texts is put together as BERT does."""
+    (component,) = _chain(content.get("post_processor"), "processors")
+    usual = [(start, 0), ("A", 0), (end, 0), ("B", 1), (end, 1)]
+    return component["type"] == "BertProcessing" or _pair(component) == usual
 
 
 def _vocabulary(

@@ -88,6 +88,20 @@ def test_what_a_configuration_asks_for(arguments, content, name, value):
     assert arguments(content)[name] == value
 
 
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_neo", "distilbert", "marian"])
+def test_a_key_by_another_name_is_read_as_transformers_does(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    aliases = transformers.AutoConfig.for_model(kind).attribute_map
+    own = {"num_layers": 4} | dict.fromkeys(aliases.values(), 4)
+    for alias, key in aliases.items():
+        layers = {"attention_types": [[["global"], 2 if key == "num_layers" else 4]]}
+        for values in (own, {name: value for name, value in own.items() if name != key}):
+            (tmp_path / "config.json").write_text(json.dumps(values | layers | {"model_type": kind, alias: 2}))
+            config, theirs = Config(tmp_path), transformers.AutoConfig.from_pretrained(tmp_path)
+            assert {name: config.whole(name) for name in own} == {name: getattr(theirs, name) for name in own}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

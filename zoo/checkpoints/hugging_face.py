@@ -46,6 +46,24 @@ ACTIVATIONS = {
 }
 
 
+# Other names of keys, by the kind of the model. `transformers` sets them last: if both are there, they win.
+_ALIASES = {
+    "gpt2": {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
+    "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
+    "distilbert": {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    "marian": {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    },
+}
+
+
 def activation_name(family: str, model: Any) -> str:
     """The name of Hugging Face for a model's activation.
 
@@ -233,6 +251,9 @@ class Config:
         self._content = read_json(self.file)
         if not isinstance(self._content, dict):
             raise ValueError(f"{self.file} must hold an object. It holds a {type(self._content).__name__}.")
+        for alias, name in _ALIASES.get(str(self._content.get("model_type")), {}).items():
+            if self._content.get(alias) is not None:
+                self._content[name] = self._content[alias]
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a key; the default where it is missing or null."""

@@ -139,6 +139,28 @@ def test_tokens_that_are_in_no_vocabulary(folder):
         zoo.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [
+        ("tokenizer_config", {"eos_token": "a"}, "eos_token is 'a'; only '</s>' can be read"),
+        (
+            "special_tokens_map",
+            {"unk_token": {"content": "b"}},
+            "unk_token is 'b'; only '<unk>' can be read",
+        ),
+        (
+            "tokenizer_config",
+            {"separate_vocabs": True},
+            r"has separate_vocabs = true, but by config\.json",
+        ),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_read(folder, file, settings, message):
+    (folder / f"{file}.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=message):
+        zoo.load(folder)
+
+
 def test_tensors_that_are_missing(folder):
     (folder / "pytorch_model.bin").unlink()
     safetensors.numpy.save_file({"model.shared.weight": np.zeros((14, 6), "float32")}, folder / "model.safetensors")

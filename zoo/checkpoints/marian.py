@@ -29,6 +29,7 @@ from zoo.checkpoints.hugging_face import (
     stored_tensors,
     warn_of_generation,
 )
+from zoo.checkpoints.tokenizer_files import special_names
 from zoo.models import Transformer
 from zoo.tasks.translator import Translator
 from zoo.text import END, PADDING, START, UNKNOWN
@@ -82,6 +83,7 @@ def load_marian(path: pathlib.Path, config: Config, target_language: str | None 
         if not (path / name).is_file():
             raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {name}.")
     shared = config.flag("share_encoder_decoder_embeddings", True)
+    _check_tokenizer(path, shared)
     config.only(tie_word_embeddings=True, normalize_embedding=False, is_decoder=False, static_position_embeddings=True)
     sizes = config.whole("vocab_size"), config.whole("decoder_vocab_size", config.whole("vocab_size"))
     files = VOCABULARY_FILE, VOCABULARY_FILE if shared else TARGET_VOCABULARY_FILE
@@ -215,6 +217,18 @@ def tensors(
             yield from norm(f"{theirs}.final_layer_norm", f"{ours}/feed_forward_norm", width)
             yield from dense(f"{theirs}.fc1", f"{ours}/feed_forward/input", (hidden, width))
             yield from dense(f"{theirs}.fc2", f"{ours}/feed_forward/output", (width, hidden))
+
+
+def _check_tokenizer(path: pathlib.Path, shared: bool) -> None:
+    """Refuses a tokenizer with another end or unknown token, or with another number of vocabularies than the model."""
+    usual = {"eos_token": END_PIECE, "unk_token": UNKNOWN_PIECE}
+    for purpose, piece in special_names(path, usual).items():
+        if piece != usual[purpose]:
+            raise ValueError(f"{path}: the tokenizer's {purpose} is {piece!r}; only {usual[purpose]!r} can be read.")
+    if shared and read_settings(path / TOKENIZER_CONFIG_FILE).get("separate_vocabs"):
+        raise ValueError(
+            f"{path}: {TOKENIZER_CONFIG_FILE} has separate_vocabs = true, but by {CONFIG_FILE} both sides have one."
+        )
 
 
 def _check_added_tokens(path: pathlib.Path, pieces: set[str]) -> None:

@@ -256,9 +256,18 @@ class TestFaults:
             ("model-Q4_K_M.gguf", r"model-Q4_K_M\.gguf, the weights in llama\.cpp's format; the zoo reads model\.safe"),
             ("tf_model.h5", "the weights in TensorFlow's format"),
             ("flax_model.msgpack", "the weights in Flax's format"),
+            ("model.onnx", r"model\.onnx, the weights in ONNX's format"),
+            ("onnx/model.onnx", r"model\.onnx, the weights in ONNX's format"),
+            ("model.bin", "the weights in CTranslate2's format"),
+            (
+                "model.safetensors.incomplete",
+                r"safetensors\.incomplete, a download that has not ended; start it",
+            ),
+            (".cache/huggingface/download/ab.incomplete", "a download that has not ended; start it again"),
         ],
     )
     def test_weights_of_another_format(self, folder, name, told):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "model.safetensors").rename(folder / name)
         with pytest.raises(FileNotFoundError, match=rf"it has no model\.safetensors .*\. It holds .*{told}"):
             zoo.load(folder)
@@ -277,6 +286,26 @@ class TestFaults:
         (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
         told = r"It holds model-00001-of-00002\.safetensors, but no index and no model\.safetensors\.$"
         with pytest.raises(FileNotFoundError, match=told):
+            zoo.load(folder)
+
+    def test_weights_of_another_name(self, folder):
+        (folder / "model.safetensors").rename(folder / "book.safetensors")
+        with pytest.raises(FileNotFoundError, match=r"It holds book\.safetensors, but no index and no model\.safe"):
+            zoo.load(folder)
+
+    def test_a_part_that_is_missing(self, folder):
+        (folder / "model.safetensors").rename(folder / "a.safetensors")
+        index = {"weight_map": {"wte.weight": "a.safetensors", "wpe.weight": "b.safetensors"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        told = r"it has no b\.safetensors, which model\.safetensors\.index\.json lists; download it too\.$"
+        with pytest.raises(FileNotFoundError, match=told):
+            zoo.load(folder)
+
+    @pytest.mark.parametrize("size", [0, 5, 300, -1])
+    def test_weights_that_are_cut_off(self, folder, size):
+        file = folder / "model.safetensors"
+        file.write_bytes(file.read_bytes()[:size])
+        with pytest.raises(ValueError, match=r"model\.safetensors cannot be read: it is damaged or cut off .*; downl"):
             zoo.load(folder)
 
     def test_the_hub_and_its_cache(self, folder, tmp_path):

@@ -14,7 +14,18 @@ MODULES_FILE = "modules.json"  # of sentence-transformers
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZER_CONFIG_FILE, ADDED_TOKENS_FILE = "tokenizer_config.json", "added_tokens.json"
 ADAPTER_FILE = "adapter_config.json"  # of PEFT
-_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_OTHER_WEIGHTS = {
+    "*.gguf": "llama.cpp",
+    "tf_model*.h5": "TensorFlow",
+    "flax_model*.msgpack": "Flax",
+    "*.onnx": "ONNX",
+    "onnx/*.onnx": "ONNX",
+    "openvino_model.xml": "OpenVINO",
+    "model.bin": "CTranslate2",
+    "consolidated*.pth": "Llama",
+}
+_UNFINISHED = ("*.incomplete", "*.crdownload", "*.part", ".cache/huggingface/download/*.incomplete")
 _WHOLE = {".safetensors": "model.safetensors", ".bin": "pytorch_model.bin"}
 
 
@@ -59,7 +70,10 @@ def other_format(path: pathlib.Path) -> str | None:
             "an adapter of PEFT, without the model that it belongs to; merge the two with PEFT's `merge_and_unload` "
             "and save the result"
         )
-    for pattern, name in (("*.gguf", "llama.cpp"), ("tf_model*.h5", "TensorFlow"), ("flax_model*.msgpack", "Flax")):
+    for pattern in _UNFINISHED:
+        if file := next(path.glob(pattern), None):
+            return f"{file.relative_to(path)}, a download that has not ended; start it again"
+    for pattern, name in _OTHER_WEIGHTS.items():
         if file := next(path.glob(pattern), None):
             return f"{file.name}, the weights in {name}'s format; the zoo reads model.safetensors or pytorch_model.bin"
     if file := next((file for name in _WEIGHTS for file in path.glob(name)), None):

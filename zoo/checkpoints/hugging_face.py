@@ -405,7 +405,9 @@ def stored_tensors(path: pathlib.Path, prefix: str = "") -> dict[str, StoredArra
     tensors: dict[str, StoredArray] = {}
     for file in files:
         if not file.is_file():
-            raise FileNotFoundError(f"{path} is not a whole checkpoint: it has no {file.name}.")
+            raise FileNotFoundError(
+                f"{path} is not a whole checkpoint: it has no {file.name}, which {found.name} lists; download it too."
+            )
         with file.open("rb") as opened:
             check_no_pointer(file, opened.read(100))
         tensors |= _safetensors(file) if file.suffix == ".safetensors" else read_pytorch(file)
@@ -420,7 +422,9 @@ def _safetensors(file: pathlib.Path) -> dict[str, StoredArray]:
         slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118, no dict
         shapes = {name: tuple(each.get_shape()) for name, each in slices.items()}
         types = {name: each.get_dtype() for name, each in slices.items()}
-    except (safetensors.SafetensorError, OSError) as error:
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{file} cannot be read: it is damaged or cut off ({error}); download it again") from None
+    except OSError as error:
         raise ValueError(f"{file} cannot be read: {error}") from None
 
     def array(name: str) -> StoredArray:

@@ -424,6 +424,40 @@ class TestLanguageModel:
         wanted = server.predict("writer", "generate", text=["abc"], stop=[""], **settings)["text"][0]
         assert page.run("return document.getElementById('text').value") == ("abc" + wanted).replace("\r\n", "\n")
 
+    def test_two_models_side_by_side_share_text_and_settings(self, page, server, driver):
+        page.open("writer", "abc", beside="writer")
+
+        def both():
+            page.settle()
+            pieces, numbers = page.texts(".bars .piece"), page.texts(".bars .number")
+            assert (pieces[:20], numbers[:20]) == (pieces[20:], numbers[20:])
+            return pieces[0], numbers[0]
+
+        def shown(text, temperature):
+            found = server.predict("writer", "next", text=[text], temperature=[temperature])
+            share = found["probabilities"][0][0]
+            return found["tokens"][0][0].replace(" ", "␣"), f"{100 * share:.{1 if share >= 0.0995 else 2}f}%"
+
+        page.run(
+            "const slider = document.querySelector('input[type=range]'); slider.value = 0.5;"
+            "slider.dispatchEvent(new Event('input'))"
+        )
+        time.sleep(0.5)  # it waits for a pause
+        assert both() == shown("abc", 0.5)
+        # A token that is chosen in the second one goes on the text of both.
+        chosen = server.predict("writer", "next", text=["abc"], temperature=[0.5])["text"][0][1]
+        page.run("arguments[0].click()", page.all(".bars button")[20 + 1])
+        assert both() == shown("abc" + chosen, 0.5)
+        assert page.run("return document.getElementById('text').value") == "abc" + chosen
+        assert urllib.parse.urlencode({"text": "abc" + chosen}) in driver.current_url
+        page.run("document.querySelector('input[type=number]').value = 3")
+        page.run("document.querySelector('input[type=number]').dispatchEvent(new Event('change'))")
+        page.run("document.querySelector('button.first').click()")
+        page.wait("return document.querySelector('button.first').disabled === false")
+        written = page.run("return document.getElementById('text').value")
+        assert len(written) > len("abc" + chosen)
+        assert both() == shown(written, 0.5)
+
     def test_surprise_is_the_probability_of_each_token(self, page, server):
         page.open("writer", "abc hab")
         scores = server.predict("writer", "score_tokens", text=["abc hab"])["log_probabilities"][0]

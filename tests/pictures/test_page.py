@@ -61,7 +61,8 @@ def grid(**options):
 
 
 def test_an_alignment_is_a_grid_of_one_map():
-    found = answer(to_html([some("Hindi", caption="score −0.1"), some("French", "nov")], "Dates", columns=2, vmax=0.5))
+    pictures = [some("Hindi", caption="score −0.1"), some("French", "nov")]
+    found = answer(to_html(pictures, "Dates", columns=np.int64(2), vmax=np.float32(0.5)))
     assert (found["title"], found["columns"], found["vmax"]) == ("Dates", 2, 0.5)
     hindi, french = found["pictures"]
     assert (hindi["title"], hindi["notes"], hindi["source_text"]) == ("Hindi", ["score −0.1"], "नं")

@@ -45,7 +45,9 @@ def to_html(
     """
     pictures = as_list(alignments)
     check_drawing(columns, vmax)
-    content = {"title": title, "vmax": vmax, "columns": columns, "pictures": [_content(each) for each in pictures]}
+    # NumPy's numbers are none of JSON's.
+    scale = {"vmax": float(vmax), "columns": int(columns)}
+    content = {"title": title, **scale, "pictures": [_content(each) for each in pictures]}
     # Escaped so, no text can end the element that holds it; what is not ASCII is escaped too, lone surrogates included.
     answer = json.dumps(content).replace("<", r"\u003c")
     page = PAGE.read_text(encoding="utf-8").replace("connect-src *", "connect-src 'none'")

@@ -244,6 +244,7 @@ def test_surrogates_are_learnt_as_they_are_read():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"size": 300.0}, r"^`size` must be an integer\. Received: size=300\.0$"),
         ({"size": 259}, r"`size` must be at least 260, for 4 special ids and 256 bytes\. Received: size=259"),
         ({"minimum_frequency": 0}, r"`minimum_frequency` must be at least 1\. Received: minimum_frequency=0"),
         ({"texts": "abc"}, r"`texts` must be an iterable of strings\. Received: one str"),

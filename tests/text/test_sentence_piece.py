@@ -460,8 +460,14 @@ def test_learning_options_reach_the_library():
         ([1], {}, "`texts` must hold strings. Received: 1 of type int"),
         (["a b", 1], {}, "cannot learn from these texts: .*`texts` must hold strings. Received: 1 of type int$"),
         (CORPUS, {"size": 20}, "cannot learn from these texts: .*Vocabulary size is smaller than required_chars"),
+        (CORPUS, {"size": 20}, r"\(the library's vocabulary size is `size` - 3\)$"),
         (CORPUS, {"normalization": "other"}, "cannot learn from these texts: "),
         ([], {}, "cannot learn from these texts: "),
+        (CORPUS, {"size": 400.5}, r"^`size` must be an integer\. Received: size=400\.5$"),
+        (CORPUS, {"size": 4}, r"^`size` must be at least 5, for 4 special ids and a piece\. Received: size=4$"),
+        (CORPUS, {"model_type": "word"}, "^`model_type` must be 'unigram' or 'bpe'. Received: model_type='word'$"),
+        (CORPUS, {"character_coverage": 0.9}, r"^`character_coverage` must be from 0\.98 to 1\. Received: 0\.9$"),
+        (CORPUS, {"user_defined": "<sep>"}, "^`user_defined` must be a list of strings. Received: '<sep>'$"),
     ],
 )
 def test_texts_that_cannot_be_learnt_from(texts, options, message):

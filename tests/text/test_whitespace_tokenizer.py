@@ -76,6 +76,7 @@ class TestLearn:
         ("texts", "options", "message"),
         [
             (["a"], {"minimum_count": 0}, r"^`minimum_count` must be at least 1\. Received: minimum_count=0$"),
+            (["a"], {"maximum_size": 9.0}, r"^`maximum_size` must be an integer\. Received: maximum_size=9\.0$"),
             (["a"], {"maximum_size": 4}, r"^`maximum_size` must be at least 5, for 4 special ids and a word\. Rec"),
             (["a b"], {"minimum_count": 2}, r"^`texts` must hold a word .* minimum_count=2 times\. Received: 2 diff"),
             ([" "], {}, r"Received: 0 different words, none of them as often$"),

@@ -383,6 +383,7 @@ def test_lines_of_a_vocabulary_lose_the_white_space_at_their_end_as_in_the_libra
         (lambda: WordPieceTokenizer.learn([1], 50), "`texts` must hold strings. Received: 1 of type int"),
         (lambda: WordPieceTokenizer.learn([" "], 50), "`texts` must hold a word to learn from. Received: none"),
         (lambda: WordPieceTokenizer.learn(["a"], 0), "`size` must be at least 1. Received: size=0"),
+        (lambda: WordPieceTokenizer.learn(["a"], 30.5), "`size` must be an integer. Received: size=30.5"),
         (lambda: WordPieceTokenizer.learn(["a"], 9, 0), "`minimum_frequency` must be at least 1. Received: minimum_fr"),
         (lambda: WordPieceTokenizer.learn(["a"], 9, limit_alphabet=0), "`limit_alphabet` must be at least 1."),
     ],

@@ -103,7 +103,7 @@ _SentencePieceArguments: Any = table_of(
     "zoo/text/sentence_piece.py:SentencePieceTokenizer.learn",
     ("kind", "sentencepiece"),
     but=("texts", "user_defined"),
-    types={"character_coverage": Annotated[float, Field(gt=0, le=1)]},
+    types={"character_coverage": Annotated[float, Field(ge=0.98, le=1)]},  # the library's own limits
     defaults={"size": 10_000},
 )
 

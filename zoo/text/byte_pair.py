@@ -23,7 +23,7 @@ from zoo.text.pair_tokenizer import (
     visible,
     whole_words,
 )
-from zoo.text.tokenizer import FIRST, to_learn_from, valid_utf8
+from zoo.text.tokenizer import FIRST, to_learn_from, valid_utf8, whole_number
 from zoo.text.words import GPT_2, check_patterns, split_into_words
 
 _BYTES = 256
@@ -203,9 +203,10 @@ class BytePairTokenizer(PairTokenizer):
             The tokenizer.
 
         Raises:
-            ValueError: `size` leaves no room for the bytes, `minimum_frequency` is below 1, or `texts` is not an
-                iterable of strings.
+            ValueError: `size` is no integer or leaves no room for the bytes, `minimum_frequency` is below 1, or `texts`
+                is not an iterable of strings.
         """
+        size = whole_number("size", size)
         if size < FIRST + _BYTES:
             raise ValueError(
                 f"`size` must be at least {FIRST + _BYTES}, for {FIRST} special ids and {_BYTES} bytes. "

@@ -29,7 +29,7 @@ from zoo.text.sentence_piece_file import (
 )
 from zoo.text.sentence_piece_graph import Cutter, Pairs, Viterbi, packed, unpacked
 from zoo.text.sentence_piece_normalizer import Normalizer, repaired
-from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, chosen_rows, rows_of, splits_of, to_learn_from
+from zoo.text.tokenizer import FIRST, UNKNOWN, Tokenizer, chosen_rows, rows_of, splits_of, to_learn_from, whole_number
 
 _UNKNOWN_PENALTY = np.float32(10)
 _WITHOUT_ID = (UNKNOWN_PIECE, CONTROL)
@@ -156,7 +156,8 @@ class SentencePieceTokenizer(Tokenizer):
                 unknown.
             split_by_whitespace: whether pieces end at spaces. Without it, a piece may be several words, which suits
                 languages written without spaces and makes tokenizing slower.
-            character_coverage: the share of the texts' characters that become pieces; the rarest are unknown.
+            character_coverage: the share of the texts' characters that become pieces, from 0.98 to 1; the rarest are
+                unknown.
             normalization: how texts are normalised, in learning and in use: "nmt_nfkc", "nmt_nfkc_cf", "nfkc",
                 "nfkc_cf" or "identity". Those with `_cf` also turn texts into lower case.
             user_defined: texts that always are one piece.
@@ -166,10 +167,22 @@ class SentencePieceTokenizer(Tokenizer):
 
         Raises:
             MissingExtraError: the library is not installed.
-            ValueError: the library cannot learn from the texts, or `texts` is not an iterable of strings.
+            ValueError: the library cannot learn from the texts, `texts` is not an iterable of strings, or another
+                argument is out of its range.
         """
         with needs("train"):
             import sentencepiece
+        size = whole_number("size", size)
+        if size <= FIRST:
+            raise ValueError(
+                f"`size` must be at least {FIRST + 1}, for {FIRST} special ids and a piece. Received: size={size}"
+            )
+        if model_type not in ("unigram", "bpe"):
+            raise ValueError(f"`model_type` must be 'unigram' or 'bpe'. Received: model_type={model_type!r}")
+        if not 0.98 <= character_coverage <= 1:  # the library's own limits
+            raise ValueError(f"`character_coverage` must be from 0.98 to 1. Received: {character_coverage}")
+        if isinstance(user_defined, str):
+            raise ValueError(f"`user_defined` must be a list of strings. Received: {user_defined!r}")
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -191,6 +204,8 @@ class SentencePieceTokenizer(Tokenizer):
         except (RuntimeError, OSError) as error:
             # An error of `texts` comes with the library's traceback behind it.
             reason = str(error).split("\n")[0]
+            if "Vocabulary size" in reason:
+                reason += f" (the library's vocabulary size is `size` - {FIRST - 1})"
             raise ValueError(f"The sentencepiece library cannot learn from these texts: {reason}") from error
         return cls(model.getvalue())
 

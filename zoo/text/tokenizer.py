@@ -469,11 +469,12 @@ def most_frequent(
         is_allowed: whether a piece may be in the vocabulary.
 
     Raises:
-        ValueError: `minimum_count` is below 1, `maximum_size` leaves no room for a piece, or no piece is left.
+        ValueError: `minimum_count` is below 1, `maximum_size` is no integer or leaves no room for a piece, or no piece
+            is left.
     """
     if minimum_count < 1:
         raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
-    if maximum_size is not None and maximum_size <= FIRST:
+    if maximum_size is not None and whole_number("maximum_size", maximum_size) <= FIRST:
         raise ValueError(
             f"`maximum_size` must be at least {FIRST + 1}, for {FIRST} special ids and a {kind}. "
             f"Received: maximum_size={maximum_size}"

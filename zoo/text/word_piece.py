@@ -16,7 +16,7 @@ import tokenizers
 from zoo.text.added_tokens import AddedToken, AddedTokens
 from zoo.text.byte_pair_graph import WholeWords
 from zoo.text.pair_tokenizer import check_pieces, checked_added_tokens, visible
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, to_learn_from
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, to_learn_from, whole_number
 from zoo.text.word_piece_graph import BertNormalizer, LongestMatch, cut_into_words
 from zoo.text.word_tokenizer import WordTokenizer
 
@@ -193,12 +193,12 @@ class WordPieceTokenizer(WordTokenizer):
             The tokenizer.
 
         Raises:
-            ValueError: `size`, `minimum_frequency` or `limit_alphabet` is below 1, `texts` is not an iterable of
-                strings, or no word is left.
+            ValueError: `size`, `minimum_frequency` or `limit_alphabet` is no integer or below 1, `texts` is not an
+                iterable of strings, or no word is left.
         """
         least = {"size": size, "minimum_frequency": minimum_frequency, "limit_alphabet": limit_alphabet}
         for name, number in least.items():
-            if number < 1:
+            if whole_number(name, number) < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {name}={number}")
         words = _counted_words(texts, tokenizers.normalizers.BertNormalizer(True, True, strip_accents, lowercase))
         counts: collections.Counter[str] = collections.Counter()

@@ -124,6 +124,9 @@ class TestEdges:
         every = drawn(LOGITS, rows=500)
         for options in ({"top_k": -1}, {"top_k": 9}, {"top_k": 2**31 - 1}, {"top_p": 1.5}, {"top_p": NAN}):
             np.testing.assert_array_equal(drawn(LOGITS, rows=500, **options), every, err_msg=str(options))
+        few = drawn(LOGITS, rows=500, top_k=3)
+        assert len(set(few)) == 3
+        np.testing.assert_array_equal(drawn(LOGITS, rows=500, top_k=3, top_p=NAN), few)
 
     def test_a_hot_temperature_makes_all_alike(self):
         counts = np.bincount(drawn(LOGITS, rows=9000, temperature=1e9), minlength=12)[END:]

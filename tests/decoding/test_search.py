@@ -384,6 +384,20 @@ def test_sizes_of_a_beam_are_refused(arguments, message):
         beam_search(Bigrams(), GARDEN_PATH, [3], **arguments)
 
 
+@pytest.mark.parametrize(
+    ("length_penalty", "message"),
+    [
+        (float("nan"), r"^`length_penalty` must be finite\. Received: length_penalty=nan$"),
+        ([1.0, float("inf")], r"^`length_penalty` must be finite\. Received: length_penalty=\[1\.0, inf\]$"),
+        ([1.0, 2.0, 3.0], r"^`length_penalty` must be one number, or one for each of the 2 rows\."),
+    ],
+)
+def test_length_penalties_are_refused(length_penalty, message):
+    model = Transformer(VOCABULARY, VOCABULARY, 8, 2, 8, 1, 1)
+    with pytest.raises(ValueError, match=message):
+        beam_search(model, [[4, 5, 3], [6, 3, 0]], 3, length_penalty=length_penalty)
+
+
 def test_sizes_may_be_numpys():
     found = beam_search(Bigrams(), GARDEN_PATH, [3], beam_size=np.int64(3), n_best=np.int32(2))
     np.testing.assert_array_equal(found.ids, beam_search(Bigrams(), GARDEN_PATH, [3], beam_size=3, n_best=2).ids)

@@ -268,7 +268,10 @@ def test_attention_of_texts_that_fill_the_context_or_have_no_tokens(of_character
         ({"repetition_penalty": float("nan")}, r"^`repetition_penalty` must be from 1e-06 to 1000000\.0\."),
         ({"max_new_tokens": -1}, r"^`max_new_tokens` must be from 0 to 65536\."),
         ({"max_new_tokens": True}, r"^`max_new_tokens` must be a whole number\."),
-        ({"seed": 2**70}, r"^`seed` must be a whole number\."),
+        ({"seed": 2**70}, rf"^`seed` must be from -{2**62} to {2**62}\. Received: seed={2**70}$"),
+        ({"seed": 2**63}, rf"^`seed` must be from -{2**62} to {2**62}\."),
+        ({"seed": [2**70, 0.5]}, r"^`seed` must be a whole number\."),
+        ({"seed": [None, 1]}, r"^`seed` must be a whole number\."),
         ({"seed": 0.5}, r"^`seed` must be a whole number\."),
         ({"stop": ""}, r"^`stop` must hold strings of 1 to 64 bytes, without NUL\. Received: ''$"),
         ({"stop": ["a" * 65]}, r"^`stop` must hold strings of 1 to 64 bytes, without NUL\."),
@@ -276,6 +279,8 @@ def test_attention_of_texts_that_fill_the_context_or_have_no_tokens(of_character
         ({"stop": ["a"] * 17}, r"^`stop` must hold at most 16 strings\. Received: 17$"),
         ({"stop": [3]}, r"^`stop` must hold strings of 1 to 64 bytes, without NUL\. Received: 3$"),
         ({"batch_size": 0}, r"^`batch_size` must be at least 1\."),
+        ({"batch_size": 2.0}, r"^`batch_size` must be an integer\. Received: batch_size=2\.0$"),
+        ({"batch_size": None}, r"^`batch_size` must be an integer\. Received: batch_size=None$"),
     ],
 )
 def test_settings_out_of_range(of_characters, settings, message):

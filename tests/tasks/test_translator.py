@@ -536,6 +536,7 @@ class TestPrefixes:
             ({"hidden": [["1"]]}, "`hidden` must hold lists of positions. Received: '1' in the one at position 0"),
             ({"hidden": ["1 2"]}, "`hidden` must hold lists of positions. Received: '1 2' in the one at position 0"),
             ({"hidden": [1]}, "`hidden` must hold lists of positions. Received: 1 in the one at position 0"),
+            ({"hidden": [[2, -1]]}, "`hidden` must hold positions from 0. Received: -1 in the list at position 0"),
             ({"hidden": 1}, "`hidden` must hold lists of positions, one for each text. Received: 1"),
             ({"heads": [[1]]}, "`heads` must hold lists of names of heads. Received: 1"),
             ({"heads": [["bogus"]]}, r"HEADS\. Received: 'bogus' in the list at position 0"),

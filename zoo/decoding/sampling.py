@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from zoo.decoding.logits import log_normalizer, top_k
 from zoo.decoding.loop import PhaseForm, run_phases
-from zoo.decoding.search import Hypotheses, checked_rows
+from zoo.decoding.search import Hypotheses, checked_rows, one_for_each_row
 from zoo.text.tokenizer import END, PADDING, START, Tokenizer
 
 _FEW = 128  # candidates to sort first, when the number needed is not known
@@ -27,7 +27,7 @@ class Sampling(NamedTuple):
             from all.
         top_p: float32, draw only from the most likely tokens, as few as together have at least this share of the
             probability (Holtzman et al. 2020). With `top_k`, it is a share of the probability of these k tokens. 0
-            leaves only the most likely token, 1 leaves all.
+            leaves only the most likely token, 1 leaves all, and so does NaN.
         repetition_penalty: float32. The logits of tokens that occurred before are divided by it if they are positive,
             and multiplied by it if they are negative (Keskar et al. 2019, section 4.1). 1 is no penalty, and so are NaN
             and values outside 1e-6 to 1e6.
@@ -110,13 +110,7 @@ def generate(
     text = tf.concat([tf.where(is_empty, START, PADDING)[:, None], text[:, 1:]], axis=1)
 
     def of_rows(name, value, dtype):
-        value = tf.cast(value, dtype)
-        if value.shape.rank != 0 and not value.shape.is_compatible_with(prompts.shape[:1]):
-            raise ValueError(
-                f"`{name}` must be one number, or one for each of the {prompts.shape[0]} rows. "
-                f"Received: {name} of shape {value.shape}"
-            )
-        return tf.broadcast_to(value, [rows])
+        return one_for_each_row(name, value, dtype, prompts)
 
     left = of_rows("max_new_tokens", max_new_tokens, tf.int32)
     seed = tf.cast(seed, tf.int64)
@@ -442,7 +436,8 @@ def _from_likeliest(
     # top_p is a share of the total probability of the top_k tokens; the total of all tokens is 1.
     share = tf.where(by_rank, tf.cumsum(probabilities, axis=-1)[:, -1], 1.0)
     above = tf.cumsum(probabilities, axis=-1, exclusive=True)
-    kept = (above < (top_p * share)[:, None]) | (top_p >= 1)[:, None] | (tf.range(tf.shape(ids)[1]) == 0)
+    every = ~(top_p < 1)  # (B,): true of NaN
+    kept = (above < (top_p * share)[:, None]) | every[:, None] | (tf.range(tf.shape(ids)[1]) == 0)
     return tf.gather(ids, _place(tf.where(kept, probabilities, 0.0), chance), batch_dims=1)
 
 

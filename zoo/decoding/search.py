@@ -111,6 +111,27 @@ def checked_rows(model: Any, source: Any, limits: Any) -> tuple[Any, tf.Tensor]:
     return source, limits
 
 
+def one_for_each_row(name: str, value: Any, dtype: tf.DType, rows: tf.Tensor) -> tf.Tensor:
+    """A setting of each row, `(B,)`; one number is that of all rows.
+
+    Args:
+        name: the setting's name, for errors.
+        value: `()` or `(B,)`.
+        dtype: the type of the result.
+        rows: any tensor `(B, ...)`.
+
+    Raises:
+        ValueError: there are more or fewer numbers than rows.
+    """
+    value = tf.cast(value, dtype)
+    if value.shape.rank != 0 and not value.shape.is_compatible_with(rows.shape[:1]):
+        raise ValueError(
+            f"`{name}` must be one number, or one for each of the {rows.shape[0]} rows. "
+            f"Received: {name} of shape {value.shape}"
+        )
+    return tf.broadcast_to(value, tf.shape(rows)[:1])
+
+
 class Beams(NamedTuple):
     """The best hypotheses of each row. Axes: B batch, N hypotheses, T steps of the longest, S source length.
 
@@ -155,7 +176,8 @@ def beam_search(
     At each step every open hypothesis is continued by every token. Of the `beam_size` most likely results, those with
     an end token are finished. The `beam_size` most likely results without one stay open. A row is done when no open
     hypothesis can become better than the worst finished one that is asked for, or when `early_stopping` says so. So a
-    beam of 1 is greedy decoding, and a beam as wide as the number of all possible texts is an exhaustive search.
+    beam of 1 is greedy decoding (unless `early_stopping` is "never"), and a beam as wide as the number of all possible
+    texts is an exhaustive search.
 
     Finished hypotheses are compared by
 
@@ -174,7 +196,7 @@ def beam_search(
             is still open then counts as finished. A row of limit 0 stays empty.
         beam_size: K, how many hypotheses are followed.
         length_penalty: 0 compares plain log-probabilities, which favours short texts; 1 nearly their mean per token. A
-            number, or a float32 tensor `()` or `(B,)`.
+            number, or one for each row `(B,)`.
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
         length_normalization: which of the two scores, "wu" or "mean".
@@ -188,8 +210,9 @@ def beam_search(
         `Beams`.
 
     Raises:
-        ValueError: sizes that are not positive, `n_best` above `beam_size`, an unknown normalisation or
-            `early_stopping`, `return_weights` with a model that returns none, or limits as in `greedy`.
+        ValueError: sizes that are not positive, `n_best` above `beam_size`, a penalty that is not finite, more or fewer
+            penalties than rows, an unknown normalisation or `early_stopping`, `return_weights` with a model that
+            returns none, or limits as in `greedy`.
 
     Reference: https://arxiv.org/abs/1609.08144
     """
@@ -197,8 +220,12 @@ def beam_search(
     check_length_normalization(length_normalization)
     check_early_stopping(early_stopping)
     source, limits = checked_rows(model, source, limits)
+    known = tf.get_static_value(length_penalty)
+    if known is not None and not np.isfinite(known).all():
+        raise ValueError(f"`length_penalty` must be finite. Received: length_penalty={length_penalty}")
+    powers = one_for_each_row("length_penalty", length_penalty, tf.float32, limits)
     divisor = _DIVISORS[length_normalization]
-    search = _Search(model, limits, beam_size, length_penalty, n_best, return_weights, divisor, early_stopping)
+    search = _Search(model, limits, beam_size, powers, n_best, return_weights, divisor, early_stopping)
     finished, paths = search.run(source)
     return search.traced(finished, *paths)
 
@@ -246,14 +273,13 @@ class _Search:
         model: Any,
         limits: tf.Tensor,
         beam_size: int,
-        length_penalty: float | tf.Tensor,
+        powers: tf.Tensor,
         n_best: int,
         return_weights: bool,
         divisor: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
         early_stopping: bool | str,
     ):
-        self.model, self.limits, self.size = model, tf.cast(limits, tf.int32), beam_size
-        self.powers = tf.broadcast_to(tf.cast(length_penalty, tf.float32), tf.shape(self.limits))
+        self.model, self.limits, self.size, self.powers = model, limits, beam_size, powers
         self.n_best, self.return_weights = n_best, return_weights
         self.divisor, self.early_stopping = divisor, early_stopping
 

@@ -111,7 +111,7 @@ def masks_as_strings(
     Args:
         number: how many texts there are.
         inputs: the names of what the signature takes.
-        hidden: positions for each text; None for none.
+        hidden: positions for each text, from 0; None for none.
         heads: names for each text; None for none.
         head_sizes: see `zoo.models.Masks`; None if they are not known, as those of an export. Then a head that the
             model lacks is ignored, as by the signatures.
@@ -121,7 +121,7 @@ def masks_as_strings(
 
     Raises:
         ValueError: not one list for each text, something else in it, or it is not empty and the signature takes none;
-            or the model has no such head.
+            a position is negative, or the model has no such head.
     """
     written = {}
     arguments: list[tuple[str, Any, type, str]] = [
@@ -132,6 +132,8 @@ def masks_as_strings(
         rows = lists_for_texts(name, rows, number, kind, what)
         if name == "heads" and name in inputs and head_sizes is not None:
             _check_heads(rows, head_sizes)
+        if name == "hidden":
+            _check_positions(rows)
         if name in inputs:
             # Each once: a signature reads no more names than there are heads.
             written[name] = [" ".join(dict.fromkeys(map(str, given))) for given in rows]
@@ -172,6 +174,15 @@ def lists_for_texts(name: str, rows: Any, number: int, kind: type, what: str) ->
     if len(lists) != number:
         raise ValueError(f"`{name}` must be as many as `texts`, {number}. Received: {len(lists)}")
     return lists
+
+
+def _check_positions(rows: list[list[int]]) -> None:
+    """Checks that no position is counted from the end, as an index of Python may be."""
+    for row, positions in enumerate(rows):
+        if min(positions, default=0) < 0:
+            raise ValueError(
+                f"`hidden` must hold positions from 0. Received: {min(positions)} in the list at position {row}"
+            )
 
 
 def _check_heads(rows: list[list[str]], sizes: Mapping[str, tuple[int, int]]) -> None:
@@ -281,8 +292,10 @@ def rows_of_batches(texts: Sequence[str], batch_size: int) -> Iterator[list[int]
     """The places of the texts, batch by batch. Texts of similar length share a batch, which saves padding.
 
     Raises:
-        ValueError: a batch size below 1.
+        ValueError: a batch size that is no integer, or below 1.
     """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral):
+        raise ValueError(f"`batch_size` must be an integer. Received: batch_size={batch_size!r}")
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
@@ -294,7 +307,7 @@ def in_batches(texts: list[str], batch_size: int, results_of: Callable[[list[int
     """The results of a function for all texts, in their order. Each call of the function gets the places of one batch.
 
     Raises:
-        ValueError: a batch size below 1.
+        ValueError: a batch size that is no integer, or below 1.
     """
     found: dict[int, Result] = {}
     for rows in rows_of_batches(texts, batch_size):
@@ -432,7 +445,9 @@ def column(name: str, value: Any, number: int, setting: Setting) -> np.ndarray:
     """
     found = np.asarray(value)
     whole = setting.dtype.startswith("int")
-    if found.size and found.dtype.kind not in ("iu" if whole else "iuf"):
+    # NumPy keeps integers of more than 64 bits as objects. They are out of any range.
+    is_too_large = found.dtype == object and all(type(each) is int for each in found.flat)
+    if found.size and not is_too_large and found.dtype.kind not in ("iu" if whole else "iuf"):
         raise ValueError(f"`{name}` must be {'a whole number' if whole else 'a number'}. Received: {name}={value!r}")
     if found.ndim > 1 or (found.ndim and len(found) != number):
         raise ValueError(f"`{name}` must be one number, or one for each of the {number} texts. Received: {value!r}")

@@ -1,6 +1,5 @@
 """A tokenizer whose tokens are characters."""
 
-import collections
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -10,7 +9,8 @@ import tensorflow as tf
 from zoo.text.canonical import composed, lowercase_of
 from zoo.text.lookup import lookup_table
 from zoo.text.normalization import Composition, Lowercase
-from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, most_frequent, splits_of, to_learn_from
+from zoo.text.tokenizer import FIRST, REPLACEMENT, UNKNOWN, Tokenizer, splits_of, to_learn_from
+from zoo.text.vocabulary import check_vocabulary, fault_of_text, most_frequent
 
 
 class CharacterTokenizer(Tokenizer):
@@ -49,7 +49,7 @@ class CharacterTokenizer(Tokenizer):
 
     def __init__(self, vocabulary: str | Iterable[str], normalize: bool = True, lowercase: bool = False):
         characters = list(vocabulary)
-        _check_vocabulary(characters, normalize)
+        check_vocabulary(characters, "character", lambda character: _fault(character, normalize))
         super().__init__(characters, [character.encode() for character in characters])
         self.vocabulary = "".join(characters)
         self.normalize = normalize
@@ -113,34 +113,8 @@ class CharacterTokenizer(Tokenizer):
         )
 
 
-def _check_vocabulary(characters: list[Any], normalize: bool) -> None:
-    """Refuses characters that cannot be a vocabulary."""
-    if not characters:
-        raise ValueError("`vocabulary` must hold at least one character. Received: none")
-    for character in characters:
-        fault = _fault(character, normalize)
-        if fault:
-            raise ValueError(f"`vocabulary` must hold {fault}. Received: {character!a}")
-    repeated = [character for character, count in collections.Counter(characters).items() if count > 1]
-    if repeated:
-        raise ValueError(f"`vocabulary` must hold each character once. Received: {repeated} more than once")
-
-
 def _fault(character: Any, normalize: bool) -> str | None:
-    """What a vocabulary must hold instead of this entry, or None if nothing is wrong with it."""
+    """What a vocabulary must hold instead of this entry; None if nothing is wrong with it."""
     if not isinstance(character, str) or len(character) != 1:
         return "strings of one code point each"
-    if _is_surrogate(character):
-        return "no surrogates, which have no UTF-8"
-    if character == REPLACEMENT:
-        return "no U+FFFD, which stands for what is unknown"
-    if normalize and composed(character) != character:
-        return (
-            f"characters that NFC leaves as they are (this one becomes {composed(character)!a}): "
-            "normalise the vocabulary, or pass normalize=False"
-        )
-    return None
-
-
-def _is_surrogate(character: str) -> bool:
-    return "\ud800" <= character <= "\udfff"
+    return fault_of_text(character, "character", normalize)

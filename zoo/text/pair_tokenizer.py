@@ -1,6 +1,5 @@
 """The base of tokenizers that merge pairs inside words: pairs of bytes (GPT-2, Qwen2) or of characters (Llama)."""
 
-import collections
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import tokenizers
 from zoo.text.added_tokens import AddedToken
 from zoo.text.byte_pair_graph import WordPieces
 from zoo.text.tokenizer import checked_texts, splits_of
+from zoo.text.vocabulary import check_each_once
 from zoo.text.word_tokenizer import WordTokenizer
 
 
@@ -88,14 +88,7 @@ def check_pieces(vocabulary: Sequence[Any]) -> None:
     for piece in vocabulary:
         if not isinstance(piece, str) or not piece:
             raise ValueError(f"`vocabulary` must hold strings that are not empty. Received: {piece!a}")
-    repeated = [piece for piece, count in collections.Counter(vocabulary).items() if count > 1]
-    if repeated:
-        raise ValueError(f"`vocabulary` must hold each piece once. Received: {_some(repeated)} more than once")
-
-
-def _some(entries: list[str]) -> str:
-    """At most three entries, for an error."""
-    return f"{entries[:3]}" + (f" and {len(entries) - 3} others" if len(entries) > 3 else "")
+    check_each_once("vocabulary", vocabulary, "piece")
 
 
 def checked_pairs(merges: list[Any], vocabulary: list[str]) -> list[tuple[str, str]]:
@@ -110,9 +103,7 @@ def checked_pairs(merges: list[Any], vocabulary: list[str]) -> list[tuple[str, s
                 f"must be in the vocabulary. Received: {merge!a}"
             )
         pairs.append(pair)
-    repeated = [merge for merge, count in collections.Counter(merges).items() if count > 1]
-    if repeated:
-        raise ValueError(f"`merges` must hold each pair once. Received: {_some(repeated)} more than once")
+    check_each_once("merges", merges, "pair")
     return pairs
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import itertools
 import operator
@@ -450,45 +449,6 @@ def _learnable(text: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text).__name__}")
     return as_utf8(text).decode()
-
-
-def most_frequent(
-    pieces: Iterable[Iterable[str]],
-    kind: str,
-    minimum_count: int,
-    maximum_size: int | None,
-    is_allowed: Callable[[str], bool],
-) -> list[str]:
-    """The vocabulary of the most frequent pieces of texts first, equally frequent ones in alphabetical order.
-
-    Args:
-        pieces: the pieces of each text; read once, after the other arguments were checked.
-        kind: what a piece is, for messages.
-        minimum_count: how often a piece must occur.
-        maximum_size: the largest size of the tokenizer, the four special ids included; no limit if None.
-        is_allowed: whether a piece may be in the vocabulary.
-
-    Raises:
-        ValueError: `minimum_count` is below 1, `maximum_size` is no integer or leaves no room for a piece, or no piece
-            is left.
-    """
-    if minimum_count < 1:
-        raise ValueError(f"`minimum_count` must be at least 1. Received: minimum_count={minimum_count}")
-    if maximum_size is not None and whole_number("maximum_size", maximum_size) <= FIRST:
-        raise ValueError(
-            f"`maximum_size` must be at least {FIRST + 1}, for {FIRST} special ids and a {kind}. "
-            f"Received: maximum_size={maximum_size}"
-        )
-    every = collections.Counter(itertools.chain.from_iterable(pieces))
-    counts = {piece: count for piece, count in every.items() if is_allowed(piece)}
-    known = [piece for piece, count in counts.items() if count >= minimum_count]
-    if not known:
-        raise ValueError(
-            f"`texts` must hold a {kind} that occurs at least minimum_count={minimum_count} times. "
-            f"Received: {len(counts)} different {kind}s, none of them as often"
-        )
-    known.sort(key=lambda piece: (-counts[piece], piece))
-    return known[: None if maximum_size is None else maximum_size - FIRST]
 
 
 def checked_texts(texts: Any) -> tf.Tensor:

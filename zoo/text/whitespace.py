@@ -1,6 +1,5 @@
 """A tokenizer whose tokens are what stands between white space, such as the sounds of `HH AH0 L OW1`."""
 
-import collections
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -10,7 +9,8 @@ import tensorflow as tf
 from zoo.text.canonical import composed
 from zoo.text.lookup import lookup_table
 from zoo.text.normalization import Composition
-from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, most_frequent, to_learn_from
+from zoo.text.tokenizer import FIRST, REPLACEMENT, SPACE, UNKNOWN, Tokenizer, to_learn_from
+from zoo.text.vocabulary import check_vocabulary, fault_of_text, most_frequent
 
 
 class WhitespaceTokenizer(Tokenizer):
@@ -45,7 +45,7 @@ class WhitespaceTokenizer(Tokenizer):
 
     def __init__(self, vocabulary: Iterable[str], normalize: bool = True):
         words = [vocabulary] if isinstance(vocabulary, str) else list(vocabulary)
-        _check_vocabulary(words, normalize)
+        check_vocabulary(words, "word", lambda word: _fault(word, normalize))
         super().__init__(words, [f" {word}".encode() for word in words])
         self.normalize = normalize
         # What `_join` writes for each id. Of the special ids, it receives only the unknown one. An array of objects:
@@ -104,28 +104,8 @@ class WhitespaceTokenizer(Tokenizer):
         return tf.strings.unsorted_segment_join(tf.gather(tf.constant(self._texts), ids), rows, count, separator=" ")
 
 
-def _check_vocabulary(words: list[Any], normalize: bool) -> None:
-    """Refuses words that cannot be a vocabulary."""
-    if not words:
-        raise ValueError("`vocabulary` must hold at least one word. Received: none")
-    for word in words:
-        if fault := _fault(word, normalize):
-            raise ValueError(f"`vocabulary` must hold {fault}. Received: {word!a}")
-    if repeated := [word for word, count in collections.Counter(words).items() if count > 1]:
-        raise ValueError(f"`vocabulary` must hold each word once. Received: {repeated} more than once")
-
-
 def _fault(word: Any, normalize: bool) -> str | None:
-    """What a vocabulary must hold instead of this entry, or None if nothing is wrong with it."""
-    if not isinstance(word, str) or not word or word.split() != [word]:
+    """What a vocabulary must hold instead of this entry; None if nothing is wrong with it."""
+    if not isinstance(word, str) or word.split() != [word]:
         return "strings without white space, none of them empty"
-    if any("\ud800" <= character <= "\udfff" for character in word):
-        return "no surrogates, which have no UTF-8"
-    if REPLACEMENT in word:
-        return "no U+FFFD, which stands for what is unknown"
-    if normalize and composed(word) != word:
-        return (
-            f"words that NFC leaves as they are (this one becomes {composed(word)!a}): "
-            "normalise the vocabulary, or pass normalize=False"
-        )
-    return None
+    return fault_of_text(word, "word", normalize)

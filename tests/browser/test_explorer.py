@@ -267,6 +267,12 @@ class TestTranslator:
         assert page.texts(".others li") == [f"{text or '∅'} {score:.2f}" for text, score in others]
         assert len(page.all(".others li")) == 1
 
+    @pytest.mark.parametrize("model", ["transformer", "recurrent"])
+    def test_the_empty_translation_of_white_space_has_no_map(self, page, model):
+        page.open(model, " \n")  # the fixture checks that nothing is drawn at infinity
+        assert page.text(".translation") == "" and page.text("#views .message") == ""
+        assert page.texts(".token") == ["</s>"] and not page.all(".map, .heads")
+
     def test_two_models_stand_side_by_side(self, page, server):
         page.open("transformer", "cab 12", beside="recurrent")
         page.wait("return document.querySelectorAll('.translation').length === 2")

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps, to_html
 
@@ -132,3 +133,9 @@ def test_notes_say_that_a_source_was_cut_and_how_columns_run():
     (note,) = told(Alignment([*"نو"], [*"نو"], np.eye(2)))  # of a language model
     assert note.startswith("The text is written from right to left.")
     assert told(some()) == []
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5])
+def test_numbers_of_columns_that_there_are_not(wrong):
+    with pytest.raises(ValueError, match=rf"^`columns` must be an integer of at least 1\. Received: columns={wrong}$"):
+        to_html(some(), columns=wrong)

@@ -4,6 +4,7 @@ An `AttentionGrid` is one heat map for each layer and head of a model. An `Align
 """
 
 import dataclasses
+import numbers
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -226,10 +227,10 @@ def check_drawing(columns: int, vmax: float) -> None:
     """Checks the two arguments that all kinds of pictures share.
 
     Raises:
-        ValueError: `columns` is below 1, or `vmax` is not above 0 and at most 1.
+        ValueError: `columns` is no integer or below 1, or `vmax` is not above 0 and at most 1.
     """
-    if columns < 1:
-        raise ValueError(f"`columns` must be at least 1. Received: columns={columns}")
+    if not isinstance(columns, numbers.Integral) or columns < 1:
+        raise ValueError(f"`columns` must be an integer of at least 1. Received: columns={columns}")
     if not 0 < vmax <= 1:
         raise ValueError(f"`vmax` must be above 0 and at most 1. Received: vmax={vmax}")
 

@@ -430,39 +430,47 @@ class TestLanguageModel:
         wanted = server.predict("writer", "generate", text=["abc"], stop=[""], **settings)["text"][0]
         assert page.run("return document.getElementById('text').value") == ("abc" + wanted).replace("\r\n", "\n")
 
+    def test_a_number_that_is_changed_by_the_click_on_the_button_does_not_stop_the_text(self, page, server):
+        page.open("writer", "abc", temperature=0.5, seed=2)
+        page.run(
+            "const number = document.querySelector('input[type=number]'); number.value = 400;"
+            "number.dispatchEvent(new Event('change')); document.querySelector('button.first').click()"
+        )
+        page.wait("return !document.querySelector('button.first').disabled")
+        settings = dict(temperature=[0.5], top_p=[1.0], top_k=[0], repetition_penalty=[1.0], seed=[2], stop=[""])
+        wanted = server.predict("writer", "generate", text=["abc"], max_new_tokens=[400], **settings)["text"][0]
+        assert page.run("return document.getElementById('text').value") == ("abc" + wanted).replace("\r\n", "\n")
+
     def test_two_models_side_by_side_share_text_and_settings(self, page, server, driver):
         page.open("writer", "abc", beside="writer")
 
-        def both():
-            page.settle()
-            pieces, numbers = page.texts(".bars .piece"), page.texts(".bars .number")
-            assert (pieces[:20], numbers[:20]) == (pieces[20:], numbers[20:])
-            return pieces[0], numbers[0]
-
-        def shown(text, temperature):
+        def both_show(text, temperature):
             found = server.predict("writer", "next", text=[text], temperature=[temperature])
             share = found["probabilities"][0][0]
-            return found["tokens"][0][0].replace(" ", "␣"), f"{100 * share:.{1 if share >= 0.0995 else 2}f}%"
+            first = f"{found['tokens'][0][0].replace(' ', '␣')} {100 * share:.{1 if share >= 0.0995 else 2}f}%"
+            firsts = (
+                "[...document.querySelectorAll('section')].map((each) =>"
+                " ['piece', 'number'].map((part) => each.querySelector(`.bars .${part}`)?.textContent).join(' '))"
+            )
+            page.wait(f"return {firsts}.join() === {json.dumps(f'{first},{first}')}")
+            page.settle()
 
         page.run(
             "const slider = document.querySelector('input[type=range]'); slider.value = 0.5;"
             "slider.dispatchEvent(new Event('input'))"
         )
-        time.sleep(0.5)  # it waits for a pause
-        assert both() == shown("abc", 0.5)
+        both_show("abc", 0.5)
         # A token that is chosen in the second one goes on the text of both.
         chosen = server.predict("writer", "next", text=["abc"], temperature=[0.5])["text"][0][1]
-        page.run("arguments[0].click()", page.all(".bars button")[20 + 1])
-        assert both() == shown("abc" + chosen, 0.5)
+        page.run("document.querySelectorAll('section')[1].querySelectorAll('.bars button')[1].click()")
+        both_show("abc" + chosen, 0.5)
         assert page.run("return document.getElementById('text').value") == "abc" + chosen
         assert urllib.parse.urlencode({"text": "abc" + chosen}) in driver.current_url
-        page.run("document.querySelector('input[type=number]').value = 3")
-        page.run("document.querySelector('input[type=number]').dispatchEvent(new Event('change'))")
         page.run("document.querySelector('button.first').click()")
         page.wait("return document.querySelector('button.first').disabled === false")
         written = page.run("return document.getElementById('text').value")
         assert len(written) > len("abc" + chosen)
-        assert both() == shown(written, 0.5)
+        both_show(written, 0.5)
 
     def test_surprise_is_the_probability_of_each_token(self, page, server):
         page.open("writer", "abc hab")
@@ -506,6 +514,14 @@ class TestSafety:
         page.type("cab 12 " * 150_000)
         assert page.run("return document.querySelectorAll('.alignment .token').length") > 400
         assert page.text("#views .message") == ""
+
+    @pytest.mark.parametrize(("model", "most"), [("transformer", 400), ("writer", 64), ("similar", 40)])
+    def test_a_text_that_is_longer_than_what_the_model_reads(self, page, model, most):
+        page.open(model, ("a dog Sleeps " if model == "similar" else "abc ") * 150)
+        assert page.text(".cut").startswith(f"The model reads at most {most} tokens at once.")
+        for whole in ("abc ab", "abc €", "a cat Sleeps\na\u0301\u200b", "a cat [MASK]"):
+            page.type(whole)
+            assert not page.all(".cut"), whole
 
     def test_nothing_is_asked_of_anybody_else(self, page, driver, server):
         page.open("transformer", "cab 12")

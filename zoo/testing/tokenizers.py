@@ -229,11 +229,11 @@ class TokenizerTests:
         assert not {node.op for node in nodes} & {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
     def test_other_inputs_are_refused(self):
-        """A single string, numbers and ids of another rank raise a `ValueError`."""
+        """A single string, numbers, and ids of another rank or in rows of different lengths raise a `ValueError`."""
         for texts in ("a", [["a"]], [1]):
             assert _refused(self.tokenizer.tokenize, texts).startswith("`texts` must be a batch of strings `(B,)`; ")
         for method in (self.tokenizer.detokenize, self.tokenizer.tokens):
-            for ids in (4, [4], [[[4]]], [[4.0]], [["a"]]):
+            for ids in (4, [4], [[[4]]], [[4.0]], [["a"]], [[4], [4, 4]], tf.ragged.constant([[4], [4, 4]])):
                 assert _refused(method, ids).startswith("`ids` must be integers `(B, T)`. Received: ")
 
     # How the tests call the tokenizer.

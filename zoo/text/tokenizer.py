@@ -483,9 +483,13 @@ def _cut_to(ids: tf.RaggedTensor, limits: tf.Tensor) -> tf.RaggedTensor:
 
 def _checked_ids(ids: Any) -> tf.Tensor:
     """The ids as a tensor, int32 or int64 `(B, T)`."""
-    ids = tf.convert_to_tensor(ids)
+    wanted = "`ids` must be integers `(B, T)`. Received: "
+    try:
+        ids = tf.convert_to_tensor(ids)
+    except (TypeError, ValueError) as error:  # such as rows of different lengths
+        raise ValueError(f"{wanted}{reprlib.repr(ids)}") from error
     if not ids.dtype.is_integer or ids.shape.rank not in (None, 2):
-        raise ValueError(f"`ids` must be integers `(B, T)`. Received: {ids.dtype.name} of shape {ids.shape}")
+        raise ValueError(f"{wanted}{ids.dtype.name} of shape {ids.shape}")
     ids = tf.ensure_shape(ids, [None, None])
     # Wide enough for comparison with the size of any vocabulary.
     return ids if ids.dtype == tf.int32 else tf.cast(ids, tf.int64)

@@ -38,11 +38,12 @@ from zoo.tasks.task import SavedTask
 
 from . import classification, language_modelling, masked_language_modelling, translation
 from .cards import serving_metrics
-from .fitting.checkpoint import CHECKPOINT_FILE, CheckpointError, changes, check_unfinished
+from .fitting.checkpoint import CheckpointError, changes, check_unfinished
 from .fitting.fit import Prepared, fit
 from .progress import be_silent, say
 from .run_files import (
     CARD_FILE,
+    CHECKPOINT_FILE,
     METRICS_FILE,
     MODEL_CHANGED,
     RECIPE_FILE,

@@ -23,6 +23,8 @@ except ImportError:  # Windows: two trainings in one folder are not noticed ther
 
 RECIPE_FILE = "recipe.json"
 METRICS_FILE = "metrics.json"
+HISTORY_FILE = "history.csv"
+CHECKPOINT_FILE = "checkpoint.npz"
 CARD_FILE = "README.md"
 MODEL_CHANGED = "model_changed"  # as `not_scored` in metrics
 _SAVED_IN = (TRANSLATOR_FOLDER, GENERATOR_FOLDER, CLASSIFIER_FOLDER, FILLER_FOLDER)
@@ -118,6 +120,39 @@ def check_room(path: pathlib.Path, size: int) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # others: the file system cannot reserve
             raise not_written(path, error) from error
+
+
+def check_replaceable(folder: pathlib.Path, name: str, recipe: str, restart: bool) -> None:
+    """Refuses a folder with files that are not of earlier runs of a recipe, since a training would replace them.
+
+    Args:
+        folder: the folder of the run.
+        name: the recipe's name.
+        recipe: the recipe as it was given. It may be the folder's own `recipe.json`, which is then replaced.
+        restart: whether the run of another recipe may be replaced, too.
+
+    Raises:
+        ValueError: there are such files.
+    """
+    is_own = (folder / RECIPE_FILE).resolve() == pathlib.Path(recipe).resolve()
+    for file in (folder / METRICS_FILE, *([] if is_own else [folder / RECIPE_FILE])):
+        if file.is_file() and not (folder / HISTORY_FILE).is_file():
+            raise ValueError(
+                f"{file} would be replaced, and is not of a run, which has {HISTORY_FILE}; move it away, or choose "
+                "another folder with --out"
+            )
+    # The recipe of an unfinished training is in its checkpoint, and is compared later.
+    if is_own or restart or (folder / CHECKPOINT_FILE).is_file():
+        return
+    try:
+        other = read_metrics(folder).get("name", name)
+    except (FileNotFoundError, ValueError):  # a damaged file is refused later
+        return
+    if other != name:
+        raise ValueError(
+            f"{folder} holds a run of another recipe, {other!r}; --restart begins anew there, and --out names another "
+            "folder"
+        )
 
 
 class Digest:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import zoo_training.fitting.fit
 from zoo_training.corpora.pairs import Pairs, Part
-from zoo_training.fitting.checkpoint import CHECKPOINT_FILE, CheckpointError
+from zoo_training.fitting.checkpoint import CheckpointError
+from zoo_training.run_files import CHECKPOINT_FILE
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.translation import prepare
 

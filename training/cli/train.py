@@ -50,7 +50,12 @@ def train(
     models: Annotated[
         pathlib.Path, typer.Option(metavar="FOLDER", help="The model is exported to FOLDER/RECIPE/VERSION.")
     ] = MODELS,
-    restart: Annotated[bool, typer.Option("--restart", help="Start again, even if a stopped run can go on.")] = False,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart", help="Start again, even if a stopped run can go on, or another recipe's run is replaced."
+        ),
+    ] = False,
     devices: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +88,7 @@ def train(
 
         from ..corpora.corpus import expanded
         from ..distillation import check_teachers
-        from ..run_files import CACHE_FOLDER
+        from ..run_files import CACHE_FOLDER, check_replaceable
         from ..schema.recipe import RecipeError, name_of, read_recipe
         from ..schema.translator_tables import TranslatorRecipe
         from ..storage import set_storage
@@ -104,6 +109,8 @@ def train(
                     raise ValueError(f"{option}: {part} is a file, and must be a folder")
         if (models / name).resolve() == folder.resolve():
             raise ValueError(f"{folder} is the folder of the run; the export needs another one: give --models or --out")
+        if cluster is None or cluster.index == 0:  # the chief alone writes there
+            check_replaceable(folder, name, recipe, restart)
         set_storage(parsed.corpus, None if no_cache else folder / CACHE_FOLDER, folder)
         if isinstance(parsed, TranslatorRecipe):
             check_teachers(parsed.corpus)

@@ -23,12 +23,10 @@ import pydantic
 from zoo.atomic import remove_partial, write_whole
 from zoo.distribution import Workers
 
-from ..run_files import not_written
+from ..run_files import CHECKPOINT_FILE, HISTORY_FILE, not_written
 from ..schema.recipe_tables import Recipe
 from .callbacks import Validation, WeightAverage
 
-CHECKPOINT_FILE = "checkpoint.npz"
-HISTORY_FILE = "history.csv"
 _FOUND = b"checkpoint:"
 _SHOWN = 5  # keys of a message
 _WITHOUT_EFFECT = ("description", "decoding")  # tables of a recipe that do not change its training

@@ -16,10 +16,11 @@ from zoo.distribution import FEW_ROWS, Workers
 from zoo.tasks.task import SavedTask
 
 from ..progress import say
+from ..run_files import CHECKPOINT_FILE
 from ..schema.recipe import RecipeError, blamed_on
 from ..schema.recipe_tables import Recipe
 from .callbacks import Divergence, TrainingProgress, Validation, WeightAverage
-from .checkpoint import CHECKPOINT_FILE, Checkpoint, CheckpointError
+from .checkpoint import Checkpoint, CheckpointError
 from .layer_depths import frozen, rate_factors
 from .optimization import make_optimizer
 

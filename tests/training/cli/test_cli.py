@@ -13,6 +13,7 @@ import tomllib
 import types
 import warnings
 
+import loopback
 import pytest
 import tensorflow as tf
 from command_line import refuses, run, succeeds
@@ -438,6 +439,59 @@ class TestStoppedTraining:
         assert last.startswith(f"zoo: {stopped}/checkpoint.npz cannot be read (")
         assert last.endswith("); --restart begins anew")
         assert [line[:9] for line in self.told(self.train(stopped, "--restart"))] == ["epoch 1/2", "epoch 2/2"]
+
+
+class TestWhatAFolderHolds:
+    """A training replaces the files of an earlier run of its recipe, and no others."""
+
+    @pytest.fixture
+    def folder(self, workplace, tmp_path, monkeypatch):
+        monkeypatch.chdir(workplace)
+        monkeypatch.setattr("zoo_training.run.train", lambda *_: None)
+        return tmp_path / "run"
+
+    def fill(self, folder, **contents):
+        folder.mkdir()
+        for name, content in contents.items():
+            (folder / name.replace("_", ".")).write_text(content, encoding="utf-8")
+
+    def train(self, folder, *options, recipe="backwards.toml"):
+        return ("train", recipe, "--out", folder, *options)
+
+    @pytest.mark.parametrize("name", ["recipe.json", "metrics.json"])
+    @pytest.mark.parametrize("options", [(), ("--restart",)])
+    def test_a_file_that_no_run_wrote(self, folder, name, options):
+        self.fill(folder, **{name: "{}"})
+        assert refuses(*self.train(folder, *options)) == (
+            f"{folder / name} would be replaced, and is not of a run, which has history.csv; move it away, or choose "
+            "another folder with --out"
+        )
+        assert (folder / name).read_text() == "{}"
+
+    def test_a_run_of_another_recipe(self, folder):
+        self.fill(folder, recipe_json="{}", history_csv="", metrics_json='{"name": "dates"}')
+        assert refuses(*self.train(folder)) == (
+            f"{folder} holds a run of another recipe, 'dates'; --restart begins anew there, and --out names another "
+            "folder"
+        )
+        succeeds(*self.train(folder, "--restart"))
+
+    @pytest.mark.parametrize("files", [{"metrics_json": '{"name": "backwards"}'}, {}, {"checkpoint_npz": ""}])
+    def test_a_run_of_this_recipe(self, folder, files):
+        self.fill(folder, recipe_json="{}", history_csv="", **files)
+        succeeds(*self.train(folder))
+
+    def test_the_recipe_itself(self, folder):
+        self.fill(folder, recipe_json='{"corpus": {"kind": "text", "train": "words.tsv"}}')
+        succeeds(*self.train(folder, recipe=folder / "recipe.json"))
+        self.fill(folder.parent / "again", history_csv="", metrics_json='{"name": "backwards"}', recipe_json="{}")
+        again = shutil.copy(folder / "recipe.json", folder.parent / "again")
+        succeeds(*self.train(folder.parent / "again", recipe=again))
+
+    def test_of_a_worker_that_writes_no_files(self, folder, monkeypatch):
+        self.fill(folder, recipe_json="{}")
+        monkeypatch.setenv("TF_CONFIG", loopback.config(["a:1", "b:2"], 1))
+        succeeds(*self.train(folder))
 
 
 class TestMistakes:

@@ -10,8 +10,6 @@ import pytest
 import zoo_training.fitting.checkpoint as files
 from zoo_training.fitting.callbacks import Validation, WeightAverage
 from zoo_training.fitting.checkpoint import (
-    CHECKPOINT_FILE,
-    HISTORY_FILE,
     Checkpoint,
     CheckpointError,
     _table,
@@ -20,6 +18,7 @@ from zoo_training.fitting.checkpoint import (
 )
 from zoo_training.fitting.loss import TokenPrediction
 from zoo_training.fitting.optimization import make_optimizer
+from zoo_training.run_files import CHECKPOINT_FILE, HISTORY_FILE
 from zoo_training.schema.recipe import read_recipe
 from zoo_training.schema.recipe_tables import TrainingConfig
 

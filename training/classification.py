@@ -96,6 +96,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         objective=(ClassesPrediction if several else ClassPrediction)(model, config.label_smoothing, config.r_drop),
         steps=training.steps,
         tokens=training.tokens,
+        fewest_rows=training.fewest_rows,
         training_from=training.training,
         validation=batches(validation, "validation", np.ones(len(validation)), None).once(),
         task=task,

@@ -68,6 +68,7 @@ def prepare(recipe: GeneratorRecipe) -> Prepared:
         objective=TokenPrediction(model, recipe.training.label_smoothing, recipe.training.r_drop),
         steps=windows.steps,
         tokens=windows.tokens,
+        fewest_rows=windows.batch_size,
         training_from=windows.training,
         validation=_once(validation, length, "validation", recipe.training.batch_size),
         task=TextGenerator(model, tokenizer, **settings),

@@ -60,6 +60,7 @@ def prepare(recipe: MaskedLanguageModelRecipe) -> Prepared:
         objective=MaskedTokenPrediction(model, config.label_smoothing, config.r_drop),
         steps=windows.steps,
         tokens=windows.tokens,
+        fewest_rows=windows.batch_size,
         training_from=windows.training,
         validation=once,
         task=task,

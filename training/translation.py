@@ -97,6 +97,7 @@ def prepare(
         objective=TokenPrediction(model, recipe.training.label_smoothing, recipe.training.r_drop),
         steps=batches.steps,
         tokens=batches.tokens,
+        fewest_rows=batches.fewest_rows,
         training_from=batches.training,
         validation=_batches(recipe, encoded_validation).once(),
         task=task,

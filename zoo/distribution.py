@@ -34,7 +34,6 @@ from zoo.cluster import CONNECT_SECONDS, Cluster, ClusterError, Meeting, answers
 __all__ = ["Cluster", "ClusterError", "Workers", "multi_worker", "read_cluster"]
 
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong with this worker; start all again
-FEW_ROWS = "a batch has fewer rows than there are workers"  # begins the message of an InvalidArgumentError
 _GROUP = 1907  # a key of our own, since TensorFlow numbers its groups from 1
 _POLL_SECONDS = 2.0  # between two looks at the other workers
 _STRIKES = 3  # a worker is lost after so many refused connections in a row
@@ -306,7 +305,7 @@ class Workers:
 
         def rows(*batch: Any) -> Any:
             number = tf.shape(tf.nest.flatten(batch)[0])[0]
-            message = f"{FEW_ROWS} ({self.count}); use drop_remainder=True"
+            message = f"a batch has fewer rows than there are workers ({self.count}); use drop_remainder=True"
             with tf.control_dependencies([tf.debugging.assert_greater_equal(number, self.count, message)]):
                 parts = tf.nest.map_structure(lambda array: array[self.index :: self.count], batch)
             return parts if len(parts) > 1 else parts[0]

@@ -315,9 +315,9 @@ class TestMistakes:
         refused([loopback.start(start, loopback.config(loopback.addresses(2), 0))], "--devices is for one machine")
 
     def test_batches_with_fewer_rows_than_workers(self, texts, tmp_path):
-        start = command(tmp_path, texts(), "training.batch_size=1", "training.buckets=1")
+        start = command(tmp_path, texts(), "training.batch_tokens=12", "training.buckets=2")  # 1 row of 8 tokens
         workers = loopback.start_all(start, 2)
-        refused(workers, "training: a batch has fewer rows than there are workers (2); raise batch_size")
+        refused(workers, "training: each worker takes rows of every batch, and the smallest batch has 1 for 2 workers")
 
     def test_different_recipes(self, texts, tmp_path):
         hosts, corpus = loopback.addresses(2), texts()

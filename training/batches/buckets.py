@@ -250,6 +250,11 @@ class BucketedBatches(abc.ABC):
         """Batches of an epoch."""
         return sum(self._numbers)
 
+    @property
+    def fewest_rows(self) -> int:
+        """Rows of the smallest batch to train on."""
+        return min(bucket.batch_size for bucket in self.buckets)
+
     @functools.cached_property
     def _numbers(self) -> list[int]:
         """Batches of an epoch, by bucket."""

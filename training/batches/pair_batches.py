@@ -193,6 +193,7 @@ class BatchesInStages:
     def __init__(self, stages: Sequence[tuple[int, Batches]], steps: int | None = None):
         first = stages[0][1]
         self.steps, self.tokens = first.steps, first.tokens  # see `Batches`
+        self.fewest_rows = min(batches.fewest_rows for _, batches in stages)
         self._stages = [(epoch * (steps or first.steps), batches) for epoch, batches in stages]  # by the first batch
 
     def training(self, first_step: int = 0) -> tf.data.Dataset:

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from zoo.distribution import FEW_ROWS, Workers
+from zoo.distribution import Workers
 from zoo.tasks.task import SavedTask
 
 from ..progress import say
@@ -36,6 +36,7 @@ class Prepared:
         objective: the model with its loss, which `fit` trains; see `loss`.
         steps: batches of an epoch.
         tokens: tokens of an epoch, for the speed that is shown.
+        fewest_rows: rows of the smallest batch to train on.
         training_from: gives the endless stream of batches for `model.fit`, from a number of batches on.
         validation: batches to choose the best epoch by.
         task: the model with its tokenizers, such as a `Translator`.
@@ -48,6 +49,7 @@ class Prepared:
     objective: keras.Model
     steps: int
     tokens: int
+    fewest_rows: int
     training_from: Callable[[int], tf.data.Dataset]
     validation: tf.data.Dataset
     task: SavedTask
@@ -114,15 +116,13 @@ def fit(
                     f"accumulate={recipe.training.accumulate} is more than the {batches:,} batches of the training, so "
                     "no update would be made; lower it, or raise epochs"
                 )
+            if prepared.fewest_rows < workers.count:
+                raise ValueError(
+                    f"each worker takes rows of every batch, and the smallest batch has {prepared.fewest_rows} for "
+                    f"{workers.count} workers; raise batch_size or batch_tokens, or use fewer workers"
+                )
             stack.enter_context(frozen(prepared.model, recipe.training.frozen_layers))
-        try:
-            return _fitted(recipe, prepared, folder, callbacks, workers)
-        except tf.errors.InvalidArgumentError as error:
-            if FEW_ROWS not in str(error):
-                raise
-            raise RecipeError(
-                f"training: {FEW_ROWS} ({workers.count}); raise batch_size or batch_tokens, or use fewer workers"
-            ) from None
+        return _fitted(recipe, prepared, folder, callbacks, workers)
 
 
 def _with_rows_for(batches: tf.data.Dataset, workers: int) -> tf.data.Dataset:

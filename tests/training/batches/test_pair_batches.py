@@ -163,6 +163,7 @@ class TestPlan:
         rows = [row for _, batch in plan for row in batch]
         assert len(rows) == len(set(rows))
         assert len(plan) == batches.steps
+        assert min(len(batch) for _, batch in plan) == batches.fewest_rows
         assert all(set(batch) <= set(bucket.rows) and len(batch) == bucket.batch_size for bucket, batch in plan)
         assert len(rows) == len(lengths) - sum(len(bucket.rows) % bucket.batch_size for bucket in batches.buckets)
 
@@ -284,6 +285,11 @@ class TestCorporaWithWeights:
         found = self.in_stages(3, (0.0, 1.0), (1.0, 0.0), steps=4).training().take(10).as_numpy_iterator()
         of_first = [bool(inputs["source"][0, 0] < 10 + 6 * 3) for inputs, *_ in found]
         assert of_first == 8 * [False] + 2 * [True]
+
+    def test_a_later_stage_may_have_the_smallest_batch(self):
+        batches = self.in_stages(8, (0.0, 1.0), (1.0, 0.0))
+        sizes = [len(labels) for _, labels, _ in batches.training().take(4).as_numpy_iterator()]
+        assert sizes == [8, 8, 6, 6] and batches.fewest_rows == 6
 
     def test_weights_of_one_change_nothing(self):
         pairs = encoded(some_pairs())

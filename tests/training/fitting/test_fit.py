@@ -1,8 +1,10 @@
 """From a recipe to a fitted model: its parts, the best epoch, and the same weights from the same seed."""
 
+import contextlib
 import csv
 import io
 import random
+import types
 
 import keras
 import numpy as np
@@ -59,6 +61,18 @@ def test_each_of_five_workers_has_rows_to_validate_with(rows, axes):
     for one, other in ((inputs["ids"], ids), (found, labels), (weight, weights)):
         np.testing.assert_array_equal(one[:rows], other)
     assert weight.sum() == weights.sum()
+
+
+def test_a_batch_with_fewer_rows_than_workers_is_told_before_the_first_step(tmp_path, monkeypatch):
+    """Here only the batches of long pairs have too few, and an epoch might begin with others."""
+    monkeypatch.setattr(zoo_training.fitting.fit, "_fitted", lambda *_: "fitted")
+    texts = ["a" * length for length in (1, 1, 1, 1, 1, 1, 7, 7, 7, 7)]
+    recipe = tiny("training.batch_tokens=24", "training.buckets=2")  # 12 pairs of 2 tokens, but there are 10; 3 of 8
+    prepared = prepare(recipe, (Pairs(texts, texts), CHECK))
+    for count, told in ((3, None), (4, "the smallest batch has 3 for 4 workers; raise batch_size or batch_tokens, or")):
+        workers = types.SimpleNamespace(is_chief=True, count=count, agree=lambda *_: None)
+        with pytest.raises(RecipeError, match=told) if told else contextlib.nullcontext():
+            assert zoo_training.fitting.fit.fit(recipe, prepared, tmp_path, workers=workers) == "fitted"
 
 
 class TestParts:

@@ -68,7 +68,7 @@ _PROCEDURES: dict[type[Recipe], Any] = {
     MaskedLanguageModelRecipe: masked_language_modelling,
 }
 _SCORING, _EXPORT = "scoring", "export"
-_TRAINING = b"training"
+_TRAINING, _NOTHING, _REFUSED = b"training", b"nothing", b"refused: "  # what the chief tells the other workers
 _READ = ("train", "validation")  # the splits that a training reads
 
 
@@ -203,7 +203,10 @@ def train(
         be_silent()
         with multi_worker(wait) as workers:
             workers.agree("recipe", recipe.model_dump_json(), _differing_keys)
-            if workers.broadcast_bytes(b"") == _TRAINING:
+            told = workers.broadcast_bytes(b"")
+            if told.startswith(_REFUSED):
+                raise CheckpointError(told.removeprefix(_REFUSED).decode())
+            if told == _TRAINING:
                 fit(recipe, _prepared(recipe, workers), folder, workers=workers)
         return None
     if recipe.training.tensorboard:  # said before anything else is done
@@ -223,8 +226,12 @@ def train(
         try:
             with multi_worker(wait) as workers:
                 workers.agree("recipe", recipe.model_dump_json(), _differing_keys)
-                run = _trained_before(folder, recipe)
-                workers.broadcast_bytes(b"nothing" if run else _TRAINING)  # what the others are needed for
+                try:
+                    run = _trained_before(folder, recipe)
+                except (ValueError, OSError) as error:
+                    workers.broadcast_bytes(_REFUSED + str(error).encode())
+                    raise
+                workers.broadcast_bytes(_NOTHING if run else _TRAINING)
                 if run is None:
                     run = _trained(name, recipe, folder, command, workers)
         except ClusterError as error:

@@ -319,6 +319,13 @@ class TestMistakes:
         workers = loopback.start_all(start, 2)
         refused(workers, "training: each worker takes rows of every batch, and the smallest batch has 1 for 2 workers")
 
+    def test_a_folder_that_the_chief_refuses(self, texts, tmp_path):
+        """All end with the chief's sentence: exit code 75 would let a scheduler start them again."""
+        (tmp_path / "run").mkdir()
+        for name, content in (("history.csv", ""), ("recipe.json", "{}"), ("metrics.json", "[")):
+            (tmp_path / "run" / name).write_text(content)
+        refused(loopback.start_all(command(tmp_path, texts()), 2), "; --restart begins anew there, and --out names")
+
     def test_different_recipes(self, texts, tmp_path):
         hosts, corpus = loopback.addresses(2), texts()
         rates = ("training.learning_rate=0.1", "training.learning_rate=0.2")

@@ -24,7 +24,7 @@ from .batch_plan import PLAN_FILE, Plan
 
 with needs("beam"):
     import apache_beam as beam
-    from apache_beam.metrics import Metrics, MetricsFilter
+    from apache_beam.metrics import MetricsFilter
     from apache_beam.ml.inference.base import KeyedModelHandler, PredictionResult, RunInference
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -37,11 +37,10 @@ class _Read(beam.DoFn):
     """From a chunk to its windows, each with the rows for the handler."""
 
     def __init__(self, layout: Layout):
-        self._layout, self._broken = layout, Metrics.counter(NAMESPACE, "broken")
+        self._layout = layout
 
     def process(self, chunk: Chunk) -> Iterator[tuple[Window, list[Any]]]:
         for window in windows(chunk, self._layout):
-            self._broken.inc(sum(record.broken for record in window.records))
             yield window, [record.row for record in window.records]
 
 

@@ -31,7 +31,7 @@ WRITES = {"txt": ("txt", "tsv", "jsonl"), "tsv": ("tsv", "txt", "jsonl"), "jsonl
 WRITES["parquet"] = ("parquet", "txt", "jsonl")
 _WINDOW = 4096  # rows
 _WINDOW_BYTES = 8 << 20
-_PART = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(more|last)")
+_PART = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(more|last)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +125,7 @@ class Part:
         lines: how many lines of the input it stands for.
         done: how many rows were answered.
         failed: how many rows failed.
+        broken: how many rows are not UTF-8.
         last: whether it ends the chunk.
     """
 
@@ -134,6 +135,7 @@ class Part:
     lines: int
     done: int
     failed: int
+    broken: int
     last: bool
 
 
@@ -267,7 +269,7 @@ def write_part(folder: str, window: Window, answers: Sequence[dict[str, Any] | F
     """
     pairs = list(zip(window.records, answers, strict=True))
     failed = [(record, answer) for record, answer in pairs if isinstance(answer, Failure)]
-    counts = window.lines, len(pairs) - len(failed), len(failed)
+    counts = window.lines, len(pairs) - len(failed), len(failed), sum(record.broken for record in window.records)
     name = "-".join([f"{window.chunk.number:06}", f"{window.number:06}", *map(str, counts)])
     name += "-last" if window.last else "-more"
     if failed:  # first: the part itself says that the window is done
@@ -404,8 +406,8 @@ def parts_in(folder: str) -> list[Part]:
     found = []
     for metadata in FileSystems.match([f"{folder}/*"])[0].metadata_list:
         if match := _PART.fullmatch(metadata.path.rpartition("/")[2]):
-            chunk, window, lines, done, failed = map(int, match.groups()[:5])
-            found.append(Part(metadata.path, chunk, window, lines, done, failed, match[6] == "last"))
+            chunk, window, lines, done, failed, broken = map(int, match.groups()[:6])
+            found.append(Part(metadata.path, chunk, window, lines, done, failed, broken, match[7] == "last"))
     found.sort(key=lambda part: (part.chunk, part.window, part.done))
     # A window that was tried again may have failed elsewhere. Of its parts, the one with the most answers counts.
     return list({(part.chunk, part.window): part for part in found}.values())

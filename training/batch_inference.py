@@ -38,10 +38,11 @@ _LOG = "log.txt"
 
 
 class Summary(NamedTuple):
-    """How many rows were answered and how many failed, where the failed ones are, and Beam's counters."""
+    """How many rows were answered, failed and are not UTF-8, where the failed ones are, and Beam's counters."""
 
     done: int
     failed: int
+    broken: int
     dead_letters: str
     counters: dict[str, int]
 
@@ -143,7 +144,7 @@ def _answered(
     plan = _resumed_or_new(asked, scratch, overwrite, say)
     counters = _drive_to_the_end(plan, scratch, options, advance, say)
     parts = parts_in(scratch)
-    done, failed = sum(part.done for part in parts), sum(part.failed for part in parts)
+    done, failed, broken = (sum(getattr(part, name) for part in parts) for name in ("done", "failed", "broken"))
     try:
         if failed:  # before the answers, which say that all is done
             join_failures(parts, plan.chunks, plan.layout, plan.header, dead_letters, scratch)
@@ -159,7 +160,7 @@ def _answered(
     if not done:
         why = f"all {failed} rows failed; {dead_letters} has the reasons" if failed else f"{asked.pattern} has no rows"
         raise ValueError(why)
-    return Summary(done, failed, dead_letters, counters)
+    return Summary(done, failed, broken, dead_letters, counters)
 
 
 def _resumed_or_new(asked: Request, scratch: str, overwrite: bool, say: Callable[[str], None]) -> Plan:

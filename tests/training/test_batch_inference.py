@@ -321,7 +321,7 @@ class TestChunks:
     def test_rows_that_are_not_utf_8_are_counted(self, upper, place, small_chunks):
         (place / "in.txt").write_bytes(b"caf\xe9\nb\n\xef\xbf\xbd\nx\xff\xff\r\n")
         found = infer_files(Request(upper, "in.txt", "out.txt"))
-        assert (found.done, found.counters["broken"]) == (4, 2)
+        assert (found.done, found.broken) == (4, 2)
         assert (place / "out.txt").read_text(encoding="utf-8") == ">CAF\ufffd\n>B\n>\ufffd\n>X\ufffd\ufffd\n"
 
     def test_cells_that_json_has_no_form_for(self, upper, place):
@@ -506,6 +506,16 @@ class TestUnfinishedRuns:
         assert summary.counters["rows"] < 9
         assert (place / "out.txt").read_text(encoding="utf-8") == expected("txt", "txt")
         assert sorted(os.listdir()) == ["in.txt", "out.failed.jsonl", "out.txt"]
+
+    def test_rows_that_are_not_utf_8_are_counted_in_what_was_done_before(self, upper, place, small_chunks, monkeypatch):
+        (place / "in.txt").write_bytes(b"caf\xe9\n" * 9)
+        asked = Request(upper, "in.txt", "out.txt")
+        with monkeypatch.context() as patch:
+            patch.setattr(batch_inference, "join", lambda *given: exec("raise OSError('disk full')"))
+            with pytest.raises(OSError, match="disk full"):
+                infer_files(asked)
+        os.remove(batch_inference.parts_in("out.txt.parts")[-1].path)
+        assert infer_files(asked).broken == 9
 
     def test_a_window_that_two_workers_have_written_counts_once(self, upper, place, small_chunks, monkeypatch):
         """The second try of a worker may have another number of failures, for example when memory is short."""

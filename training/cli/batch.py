@@ -84,11 +84,10 @@ def batch(
         with progress_bar("rows", None) as advance:
             found = infer_files(asked, beam_flags or (), workers or cores(), overwrite, advance, say)
         rows, seconds = found.done + found.failed, time.monotonic() - begin
-        batches, broken = (found.counters.get(name, 0) for name in ("batches", "broken"))
-        if broken:
-            are = "is" if broken == 1 else "are"
-            say(f"zoo: warning: {_counted(broken, 'row')} {are} not UTF-8; broken bytes were read as U+FFFD")
-        told = f"{_counted(rows, 'row')} in {seconds:.0f} s, {_counted(batches, 'batch')}"
+        if found.broken:
+            are = "is" if found.broken == 1 else "are"
+            say(f"zoo: warning: {_counted(found.broken, 'row')} {are} not UTF-8; broken bytes were read as U+FFFD")
+        told = f"{_counted(rows, 'row')} in {seconds:.0f} s, {_counted(found.counters.get('batches', 0), 'batch')}"
         say(f"{told}; {found.failed:,} failed, see {found.dead_letters}" if found.failed else f"{told}; none failed")
     typer.echo(out)
 

@@ -251,12 +251,20 @@ def _parquet_rows(chunk: Chunk, writes: str) -> Iterator[dict[str, Any]]:
 def _exact(batch: Any, writes: str) -> Any:
     """A table's batch with times in nanoseconds, which Python has no type for, as integers or, for JSON, as text."""
     import pyarrow as pa
+    from pyarrow import types
 
-    for place, field in enumerate(batch.schema):
-        if getattr(field.type, "unit", None) == "ns":
-            column = batch.column(place).cast(pa.int64() if writes == "parquet" else pa.string())
-            batch = batch.set_column(place, field.name, column)
-    return batch
+    def exact(kind: Any) -> Any:
+        if getattr(kind, "unit", None) == "ns":
+            return pa.int64() if writes == "parquet" else pa.string()
+        if types.is_struct(kind):
+            return pa.struct([field.with_type(exact(field.type)) for field in kind])
+        if types.is_map(kind):
+            return pa.map_(exact(kind.key_type), exact(kind.item_type))
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            return pa.list_(exact(kind.value_type))
+        return kind
+
+    return batch.cast(pa.schema([(field.name, exact(field.type)) for field in batch.schema]))
 
 
 # Writing.

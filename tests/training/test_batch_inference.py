@@ -346,6 +346,23 @@ class TestChunks:
         assert "234567891" in first["time"]
         assert second["time"] is None
 
+    def test_times_inside_of_cells_keep_their_nanoseconds(self, upper, place):
+        time = pa.timestamp("ns")
+        columns = {
+            "struct": (pa.struct([("t", time), ("n", pa.int8())]), {"t": 1234567891, "n": 1}),
+            "list": (pa.list_(pa.struct([("t", pa.time64("ns"))])), [{"t": 1234567891}]),
+            "large": (pa.large_list(time), [None, 1234567891]),
+            "map": (pa.map_(pa.string(), time), [("a", 1234567891)]),
+        }
+        table = {name: pa.array([value, None], kind) for name, (kind, value) in columns.items()}
+        table = pa.table({"text": ["a", "b"], **table})
+        pq.write_table(table, "in.parquet")
+        for out in ("out.parquet", "out.jsonl"):
+            infer_files(Request(upper, "in.parquet", out, outputs=["length"]))
+        assert pq.read_table("out.parquet").select(table.column_names) == table
+        first, second = json_lines("out.jsonl")
+        assert all("234567891" in json.dumps(first[name]) and second[name] is None for name in columns)
+
     def test_outputs_with_any_number_of_axes(self, upper, place):
         (place / "in.txt").write_text("a\nb\n")
         infer_files(Request(upper, "in.txt", "out.txt", signature="any"))

@@ -1,11 +1,12 @@
 """Which folder is a version, and which version is the newest: as TensorFlow Serving sees it."""
 
 import pathlib
+import re
 
 import pytest
 
 from zoo.serving import newest_version, versions
-from zoo.serving.layout import models_within
+from zoo.serving.layout import models_within, version_folder
 
 
 @pytest.fixture
@@ -65,3 +66,13 @@ def test_what_holds_no_saved_model_has_no_version(model, name):
 def test_a_training_run_is_told_with_the_way_to_a_model(tmp_path):
     (tmp_path / "recipe.json").write_text("{}")
     assert models_within(tmp_path) == f"; it is a training run, which `zoo export {tmp_path}` exports"
+
+
+@pytest.mark.parametrize("place", ["", "3"])
+def test_a_saved_model_as_text_is_named(tmp_path, place):
+    (tmp_path / place).mkdir(exist_ok=True)
+    file = tmp_path / place / "saved_model.pbtxt"
+    file.touch()
+    told = f"; {file} is one as text, which only TensorFlow reads; write it as saved_model.pb"
+    with pytest.raises(FileNotFoundError, match=f"{re.escape(told)}$"):
+        version_folder(tmp_path)

@@ -84,12 +84,12 @@ class ServingClient(Generates, Classifies, Embeds, Fills):
         number = None if version is None else _version(version)
         if label == "":
             raise ValueError("`label` must be the label of a version. Received: label=''")
-        if not 0 < timeout <= _LONGEST:
+        if not (isinstance(timeout, (int, float, np.number)) and 0 < timeout <= _LONGEST):
             raise ValueError(
-                f"`timeout` must be a number of seconds above 0, at most {_LONGEST:,}. Received: timeout={timeout}"
+                f"`timeout` must be a number of seconds above 0, at most {_LONGEST:,}. Received: timeout={timeout!r}"
             )
-        if retries < 0:
-            raise ValueError(f"`retries` must be at least 0. Received: retries={retries}")
+        if not (isinstance(retries, (int, np.integer)) and retries >= 0):
+            raise ValueError(f"`retries` must be an integer, at least 0. Received: retries={retries!r}")
         self.address, self.model, self.protocol = address, model, protocol
         self.timeout, self.retries = timeout, retries
         transport = RestTransport if protocol == "rest" else _grpc_transport()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import pathlib
 import time
 from collections.abc import Iterator
 from typing import Annotated
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ..answering import cores
-from .shared import app, user_errors
+from .shared import app, check_model, user_errors
 
 
 @app.command()
@@ -64,6 +65,8 @@ def batch(
     begin = time.monotonic()
     with user_errors(), _without_warnings():  # Beam tells which clouds it has no client of
         columns, values = _pairs("--column", column), _pairs("--set", settings)
+        if "://" not in model:
+            check_model(pathlib.Path(model))
         from ..batch_inference import infer_files
         from ..batch_plan import Request
         from ..progress import progress_bar, say

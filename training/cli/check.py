@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import enum
 import json
+import os
 import pathlib
 import shutil
 import textwrap
@@ -13,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import app, user_errors
+from .shared import MODELS, RUNS, app, namesakes, user_errors
 
 
 class FailOn(enum.StrEnum):
@@ -48,6 +49,9 @@ def check(
     """
     with user_errors((ValueError, OSError, RuntimeError)):
         from zoo.serving.checking import report
+
+        if not os.path.lexists(folder):  # a link to nothing is a finding
+            raise FileNotFoundError(f"{folder} does not exist{namesakes(folder, MODELS, RUNS)}")
 
         found = report(folder, run, ignore or ())
         typer.echo(_as_json(found) if as_json else _as_text(found))

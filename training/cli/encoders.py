@@ -13,6 +13,7 @@ import typer
 from ..answering import answers, chunks
 from .shared import (
     Above,
+    CommandOfTexts,
     ModelPath,
     SeveralLabels,
     TextFile,
@@ -38,7 +39,7 @@ _MASKS = "[MASK]", "<mask>"
 BatchSize = Annotated[int, typer.Option(min=1, metavar="N", help="Number of texts to read at once.")]
 
 
-@app.command()
+@app.command(cls=CommandOfTexts)
 def classify(
     model: ModelPath,
     texts: Texts = None,
@@ -80,7 +81,7 @@ def classify(
                     typer.echo()
 
 
-@app.command()
+@app.command(cls=CommandOfTexts)
 def embed(
     model: ModelPath,
     texts: Texts = None,
@@ -115,7 +116,7 @@ def embed(
         typer.echo(out or index)
 
 
-@app.command()
+@app.command(cls=CommandOfTexts)
 def search(
     index: Annotated[pathlib.Path, typer.Argument(metavar="INDEX", help="A folder that `zoo embed --index` wrote.")],
     texts: Texts = None,
@@ -157,7 +158,7 @@ def search(
                     typer.echo()
 
 
-@app.command()
+@app.command(cls=CommandOfTexts)
 def fill(
     model: ModelPath,
     texts: Texts = None,

@@ -13,6 +13,7 @@ import typer
 from ..answering import chunks
 from .shared import (
     RULE,
+    CommandOfTexts,
     ModelPath,
     TextFile,
     Texts,
@@ -34,7 +35,7 @@ _OPTIONS = {
 }
 
 
-@app.command()
+@app.command(cls=CommandOfTexts)
 def generate(
     model: ModelPath,
     prompts: Annotated[
@@ -108,7 +109,7 @@ def generate(
         typer.echo()
 
 
-@app.command()
+@app.command(cls=CommandOfTexts)
 def score(
     model: ModelPath,
     texts: Texts = None,

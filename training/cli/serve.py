@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ..start_tensorflow import import_tensorflow
-from .shared import app, model_name, user_errors
+from .shared import MODELS, RUNS, app, model_name, namesakes, user_errors
 
 _HOUR, _DAY = 3_600, 86_400  # seconds
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")  # a browser sends it without a path
@@ -114,7 +114,7 @@ def _paths(given: list[str]) -> dict[str, pathlib.Path]:
             raise ValueError(f"NAME=FOLDER needs a folder. Received: {each!r}")
         path = pathlib.Path(rest if named else each)
         if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist")
+            raise FileNotFoundError(f"{path} does not exist{namesakes(path, MODELS, RUNS)}")
         if newest_version(path) is None:
             raise FileNotFoundError(
                 f"{path} holds no SavedModel: neither {SAVED_MODEL_FILE} nor a version such as 1/{models_within(path)}"

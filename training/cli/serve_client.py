@@ -17,6 +17,7 @@ from ..start_tensorflow import import_tensorflow
 from .shared import (
     RULE,
     Above,
+    CommandOfTexts,
     SeveralLabels,
     TextFile,
     Texts,
@@ -31,8 +32,10 @@ from .shared import (
     with_vector,
 )
 
+_OPTIONS = {name: f"--{name}" for name in ("version", "label", "timeout")} | {"address": "ADDRESS", "model": "MODEL"}
 
-@app.command("serve-client")
+
+@app.command("serve-client", cls=CommandOfTexts)
 def serve_client(
     address: Annotated[
         str,
@@ -70,7 +73,7 @@ def serve_client(
     Prints what `zoo translate`, `zoo generate`, `zoo score`, `zoo classify`, `zoo embed` and `zoo fill` print; for
     other signatures, each text's JSON on a line.
     """
-    with user_errors((ValueError, OSError, ModuleNotFoundError)):
+    with user_errors((ValueError, OSError, ModuleNotFoundError), _OPTIONS):
         from zoo.serving import ServingClient
 
         if use_grpc:

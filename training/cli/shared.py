@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TextIO
 
 import typer
+from typer.core import TyperCommand
 
 from zoo.checkpoints import hub_hint
 from zoo.extras import MissingExtraError
@@ -27,6 +28,21 @@ if TYPE_CHECKING:
     import numpy as np
 
     from zoo.tasks.protocol import Classification, Score
+
+
+class CommandOfTexts(TyperCommand):
+    """A command whose arguments are texts, which may begin with a dash."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As for all commands, with a hint where a text was taken for an option."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            told: Any = error
+            if hasattr(told, "possibilities") and not told.possibilities:  # no such option, nor a similar one
+                told.message += ". If it begins a text, put all options first, then `--`, then the texts"
+            raise
+
 
 app = typer.Typer(
     rich_markup_mode="markdown",
@@ -152,6 +168,12 @@ def _os_error(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
+def namesakes(path: pathlib.Path, *folders: pathlib.Path) -> str:
+    """For the message that a path does not exist: the same name in the folders where models are. Else empty."""
+    near = [str(folder / path) for folder in folders if not path.is_absolute() and (folder / path).exists()]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
 def check_model(path: pathlib.Path) -> None:
     """Looks for a model before the seconds that TensorFlow takes to start.
 
@@ -159,12 +181,7 @@ def check_model(path: pathlib.Path) -> None:
         FileNotFoundError: there is no such folder.
     """
     if not path.exists():
-        near = [str(parent / path) for parent in (MODELS, RUNS) if not path.is_absolute() and (parent / path).exists()]
-        hint = (
-            f"; did you mean {' or '.join(near)}?"
-            if near
-            else hub_hint(path) or "; `zoo list` shows the exported models"
-        )
+        hint = namesakes(path, MODELS, RUNS) or hub_hint(path) or "; `zoo list` shows the exported models"
         raise FileNotFoundError(f"{path} does not exist{hint}")
 
 

@@ -29,6 +29,7 @@ from .shared import (
     kind_and_command,
     load,
     model_name,
+    namesakes,
     read_lines,
     recipe_folder,
     user_errors,
@@ -321,7 +322,7 @@ def export(
     ] = None,
 ) -> None:
     """Export a finished run, or a Hugging Face checkpoint, as the next version of a model."""
-    with user_errors(options={"target_language": "--target-language"}):
+    with user_errors(options={"target_language": "--target-language", "task": str(run)}):
         if to is not None and to_huggingface is not None:
             raise ValueError("--to and --to-huggingface were both given; give one of them")
         if weights not in ("float32", "float16"):  # before anything is loaded
@@ -338,9 +339,8 @@ def export(
         if shortlist is not None and not any(text.strip() for text in sources):
             raise ValueError(f"{shortlist} has no texts")
         if not run.is_dir():
-            raise ValueError(
-                f"{run} is a file; name its folder" if run.exists() else f"{run} does not exist{hub_hint(run)}"
-            )
+            hint = namesakes(run, RUNS) or hub_hint(run)
+            raise ValueError(f"{run} is a file; name its folder" if run.exists() else f"{run} does not exist{hint}")
         import_tensorflow()
         from zoo.checkpoints.loading import load_checkpoint
         from zoo.checkpoints.saving import save_checkpoint

@@ -10,6 +10,7 @@ import typer
 from ..answering import answers
 from .shared import (
     PICTURES,
+    CommandOfTexts,
     ModelPath,
     TextFile,
     Texts,
@@ -35,7 +36,7 @@ _OUT = {"path": "--out"}
 _MOST_WEIGHTS = 2_000_000  # 11 MB of a page
 
 
-@app.command()
+@app.command(cls=CommandOfTexts)
 def translate(
     model: ModelPath,
     texts: Texts = None,
@@ -86,7 +87,7 @@ def translate(
             typer.echo("\n".join(chunk))
 
 
-@app.command()
+@app.command(cls=CommandOfTexts)
 def attend(
     model: ModelPath,
     texts: Texts = None,

@@ -70,8 +70,8 @@ class TextContinuation(Generates):
         """`_score`, with windows that begin `stride` tokens apart."""
         if stride is not None:
             raise ValueError(
-                f"An exported model scores with the stride that it was exported with. For stride={stride} load what "
-                "was exported: a saved TextGenerator, or its run, runs/NAME."
+                "An exported model scores with the stride that it was exported with. For another `stride` load what "
+                f"was exported: a saved TextGenerator, or its run, runs/NAME. Received: stride={stride}"
             )
         return self._score
 

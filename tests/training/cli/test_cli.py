@@ -239,6 +239,12 @@ class TestExport:
         for folder in (trained / MODEL, trained / MODEL / "1"):
             assert refuses("export", folder).startswith(f"{folder} is an export already: copy its folder")
 
+    def test_of_a_family_that_hugging_face_does_not_have(self, trained, tmp_path):
+        assert refuses("export", "runs/backwards", "--to-huggingface", tmp_path / "folder") == (
+            "runs/backwards must be a TextGenerator of GPT or a Translator of Transformer. Received: Translator of "
+            "RNNSeq2Seq"
+        )
+
     def test_a_run_once_more_here_or_elsewhere(self, trained, tmp_path, monkeypatch):
         """Where to, and with which options; a real one is in `test_run.py`."""
         given = []
@@ -529,7 +535,14 @@ class TestMistakes:
         monkeypatch.chdir(tmp_path)
         for folder in ("saved_models/cc", "runs/cc"):
             (tmp_path / folder).mkdir(parents=True)
-        assert refuses("translate", "cc", "a").startswith("cc does not exist; did you mean saved_models/cc or runs/cc?")
+        for command in (
+            ("translate", "cc", "a"),
+            ("check", "cc"),
+            ("serve", "cc"),
+            ("batch", "cc", "in.txt", "out.txt"),
+        ):
+            assert refuses(*command) == "cc does not exist; did you mean saved_models/cc or runs/cc?"
+        assert refuses("export", "cc") == "cc does not exist; did you mean runs/cc?"
         (tmp_path / "runs" / "cc" / "checkpoint.npz").touch()
         told = "runs/cc holds a training that has not ended; the command that began it goes on with it"
         assert refuses("export", "runs/cc").startswith(told)
@@ -568,6 +581,21 @@ class TestMistakes:
         assert result.exit_code == 2 and "Traceback" not in result.output
         told = "zoo: All training texts have the label 'same'; a classifier needs two classes or more."
         assert result.stderr.splitlines()[-1] == told
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            *(("translate", "x", "-5"), ("attend", "x", "-5"), ("generate", "x", "-5"), ("score", "x", "-5")),
+            *(("classify", "x", "-5"), ("embed", "x", "-5"), ("search", "x", "-5"), ("fill", "x", "-5")),
+            ("serve-client", "localhost", "x", "-5"),
+        ],
+    )
+    def test_a_text_that_begins_with_a_dash(self, arguments):
+        result = run(*arguments)
+        told = " ".join(result.stderr.replace("│", " ").split())
+        assert result.exit_code == 2
+        assert "No such option: -5. If it begins a text, put all options first, then `--`, then the texts" in told
+        assert "texts" not in run(arguments[0], "--fil").stderr, "it is a misspelt option"
 
     @pytest.mark.parametrize("option", ["--timeout", "--poll", "--batch-wait", "--max-body"])
     def test_a_limit_of_the_server_without_end(self, option):

@@ -45,7 +45,7 @@ class TestMistakes:
         [
             (
                 ["none", "in.txt", "out.txt"],
-                "none holds no SavedModel: neither saved_model.pb nor a version such as 1/",
+                "none does not exist; `zoo list` shows the exported models",
             ),
             ([DATES, "in.txt", "out.txt", "--set", "x"], "--set takes NAME=VALUE. Received: 'x'"),
             (
@@ -73,7 +73,7 @@ class TestMistakes:
             "except SystemExit: print(*sys.modules)"
         )
         finished = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
-        assert finished.stderr.startswith("zoo: none holds no SavedModel")
+        assert finished.stderr.startswith("zoo: none does not exist; `zoo list` shows the exported models")
         assert not {"apache_beam.ml.inference", "tensorflow"} & set(finished.stdout.split())
 
     def test_without_beam_the_extra_is_named(self, monkeypatch):

@@ -133,7 +133,7 @@ def test_as_json(broken):
 
 
 def test_what_cannot_be_read(model, tmp_path):
-    assert refuses("check", tmp_path / "nowhere") == f"{tmp_path}/nowhere does not exist."
+    assert refuses("check", tmp_path / "nowhere") == f"{tmp_path}/nowhere does not exist"
     told = f"{tmp_path} holds no SavedModel, nor versions of one; the models in it are {tmp_path}/model."
     assert refuses("check", tmp_path, "--json") == told
     assert "is no folder" in refuses("check", model / "1" / "saved_model.pb")

@@ -228,8 +228,8 @@ class TestMistakes:
                 "`temperature` must be a number. Received: temperature='hot'",
             ),
             (["teller", "--set", "top_k=1.5", "a"], "`top_k` must be a whole number"),
-            (["upper", "--version", "1", "--label", "stable", "a"], "Give `version` or `label`, not both"),
-            (["upper", "--timeout", "0", "a"], "`timeout` must be a number of seconds above 0"),
+            (["upper", "--version", "1", "--label", "stable", "a"], "Give --version or --label, not both"),
+            (["upper", "--timeout", "0", "a"], "--timeout must be a number of seconds above 0"),
             (["upper", "--file", "missing.txt"], "missing.txt: No such file or directory"),
         ],
     )
@@ -237,7 +237,7 @@ class TestMistakes:
         assert message in refuses("serve-client", *server, *arguments)
 
     def test_nobody_there(self):
-        assert "`address` must be host, host:port" in refuses("serve-client", "a:b", "upper", "a")
+        assert "ADDRESS must be host, host:port" in refuses("serve-client", "a:b", "upper", "a")
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{listener.getsockname()[1]}"

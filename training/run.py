@@ -104,10 +104,14 @@ class Run:
                     )
                 if instead := other_format(folder):
                     raise FileNotFoundError(f"{folder} holds {instead}")
-                inside = models_in(folder)
+                hint = ""
+                if inside := models_in(folder):
+                    hint = f"; the models in it are {inside}"
+                elif any((folder / f"{each.SAVED_IN}.json").is_file() for each in _PROCEDURES.values()):
+                    hint = "; it is a saved model, so give the run that has it, or call zoo.serving.export in Python"
                 raise FileNotFoundError(
                     f"{folder} is not the folder of a finished training run: it has no {file}; nor is it a checkpoint "
-                    f"of Hugging Face, which has config.json{f'; the models in it are {inside}' if inside else ''}"
+                    f"of Hugging Face, which has config.json{hint}"
                 )
         metrics = checked_metrics(folder)
         recipe = read_back(folder)

@@ -30,18 +30,30 @@ if TYPE_CHECKING:
     from zoo.tasks.protocol import Classification, Score
 
 
-class CommandOfTexts(TyperCommand):
-    """A command whose arguments are texts, which may begin with a dash."""
+class CommandWithHint(TyperCommand):
+    """A command that gives a hint where there is no such option, nor a similar one.
+
+    Attributes:
+        hint: the sentence.
+    """
+
+    hint = ""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As for all commands, with a hint where a text was taken for an option."""
+        """As for all commands, with the hint."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
             told: Any = error
-            if hasattr(told, "possibilities") and not told.possibilities:  # no such option, nor a similar one
-                told.message += ". If it begins a text, put all options first, then `--`, then the texts"
+            if hasattr(told, "possibilities") and not told.possibilities:
+                told.message += f". {self.hint}"
             raise
+
+
+class CommandOfTexts(CommandWithHint):
+    """A command whose arguments are texts, which may begin with a dash."""
+
+    hint = "If it begins a text, put all options first, then `--`, then the texts"
 
 
 app = typer.Typer(
@@ -179,10 +191,13 @@ def check_model(path: pathlib.Path) -> None:
 
     Raises:
         FileNotFoundError: there is no such folder.
+        ValueError: it is a file.
     """
     if not path.exists():
         hint = namesakes(path, MODELS, RUNS) or hub_hint(path) or "; `zoo list` shows the exported models"
         raise FileNotFoundError(f"{path} does not exist{hint}")
+    if path.is_file() and path.suffix != ".keras":  # of which `zoo.load` says more
+        raise ValueError(f"{path} is a file; give the folder of a model")
 
 
 def load(path: pathlib.Path):

@@ -23,6 +23,7 @@ from .classifier_scores import print_classifier_scores
 from .shared import (
     MODELS,
     RUNS,
+    CommandWithHint,
     ModelPath,
     Overrides,
     app,
@@ -36,7 +37,11 @@ from .shared import (
 )
 
 
-@app.command()
+class _CommandOfRecipes(CommandWithHint):
+    hint = "Keys of a recipe are set by --set, such as --set training.epochs=5"
+
+
+@app.command(cls=_CommandOfRecipes)
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name (see `zoo list`) or a TOML file.")],
     overrides: Overrides = None,
@@ -242,7 +247,8 @@ def evaluate(
         if decoding := {key for table, *keys in changed if table == "decoding" for key in keys[:1]}:
             trained = _decoding_as(trained, model, parsed.model_dump(include={"decoding": decoding})["decoding"])
         split = split or run.default_split(parsed)
-        result = run.score(trained, parsed, split)
+        with _interrupted_between_graphs():
+            result = run.score(trained, parsed, split)
     digests = result.pop("digests")
     if not (recipe or ["corpus"] in [key[:1] for key in changed]) and run.changed_since(recipe_folder(model), digests):
         typer.echo(f"zoo: the {split} texts have changed since the model was trained", err=True)
@@ -359,23 +365,24 @@ def export(
             raise ValueError(f"--target-language is for Hugging Face checkpoints; {run} is not one")
         if pairs and (not is_imported or to_huggingface is not None):
             raise ValueError("--pairs is for the export of a classifier of Hugging Face")
-        if to_huggingface is not None:
-            task = load_checkpoint(run, target_language) if is_imported else load(run)
-            typer.echo(save_checkpoint(task, to_huggingface))
-        elif is_imported:
-            place = _elsewhere(to or MODELS / (hub_name(run) or model_name(run)).rpartition("/")[2], run)
-            task = load_checkpoint(run, target_language)
-            if pairs:
-                task = _of_pairs(task, run)
-            if sources:
-                task = with_learnt_shortlist(task, sources, shortlist_size)
-            typer.echo(export_imported(task, run, place, weights, explore))
-        else:
-            finished = Run.load(run)
-            place = _elsewhere(to or MODELS / finished.name, run)
-            if sources:
-                finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size)
-            typer.echo(finished.export(place, weights, explore))
+        with _interrupted_between_graphs():
+            if to_huggingface is not None:
+                task = load_checkpoint(run, target_language) if is_imported else load(run)
+                typer.echo(save_checkpoint(task, to_huggingface))
+            elif is_imported:
+                place = _elsewhere(to or MODELS / (hub_name(run) or model_name(run)).rpartition("/")[2], run)
+                task = load_checkpoint(run, target_language)
+                if pairs:
+                    task = _of_pairs(task, run)
+                if sources:
+                    task = with_learnt_shortlist(task, sources, shortlist_size)
+                typer.echo(export_imported(task, run, place, weights, explore))
+            else:
+                finished = Run.load(run)
+                place = _elsewhere(to or MODELS / finished.name, run)
+                if sources:
+                    finished.task = with_learnt_shortlist(finished.task, sources, shortlist_size)
+                typer.echo(finished.export(place, weights, explore))
 
 
 def _elsewhere(place: pathlib.Path, run: pathlib.Path) -> pathlib.Path:

@@ -239,6 +239,10 @@ class TestExport:
         for folder in (trained / MODEL, trained / MODEL / "1"):
             assert refuses("export", folder).startswith(f"{folder} is an export already: copy its folder")
 
+    def test_of_a_saved_model(self, trained):
+        told = refuses("export", "runs/backwards/translator")
+        assert told.endswith("; it is a saved model, so give the run that has it, or call zoo.serving.export in Python")
+
     def test_of_a_family_that_hugging_face_does_not_have(self, trained, tmp_path):
         assert refuses("export", "runs/backwards", "--to-huggingface", tmp_path / "folder") == (
             "runs/backwards must be a TextGenerator of GPT or a Translator of Transformer. Received: Translator of "
@@ -372,6 +376,19 @@ class TestCtrlC:
         assert stopped and len(made) == 2 - presses
         assert capsys.readouterr().err == "stopping when the graph is made; a second Ctrl-C stops at once\n"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def test_in_an_export(self, trained, monkeypatch):
+        made = []
+
+        @tf.function(autograph=False)
+        def graph():
+            signal.raise_signal(signal.SIGINT)
+            made.append(1)
+
+        monkeypatch.setattr(Run, "export", lambda *_: (graph(), time.sleep(5)))
+        result = run("export", "runs/backwards")
+        assert (result.exit_code, result.stdout, made) == (130, "", [1])
+        assert "stopping when the graph is made; a second Ctrl-C stops at once" in result.stderr
 
     def test_elsewhere_it_does_not_wait(self, capsys):
         with pytest.raises(KeyboardInterrupt), interrupted_between_graphs():
@@ -518,6 +535,7 @@ class TestMistakes:
                 "org/model does not exist; a model of the Hugging Face Hub must be",
             ),
             (["export", __file__], f"{__file__} is a file; name its folder"),
+            (["translate", __file__, "a"], f"{__file__} is a file; give the folder of a model"),
             (["export", ".", "--shortlist", "nowhere.txt"], "nowhere.txt: No such file or directory"),
             (["export", ".", "--shortlist", "."], ".: Is a directory"),
             (["export", ".", "--shortlist", os.devnull], f"{os.devnull} has no texts"),
@@ -581,6 +599,10 @@ class TestMistakes:
         assert result.exit_code == 2 and "Traceback" not in result.output
         told = "zoo: All training texts have the label 'same'; a classifier needs two classes or more."
         assert result.stderr.splitlines()[-1] == told
+
+    def test_a_key_of_a_recipe_as_an_option(self):
+        told = " ".join(run("train", "dates", "--epochs", "3").stderr.replace("│", " ").split())
+        assert "No such option: --epochs. Keys of a recipe are set by --set, such as --set training.epochs=5" in told
 
     @pytest.mark.parametrize(
         "arguments",

@@ -65,7 +65,7 @@ def batch(
     begin = time.monotonic()
     with user_errors(), _without_warnings():  # Beam tells which clouds it has no client of
         columns, values = _pairs("--column", column), _pairs("--set", settings)
-        if "://" not in model and not pathlib.Path(model).is_file():
+        if "://" not in model:
             check_model(pathlib.Path(model))
         from ..batch_inference import infer_files
         from ..batch_plan import Request

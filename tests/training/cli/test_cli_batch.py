@@ -47,6 +47,7 @@ class TestMistakes:
                 ["none", "in.txt", "out.txt"],
                 "none does not exist; `zoo list` shows the exported models",
             ),
+            (["in.txt", "in.txt", "out.txt"], "in.txt is a file; give the folder of a model"),
             ([DATES, "in.txt", "out.txt", "--set", "x"], "--set takes NAME=VALUE. Received: 'x'"),
             (
                 [DATES, "in.txt", "out.csv"],

@@ -257,7 +257,7 @@ class TestFaults:
             ("tf_model.h5", "the weights in TensorFlow's format"),
             ("flax_model.msgpack", "the weights in Flax's format"),
             ("model.onnx", r"model\.onnx, the weights in ONNX's format"),
-            ("onnx/model.onnx", r"model\.onnx, the weights in ONNX's format"),
+            ("onnx/model.onnx", r"onnx/model\.onnx, the weights in ONNX's format"),
             ("model.bin", "the weights in CTranslate2's format"),
             (
                 "model.safetensors.incomplete",

@@ -75,7 +75,8 @@ def other_format(path: pathlib.Path) -> str | None:
             return f"{file.relative_to(path)}, a download that has not ended; start it again"
     for pattern, name in _OTHER_WEIGHTS.items():
         if file := next(path.glob(pattern), None):
-            return f"{file.name}, the weights in {name}'s format; the zoo reads model.safetensors or pytorch_model.bin"
+            shown = file.relative_to(path)
+            return f"{shown}, the weights in {name}'s format; the zoo reads model.safetensors or pytorch_model.bin"
     if file := next((file for name in _WEIGHTS for file in path.glob(name)), None):
         lacks = CONFIG_FILE if not (path / CONFIG_FILE).is_file() else f"index and no {_WHOLE[file.suffix]}"
         return f"{file.name}, but no {lacks}"

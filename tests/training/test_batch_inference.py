@@ -509,7 +509,7 @@ class TestUnfinishedRuns:
         write_input("txt", place / "in.txt")
         asked = Request(upper, "in.txt", "out.txt")
         with monkeypatch.context() as patch:
-            patch.setattr(batch_inference, "join", lambda *given: exec("raise OSError('disk full')"))
+            patch.setattr(batch_inference, "join", mock.Mock(side_effect=OSError("disk full")))
             with pytest.raises(OSError, match="disk full"):
                 infer_files(asked)
         parts = batch_inference.parts_in("out.txt.parts")
@@ -528,7 +528,7 @@ class TestUnfinishedRuns:
         (place / "in.txt").write_bytes(b"caf\xe9\n" * 9)
         asked = Request(upper, "in.txt", "out.txt")
         with monkeypatch.context() as patch:
-            patch.setattr(batch_inference, "join", lambda *given: exec("raise OSError('disk full')"))
+            patch.setattr(batch_inference, "join", mock.Mock(side_effect=OSError("disk full")))
             with pytest.raises(OSError, match="disk full"):
                 infer_files(asked)
         os.remove(batch_inference.parts_in("out.txt.parts")[-1].path)

@@ -59,7 +59,7 @@ def train(
     restart: Annotated[
         bool,
         typer.Option(
-            "--restart", help="Start again, even if a stopped run can go on, or another recipe's run is replaced."
+            "--restart", help="Start again, even if a stopped run can go on or the folder holds another recipe's run."
         ),
     ] = False,
     devices: Annotated[

@@ -176,9 +176,7 @@ def test_pairs_that_are_put_together_otherwise_are_told(tmp_path, pair):
     with warnings.catch_warnings():  # this class makes the template anew
         warnings.simplefilter("error")
         read_word_pieces(written(tmp_path, content, tokenizer_config={"tokenizer_class": "BertTokenizer"}))
-    with pytest.warns(
-        UserWarning, match=f"^{tmp_path}: the tokenizer puts pairs of texts together otherwise than here"
-    ):
+    with pytest.warns(UserWarning, match=f"^{tmp_path}: the tokenizer puts pairs of texts together otherwise than"):
         read_word_pieces(written(tmp_path, content, tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"}))
 
 

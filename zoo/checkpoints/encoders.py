@@ -26,7 +26,7 @@ from zoo.checkpoints.hugging_face import (
     stored_tensors,
 )
 from zoo.checkpoints.tokenizer_files import TOKENIZER_FILE, is_of_a_family, special_names
-from zoo.checkpoints.tokenizer_json import read_special_tokens, read_tokenizer, read_word_pieces
+from zoo.checkpoints.tokenizer_json import OTHER_PAIRS, read_special_tokens, read_tokenizer, read_word_pieces
 from zoo.models import Classifier, Encoder, MaskedLanguageModel, SentenceEmbedder
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.text import Tokenizer
@@ -147,7 +147,7 @@ def _of_byte_pairs(path: pathlib.Path, size: int) -> _Vocabulary:
     pieces = [special.names.get("pad_token", "<pad>"), special.names.get("unk_token", "<unk>"), *start, *end]
     mask = special.names.get("mask_token", "<mask>")
     if separators is None:
-        warnings.warn(f"{path}: the tokenizer puts pairs of texts together otherwise than here.", stacklevel=5)
+        warnings.warn(f"{path}: {OTHER_PAIRS}", stacklevel=5)
     tokenizer = read_tokenizer(path, {*pieces, mask}, size, mask_token=mask, pair_separators=separators or 2)
     _check_size(path, tokenizer.size - FIRST, size)
     try:

@@ -45,6 +45,7 @@ from zoo.text.added_tokens import AddedToken
 from zoo.text.word_piece import BERT_PIECES, MASK_PIECE, read_vocabulary, special_pieces_first
 from zoo.text.words import GPT_2
 
+OTHER_PAIRS = "the tokenizer puts pairs of texts together otherwise than the zoo"  # a warning
 _SPACE = "▁"
 # Options of `tokenizer_config.json`, and what the normalizer calls them.
 _BERT_OVERRIDES = {"do_lower_case": "lowercase", "tokenize_chinese_chars": "handle_chinese_chars"}
@@ -334,7 +335,7 @@ def _word_pieces(
             names.get(f"{purpose}_token", found) for purpose, found in (("unk", unknown), ("cls", start), ("sep", end))
         )
     elif not _is_usual_pair(content, start, end):
-        warnings.warn(f"{path}: the tokenizer puts pairs of texts together otherwise than here.", stacklevel=6)
+        warnings.warn(f"{path}: {OTHER_PAIRS}", stacklevel=6)
     special = [names.get("pad_token", BERT_PIECES[0]), unknown, start, end]
     vocabulary, added = _vocabulary(content, model, settings, (*special, mask), size)
     pieces, order = special_pieces_first(vocabulary, special)

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import enum
 import json
-import os
 import pathlib
 import shutil
 import textwrap
@@ -50,7 +49,7 @@ def check(
     with user_errors((ValueError, OSError, RuntimeError)):
         from zoo.serving.checking import report
 
-        if not os.path.lexists(folder):  # a link to nothing is a finding
+        if not folder.exists():
             raise FileNotFoundError(f"{folder} does not exist{namesakes(folder, MODELS, RUNS)}")
 
         found = report(folder, run, ignore or ())

@@ -1,5 +1,6 @@
 """The requests that a server warms up with: what the signatures take, and answer."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
@@ -50,6 +51,14 @@ def test_they_are_of_the_texts_given(transformer, tmp_path):
     first = (tmp_path / WARM_UP_FILE).read_bytes()
     write_warm_up(tmp_path, transformer, ["é", "b"])
     assert (tmp_path / WARM_UP_FILE).read_bytes() == first
+
+
+def test_texts_of_any_iterable_are_used(transformer, tmp_path):
+    written = []
+    for texts in (["é", "b"], np.array(["é", "b"]), iter(["é", "b"])):
+        write_warm_up(tmp_path, transformer, texts)
+        written.append((tmp_path / WARM_UP_FILE).read_bytes())
+    assert written == written[:1] * 3
 
 
 def test_texts_of_any_tokenizer():

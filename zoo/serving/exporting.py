@@ -215,7 +215,7 @@ def write_warm_up(folder: pathlib.Path, model: SavedTask, texts: Iterable[str] |
         model: what is exported.
         texts: the texts of the requests; only the first ones are used. Texts of random tokens if None or empty.
     """
-    texts = list(itertools.islice(texts or (), max(_ROWS))) or model.example_texts()
+    texts = list(itertools.islice(() if texts is None else texts, max(_ROWS))) or model.example_texts()
     path = folder / WARM_UP_FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:

@@ -93,6 +93,17 @@ def test_embeddings_are_the_tables_rows_times_the_factor(layer, tied, centered, 
     np.testing.assert_allclose(found, np.pad(expected, [[0, 0], [0, 1]], constant_values=norm.constant), rtol=1e-5)
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["one part", "two parts"])
+@pytest.mark.parametrize("bias", [BIAS, None], ids=["bias", "no bias"])
+def test_logits_are_the_norm_times_the_kernel(layer, bias, wide):
+    """Only a bias, or the shift of a norm, takes a further row of weights and a further feature in each step."""
+    norm = Norm(layer)
+    output = products.PackedOutput(norm, KERNEL, bias, wide=wide)
+    assert output.size == (7 if bias is None and not norm.centered else 8)
+    expected = np.array(layer(ROWS)) @ KERNEL + (0 if bias is None else bias)
+    np.testing.assert_allclose(output.logits(normalized(carried(norm))), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_large_and_small_products_are_the_same(transposed, monkeypatch):
     rows, kernel = tf.constant(ROWS, tf.float32), tf.constant(KERNEL.T if transposed else KERNEL, tf.float32)

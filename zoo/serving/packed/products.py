@@ -248,7 +248,7 @@ class PackedOutput(tf.Module):
         self.scale, self.shift = None, None
         if kernel is not None:
             read = norm.reading(kernel, bias)
-            kernel, bias = read.kernel.numpy(), np.zeros(kernel.shape[-1:]) if read.bias is None else read.bias.numpy()
+            kernel, bias = read.kernel.numpy(), None if read.bias is None else read.bias.numpy()
             rows = [kernel]  # (D + 1, V)
         else:
             # Embeddings cannot take the norm's scale. They stand in columns, although a look-up of columns is slower:

@@ -12,7 +12,7 @@ from keras import KerasTensor, ops
 from zoo.layers.checks import check_choice
 from zoo.layers.functions.tensors import Shape, keep_frozen
 
-_NEVER = -1e9  # a logit
+NEVER = -1e9  # the bias of an id that is never predicted
 
 
 class FunctionalModel(keras.Model):
@@ -229,7 +229,7 @@ def bias_against(ids: Sequence[int], vocabulary_size: int) -> Any:
             f"`unused_ids` must be integers from 0 to {vocabulary_size - 1}. Received: unused_ids={tuple(ids)}"
         )
     unused = set(ids)
-    return tuple(_NEVER if token in unused else 0.0 for token in range(vocabulary_size)) if unused else None
+    return tuple(NEVER if token in unused else 0.0 for token in range(vocabulary_size)) if unused else None
 
 
 def add_bias(values: Any, bias: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from zoo.serving.packed.products import FORBIDDEN
+from zoo.models.family import NEVER
 
 _LARGEST = float(np.finfo(np.float16).max)  # 65504
 _SMALL = 4096  # numbers: what has fewer, such as norms and most biases, stays exact
@@ -45,8 +45,8 @@ class _HalfWeight(tf.saved_model.experimental.TrackableResource):
     """A float32 variable of the graph, made from a float16 one of the files."""
 
     def __init__(self, variable: tf.Variable):
-        # A bias of -1e9 forbids an id. So does the lowest number of float16.
-        values = tf.where(variable <= FORBIDDEN / 2, -_LARGEST, variable)
+        # A bias of -1e9 keeps an id from being predicted. So does the lowest number of float16.
+        values = tf.where(variable <= NEVER / 2, -_LARGEST, variable)
         largest = float(tf.reduce_max(tf.abs(values)))
         if not largest <= _LARGEST:
             raise ValueError(

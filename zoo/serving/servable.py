@@ -195,12 +195,12 @@ def open_servable(path: str | pathlib.Path) -> Servable:
         FileNotFoundError: there is no SavedModel.
         ValueError: the SavedModel is not of a task.
     """
-    inputs = _inputs(path)
+    inputs = _inputs_of_signatures(path)
     fitting = (each for each in _BY_SIGNATURE if each._takes <= inputs.get(each._named, set()))
     return next(fitting, ServableTranslator)(path)
 
 
-def _inputs(path: str | pathlib.Path) -> dict[str, set[str]]:
+def _inputs_of_signatures(path: str | pathlib.Path) -> dict[str, set[str]]:
     """The names of each signature's inputs, without loading the SavedModel; none where it cannot be read."""
     folder = newest_version(pathlib.Path(path))
     try:

@@ -43,6 +43,6 @@ def pack(model: keras.Model, *max_lengths: int) -> keras.Model | tf.Module:
         same numbers up to rounding.
 
     Raises:
-        ValueError: a translator has fewer learned positions than the target's length.
+        ValueError: a translator has fewer learned positions than a target or a source may have tokens.
     """
     return model if unsupported(model) else _PACKED[type(model)](model, *max_lengths)

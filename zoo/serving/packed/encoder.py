@@ -60,7 +60,7 @@ class _Layout:
 
     @classmethod
     def whole(cls, ids: tf.Tensor, heads: int, shown: tf.Tensor | None = None) -> _Layout:
-        """Every place of ids `(B, T)` is a row, in one group; `shown` as there."""
+        """Every place of ids `(B, T)` is a row, in one group; `shown` is that of the `Group`."""
         texts, length = tf.unstack(tf.shape(ids))
         group = Group(tf.reshape(tf.range(texts * length), [texts, length]), shown, heads)
         contexts = tf.reshape(group.contexts, [-1, heads])  # (B T, H)

@@ -85,6 +85,12 @@ def test_a_file_in_the_way_is_passed_over_and_kept(translator, tmp_path, quick_s
     assert (tmp_path / "1").read_text() == "mine"
 
 
+def test_a_link_to_nothing_in_the_way_is_passed_over_and_kept(translator, tmp_path, quick_save):
+    (tmp_path / "1").symlink_to("nowhere")
+    assert export(translator, tmp_path) == tmp_path / "2"
+    assert names(tmp_path) == {"1", "2"}
+
+
 def test_a_path_that_is_a_file(translator, tmp_path):
     (tmp_path / "tiny").write_text("mine")
     with pytest.raises(FileExistsError, match=r"tiny is a file; a model is exported into a folder\.$"):

@@ -250,6 +250,6 @@ def _rename_to_next_version(folder: pathlib.Path, path: pathlib.Path) -> pathlib
             os.rename(folder, version)
             return version
         except OSError:
-            if not version.exists():
+            if not os.path.lexists(version):  # also a link to nothing is in the way
                 raise
     raise ValueError(_NO_NUMBER.format(path=path))

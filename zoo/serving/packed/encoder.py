@@ -216,12 +216,10 @@ class PackedEncoder(tf.Module):
         if self._segments is not None:
             rows += tf.gather(self._segments, tf.gather_nd(segments, places))
         rows = rows if self.norm_first else self._norm(rows)
-        rotations = self._layers[0].attention[0].rotations(layout.columns[:, None])  # (N, 1, 3 H, d / 2)
-        rotations = None if rotations is None else rotations[:, 0]
         attending = {
             "groups": layout.groups,
             "places": layout.contexts,
-            "rotations": rotations,
+            "rotations": self._layers[0].attention[0].rotations(layout.columns),  # (N, 3 H, d / 2)
             "in_blocks": self._in_blocks,
         }
         for layer in self._layers:

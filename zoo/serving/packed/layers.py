@@ -248,18 +248,19 @@ class PackedSelfAttention(tf.Module):
         replaces two real products, a swap of halves and a sum. The kernels hold the features in that order.
 
         Args:
-            positions: integers `(B, T)`.
+            positions: integers, such as `(B, T)`, or `(N,)` for an encoder's rows.
 
         Returns:
-            Complex `(B, T, H + 2 G, d / 2)`, 1 for values, which are not rotated; None without rotary positions.
+            Complex `(B, T, H + 2 G, d / 2)` or `(N, 3 H, d / 2)`, 1 for values, which are not rotated; None without
+            rotary positions.
         """
         if self._rotary is None:
             return None
         angles = self._rotary.frequencies(self._rotary.rotary_dim or self.width)
         angles += [0.0] * (self.width // 2 - len(angles))  # of the features that are not rotated
         angles = tf.constant([angles, [0.0] * len(angles)]) * tf.cast(positions, tf.float32)[..., None, None]
-        kinds = [0] * (self.heads + self.groups) + [1] * self.groups  # which heads have which angles (B, T, 2, d / 2)
-        return tf.gather(tf.complex(tf.cos(angles), tf.sin(angles)), kinds, axis=2)  # (B, T, H + 2 G, d / 2)
+        kinds = [0] * (self.heads + self.groups) + [1] * self.groups  # which heads have which angles (..., 2, d / 2)
+        return tf.gather(tf.complex(tf.cos(angles), tf.sin(angles)), kinds, axis=-2)  # (..., H + 2 G, d / 2)
 
     def _in_pairs(self, weight: np.ndarray) -> np.ndarray:
         """`(..., d)` with the two features of each rotated pair side by side."""

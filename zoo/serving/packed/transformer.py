@@ -211,13 +211,11 @@ class PackedTransformer(tf.Module):
         if self._source_positions is not None:
             rows += tf.gather(self._source_positions, columns)
         attention = self._encoder[0].self_attention[0]
-        rotations = attention.rotations(columns[:, None])  # (B S, 1, 3 H, d / 2)
-        rotations = None if rotations is None else rotations[:, 0]
         group = Group(tf.reshape(tf.range(tf.size(source)), shape), mask, attention.heads)
         attending = {
             "groups": [group],
             "places": tf.reshape(group.contexts, [-1, attention.heads]),  # (B S, H)
-            "rotations": rotations,
+            "rotations": attention.rotations(columns),  # (B S, 3 H, d / 2)
             "in_blocks": self._in_blocks,
         }
         for index, layer in enumerate(self._encoder):

@@ -398,6 +398,12 @@ def test_what_has_no_packed_form_stays_as_it_is():
         assert unsupported(model).endswith(reason)
 
 
+def test_a_reason_names_a_function_without_its_address():
+    model = GPT(**FAMILIES[GPT], activation=keras.ops.relu6)
+    reason = "the packed FeedForward does not know activation=relu6, a function; it knows names such as 'gelu'"
+    assert unsupported(model) == reason
+
+
 def test_low_rank_adaptations_are_in_the_weights(randomize):
     model = randomize(GPT(**FAMILIES[GPT]))
     before, layer = step(model), model.get_layer("layer_1")

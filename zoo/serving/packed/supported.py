@@ -107,7 +107,9 @@ def unsupported(layer: keras.layers.Layer) -> str | None:
     if isinstance(layer, MultiHeadAttention) and layer.rotary_embedding is not None and layer.key_dim % 2:
         return f"the packed MultiHeadAttention rotates an even key_dim, not key_dim={layer.key_dim}"
     if isinstance(layer, FeedForward) and layer.activation not in ACTIVATIONS:
-        return f"the packed FeedForward does not know activation={layer.activation!r}"
+        name = getattr(layer.activation, "__name__", None)  # of a function, whose own text has an address
+        shown = f"{name}, a function; it knows names such as 'gelu'" if name else repr(layer.activation)
+        return f"the packed FeedForward does not know activation={shown}"
     if isinstance(layer, TransformerEncoderLayer):
         attention = layer.self_attention
         if attention.sliding_window is not None or attention.num_key_value_heads not in (None, attention.num_heads):

@@ -26,7 +26,7 @@ RECIPES = {
     "pronounce": [],
     "gpt-pydoc": [],
     "bert-pydoc": [],
-    "languages": ["corpus.train_examples=20_000"],
+    "languages": ["corpus.train_examples=20_000", "corpus.sentences=false"],
     "multi30k-transformer": [],
 }
 # The key of a recipe that names the folder of its public corpus, and the name of that folder in --data.

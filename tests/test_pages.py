@@ -185,6 +185,10 @@ class TestReleasedModels:
             "12 किलोमीटर": "hi",
             "πριν από 3 ημέρες": "el",
             "Türkiye ve Azerbaycan": "tr",
+            "Where is the nearest railway station?": "en",
+            "Il treno parte dal binario tre": "it",
+            "El tren a Colonia sale hoy de la vía tres": "es",
+            "今日はいい天気ですね": "ja",
         }
         classes = zoo.load(ROOT / "saved_models" / "languages" / "1").classify(list(texts))
         assert {text: found.label for text, found in zip(texts, classes, strict=True)} == texts

@@ -12,10 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from .corpus import SPLITS, CorpusError
 from .date_formats import CASED_SCRIPTS, CASINGS, as_typed, date_locale, format_date, recase
+from .declarations import RunningText, running_texts
 from .language_strings import LanguageStrings, language_strings
 
 _SHARES = (0.75, 0.1, 0.15)  # of the items, by split
@@ -25,15 +27,27 @@ _OTHER_DIGITS = 4  # if a language has several kinds of digits, one number in fo
 _NUMBERS = range(1, 100)
 _FIRST_DAY, _NUM_DAYS = datetime.date(1950, 1, 1), 36_525  # to 2049-12-31
 
+RUNNING_KINDS = ("sentence", "words")
+"""The kinds of texts that are taken from running text."""
+
 Strings = Mapping[str, Mapping[str, Sequence[str]]]
 """By language and key, such as 'fr' and 'territory FR': all strings of an item, with {0} where a number stands."""
 
 
-def writers(languages: Sequence[str], seed: int) -> dict[str, list[Writer]]:
+def writers(
+    languages: Sequence[str], seed: int, sentences: bool = False, folder: Path | None = None
+) -> dict[str, list[Writer]]:
     """By split, a writer for each of the languages.
 
+    Args:
+        languages: CLDR identifiers.
+        seed: chooses the items of each split.
+        sentences: whether they also write sentences and words of the declaration of human rights.
+        folder: the folder of the declaration's public file; None for one in the user's cache.
+
     Raises:
-        CorpusError: a language has hardly a name that no other has; the message names the language most like it.
+        CorpusError: a language has hardly a name that no other has; the message names the language most like it. Or
+            the public file is missing and cannot be downloaded, or is not the public one.
     """
     # English is always counted, because untranslated entries of the CLDR are in English.
     known = {code: language_strings(code) for code in dict.fromkeys([*languages, "en"])}
@@ -45,6 +59,13 @@ def writers(languages: Sequence[str], seed: int) -> dict[str, list[Writer]]:
     days = (_FIRST_DAY + datetime.timedelta(days=number) for number in range(_NUM_DAYS))
     days_by_split = _by_split(((f"day {day}", day) for day in days), seed)
     date_patterns = _unique_date_patterns(tuple(known))
+    running: Mapping[str, Mapping[str, RunningText]] = {split: {} for split in SPLITS}
+    if sentences:
+        scripts = {code: date_locale(code).script for code in known}
+        all_names = {code: data.names.values() for code, data in known.items()}
+        running = running_texts(
+            scripts, all_names, lambda number: _split_of(_hash(seed, f"paragraph {number}")), folder
+        )
     made: dict[str, list[Writer]] = {split: [] for split in SPLITS}
     for split in SPLITS:
         for code in languages:
@@ -62,6 +83,7 @@ def writers(languages: Sequence[str], seed: int) -> dict[str, list[Writer]]:
                     spans=[(strings.spans[key], number) for key, number in spans],
                     days=days_by_split[split],
                     date_patterns=date_patterns[code],
+                    running=running[split].get(code),
                 )
             )
     return made
@@ -162,10 +184,13 @@ def _by_split(items: Iterable[tuple[str, Any]], seed: int) -> dict[str, list]:
     """The items of each split, in random order: both follow from the hash of the item's key."""
     divided: dict[str, list] = {split: [] for split in SPLITS}
     for number, item in sorted(((_hash(seed, key), item) for key, item in items), key=lambda pair: pair[0]):
-        place = number / 2**64
-        split = "train" if place < _SHARES[0] else "validation" if place < _SHARES[0] + _SHARES[1] else "test"
-        divided[split].append(item)
+        divided[_split_of(number)].append(item)
     return divided
+
+
+def _split_of(number: int) -> str:
+    place = number / 2**64
+    return "train" if place < _SHARES[0] else "validation" if place < _SHARES[0] + _SHARES[1] else "test"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,6 +205,7 @@ class Writer:
         spans: of each relative date, its patterns and its number.
         days: the days.
         date_patterns: by month and weekday, the patterns of a date.
+        running: the running text that sentences and words are taken from; None for none.
     """
 
     code: str
@@ -189,6 +215,7 @@ class Writer:
     spans: Sequence[tuple[Mapping[str, str], int]]
     days: Sequence[datetime.date]
     date_patterns: Mapping[tuple[int, int], Sequence[str]]
+    running: RunningText | None = None
 
     @cached_property
     def _by_category(self) -> dict[str, list[str]]:
@@ -201,7 +228,7 @@ class Writer:
         """A text of this kind; or a list, if the language has no further text of this kind.
 
         Args:
-            kind: 'name', 'list', 'unit', 'date' or 'relative date'.
+            kind: 'name', 'list', 'unit', 'date', 'relative date', 'sentence' or 'words'.
             turn: the number of the item, so that each has one turn; None to draw it.
             draws: eight random numbers.
 
@@ -217,7 +244,9 @@ class Writer:
         text: str | None = None
         pools = {"name": self.names, "unit": self.units, "date": self.days, "relative date": self.spans}
         pool: Sequence[Any] = pools.get(kind, ())
-        if len(pool) > (turn or 0):
+        if kind in RUNNING_KINDS:
+            text = self._piece(kind, turn, [item, *others])
+        elif len(pool) > (turn or 0):
             chosen = pool[item % len(pool)]
             if kind == "name":
                 _, text = chosen
@@ -235,6 +264,22 @@ class Writer:
         if its_turn == 0 and date_locale(self.code).script in CASED_SCRIPTS:
             text = recase(text, CASINGS[casing % len(CASINGS)], self.code.partition("_")[0])
         return text, kind
+
+    def _piece(self, kind: str, turn: int | None, draws: Sequence[int]) -> str | None:
+        if self.running is None:
+            return None
+        if turn is None:
+            return self.running.draw(kind, draws)
+        pieces = self._pieces_in_turn[kind]
+        return pieces[turn] if turn < len(pieces) else None
+
+    @cached_property
+    def _pieces_in_turn(self) -> dict[str, list[str]]:
+        """The pieces of each kind in random order; of the same piece but one."""
+        if self.running is None:
+            return {}
+        pieces = {kind: dict.fromkeys(self.running.in_turn(kind)) for kind in RUNNING_KINDS}
+        return {kind: sorted(each, key=lambda piece: _hash(0, piece)) for kind, each in pieces.items()}
 
     def _list(self, draws: Sequence[int]) -> str:
         """Two to four different names of one category, if there are as many."""

@@ -10,7 +10,7 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
-from .corpus import SPLITS
+from .corpus import SPLITS, UserPath
 from .labelled import LabelledCorpus, LabelledText
 
 if TYPE_CHECKING:
@@ -33,15 +33,19 @@ DEFAULT_LANGUAGES = (
 )
 
 _KINDS = ("name", "list", "unit", "date", "relative date")
+_KINDS_WITH_SENTENCES = (*_KINDS, "sentence", "words")
 _DRAWS = 8  # random numbers for each example
 
 
 class Languages(LabelledCorpus):
     """Text -> the language it is in: 'Norwegen, Schweden und Finnland' -> 'de', '12 किलोमीटर' -> 'hi'.
 
-    There are five kinds of texts: names (of countries, cities, languages, scripts, currencies, time zones), lists of
-    two to four names, numbers with a unit or currency, dates, and relative dates ('vor 3 Tagen'). The kind is the
-    text's group. Languages and kinds are evenly distributed; a language without texts of a kind gets lists instead.
+    There are seven kinds of texts. Five are of the CLDR: names (of countries, cities, languages, scripts, currencies,
+    time zones), lists of two to four names, numbers with a unit or currency, dates, and relative dates ('vor 3
+    Tagen'). Two are of the Universal Declaration of Human Rights, in its 380 translations: parts of sentences, of 4 to
+    16 words, and single words, one to three of them. The kind is the text's group. Languages and kinds are evenly
+    distributed; a language without texts of a kind gets lists instead. Assamese, Kurdish, Odia, Sinhala and Telugu
+    have no translation in the file.
 
     The default languages leave out close relatives of others, such as Danish and Norwegian beside Swedish, Galician
     beside Portuguese, or Malay beside Indonesian: a single word is rarely enough to tell them apart.
@@ -50,14 +54,23 @@ class Languages(LabelledCorpus):
     The items are the names, the units, the days from 1950 to 2049, and the numbers of a relative date. Lists consist of
     names of one split. A name that also belongs to an item of training is not held out ('Singapur' is a country and a
     city). Single words may occur in several splits: the names of months and weekdays are too few to be held out, a
-    relative date has the pattern of its language, and a currency may contain the name of a country.
+    relative date has the pattern of its language, and a currency may contain the name of a country. Of the declaration
+    whole paragraphs are held out.
 
     Texts that two of the languages write the same, such as 'Angola', '5 kilometer' or '3. mars 2026', have no single
     right answer. They are left out of every split, in lists as well. Case is ignored in this, and English
-    is always counted, because untranslated entries of the CLDR are in English.
+    is always counted, because untranslated entries of the CLDR are in English. A part of a sentence has three words in
+    a row that no other language's declaration has.
 
     In 'validation' and 'test' each item is used once for each language; after the last name or unit, lists follow.
     The split of an item depends only on `seed`; the texts also depend on the CLDR of the installed Babel.
+
+    The declaration's file, udhr2.zip of NLTK's data, is read from `folder` and checked by its SHA-256. If it is missing
+    there, it is downloaded from the public repository, https://github.com/nltk/nltk_data, and put there.
+
+    Raises:
+        CorpusError: from `read`, where the file is missing and cannot be downloaded, or is not the public one; or where
+            two languages have nearly the same names.
     """
 
     kind: Literal["languages"] = "languages"
@@ -65,6 +78,16 @@ class Languages(LabelledCorpus):
         strict=False, default=DEFAULT_LANGUAGES, description="CLDR identifiers, such as 'de' or 'zh_Hant': the classes"
     )
     seed: int = Field(default=0, ge=0, lt=2**64, description="seed of the splits and of all draws")
+    sentences: bool = Field(
+        default=True,
+        description="also sentences and single words of the Universal Declaration of Human Rights; without them, "
+        "nothing is downloaded",
+    )
+    folder: UserPath | None = Field(
+        default=None,
+        description="folder of the declaration's public file, udhr2.zip; if missing, it is downloaded into it; `~` is "
+        "the home folder; default: attention-zoo/udhr in XDG_CACHE_HOME or ~/.cache",
+    )
     train_examples: pydantic.PositiveInt = Field(default=200_000, description="number of training examples")
     validation_examples: pydantic.PositiveInt = Field(default=5_000, description="number of validation examples")
     test_examples: pydantic.PositiveInt = Field(default=10_000, description="number of test examples")
@@ -92,16 +115,17 @@ class Languages(LabelledCorpus):
         """By split, a writer for each language."""
         from .language_texts import writers  # here: it needs Babel, and recipes are read without it
 
-        return writers(self.languages, self.seed)
+        return writers(self.languages, self.seed, self.sentences, self.folder)
 
     def _read(self, split: str) -> Iterator[LabelledText]:
         num_examples = getattr(self, f"{split}_examples")
+        kinds = _KINDS_WITH_SENTENCES if self.sentences else _KINDS
         for number, draws in enumerate(_random_rows(self.seed, split, num_examples)):
             turn, place = divmod(number, len(self.languages))
-            cycle, slot = divmod(turn, len(_KINDS))
-            kind = _KINDS[slot]
+            cycle, slot = divmod(turn, len(kinds))
+            kind = kinds[slot]
             # In training each example draws its item. Elsewhere the items have their turns.
-            nth = None if split == "train" else cycle * _KINDS.count(kind) + _KINDS[:slot].count(kind)
+            nth = None if split == "train" else cycle * kinds.count(kind) + kinds[:slot].count(kind)
             text, kind = self._writers[split][place].write(kind, nth, draws)
             yield LabelledText(text, self.languages[place], kind)
 

@@ -18,11 +18,12 @@ from zoo_training.corpora.languages import DEFAULT_LANGUAGES, Languages
 
 LANGUAGES = ("de", "en", "nb", "sv", "tr", "el", "hi", "mr", "he", "ar", "th", "ja")
 SIZES = {"train_examples": 6000, "validation_examples": 1000, "test_examples": 3000}
+# The declaration's sentences are tested in test_declarations.py.
 
 
 @pytest.fixture(scope="module")
 def corpus():
-    return Languages(languages=LANGUAGES, **SIZES)
+    return Languages(languages=LANGUAGES, sentences=False, **SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +257,8 @@ import babel.dates, datetime
 from zoo_training.corpora.languages import Languages
 for locale in ("he", "ar", "sw"):  # babel#1234: whoever asks Babel first leaves names to those who come later
     babel.dates.format_date(datetime.date(2026, 11, 21), "EEEE E cccc ccc MMMM MMM LLLL LLL", locale)
-corpus = Languages(languages=("ar", "fi", "hi"), train_examples=400, test_examples=300, validation_examples=200)
+sizes = {"train_examples": 400, "test_examples": 300, "validation_examples": 200}
+corpus = Languages(languages=("ar", "fi", "hi"), sentences=False, **sizes)
 print([(split, corpus.read(split)) for split in ("test", "validation", "train")])
 """
 
@@ -265,7 +267,9 @@ def test_contents_do_not_depend_on_the_process_or_what_was_read_before():
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "1"}
     command = [sys.executable, "-c", OF_ANOTHER_PROCESS]
     other = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=True).stdout
-    corpus = Languages(languages=("ar", "fi", "hi"), train_examples=400, test_examples=300, validation_examples=200)
+    corpus = Languages(
+        languages=("ar", "fi", "hi"), sentences=False, train_examples=400, test_examples=300, validation_examples=200
+    )
     ours = {split: corpus.read(split) for split in ("train", "validation", "test")}
     assert other == f"{[(split, ours[split]) for split in ('test', 'validation', 'train')]}\n"
 
@@ -303,7 +307,7 @@ def test_refused_languages(languages, message):
 
 
 def test_two_codes_of_one_language_are_refused():
-    corpus = Languages(languages=("fr", "de", "de_LI"))
+    corpus = Languages(languages=("fr", "de", "de_LI"), sentences=False)
     with pytest.raises(
         CorpusError, match=r"Language '(de|de_LI)' has too few names .* as in '(de|de_LI)'. Leave out one"
     ):

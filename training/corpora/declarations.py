@@ -1,4 +1,4 @@
-"""The Universal Declaration of Human Rights: running text in some 380 languages, one of the most translated texts.
+"""The Universal Declaration of Human Rights: running text in more than 300 languages.
 
 In the order of the file: the public file, the paragraphs of a language, pieces of them as sentences and single words.
 """
@@ -44,25 +44,20 @@ _TABLE = """
     wo=wol xh=xho yi=ydd yo=yor zh=cmn_hans zh_Hant=cmn_hant zu=zul
 """
 _NAMES = dict(pair.split("=") for pair in _TABLE.split())
-_AS_TYPED = str.maketrans({"፡": " ", "\u0329": "\u0323"})  # Amharic's former space; Yoruba's dot, there a stroke
+# Signs of the file that are seldom typed: Amharic's former one between words, now a space, and Yoruba's stroke below a
+# letter, mostly a dot.
+_AS_TYPED = str.maketrans({"፡": " ", "\u0329": "\u0323"})
 _SHORTEST = 12  # characters of a paragraph; most shorter lines are headings, such as 'Artikel 1'
 _MAIL = "@"  # in lines about the translators
-_UNSPACED = frozenset({"Hans", "Hant", "Jpan", "Khmr", "Laoo", "Mymr", "Thai", "Tibt"})
-_LONGEST_GRAM = 3
+_UNSPACED = frozenset({"Hans", "Hant", "Jpan", "Khmr", "Laoo", "Mymr", "Thai", "Tibt"})  # no spaces between words
+_LONGEST_GRAM = 3  # words in a row that show whether a piece is of one language alone
 
 _WORDS = {"sentence": (4, 16), "words": (1, 3)}  # of a piece: the fewest and the most
 _CHARACTERS = {"sentence": (8, 40), "words": (2, 6)}  # the same in scripts without spaces
 
 
-@functools.lru_cache(maxsize=1)
-def _declarations(content: bytes) -> dict[str, str]:
-    """The text of each file, by its name without `.txt`."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return {Path(name).stem: archive.read(name).decode() for name in archive.namelist() if name.endswith(".txt")}
-
-
 def paragraphs(code: str, folder: Path | None = None) -> list[str]:
-    """The paragraphs of the declaration in a language, without its headings; none if there is no translation.
+    """The paragraphs of the declaration in a language, without short headings; none if there is no translation.
 
     Args:
         code: a CLDR identifier, such as 'de' or 'zh_Hant'.
@@ -71,7 +66,9 @@ def paragraphs(code: str, folder: Path | None = None) -> list[str]:
     Raises:
         CorpusError: the file is missing and cannot be downloaded, or is not the public one.
     """
-    text = _declarations(_PUBLIC.content(_FILE, folder)).get(_NAMES.get(code, code), "")
+    name = f"udhr2/{_NAMES.get(code, code)}.txt"
+    with zipfile.ZipFile(io.BytesIO(_PUBLIC.content(_FILE, folder))) as archive:
+        text = archive.read(name).decode() if name in archive.namelist() else ""
     lines = (unicodedata.normalize("NFC", " ".join(line.split())) for line in text.translate(_AS_TYPED).split("\n"))
     return [line for line in lines if len(line) >= _SHORTEST and _MAIL not in line]
 
@@ -81,21 +78,27 @@ class RunningText:
     """The paragraphs of one split in one language, from which pieces are taken.
 
     A piece is a row of words; in scripts without spaces, of characters with their marks. A 'sentence' is a long piece,
-    and 'words' are a short one. No piece can be of another language: one of its rows of three words, or a shorter piece
-    as a whole, is in no other language's declaration.
+    and 'words' are a short one. One of its rows of three words, or a shorter piece as a whole, is in no other
+    language's declaration.
 
     Attributes:
+        code: the language.
         paragraphs: the words of each paragraph.
         separator: what stands between words: a space or nothing.
-        is_own: whether a row of one to three words is in this language alone.
+        owners: of each row of one to three words in any declaration, and of each name, its language; None if several
+            languages have it.
     """
 
+    code: str
     paragraphs: Sequence[Sequence[str]]
     separator: str
-    is_own: Callable[[tuple[str, ...]], bool]
+    owners: Mapping[tuple[str, ...], str | None]
 
     def draw(self, kind: str, draws: Sequence[int]) -> str | None:
-        """A random piece, from two random numbers; None if another language might have it."""
+        """A random piece, from two random numbers; None if another language might have it.
+
+        A paragraph with fewer words than a piece should have is taken whole.
+        """
         if not self.paragraphs:
             return None
         fewest, most = self._sizes[kind]
@@ -127,7 +130,7 @@ class RunningText:
         return _WORDS if self.separator else _CHARACTERS
 
     def _piece(self, kind: str, words: Sequence[str]) -> str | None:
-        if not any(map(self.is_own, _grams(words, min(_LONGEST_GRAM, len(words))))):
+        if not any(self.owners[gram] == self.code for gram in _grams(words, min(_LONGEST_GRAM, len(words)))):
             return None
         text = self.separator.join(words).strip()
         return text if kind == "sentence" else _bare(text) or None
@@ -160,18 +163,15 @@ def running_texts(
     return {
         split: {
             code: RunningText(
+                code=code,
                 paragraphs=[each for number, each in enumerate(of_language) if split_of(number) == split],
                 separator="" if scripts[code] in _UNSPACED else " ",
-                is_own=functools.partial(_is_owner, owners, code),
+                owners=owners,
             )
             for code, of_language in words.items()
         }
         for split in SPLITS
     }
-
-
-def _is_owner(owners: Mapping[tuple[str, ...], str | None], code: str, gram: tuple[str, ...]) -> bool:
-    return owners.get(gram) == code
 
 
 def _words(text: str, script: str) -> list[str]:

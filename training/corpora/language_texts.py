@@ -275,7 +275,7 @@ class Writer:
 
     @cached_property
     def _pieces_in_turn(self) -> dict[str, list[str]]:
-        """The pieces of each kind in random order; of the same piece but one."""
+        """The different pieces of each kind, in random order."""
         if self.running is None:
             return {}
         pieces = {kind: dict.fromkeys(self.running.in_turn(kind)) for kind in RUNNING_KINDS}

@@ -42,10 +42,10 @@ class Languages(LabelledCorpus):
 
     There are seven kinds of texts. Five are of the CLDR: names (of countries, cities, languages, scripts, currencies,
     time zones), lists of two to four names, numbers with a unit or currency, dates, and relative dates ('vor 3
-    Tagen'). Two are of the Universal Declaration of Human Rights, in its 380 translations: parts of sentences, of 4 to
-    16 words, and single words, one to three of them. The kind is the text's group. Languages and kinds are evenly
-    distributed; a language without texts of a kind gets lists instead. Assamese, Kurdish, Odia, Sinhala and Telugu
-    have no translation in the file.
+    Tagen'). Two are of the Universal Declaration of Human Rights: parts of sentences, of 4 to 16 words, and single
+    words, one to three of them. The kind is the text's group. Languages and kinds are evenly distributed; a language
+    without texts of a kind gets lists instead. Assamese, Kurdish, Odia, Sinhala and Telugu have no translation in the
+    declaration's file.
 
     The default languages leave out close relatives of others, such as Danish and Norwegian beside Swedish, Galician
     beside Portuguese, or Malay beside Indonesian: a single word is rarely enough to tell them apart.
@@ -59,8 +59,9 @@ class Languages(LabelledCorpus):
 
     Texts that two of the languages write the same, such as 'Angola', '5 kilometer' or '3. mars 2026', have no single
     right answer. They are left out of every split, in lists as well. Case is ignored in this, and English
-    is always counted, because untranslated entries of the CLDR are in English. A part of a sentence has three words in
-    a row that no other language's declaration has.
+    is always counted, because untranslated entries of the CLDR are in English. Of the declaration, a text has three
+    words in a row that no other language's declaration has; one or two words are in no other as a whole. A single word
+    may still be a word of another language that its declaration does not use.
 
     In 'validation' and 'test' each item is used once for each language; after the last name or unit, lists follow.
     The split of an item depends only on `seed`; the texts also depend on the CLDR of the installed Babel.

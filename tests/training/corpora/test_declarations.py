@@ -72,7 +72,7 @@ def test_paragraphs_are_lines_without_headings(folder):
 
 def test_pieces_in_turn_follow_the_text(folder):
     german = texts_of(folder, de="Latn")["de"]
-    # Of 4, 11 and 12 words; a sentence has 4 to 16, one more each time.
+    # Of 4, 11 and 11 words; a sentence has 4 to 16, one more each time.
     assert list(german.in_turn("sentence")) == [
         "Die Erklärung der Menschenrechte",
         "Alle Menschen sind frei und",
@@ -157,7 +157,7 @@ def test_the_corpus_has_sentences_and_words(folder):
     assert set(without.groups) == {"name", "list", "unit", "date", "relative date"}
 
 
-def test_a_missing_file_is_downloaded(monkeypatch, tmp_path):
+def test_a_missing_file_that_cannot_be_downloaded_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(declarations, "_PUBLIC", dataclasses.replace(declarations._PUBLIC, address="file:///nowhere"))
     corpus = Languages(languages=("de", "nl"), folder=tmp_path)
     with pytest.raises(CorpusError, match=r"udhr2\.zip is missing, and .* cannot be downloaded"):

@@ -5,9 +5,10 @@ it knows, and chooses among these languages only; the released model is scored o
 of its own. Read the figures with care: the model and Naive Bayes learnt from other texts of this very corpus. The
 others learnt from far more sentences, and know more languages.
 
-The second table is of texts that neither the model nor Naive Bayes saw anything like: sentences, pairs of words and
-single words from newspapers and web pages in 51 of the languages, every fifth of lingua's test data. lingua learnt from
-other texts of these collections. They are left out unless `--lingua-py` names a clone of that repository.
+The second table is of texts from other sources than the model and Naive Bayes learnt from: every fifth of lingua's test
+data, which are sentences, pairs of words and single words from websites, in 51 of the languages. lingua itself learnt
+from news websites of the same collection, the Wortschatz corpora of Leipzig University. This table is left out unless
+`--lingua-py` names a clone of lingua's repository.
 
 Naive Bayes counts the n-grams of one to four characters in the training texts, without case.
 

@@ -6,8 +6,8 @@
 If `tensorflow_model_server` is on the PATH or named by TF_SERVING_BIN, `load.py` measures it too. `opus_mt.py`,
 `batch.py`, `input_pipeline.py`, `onednn.py`, `thought_vector.py` and the training of `imported_translator.py` take
 longer, so run these separately. So do the trainings of the models that `trained.py` lists; `distilled.py` and
-`shortlist.py` need two of them. `language_identification.py`
-needs the extra 'identifiers'. `pronunciation.py` and `published_pronunciation.py` need the extra 'pronouncers'.
+`shortlist.py` need two of them. `language_identification.py` needs the extra 'identifiers', and its second table a
+clone of lingua's repository. `pronunciation.py` and `published_pronunciation.py` need the extra 'pronouncers'.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from upper_model import save_upper
 import zoo
 from zoo.extras import MissingExtraError
 from zoo.serving.clients.messages import TensorSpec
-from zoo.tasks.protocol import SETTINGS
+from zoo.tasks.settings import SETTINGS
 
 beam = pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
 

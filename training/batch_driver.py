@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from zoo.extras import needs
-from zoo.tasks.protocol import Failure
+from zoo.tasks.results import Failure
 
 from .batch_files import Chunk, Layout, Window, complete_chunks, open_file, parts_in, windows, write_part
 from .batch_plan import PLAN_FILE, Plan

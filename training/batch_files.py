@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from zoo.extras import needs
-from zoo.tasks.protocol import Failure
+from zoo.tasks.results import Failure
 
 with needs("beam"):
     from apache_beam.io.filesystem import CompressionTypes

@@ -19,7 +19,8 @@ from zoo.extras import needs
 from zoo.git_lfs import check_no_pointer
 from zoo.serving.clients.messages import TensorSpec
 from zoo.serving.layout import SAVED_MODEL_FILE, version_folder
-from zoo.tasks.protocol import Failure, defaults_of
+from zoo.tasks.results import Failure
+from zoo.tasks.settings import defaults_of
 
 from .batch_files import (
     FORMATS,

@@ -19,7 +19,8 @@ from zoo.extras import needs
 from zoo.serving.clients.client import to_array
 from zoo.serving.clients.messages import TensorSpec
 from zoo.serving.layout import version_folder
-from zoo.tasks.protocol import SETTINGS, Failure, defaults_of, generates
+from zoo.tasks.results import Failure
+from zoo.tasks.settings import SETTINGS, defaults_of, generates
 
 with needs("beam"):
     from apache_beam.metrics import Metrics

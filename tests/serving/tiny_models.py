@@ -4,7 +4,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from zoo.serving.layout import WARM_UP_FILE
-from zoo.tasks.protocol import SETTINGS
+from zoo.tasks.settings import SETTINGS
 
 WRITTEN = "żółć, щи, 🙂🙂🙂🙂 and so on"
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.tasks.protocol import GrowingText, Score
+from zoo.tasks.protocol import GrowingText
+from zoo.tasks.results import Score
 
 PIECES = [b"a", b"b", b"ab", "é".encode(), "é".encode()[:1], "é".encode()[1:], "🙂".encode()[:2], "🙂".encode()[2:]]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.models import GPT
-from zoo.tasks.protocol import Generation
+from zoo.tasks.results import Generation
 from zoo.tasks.text_generator import TextGenerator, whole_text
 from zoo.testing import TaskTests
 from zoo.text import BytePairTokenizer, CharacterTokenizer

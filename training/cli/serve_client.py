@@ -119,7 +119,7 @@ Rows = Iterator[tuple[str | None, dict]]  # for each text the line to print, or 
 
 def _kind(signatures: dict, name: str | None):
     """The function that calls a signature."""
-    from zoo.tasks.protocol import TRANSLATION_SETTINGS
+    from zoo.tasks.settings import TRANSLATION_SETTINGS
 
     readers = {"classify": ("labels", _classified), "embed": ("embedding", _embedded), "fill": ("tokens", _filled)}
     for each in readers if name is None else {name} & readers.keys():
@@ -139,7 +139,7 @@ def _kind(signatures: dict, name: str | None):
 
 
 def _translated(client, name, texts, batch_size, settings) -> Rows:
-    from zoo.tasks.protocol import TRANSLATION_SETTINGS
+    from zoo.tasks.settings import TRANSLATION_SETTINGS
 
     if settings and name == "serving_default":
         raise ValueError(f"serving_default takes no settings; leave out --signature. Received: {', '.join(settings)}")
@@ -149,7 +149,7 @@ def _translated(client, name, texts, batch_size, settings) -> Rows:
 
 
 def _generated(client, _, texts, batch_size, settings) -> Rows:
-    from zoo.tasks.protocol import SETTINGS
+    from zoo.tasks.settings import SETTINGS
 
     _check_names(settings, (*SETTINGS, "stop"))
     results = client.generate(texts, batch_size=batch_size, **settings)
@@ -162,7 +162,7 @@ def _generated(client, _, texts, batch_size, settings) -> Rows:
 
 def _stream(client, texts, settings) -> None:
     """Prints texts as `zoo generate` does."""
-    from zoo.tasks.protocol import SETTINGS
+    from zoo.tasks.settings import SETTINGS
 
     _check_names(settings, (*SETTINGS, "stop"))
     for number, text in enumerate(texts):
@@ -224,7 +224,7 @@ def _filled_in(inputs: dict, given: dict[str, Any], settings: list[str]) -> dict
         given: the settings as `_parsed` gives them.
         settings: the same as they were written.
     """
-    from zoo.tasks.protocol import defaults_of
+    from zoo.tasks.settings import defaults_of
 
     strings = {name for name, spec in inputs.items() if spec.dtype == "string"}
     written = {name: value for name, _, value in (each.partition("=") for each in settings)}
@@ -237,7 +237,7 @@ def _shown(text: str, found: dict) -> str | None:
     if found.keys() == {"text", "score"}:
         return one_line(found["text"])
     if found.keys() == {"log_probability", "tokens"}:
-        from zoo.tasks.protocol import Score
+        from zoo.tasks.results import Score
 
         return score_line(Score(text, **found))
     return None

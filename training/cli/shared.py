@@ -27,7 +27,7 @@ from ..start_tensorflow import import_tensorflow
 if TYPE_CHECKING:
     import numpy as np
 
-    from zoo.tasks.protocol import Classification, Score
+    from zoo.tasks.results import Classification, Score
 
 
 class CommandWithHint(TyperCommand):

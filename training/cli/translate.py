@@ -29,7 +29,7 @@ from .shared import (
 )
 
 if TYPE_CHECKING:
-    from zoo.tasks.protocol import Translation
+    from zoo.tasks.results import Translation
 
 _OF_BEAM = {"beam_size": "--beam", "length_penalty": "--length-penalty", "n_best": "--n-best"}
 _OUT = {"path": "--out"}

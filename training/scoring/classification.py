@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.tasks.protocol import Classification, Classifies, Text, rows_of_batches
+from zoo.tasks.protocol import Classifies, rows_of_batches
+from zoo.tasks.results import Classification, Text
 
 from ..corpora.labelled import LabelledTexts
 from .evaluation import Accuracy

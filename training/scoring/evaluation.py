@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-from zoo.tasks.protocol import Translation, rows_of_batches
+from zoo.tasks.protocol import rows_of_batches
+from zoo.tasks.results import Translation
 from zoo.tasks.text_to_text import TextToText
 
 from ..corpora.pairs import Pairs

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.tasks.protocol import Classification, Classifies
+from zoo.tasks.protocol import Classifies
+from zoo.tasks.results import Classification
 
 from ..corpora.labelled import LabelledTexts
 from .classification import classify_all, length_name, length_range, share, shown_text

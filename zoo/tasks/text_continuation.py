@@ -10,17 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.protocol import (
-    SETTINGS,
-    Generates,
-    NextToken,
-    Score,
-    Tokens,
-    check_settings,
-    check_texts,
-    in_batches,
-    masks_as_strings,
-)
+from zoo.tasks.protocol import Generates, check_texts, in_batches
+from zoo.tasks.results import NextToken, Score, Tokens
+from zoo.tasks.settings import SETTINGS, check_settings, masks_as_strings
 from zoo.tasks.task import as_arrays, string_columns, unpadded
 
 

@@ -23,16 +23,8 @@ from zoo.decoding import (
 from zoo.decoding.loop import in_halves
 from zoo.decoding.sampling import counted_uniform, draw, last_window, random_streams
 from zoo.layers.functions import forward_only
-from zoo.tasks.protocol import (
-    DEFAULTS,
-    LONGEST_STOP,
-    MOST_STOPS,
-    SETTINGS,
-    STOP_SEPARATOR,
-    check_settings,
-    check_texts,
-    rows_of_batches,
-)
+from zoo.tasks.protocol import check_texts, rows_of_batches
+from zoo.tasks.settings import DEFAULTS, LONGEST_STOP, MOST_STOPS, SETTINGS, STOP_SEPARATOR, check_settings
 from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, zeroed
 from zoo.tasks.text_continuation import TextContinuation
 from zoo.text import END, PADDING, START, Tokenizer, previous

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.protocol import Classifies, Embeds, Fills, ReadsTexts, Text
+from zoo.tasks.protocol import Classifies, Embeds, Fills, ReadsTexts
+from zoo.tasks.results import Text
 from zoo.tasks.task import strings, unpadded
 
 _ATTENTION = ("tokens", "weights")

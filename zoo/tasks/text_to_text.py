@@ -10,16 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
-from zoo.tasks.protocol import (
-    NextToken,
-    Score,
-    Tokens,
-    Translation,
-    check_texts,
-    in_batches,
-    lists_for_texts,
-    masks_as_strings,
-)
+from zoo.tasks.protocol import check_texts, in_batches
+from zoo.tasks.results import NextToken, Score, Tokens, Translation
+from zoo.tasks.settings import lists_for_texts, masks_as_strings
 from zoo.tasks.task import as_arrays, string_columns, strings, unpadded
 from zoo.text.tokenizer import PADDING, SPECIAL_PIECES, START
 

@@ -25,7 +25,7 @@ from zoo.decoding import (
 from zoo.decoding.loop import in_halves
 from zoo.decoding.search import check_beam, check_early_stopping, check_length_normalization
 from zoo.layers.functions import forward_only
-from zoo.tasks.protocol import TRANSLATION_SETTINGS
+from zoo.tasks.settings import TRANSLATION_SETTINGS
 from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import END, Tokenizer, previous

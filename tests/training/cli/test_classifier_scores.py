@@ -6,7 +6,7 @@ from zoo_training.cli.classifier_scores import print_classifier_scores
 from zoo_training.scoring.classification import compare_classes
 from zoo_training.scoring.label_sets import compare_sets
 
-from zoo.tasks.protocol import Classification
+from zoo.tasks.results import Classification
 
 
 def printed(capsys, truth, given, labels, groups=None, texts=None):

@@ -20,7 +20,7 @@ import zoo
 from zoo import TextClassifier
 from zoo.models import Classifier, RNNEncoder
 from zoo.serving import export
-from zoo.tasks.protocol import Classification
+from zoo.tasks.results import Classification
 from zoo.text import CharacterTokenizer
 
 LABELS = ["fox", "cow", "ant", "bee"]

@@ -8,7 +8,7 @@ from zoo_training.scoring.bleu import scores
 from zoo_training.scoring.evaluation import _SHOWN_MISTAKES, Accuracy, evaluate
 from zoo_training.scoring.headline import headline
 
-from zoo.tasks.protocol import Translation
+from zoo.tasks.results import Translation
 
 
 class Upper:

@@ -4,7 +4,7 @@ import pytest
 from zoo_training.corpora.labelled import LabelledTexts
 from zoo_training.scoring.label_sets import compare_sets, evaluate
 
-from zoo.tasks.protocol import Classification
+from zoo.tasks.results import Classification
 
 LABELS = ["ant", "bee", "cow", "dog", "elk"]
 #           given above 0.5      true

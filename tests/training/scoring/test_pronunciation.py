@@ -9,7 +9,7 @@ from zoo_training.scoring.evaluation import evaluate
 from zoo_training.scoring.headline import headline, headlines
 from zoo_training.scoring.pronunciation import edit_distance, scores, without_stress
 
-from zoo.tasks.protocol import Translation
+from zoo.tasks.results import Translation
 
 # Word by word: right; right by its second pronunciation; wrong in stress alone; one sound replaced and one too many;
 # nothing at all.

@@ -14,21 +14,9 @@ import numpy as np
 from zoo.serving.clients.messages import ServingError, Signature, TensorSpec, VersionStatus
 from zoo.serving.clients.rest import RestTransport
 from zoo.serving.layout import LARGEST_VERSION
-from zoo.tasks.protocol import (
-    STOP_SEPARATOR,
-    TRANSLATION_SETTINGS,
-    Classifies,
-    Embeds,
-    Fills,
-    Generates,
-    GrowingText,
-    Score,
-    Translation,
-    check_settings,
-    check_texts,
-    column,
-    in_batches,
-)
+from zoo.tasks.protocol import Classifies, Embeds, Fills, Generates, GrowingText, check_texts, in_batches
+from zoo.tasks.results import Score, Translation
+from zoo.tasks.settings import STOP_SEPARATOR, TRANSLATION_SETTINGS, check_settings, column
 
 _RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")  # the server did not begin the request, or the connection broke
 _FIRST_PAUSE = 0.1  # seconds

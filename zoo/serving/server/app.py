@@ -30,7 +30,8 @@ from zoo.serving.server import rest_json
 from zoo.serving.server.batching import Batcher
 from zoo.serving.server.models import Models, Served, Version
 from zoo.serving.server.rest_json import HTTP_STATUS, Refusal, invalid
-from zoo.tasks.protocol import SETTINGS, STOP_SEPARATOR, GrowingText, check_settings
+from zoo.tasks.protocol import GrowingText
+from zoo.tasks.settings import SETTINGS, STOP_SEPARATOR, check_settings
 
 _LOG = logging.getLogger(__name__)
 # Both patterns as in http_rest_api_util.cc: case does not matter, names may be percent-encoded.

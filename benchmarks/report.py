@@ -9,7 +9,6 @@ import ast
 import json
 import pathlib
 import re
-from collections.abc import Collection
 from typing import Any
 
 from results import FOLDER, KINDS, Table
@@ -52,6 +51,14 @@ IN_README = (
     "32 sentences to vectors, by an encoder of MiniLM's size",
     "byte-pair tokenizer, all cores, 64 texts at once",
 )
+# The columns of the README's table: what the name of a peer contains, and the column's title.
+PEERS = {
+    "PyTorch": "PyTorch",
+    "Keras": "Keras, KerasHub",
+    "transformers": "`transformers`",
+    "CTranslate2": "CTranslate2",
+    "tokenizers": "`tokenizers`",
+}
 PICTURES = {
     "thought_vector": "![Exact match by source length](thought_vector.png)",
     "trained": "![BLEU by source length of the three models](bleu_by_length.png)",
@@ -113,7 +120,7 @@ def anchor(title: str) -> str:
 
 def with_figures(readme: str) -> str:
     """The README with its two tables of figures filled in."""
-    for name, table in (("models", models()), ("times", times(IN_README))):
+    for name, table in (("models", models()), ("times", times_by_peer())):
         begin, end = f"<!-- {name}: written by benchmarks/report.py -->\n", f"<!-- end of {name} -->"
         if begin not in readme or end not in readme:
             raise ValueError(f"README.md has no place for the figures between {begin.strip()!r} and {end!r}")
@@ -169,28 +176,49 @@ def lower(question: str) -> str:
     return question[0].lower() + question[1:]
 
 
-def times(questions: Collection[str] | None = None) -> Table:
-    """The peers' times divided by the zoo's, one row for each question, one column for each kind of processor.
-
-    Args:
-        questions: those to show, else all.
-    """
-    found: dict[str, dict[str, dict[str, str]]] = {}  # by question, peer and kind
-    for script in SCRIPTS:
-        for kind, figures in kept(script).items():
-            for each in figures["headlines"]:
-                if questions is not None and each["what"] not in questions:
-                    continue
-                found.setdefault(each["what"], {}).setdefault(each["peer"], {})[kind] = each["ratio"]
-    kinds = [kind for kind in KINDS if any(kind in ratios for peers in found.values() for ratios in peers.values())]
+def times() -> Table:
+    """All ratios: one row for each question, one column for each kind of processor."""
+    found = ratios()
+    kinds = [kind for kind in KINDS if any(kind in by_kind for peers in found.values() for by_kind in peers.values())]
     rows = []
     for what, peers in found.items():
         cells = []
         for kind in kinds:
-            ratios = [ratios.get(kind, "") for ratios in peers.values()]
-            cells.append("; ".join(ratio or "-" for ratio in ratios) if any(ratios) else "")
+            cell = [by_kind.get(kind, "") for by_kind in peers.values()]
+            cells.append("; ".join(ratio or "-" for ratio in cell) if any(cell) else "")
         rows.append([what, "; ".join(peers), *cells])
     return Table("", ["", "against", *(KINDS[kind] for kind in kinds)], rows)
+
+
+def times_by_peer() -> Table:
+    """The ratios of the README: one column for each peer, the range over all kinds of processor."""
+    found = ratios()
+    rows = []
+    for what in IN_README:
+        cells: dict[str, list[str]] = {name: [] for name in PEERS}
+        for peer, by_kind in found[what].items():
+            name = next(name for name in PEERS if name in peer)
+            cells[name] += re.findall(r"[\d.]+x", "; ".join(by_kind.values()))
+        rows.append([what, *map(span, cells.values())])
+    return Table("", ["", *PEERS.values()], rows)
+
+
+def span(found: list[str]) -> str:
+    """From the least to the greatest of ratios such as `1.2x`."""
+    if not found:
+        return ""
+    least, greatest = (most(found, key=lambda ratio: float(ratio.removesuffix("x"))) for most in (min, max))
+    return least if least == greatest else f"{least} to {greatest}"
+
+
+def ratios() -> dict[str, dict[str, dict[str, str]]]:
+    """The peers' times divided by the zoo's, by question, peer and kind of processor."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for script in SCRIPTS:
+        for kind, figures in kept(script).items():
+            for each in figures["headlines"]:
+                found.setdefault(each["what"], {}).setdefault(each["peer"], {})[kind] = each["ratio"]
+    return found
 
 
 def models() -> Table:

@@ -19,10 +19,17 @@ import zoo
 from zoo.extras import MissingExtraError
 
 ROOT = pathlib.Path(__file__).parent.parent
-NAMES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/notes.md", "zoo/layers/README.md"]
+NAMES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "benchmarks/notes.md",
+    "saved_models/README.md",
+    "zoo/layers/README.md",
+]
 NAMES += [f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))]
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in NAMES}
-RUN_AS_PROGRAMS = ["README.md", "zoo/layers/README.md"]
+RUN_AS_PROGRAMS = ["README.md", "saved_models/README.md", "zoo/layers/README.md"]
 RUN_AS_PROGRAMS += [f"docs/{name}.md" for name in ("batch", "encoders", "exported_models", "language_models")]
 
 
@@ -151,6 +158,14 @@ def test_recipes_are_valid(page, tmp_path):
     for block in alone:
         file.write_text(block)
         read_recipe(str(file))
+
+
+@pytest.mark.parametrize("recipe", blocks("docs/better_translators.md", "toml"))
+def test_recipes_of_better_translators_are_valid(recipe, tmp_path):
+    from zoo_training.schema.recipe import read_recipe
+
+    (tmp_path / "recipe.toml").write_text(recipe)
+    read_recipe(str(tmp_path / "recipe.toml"))
 
 
 @pytest.mark.parametrize(

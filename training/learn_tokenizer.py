@@ -28,8 +28,8 @@ from .schema.recipe_tables import (
 logger = logging.getLogger(__name__)
 
 # Words of training text for each piece: Multi30k has 75 of them with 10,000. With few, most pieces occur too rarely
-# to be learnt (Gowda and May 2020 want each of them a hundred times). The recipe for few pairs in docs/own_data.md has
-# 15.
+# to be learnt (Gowda and May 2020 want each of them a hundred times). The recipe for few pairs, in
+# docs/better_translators.md, has 15.
 _FEW_WORDS, _ENOUGH_WORDS = 15, 50
 _WORD = 6  # characters, of scripts without spaces
 

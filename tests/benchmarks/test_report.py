@@ -20,10 +20,10 @@ def test_readme_shows_what_was_kept():
 
 
 def test_readme_shows_some_questions_and_slower_answers_among_them():
-    rows = report.times(report.IN_README).rows
-    assert sorted(what for what, *_ in rows) == sorted(report.IN_README)
+    rows = report.times_by_peer().rows
+    assert [what for what, *_ in rows] == [*report.IN_README]
     assert len(rows) < len(report.times().rows)
-    assert sum(bool(re.search(r"\b0\.", " ".join(cells))) for _, _, *cells in rows) >= 3
+    assert sum(bool(re.search(r"\b0\.", " ".join(cells))) for _, *cells in rows) >= 3
 
 
 def test_links_of_the_page_lead_to_its_headings():
@@ -50,7 +50,7 @@ def test_figures_stand_between_their_marks(monkeypatch):
     begin, end = "<!-- {0}: written by benchmarks/report.py -->\n", "<!-- end of {0} -->"
     both = [text.format(name) for name in ("models", "times") for text in (begin, end)]
     monkeypatch.setattr(report, "models", lambda: "MODELS")
-    monkeypatch.setattr(report, "times", lambda questions: "TIMES")
+    monkeypatch.setattr(report, "times_by_peer", lambda: "TIMES")
     found = report.with_figures(f"a\n{both[0]}old\n{both[1]}\nb\n{both[2]}{both[3]}\nc\n")
     assert found == f"a\n{both[0]}\nMODELS\n\n{both[1]}\nb\n{both[2]}\nTIMES\n\n{both[3]}\nc\n"
     with pytest.raises(ValueError, match="no place for the figures between '<!-- models"):
@@ -72,10 +72,21 @@ def test_kinds_of_processors_stand_side_by_side(tmp_path, monkeypatch):
     (tmp_path / "avx512" / "attention.json").write_text(figures("EPYC", ("two", "C", "5.0x")))
     assert report.times().columns == ["", "against", "AVX-512", "AVX-512 and AMX"]
     assert report.times().rows == [["one", "A; B", "4.0x; -", "2.0x; 3.0x"], ["two", "C", "5.0x", ""]]
-    assert report.times(["two"]).columns == ["", "against", "AVX-512"]
-    assert report.times(["two"]).rows == [["two", "C", "5.0x"]]
     section = report.section("serving")
     assert section.index("### AVX-512\n\n`c` on d; EPYC") < section.index("### AVX-512 and AMX\n\n`c` on d; Xeon")
+
+
+def test_readme_has_the_range_over_processors_for_each_peer(monkeypatch):
+    found = {
+        "one": {"plain PyTorch": {"amx": "10.0x", "avx2": "0.9x to 2.0x"}, "KerasHub, XLA": {"amx": "3.0x"}},
+        "two": {"Keras' layer": {"amx": "1.1x"}, "PyTorch's": {"amx": "0.7x"}},
+        "three": {},
+    }
+    monkeypatch.setattr(report, "ratios", lambda: found)
+    monkeypatch.setattr(report, "IN_README", ("two", "one"))
+    monkeypatch.setattr(report, "PEERS", {"PyTorch": "PyTorch", "Keras": "Keras and its hub", "X": "x"})
+    assert report.times_by_peer().columns == ["", "PyTorch", "Keras and its hub", "x"]
+    assert report.times_by_peer().rows == [["two", "0.7x", "1.1x", ""], ["one", "0.9x to 10.0x", "3.0x", ""]]
 
 
 def test_documentation_becomes_a_page():

@@ -17,8 +17,8 @@ from tensorflow_serving.config import model_server_config_pb2
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-PAGE = ROOT / "docs" / "serving.md"
-TEXT_OF_PAGE = PAGE.read_text(encoding="utf-8")
+PAGES = [ROOT / "docs" / "serving.md", ROOT / "docs" / "operations.md"]
+TEXT_OF_PAGES = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 NUMBER, FLAG, WORDS = ".google.protobuf.Int64Value", ".google.protobuf.BoolValue", ".google.protobuf.StringValue"
 
 
@@ -111,7 +111,7 @@ class TestConfigurations:
         assert found.enable
         annotations = kubernetes()["Deployment"]["spec"]["template"]["metadata"]["annotations"]
         assert annotations["prometheus.io/path"] == found.path
-        assert f"localhost:8501{found.path}`" in TEXT_OF_PAGE
+        assert f"localhost:8501{found.path}`" in TEXT_OF_PAGES
 
 
 class TestCompose:
@@ -216,16 +216,16 @@ class TestPage:
         with FakeGrpc(models, {"stable": 1}) as fake:
             yield fake.address
 
-    @pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT_OF_PAGE, re.DOTALL))
+    @pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT_OF_PAGES, re.DOTALL))
     def test_python_block_runs(self, block, rest, grpc, capsys):
         block = block.replace("localhost:8501", rest).replace("localhost:8500", grpc)
-        exec(compile(block, PAGE.name, "exec"), {})
+        exec(compile(block, PAGES[0].name, "exec"), {})
         assert capsys.readouterr().out.startswith("2026-11-21")
 
-    @pytest.mark.parametrize("number", range(4))
+    @pytest.mark.parametrize("number", range(5))
     def test_request_is_answered(self, number, rest):
-        blocks = re.findall(r"^curl (localhost:8501\S+) -d '([^']*)'\n(?:# (.*)\n)?", TEXT_OF_PAGE, re.MULTILINE)
-        assert len(blocks) == 4
+        blocks = re.findall(r"^curl (localhost:8501\S+) -d '([^']*)'\n(?:# (.*)\n)?", TEXT_OF_PAGES, re.MULTILINE)
+        assert len(blocks) == 5
         url, body, shown = blocks[number]
         request = urllib.request.Request(f"http://{url.replace('localhost:8501', rest)}", body.encode())
         answer = json.load(urllib.request.urlopen(request, timeout=20))
@@ -235,7 +235,7 @@ class TestPage:
     def test_a_server_on_this_machine_finds_all_models(self, tmp_path):
         """By a stand-in that writes down what it was called with."""
         (block,) = (
-            each for each in re.findall(r"```sh\n(.*?)```", TEXT_OF_PAGE, re.S) if "--model_config_file=" in each
+            each for each in re.findall(r"```sh\n(.*?)```", TEXT_OF_PAGES, re.S) if "--model_config_file=" in each
         )
         for folder in ("deploy", "saved_models"):
             (tmp_path / folder).symlink_to(ROOT / folder)
@@ -251,7 +251,7 @@ class TestPage:
         assert {name: called[name] for name in called.keys() - own}.items() <= flags(compose()["command"]).items()
 
     def test_every_flag_that_is_set_is_explained(self):
-        explained = set(re.findall(r"--(\w+)", TEXT_OF_PAGE))
+        explained = set(re.findall(r"--(\w+)", TEXT_OF_PAGES))
         plain = {"port", "rest_api_port"}
         assert {*flags(compose()["command"]), *flags(container()["args"])} - plain <= explained
 

@@ -76,7 +76,7 @@ def test_a_batch_has_no_more_rows_than_allowed(batcher):
     signature.may_run.set()
     assert [each.result(9)["y"].tolist() for each in answers] == [[2 * n] * 2 for n in range(7)]
     assert signature.batches == [1, 4, 4, 4, 2]
-    # The words of TensorFlow's scheduler, which docs/serving.md has too.
+    # The words of TensorFlow's scheduler, which docs/operations.md has too.
     with pytest.raises(Refusal, match="Task size 6 is larger than maximum input batch size 5"):
         ask(served, signature, *range(6))
 

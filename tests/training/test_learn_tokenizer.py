@@ -33,7 +33,7 @@ def test_each_kind_has_its_options():
     ("number", "size", "suggested"),
     [
         (40_000, 1000, None),  # 40 words for each piece
-        (15_222, 1000, None),  # the recipe for few pairs in docs/own_data.md
+        (15_222, 1000, None),  # the recipe for few pairs in docs/better_translators.md
         (14_000, 1000, 300),
         (14_000, 961, 300),
         (24_000, 3000, 400),

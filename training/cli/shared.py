@@ -73,8 +73,8 @@ ModelPath = Annotated[
     pathlib.Path,
     typer.Argument(
         metavar="MODEL",
-        help="The folder of an exported model, of one of its versions, of a run, such as runs/dates, of a model that"
-        " `save` wrote, or of a checkpoint of Hugging Face.",
+        help="A model's folder: an export, such as saved_models/dates, one of its versions, a run, such as runs/dates,"
+        " a folder that `save` wrote, or a Hugging Face checkpoint.",
     ),
 ]
 Texts = Annotated[

@@ -47,7 +47,7 @@ Their docstrings explain the letters, such as D and H.
 `[model] start` fine-tunes a model of any family: see [Fine-tuning](own_data.md#fine-tuning).
 
 A translator may have several corpora: `[[corpus]]` in place of `[corpus]`, each with its `weight`. See
-[Several corpora](own_data.md#several-corpora).
+[Several corpora](better_translators.md#several-corpora).
 
 A relative path of a file is looked up in the working directory, then in the recipe's folder.
 

@@ -33,25 +33,36 @@ _DEFAULT = re.compile(r"(.*)(?:;|\.) [dD]efault: ((?:(?!\. |;).)*)")  # in the l
 _HEAD = """\
 # Recipes
 
-A recipe is a TOML file that sets the values of a training run; keys that it leaves out have the defaults below.
-`zoo train NAME` runs a recipe of the zoo, `zoo train FILE.toml` one of your own, and `--set model.units=512` changes a
-key for one run. An unknown key is an error that names the nearest valid one. A run keeps all values, defaults included,
-as `recipe.json`, which `zoo train` takes as well. With `model.start`, of `[model]`, `[lengths]` and `[decoding]` a run
-keeps only the keys that you set.
+A recipe is a TOML file that says what to train, on what, and how. Keys that it leaves out have the defaults below.
 
-`[model] family` chooses the model: `rnn_seq2seq` (the default) and `transformer` are translators and learn from pairs
-of texts; `gpt` is a language model and learns from running text, as does `masked_language_model`, which fills gaps;
-`classifier` learns from labelled texts. The keys of `[model]` are the arguments of the classes in `zoo.models`.
-Their docstrings explain the letters, such as D and H.
+```sh
+zoo train dates                               # a recipe of the zoo
+zoo train mine.toml                           # one of your own
+zoo train mine.toml --set model.units=512     # with another value
+zoo train runs/mine/recipe.json               # what a run keeps: all values, defaults included
+```
 
-`[model] start` fine-tunes a model of any family: see [Fine-tuning](own_data.md#fine-tuning).
+| you train | `[model] family` | it learns from | keys |
+|---|---|---|---|
+| a translator | `rnn_seq2seq`, the default, or `transformer` | pairs of texts | \
+[corpus](#corpus-of-a-translator), [lengths](#lengths-of-a-translator), [decoding](#decoding-of-a-translator) |
+| a language model | `gpt` | running text | [corpus](#corpus-of-a-language-model) |
+| a model that fills gaps | `masked_language_model` | running text | [corpus](#corpus-of-a-language-model) |
+| a classifier | `classifier` | texts with labels | \
+[corpus](#corpus-of-a-classifier), [lengths](#lengths-of-a-classifier) |
+| any of these, fine-tuned | that of the model in `[model] start` | as above | [Fine-tuning](own_data.md#fine-tuning) |
 
-A translator may have several corpora: `[[corpus]]` in place of `[corpus]`, each with its `weight`. See
-[Several corpora](better_translators.md#several-corpora).
+All have [`[tokenizer]`](#tokenizer), `[model]` and [`[training]`](#training).
 
-A relative path of a file is looked up in the working directory, then in the recipe's folder.
+- The keys of `[model]` are the arguments of the classes in `zoo.models`. Their docstrings explain the letters, such as D
+  and H.
+- An unknown key is an error that names the nearest valid one.
+- A translator may have [several corpora](better_translators.md#several-corpora): `[[corpus]]` in place of `[corpus]`.
+- A relative path of a file is looked up in the working directory, then in the recipe's folder.
+- With `[model] start`, `[model]`, `[lengths]` and `[decoding]` come from that model, except for the keys that you set.
+  Of these three tables, the run's `recipe.json` has only the keys that you set.
 
-This page is written by `python -m zoo_training.schema.recipe_reference`.
+This page is written by `python -m zoo_training.schema.recipe_reference > docs/recipes.md`.
 
 ## An example
 

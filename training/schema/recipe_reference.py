@@ -54,8 +54,8 @@ zoo train runs/mine/recipe.json               # what a run keeps: all values, de
 
 All have [`[tokenizer]`](#tokenizer), `[model]` and [`[training]`](#training).
 
-- The keys of `[model]` are the arguments of the classes in `zoo.models`. Their docstrings explain the letters, such as D
-  and H.
+- The keys of `[model]` are the arguments of the classes in `zoo.models`. Their docstrings explain the letters, such as
+  D and H.
 - An unknown key is an error that names the nearest valid one.
 - A translator may have [several corpora](better_translators.md#several-corpora): `[[corpus]]` in place of `[corpus]`.
 - A relative path of a file is looked up in the working directory, then in the recipe's folder.

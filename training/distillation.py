@@ -60,7 +60,7 @@ def check_teachers(corpus: PairCorpus | SeveralPairs) -> None:
     Raises:
         RecipeError: there is such a one.
     """
-    for key, part, path in _with_teachers(corpus):
+    for _, key, part, path in _with_teachers(corpus):
         teacher, run = expanded(path), part.storage.near
         if run is not None and teacher.resolve().is_relative_to(run.resolve()):
             raise RecipeError(
@@ -85,7 +85,7 @@ def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs, workers: Workers) ->
         ClusterError: the workers have different teachers or sources.
         RecipeError: a teacher cannot be loaded or is no translator, or all its translations are empty.
     """
-    teachers = {key: (key, part.storage, path) for key, part, path in _with_teachers(corpus)}
+    teachers = {number: (key, part.storage, path) for number, key, part, path in _with_teachers(corpus)}
     if not teachers:
         return pairs
     if pairs.parts is None:
@@ -94,8 +94,7 @@ def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs, workers: Workers) ->
     found, begin = [], 0
     for number, part in enumerate(pairs.parts):
         own = dataclasses.replace(pairs.select(np.arange(begin, begin + part.pairs)), key=pairs.key)
-        key = f"corpus.{number}.teacher"
-        found.append(_taught(*teachers[key], own, workers) if key in teachers else own)
+        found.append(_taught(*teachers[number], own, workers) if number in teachers else own)
         begin += part.pairs
     return Pairs(
         joined([each.sources for each in found]),
@@ -105,11 +104,12 @@ def taught(corpus: PairCorpus | SeveralPairs, pairs: Pairs, workers: Workers) ->
     )
 
 
-def _with_teachers(corpus: PairCorpus | SeveralPairs) -> Iterator[tuple[str, PairCorpus, Path]]:
-    """The corpora that have a teacher: the name of its key in the recipe, the corpus, and the teacher's path."""
+def _with_teachers(corpus: PairCorpus | SeveralPairs) -> Iterator[tuple[int, str, PairCorpus, Path]]:
+    """The corpora that have a teacher: number, name of the key in the recipe, corpus, path of the teacher."""
     for number, part in enumerate(corpus.parts):
         if isinstance(part, PairCorpus) and part.teacher is not None:
-            yield f"corpus.{number}.teacher" if len(corpus.parts) > 1 else "corpus.teacher", part, part.teacher
+            key = f"corpus.{number}.teacher" if len(corpus.parts) > 1 else "corpus.teacher"
+            yield number, key, part, part.teacher
 
 
 def _taught(key: str, storage: Storage, path: Path, pairs: Pairs, workers: Workers) -> Pairs:

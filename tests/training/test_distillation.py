@@ -244,6 +244,13 @@ def test_one_of_several_corpora_has_a_teacher(folder, given):
     assert len([*(folder / "cache" / "corpus-1").glob("taught-*")]) == 1
 
 
+def test_the_only_one_of_a_list_of_corpora_has_a_teacher(folder, given):
+    (folder / "mine.toml").write_text(RECIPE.replace("[corpus]", "[[corpus]]"))
+    found = given(Teacher())
+    assert len(found) == 55
+    assert found.targets == [source[::-1] for source in found.sources]
+
+
 class TestWorkers:
     @pytest.mark.parametrize("caches", [("0", "1", None, "3"), ("shared",) * 4])
     def test_each_text_is_translated_by_one_of_them(self, folder, given, capsys, caches):

@@ -48,7 +48,7 @@ class WeightAverage(keras.callbacks.Callback):
 
     With `average_decay` it is an exponential moving average over the updates, which the optimizer keeps; with
     `average_last` the mean of the weights at the end of each of the last epochs, as in Vaswani et al. 2017. With
-    neither it is the weights as they are.
+    neither, and before the first update, it is the weights as they are.
 
     Args:
         config: the recipe's table `training`.
@@ -69,11 +69,12 @@ class WeightAverage(keras.callbacks.Callback):
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Inside the block the model has the averaged weights, afterwards its own again."""
-        if not self._moving and not self._last:
+        moving = self._moving and self.model.optimizer.iterations > 0  # Keras' average is zero until the first update
+        if not moving and not self._last:
             yield
             return
         own = self._weights()
-        if self._moving:
+        if moving:
             self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
         else:
             remembered = zip(*(self._last or ()), strict=True)

@@ -84,6 +84,14 @@ class TestAverage:
         assert self.weight(model) == values[-1], "they come back after an error too"
         assert average.state() == {}, "the optimizer holds it"
 
+    def test_before_the_first_update_the_weights_are_as_they_are(self):
+        """An epoch may have fewer batches than an update."""
+        average, model = self.averaged(average_decay=0.25, accumulate=2)
+        self.put(model, 3.0)
+        model.optimizer.apply([tf.constant([[1.0], [-1.0]])], model.trainable_variables)
+        with average.in_place():
+            assert self.weight(model) == 3.0
+
     @pytest.mark.parametrize(("last", "done"), [(3, 2), (12, 12)])
     def test_state_and_back(self, last, done):
         """Also with fewer epochs than are averaged, and in the order of numbers: ten comes after two."""

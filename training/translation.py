@@ -232,6 +232,8 @@ def _in_stages(
     counts = np.diff(ends, prepend=0).tolist()
     stages = []
     for begin in sorted({0, *(part.epochs for part in parts if part.epochs)}):
+        if begin >= recipe.training.epochs:  # the training ends before
+            break
         weights = [part.weight if part.epochs is None or begin < part.epochs else 0.0 for part in parts]
         if not any(count and weight for count, weight in zip(counts, weights, strict=True)):
             raise RecipeError(f"corpus: after epoch {begin} no pairs are left to train on; raise `epochs` of a corpus")

@@ -2,6 +2,7 @@
 
 import pytest
 from zoo_training import translation
+from zoo_training.corpora.pairs import Pairs, Part
 from zoo_training.schema.recipe import read_recipe
 
 
@@ -25,3 +26,12 @@ def test_that_the_default_model_is_not_for_sentences(tmp_path, monkeypatch, caps
         translation.prepare(read_recipe(str(tmp_path / "mine.toml")))
     said = " ".join(capsys.readouterr().err.split())
     assert ("suits words, names and dates; for sentences see 'Sentences' in docs/own_data.md" in said) == told
+
+
+@pytest.mark.parametrize(("epochs", "rows"), [(2, 6), (3, 2)])
+def test_a_stage_after_the_last_epoch_does_not_count(epochs, rows):
+    """The first corpus is trained on in two epochs only; the other one has two pairs."""
+    texts = [f"{number}" for number in range(6)]
+    train, validation = Pairs(texts, texts, parts=[Part(4, 1.0, 2), Part(2, 1.0)]), Pairs(texts, texts)
+    recipe = read_recipe("dates", [f"training.epochs={epochs}", "training.batch_size=8", "model.units=4"])
+    assert translation.prepare(recipe, (train, validation)).fewest_rows == rows

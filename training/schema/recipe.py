@@ -50,6 +50,7 @@ _KINDS: dict[tuple[str, ...], tuple[str, dict[str, Any]]] = {
 }
 
 
+_VALID = "; valid here: "
 _NO_TABLE = "input should be a table"
 # What pydantic says in terms of Python, by the type of its error, in the words of the page of all keys.
 _MESSAGES = {
@@ -102,8 +103,8 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     try:
         return kind.model_validate(tables, context={"recipe_folder": pathlib.Path(name).parent})
     except pydantic.ValidationError as error:
-        faults = "; ".join(dict.fromkeys(_explain(fault, kind) for fault in _one_for_each_place(error, kind)))
-        raise RecipeError(f"recipe {name!r}: {faults}") from None
+        faults = list(dict.fromkeys(_explain(fault, kind) for fault in _one_for_each_place(error, kind)))
+        raise RecipeError(f"recipe {name!r}: {_joined(faults)}") from None
 
 
 def name_of(name: str) -> str:
@@ -225,6 +226,15 @@ def _one_for_each_place(error: pydantic.ValidationError, recipe: type[Recipe]) -
         yield {**first, "msg": " or ".join(dict.fromkeys(wanted))}
 
 
+def _joined(faults: list[str]) -> str:
+    """All faults in one sentence. The valid keys of a table stand once, behind its last unknown key."""
+    valid = [fault.partition(_VALID)[2] for fault in faults]
+    return "; ".join(
+        fault.removesuffix(_VALID + here) if here in valid[number + 1 :] else fault
+        for number, (fault, here) in enumerate(zip(faults, valid, strict=True))
+    )
+
+
 def _words(fault: Mapping[str, Any]) -> str:
     return _MESSAGES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
 
@@ -238,7 +248,7 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
             return f"{key!r} {hint}"
         known = [] if table is None else list(table.model_fields)
         hint = _elsewhere(key, recipe) or _nearest(path[-1], known)
-        return f"unknown key {key!r}{hint}; valid here: {', '.join(known)}"
+        return f"unknown key {key!r}{hint}{_VALID}{', '.join(known)}"
     if fault["type"] == "missing":
         return f"{key!r} is missing"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):

@@ -167,6 +167,13 @@ class TestFaults:
             "unknown key 'trainin' (did you mean 'training'?)",
         ]
 
+    def test_the_valid_keys_of_a_table_are_listed_once(self, write):
+        with pytest.raises(RecipeError) as caught:
+            read_recipe(write(recipe_of("dates", "locale = 1\n[lengths]\nmax = 1\nmaxi = 2")))
+        told = str(caught.value).partition("unknown key 'corpus.locale'")[2]
+        assert told.count("valid here") == 2
+        assert told.endswith("'lengths.max'; unknown key 'lengths.maxi'; valid here: max_source, max_target")
+
     @pytest.mark.parametrize(
         ("override", "fault"),
         [

@@ -241,6 +241,16 @@ def test_surrogates_are_learnt_as_they_are_read():
     assert our_ids(TOKENIZER, texts) == our_ids(TOKENIZER, read)
 
 
+def test_a_long_text_without_white_space_is_learnt_in_parts():
+    """The library needs a minute for 200,000 letters in one word, and hours for a million."""
+    chance = random.Random(0)
+    dna = "".join(chance.choices("acgt", k=2300))
+    parts = [dna[:1000], dna[1000:2000], f"{dna[2000:]} {dna[:1000]} end"]
+    whole = BytePairTokenizer.learn([f"{dna} {dna[:1000]} end"], 400)
+    assert whole.get_config() == BytePairTokenizer.learn(parts, 400).get_config()
+    assert whole.detokenize(whole.tokenize([dna])).numpy()[0].decode() == dna
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -381,7 +381,7 @@ def test_lines_of_a_vocabulary_lose_the_white_space_at_their_end_as_in_the_libra
         ),
         (lambda: WordPieceTokenizer.learn("a text", 50), "`texts` must be an iterable of strings. Received: one str"),
         (lambda: WordPieceTokenizer.learn([1], 50), "`texts` must hold strings. Received: 1 of type int"),
-        (lambda: WordPieceTokenizer.learn([" "], 50), "`texts` must hold a word to learn from. Received: none"),
+        (lambda: WordPieceTokenizer.learn([" "], 50), "`texts` must hold a word of at most 100 char"),
         (lambda: WordPieceTokenizer.learn(["a"], 0), "`size` must be at least 1. Received: size=0"),
         (lambda: WordPieceTokenizer.learn(["a"], 30.5), "`size` must be an integer. Received: size=30.5"),
         (lambda: WordPieceTokenizer.learn(["a"], 9, 0), "`minimum_frequency` must be at least 1. Received: minimum_fr"),
@@ -416,6 +416,13 @@ def test_the_same_texts_give_the_same_pieces():
     texts = [text[::step] for text in CORPUS for step in (1, 2, -1)]  # many pairs come equally often
     tokenizers_ = [WordPieceTokenizer.learn(iter(texts), 400) for _ in range(4)]
     assert len({str(tokenizer.get_config()) for tokenizer in tokenizers_}) == 1
+
+
+def test_words_that_are_too_long_to_have_pieces_are_not_learnt_from():
+    """The library needs a minute for 200,000 letters in one word."""
+    words, long = "low lower " * 2, "lq" * 50
+    learnt = [WordPieceTokenizer.learn([words + word], 40).get_config() for word in ("", f"{long}x", long)]
+    assert learnt[0] == learnt[1] != learnt[2]
 
 
 def test_the_pieces_are_those_that_the_library_learns():

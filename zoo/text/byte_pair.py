@@ -4,7 +4,8 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import tensorflow as tf
@@ -27,6 +28,8 @@ from zoo.text.tokenizer import FIRST, to_learn_from, valid_utf8, whole_number
 from zoo.text.words import GPT_2, check_patterns, split_into_words
 
 _BYTES = 256
+_LONGEST = 1000  # characters of what is learnt from as one word
+_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}")
 
 
 def _byte_alphabet() -> list[str]:
@@ -38,6 +41,17 @@ def _byte_alphabet() -> list[str]:
 
 _ALPHABET = _byte_alphabet()
 _BYTE_OF = {character: byte for byte, character in enumerate(_ALPHABET)}
+
+
+def _without_long_words(texts: Iterable[str]) -> Iterator[str]:
+    """Texts in parts, none with a longer word than `_LONGEST`: the library takes the square of a word's length."""
+    for text in texts:
+        begin = 0
+        for word in _LONG.finditer(text):
+            for end in range(word.start() + _LONGEST, word.end(), _LONGEST):
+                yield text[begin:end]
+                begin = end
+        yield text[begin:]
 
 
 class BytePairTokenizer(PairTokenizer):
@@ -189,7 +203,8 @@ class BytePairTokenizer(PairTokenizer):
         """Learns the pieces from texts. The same texts give the same pieces.
 
         For one vocabulary on both sides of a translator, learn from the texts of both sides and use the tokenizer
-        twice. Half a surrogate pair has no UTF-8 and counts as "?", as it is read.
+        twice. Half a surrogate pair has no UTF-8 and counts as "?", as it is read. More than 1,000 characters without
+        white space, as of DNA, are learnt from in parts of 1,000.
 
         Args:
             texts: any number of strings, read once.
@@ -223,7 +238,7 @@ class BytePairTokenizer(PairTokenizer):
             initial_alphabet=_ALPHABET,
             show_progress=False,
         )
-        learner.train_from_iterator(to_learn_from(texts), trainer)
+        learner.train_from_iterator(_without_long_words(to_learn_from(texts)), trainer)
         model = json.loads(learner.to_str())["model"]
         vocabulary = sorted(model["vocab"], key=model["vocab"].get)
         return cls(vocabulary, [" ".join(pair) for pair in model["merges"]], lowercase=lowercase, nfc=nfc)

@@ -25,6 +25,7 @@ MASK_PIECE = "[MASK]"
 _PREFIX = "##"
 # What Rust's `trim_end` removes from the lines of a `vocab.txt`; Python's `rstrip` removes four characters more.
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_LONGEST = 100  # characters of a word that has pieces, as in BERT; a longer one is unknown
 _CHUNK = 1000  # repetitions of a word in one text for the trainer
 
 
@@ -86,7 +87,7 @@ class WordPieceTokenizer(WordTokenizer):
         strip_accents: bool | None = None,
         lowercase: bool = True,
         continuing_subword_prefix: str = _PREFIX,
-        max_input_chars_per_word: int = 100,
+        max_input_chars_per_word: int = _LONGEST,
         cleanup: bool = True,
         mask_token: str | None = MASK_PIECE,
         added_tokens: Iterable[Mapping[str, Any]] = (),
@@ -178,7 +179,8 @@ class WordPieceTokenizer(WordTokenizer):
         """Learns the pieces from texts with the `tokenizers` library. The same texts give the same pieces.
 
         For one vocabulary on both sides of a translator, learn from the texts of both sides and use the tokenizer
-        twice. Half a surrogate pair has no UTF-8 and counts as "?".
+        twice. Half a surrogate pair has no UTF-8 and counts as "?". Words of more than 100 characters, which are
+        unknown to the tokenizer, are left out.
 
         Args:
             texts: any number of strings, read once.
@@ -208,7 +210,7 @@ class WordPieceTokenizer(WordTokenizer):
         known = {*sorted(counts, key=lambda character: (-counts[character], character))[:limit_alphabet]}
         words = {word: count for word, count in words.items() if known.issuperset(word)}
         if not words:
-            raise ValueError("`texts` must hold a word to learn from. Received: none")
+            raise ValueError(f"`texts` must hold a word of at most {_LONGEST} characters to learn from. Received: none")
         # The library numbers the characters inside words in the order of its hash table, which varies, and breaks ties
         # by these numbers. Special tokens are numbered first, in our order. So these characters are passed as special
         # tokens.
@@ -292,9 +294,10 @@ def read_vocabulary(path: str | pathlib.Path) -> list[str]:
 
 
 def _counted_words(texts: Iterable[str], normalizer: Any) -> dict[str, int]:
-    """The words of texts, as the library cuts them, and how often each comes."""
+    """The words of texts that may have pieces, as the library cuts them, and how often each comes."""
     cutter = tokenizers.pre_tokenizers.BertPreTokenizer()
     counts: collections.Counter[str] = collections.Counter()
     for text in to_learn_from(texts):
-        counts.update(word for word, _ in cutter.pre_tokenize_str(normalizer.normalize_str(text)))
+        words = (word for word, _ in cutter.pre_tokenize_str(normalizer.normalize_str(text)))
+        counts.update(word for word in words if len(word) <= _LONGEST)
     return dict(counts)

@@ -118,14 +118,11 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
     @cached_property
     def _others(self) -> list[PairCorpus]:
         """The corpora but the first, such that nothing is held out of them."""
-        others: list[PairCorpus] = []
-        for corpus in self.root[1:]:
-            if isinstance(corpus, FilePairs):
-                storage = corpus.storage
-                corpus = corpus.model_copy(update={"validation_pairs": 0, "test_pairs": 0})
-                corpus.storage.__dict__.update(storage.__dict__)
-            others.append(corpus)
-        return others
+        nothing = {"validation_pairs": 0, "test_pairs": 0}
+        return [
+            corpus.model_copy(update=nothing) if isinstance(corpus, FilePairs) else corpus  # the copy shares its storage
+            for corpus in self.root[1:]
+        ]
 
     @cached_property
     def _train(self) -> Pairs:

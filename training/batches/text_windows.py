@@ -107,7 +107,7 @@ class Windows:
         if self._windows < batch_size:
             raise ValueError(
                 f"a text of {len(ids):,} tokens is too short for batches of {batch_size} windows of {length} tokens; "
-                f"it takes at least {(batch_size + 1) * length + 1:,}"
+                f"it takes at least {(batch_size + 1) * length + 1:,}; lower batch_size, or give more text"
             )
 
     @property

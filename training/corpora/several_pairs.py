@@ -119,9 +119,8 @@ class SeveralPairs(pydantic.RootModel[tuple[Annotated[PairCorpora, Field(discrim
     def _others(self) -> list[PairCorpus]:
         """The corpora but the first, such that nothing is held out of them."""
         nothing = {"validation_pairs": 0, "test_pairs": 0}
-        return [
-            corpus.model_copy(update=nothing) if isinstance(corpus, FilePairs) else corpus  # the copy shares its storage
-            for corpus in self.root[1:]
+        return [  # a copy shares its storage
+            corpus.model_copy(update=nothing) if isinstance(corpus, FilePairs) else corpus for corpus in self.root[1:]
         ]
 
     @cached_property

@@ -63,9 +63,8 @@ def read_table(
             yield number, ("",) * len(columns)
         else:
             told = ", ".join(f"{name} = {column!r}" for name, column in columns.items())
-            other = (
-                "; docs/own_data.md says how to make a TSV from a CSV file" if len(cells) == 1 and not widths else ""
-            )
+            advice = "; docs/own_data.md says how to make a TSV from CSV or JSON lines"
+            other = advice if len(cells) == 1 and not widths else ""
             raise CorpusError(
                 f"{path}:{number}: a line must have {needed} columns or more, separated by tabs ({told}); this one has "
                 f"{len(cells)}{other}. Received: {line[:60]!r}"

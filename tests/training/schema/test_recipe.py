@@ -177,7 +177,7 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("override", "fault"),
         [
-            ("corpus={}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, received None"),
+            ("corpus={}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, which is missing"),
             (
                 'corpus={kind="txt"}',
                 "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds (did you mean 'text'?), ",

@@ -66,7 +66,7 @@ _MESSAGES = {
 
 # What to do, by how the message of the TOML parser begins.
 _PARSER_HINTS = {
-    "Invalid value": "; a text needs quotes",
+    "Invalid value": "; a text needs quotes, a number a digit before its point, and true and false small letters",
     "Unescaped '\\'": r"; write a path with /, or each \ twice",
     "Cannot declare": "; a table must stand once. Several corpora are [[corpus]], with two brackets",
     "Cannot overwrite": "; a key must stand once",

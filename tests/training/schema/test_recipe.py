@@ -100,7 +100,8 @@ class TestFilesThatAreNone:
         ("name", "content", "fault"),
         [
             ("mine.toml", "[corpus", "end of a table declaration"),
-            ("mine.toml", "[corpus]\nkind = text", r"at line 2, column 8\); a text needs quotes$"),
+            ("mine.toml", "[corpus]\nkind = text", r"at line 2, column 8\); a text needs quotes, a num"),
+            ("mine.toml", "[model]\ndropout = .1", r"column 11\); .*, a number a digit before its point"),
             ("mine.toml", "[corpus]\nkind = “text”", r'column 8\); a text needs straight quotes, "like this"$'),
             ("mine.toml", 'a = "C:\\data"', r"; write a path with /, or each \\ twice$"),
             (

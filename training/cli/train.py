@@ -86,8 +86,6 @@ def train(
 
     Where the environment variable TF_CONFIG names several workers, start the same command on each.
     """
-    if devices is not None:
-        _train_on_devices(devices)
     with user_errors():
         from zoo.cluster import read_cluster
         from zoo.serving.layout import SAVED_MODEL_FILE, is_version
@@ -125,6 +123,8 @@ def train(
                 f"model.start: {parsed.model.start} does not exist; give the folder of a run, or of a Hugging Face "
                 "model: docs/import.md says how to get one"
             )
+        if devices is not None:  # a mistake so far is said once, and not by each process
+            _train_on_devices(devices)
         by_tensorflow = any(corpus.kind == "tfds" for corpus in parsed.corpus.parts)
         if by_tensorflow:  # its package imports TensorFlow, with its notes
             import_tensorflow()
@@ -436,15 +436,14 @@ def _train_on_devices(devices: str) -> None:
     """Starts this command once for each device, with a `TF_CONFIG` of this machine, and ends as they end."""
     from zoo.local_workers import check_alone, gpus, start
 
-    with user_errors():
-        check_alone()
-        number = max(1, len(gpus())) if devices == "all" else int(devices) if devices.isdigit() else 0
-        if number < 1:
-            raise ValueError(f"--devices must be `all` or a number from 1. Received: {devices}")
-        arguments = [*sys.argv[1:]]
-        place = next(index for index, each in enumerate(arguments) if each.partition("=")[0] == "--devices")
-        del arguments[place : place + (1 if "=" in arguments[place] else 2)]
-        raise typer.Exit(start([sys.executable, "-c", _ZOO, *arguments], number))
+    check_alone()
+    number = max(1, len(gpus())) if devices == "all" else int(devices) if devices.isdigit() else 0
+    if number < 1:
+        raise ValueError(f"--devices must be `all` or a number from 1. Received: {devices}")
+    arguments = [*sys.argv[1:]]
+    place = next(index for index, each in enumerate(arguments) if each.partition("=")[0] == "--devices")
+    del arguments[place : place + (1 if "=" in arguments[place] else 2)]
+    raise typer.Exit(start([sys.executable, "-c", _ZOO, *arguments], number))
 
 
 def _command_line() -> str:

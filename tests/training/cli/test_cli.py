@@ -288,6 +288,11 @@ def test_more_devices_than_gpus(monkeypatch):
     assert refuses("train", "dates", "--devices=2").endswith("Received: 2 processes, and GPU 0")
 
 
+def test_a_mistake_is_told_before_a_process_is_started_for_each_device(monkeypatch):
+    monkeypatch.setattr("zoo.local_workers.start", None)
+    assert "unknown key 'model.unit'" in refuses("train", "dates", "--devices=2", "--set", "model.unit=3")
+
+
 @pytest.mark.long
 def test_training_once_more_from_what_a_run_left_behind(trained, tmp_path, recipe, without_export):
     """Its recipe.json is a recipe; the model has the run's name; without test pairs it is scored on validation."""

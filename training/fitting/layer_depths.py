@@ -61,7 +61,9 @@ def frozen(model: keras.Model, layers: int | None) -> Iterator[None]:
     depths = layer_depths(model)
     highest = max(depths.values()) - 1
     if layers > highest:
-        raise ValueError(f"frozen_layers={layers}, but the model has {highest} layers")
+        raise ValueError(
+            f"frozen_layers must be at most the model's {highest} layers. Received: frozen_layers={layers}"
+        )
     still = [v for v in model.variables if v.trainable and depths[id(v)] <= layers]
     for variable in still:
         variable.trainable = False

@@ -88,5 +88,5 @@ def test_frozen_layers_keep_their_weights_and_can_be_trained_afterwards():
         assert {depth for path, depth in depths_by_path(model).items()} == {1, 2, 3, 4}
     with frozen(model, None):
         assert len(model.trainable_variables) == trainable
-    with pytest.raises(ValueError, match="frozen_layers=4, but the model has 3 layers"), frozen(model, 4):
+    with pytest.raises(ValueError, match="frozen_layers must be at most the model's 3 layers"), frozen(model, 4):
         pass

@@ -349,20 +349,30 @@ def _json_line(raw: Any, values: Mapping[str, Any], layout: Layout) -> bytes:
     if layout.reads == "jsonl":
         given = raw.rstrip()
     elif layout.reads == "parquet":
-        given = json.dumps(raw, ensure_ascii=False, default=_text)
+        given = _json(raw)
     else:
         cells = [raw] if layout.reads == "txt" else raw.split("\t")
         given = json.dumps(dict(zip(layout.columns, cells, strict=True)), ensure_ascii=False)
-    added = json.dumps({name: _plain(value) for name, value in values.items()}, ensure_ascii=False)
+    added = _json(values)
     comma = "" if re.fullmatch(r"\s*\{\s*\}", given) else ", "
     return f"{given[:-1]}{comma}{added[1:]}\n".encode("utf-8", "replace")
 
 
+def _json(value: Any) -> str:
+    """Cells of a table or answers as JSON; what it has no form for, such as a date, as text."""
+    return json.dumps(_plain(value), ensure_ascii=False, default=str)
+
+
 def _plain(value: Any) -> Any:
-    """An answer for JSON: a float32 in the fewest digits that it is read back from; null for what is no number."""
-    if isinstance(value, np.ndarray):
+    """A value for JSON: a float32 in the fewest digits that it is read back from; null for what is no number.
+
+    Many tables have texts as bytes.
+    """
+    if isinstance(value, np.ndarray | list | tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, np.floating):
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, float | np.floating):
         return float(str(value)) if np.isfinite(value) else None
     if isinstance(value, np.generic):
         return value.item()
@@ -398,12 +408,7 @@ def _table(pairs: Sequence[tuple[Record, Any]], chunk: Chunk, layout: Layout) ->
 
 def _dead_letter(window: Window, record: Record, failure: Failure) -> bytes:
     letter = {"file": window.chunk.source, "line": record.line, "reason": failure.reason, "row": record.raw}
-    return json.dumps(letter, ensure_ascii=False, default=_text).encode("utf-8", "replace") + b"\n"
-
-
-def _text(value: Any) -> str:
-    """A cell of a table that JSON has no form for, such as a date. Many tables have texts as bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return _json(letter).encode("utf-8", "replace") + b"\n"
 
 
 # Joining.

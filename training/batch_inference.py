@@ -158,7 +158,7 @@ def _answered(
         raise not_written(error.filename, error) from None
     FileSystems.delete([scratch])
     if not done:
-        why = f"all {failed} rows failed; {dead_letters} has the reasons" if failed else f"{asked.pattern} has no rows"
+        why = f"every row failed; {dead_letters} has the reasons" if failed else f"{asked.pattern} has no rows"
         raise ValueError(why)
     return Summary(done, failed, broken, dead_letters, counters)
 

@@ -256,11 +256,13 @@ def input_files(asked: Request, scratch: str) -> list[Any]:
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: it is a folder.
+        ValueError: it is a folder, a pipe or a device.
     """
     pattern = asked.pattern
     if os.path.isdir(pattern):
         raise ValueError(f"{pattern} is a folder; give its files, such as '{pattern.rstrip('/')}/*.txt'")
+    if os.path.exists(pattern) and not os.path.isfile(pattern):
+        raise ValueError(f"{pattern} is a pipe or a device; write its content to a file first")
     path = absolute(pattern)  # Beam does not look for `*` in a relative one
     if FileSystems.exists(path):  # also one with "[" in its name, which no pattern fits
         return [_metadata(path)]

@@ -333,6 +333,17 @@ class TestChunks:
         assert json_lines("out.jsonl") == [{"text": text, "day": "2020-01-02", "length": 1} for text in ("a", "\ufffd")]
         assert json_lines("out.failed.jsonl")[0]["row"] == {"text": "bad", "day": "2020-01-02"}
 
+    def test_json_has_no_nan(self, upper, place):
+        numbers = [[{"n": float("inf")}], [{"n": 0.5}], [{"n": float("nan")}]]
+        pq.write_table(
+            pa.table({"text": ["a", "b", "bad"], "n": [float("nan"), 1.5, 2.5], "in": numbers}), "in.parquet"
+        )
+        infer_files(Request(upper, "in.parquet", "out.jsonl", outputs=["length"]))
+        first, second = json_lines("out.jsonl")
+        assert first == {"text": "a", "n": None, "in": [{"n": None}], "length": 1}
+        assert second == {"text": "b", "n": 1.5, "in": [{"n": 0.5}], "length": 1}
+        assert json_lines("out.failed.jsonl")[0]["row"] == {"text": "bad", "n": 2.5, "in": [{"n": None}]}
+
     @pytest.mark.parametrize(
         "kind", [pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.time64("ns"), pa.duration("ns")]
     )
@@ -405,6 +416,10 @@ class TestMistakes:
             ({"pattern": "none.tsv"}, "none.tsv does not exist$"),
             ({"pattern": "*.none"}, r"\*.none does not exist$"),
             ({"pattern": "folder"}, r"folder is a folder; give its files, such as 'folder/\*.txt'$"),
+            (
+                {"pattern": "pipe", "file_format": "tsv"},
+                "^pipe is a pipe or a device; write its content to a file first$",
+            ),
             ({"pattern": "in.*"}, "the input must be of one kind"),
             ({"pattern": ".h*"}, r"\.h\* does not exist$"),
             ({"out": "in.tsv", "overwrite": True}, "in.tsv is one of the inputs; choose another OUTPUT$"),
@@ -482,6 +497,7 @@ class TestMistakes:
             pq.write_table(pa.table({"text": ["a"], "n": numbers}), f"{name}.parquet")
         for name in ("folder", "folder.tsv"):
             (place / name).mkdir()
+        os.mkfifo("pipe")
         before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
         asked = {"model": upper, "pattern": "in.tsv", "out": "out.tsv"} | changes
         overwrite = asked.pop("overwrite", False)
@@ -491,7 +507,7 @@ class TestMistakes:
 
     def test_if_every_row_fails_only_the_reasons_are_written(self, upper, place):
         (place / "in.txt").write_text("bad\nbad\n")
-        with pytest.raises(ValueError, match=r"^all 2 rows failed; out\.failed\.jsonl has the reasons$"):
+        with pytest.raises(ValueError, match=r"^every row failed; out\.failed\.jsonl has the reasons$"):
             infer_files(Request(upper, "in.txt", "out.txt"))
         assert sorted(os.listdir()) == ["in.txt", "out.failed.jsonl"]
 

@@ -34,7 +34,7 @@ def test_the_models_in_a_folder_that_is_none(model):
         (model / "models" / name / "1" / "saved_model.pb").touch()
     named = ", ".join(str(model / "models" / name) for name in "bcdef")
     assert models_within(model / "models") == f"; the models in it are {named} and 1 more"
-    assert models_within(model / "10") == models_within(model / "13") == ""
+    assert models_within(model / "10") == ""
 
 
 def test_a_folder_that_may_not_be_read_is_no_model_for_the_message(tmp_path, monkeypatch):
@@ -63,9 +63,24 @@ def test_what_holds_no_saved_model_has_no_version(model, name):
     assert newest_version(model / name) is None
 
 
-def test_a_training_run_is_told_with_the_way_to_a_model(tmp_path):
-    (tmp_path / "recipe.json").write_text("{}")
-    assert models_within(tmp_path) == f"; it is a training run, which `zoo export {tmp_path}` exports"
+def test_a_file_is_told(tmp_path):
+    file = tmp_path / "model.keras"
+    file.touch()
+    with pytest.raises(FileNotFoundError, match=r"; it is a file: give the folder of an exported model$"):
+        version_folder(file)
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [
+        ("recipe.json", "a training run"),
+        ("model.keras", "a saved model of the zoo"),
+        ("config.json", "a Hugging Face checkpoint"),
+    ],
+)
+def test_what_can_be_exported_is_told_with_the_way_to_a_model(tmp_path, file, what):
+    (tmp_path / file).write_text("{}")
+    assert models_within(tmp_path) == f"; it is {what}, which `zoo export {tmp_path}` exports"
 
 
 @pytest.mark.parametrize("place", ["", "3"])
@@ -73,6 +88,6 @@ def test_a_saved_model_as_text_is_named(tmp_path, place):
     (tmp_path / place).mkdir(exist_ok=True)
     file = tmp_path / place / "saved_model.pbtxt"
     file.touch()
-    told = f"; {file} is one as text, which only TensorFlow reads; write it as saved_model.pb"
+    told = f"; {file} is a SavedModel as text, which the zoo does not read; export it as saved_model.pb"
     with pytest.raises(FileNotFoundError, match=f"{re.escape(told)}$"):
         version_folder(tmp_path)

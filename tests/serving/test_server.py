@@ -925,14 +925,22 @@ class TestProcess:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere"], "nowhere does not exist"),
+        (["nowhere"], "nowhere does not exist; `zoo list` shows the exported models"),
+        (["tiny/1/saved_model.pb"], "tiny/1/saved_model.pb is a file; give the folder of a model"),
         (["empty"], "empty holds no SavedModel: neither saved_model.pb nor a version such as 1/"),
         (["a="], "NAME=FOLDER needs a folder. Received: 'a='"),
         (["a=tiny", "a=tiny"], "two models are called 'a'; give one another name, by NAME=FOLDER. Received: a=tiny"),
-        (["a:b=tiny"], "a model's name must not be empty and have no '/' or ':'. Received: 'a:b'"),
+        (
+            ["a:b=tiny"],
+            "a model's name must not be empty and have no '/' or ':'; give one by NAME=FOLDER. Received: 'a:b'",
+        ),
         (
             ["tiny", "--label", "stable"],
             "--label takes MODEL:LABEL=VERSION, such as dates:stable=1. Received: 'stable'",
+        ),
+        (
+            ["tiny", "--label", f"tiny:stable={2**63}"],
+            f"--label takes MODEL:LABEL=VERSION, such as dates:stable=1. Received: 'tiny:stable={2**63}'",
         ),
         *(
             (

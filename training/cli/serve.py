@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ..start_tensorflow import import_tensorflow
-from .shared import MODELS, RUNS, app, model_name, namesakes, user_errors
+from .shared import app, check_model, model_name, user_errors
 
 _HOUR, _DAY = 3_600, 86_400  # seconds
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")  # a browser sends it without a path
@@ -104,7 +104,7 @@ def _announce(url: str, loaded: dict[str, list[int]]) -> None:
 
 def _paths(given: list[str]) -> dict[str, pathlib.Path]:
     """The folders of models by their names: of the folder itself, or as in `NAME=FOLDER`."""
-    from zoo.serving.layout import SAVED_MODEL_FILE, models_within, newest_version
+    from zoo.serving.layout import version_folder
 
     paths: dict[str, pathlib.Path] = {}
     for each in given:
@@ -113,15 +113,13 @@ def _paths(given: list[str]) -> dict[str, pathlib.Path]:
         if named and not rest:
             raise ValueError(f"NAME=FOLDER needs a folder. Received: {each!r}")
         path = pathlib.Path(rest if named else each)
-        if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist{namesakes(path, MODELS, RUNS)}")
-        if newest_version(path) is None:
-            raise FileNotFoundError(
-                f"{path} holds no SavedModel: neither {SAVED_MODEL_FILE} nor a version such as 1/{models_within(path)}"
-            )
+        check_model(path)
+        version_folder(path)  # raises an error if there is none
         name = name if named else model_name(path)
         if not name or set(name) & set("/:"):
-            raise ValueError(f"a model's name must not be empty and have no '/' or ':'. Received: {name!r}")
+            raise ValueError(
+                f"a model's name must not be empty and have no '/' or ':'; give one by NAME=FOLDER. Received: {name!r}"
+            )
         if name in paths:
             raise ValueError(f"two models are called {name!r}; give one another name, by NAME=FOLDER. Received: {each}")
         paths[name] = path.resolve()
@@ -136,11 +134,13 @@ def _origins(given: list[str]) -> list[str]:
 
 
 def _labels(given: list[str]) -> dict[str, dict[str, int]]:
+    from zoo.serving.layout import is_version
+
     labels: dict[str, dict[str, int]] = {}
     for each in given:
         name, colon, rest = each.partition(":")
         label, equals, version = rest.partition("=")
-        if not (name and colon and label and equals and version.isdecimal()):
+        if not (name and colon and label and equals and is_version(version)):
             raise ValueError(f"--label takes MODEL:LABEL=VERSION, such as dates:stable=1. Received: {each!r}")
         labels.setdefault(name, {})[label] = int(version)
     return labels

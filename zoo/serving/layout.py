@@ -8,6 +8,11 @@ from collections.abc import Sequence
 
 SAVED_MODEL_FILE = "saved_model.pb"
 _AS_TEXT = "saved_model.pbtxt"
+_TO_EXPORT = {  # what is no SavedModel yet, by a file in its folder
+    "recipe.json": "a training run",
+    "model.keras": "a saved model of the zoo",
+    "config.json": "a Hugging Face checkpoint",
+}
 LARGEST_VERSION = 2**63 - 1
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 MOST_WARM_UPS = 1000  # records; a server refuses a version with more
@@ -52,11 +57,14 @@ def version_folder(path: str | pathlib.Path) -> str:
 
 def models_within(path: pathlib.Path) -> str:
     """For the message that a folder is no model: what it is instead, or which of its own folders are. Else empty."""
-    if (path / "recipe.json").is_file():
-        return f"; it is a training run, which `zoo export {path}` exports"
+    if path.is_file():
+        return "; it is a file: give the folder of an exported model"
+    for file, what in _TO_EXPORT.items():
+        if (path / file).is_file():
+            return f"; it is {what}, which `zoo export {path}` exports"
     for text in (folder / _AS_TEXT for folder in (path, *versions(path).values())):
         if text.is_file():
-            return f"; {text} is one as text, which only TensorFlow reads; write it as {SAVED_MODEL_FILE}"
+            return f"; {text} is a SavedModel as text, which the zoo does not read; export it as {SAVED_MODEL_FILE}"
     folders = sorted(path.iterdir()) if path.is_dir() else []
     found = [folder for folder in folders if _is_model(folder)]
     return f"; the models in it are {first_of(found)}" if found else ""

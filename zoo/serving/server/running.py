@@ -80,7 +80,9 @@ def serve(
     with listener:
         for name, versions in labels.items():
             if name not in paths:
-                raise ValueError(f"there is no model {name!r} for the label {', '.join(versions)}")
+                raise ValueError(
+                    f"there is no model {name!r} for the label {', '.join(versions)}; the models are {', '.join(paths)}"
+                )
         models = Models(paths, labels, settings.threads, settings.operation_threads)
         models.poll()
         for name, loaded in models.loaded().items():

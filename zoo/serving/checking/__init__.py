@@ -25,7 +25,7 @@ from zoo.serving.checking.rules import Finding
 # Limits of one version: a fixed part, and a part that grows with its files.
 _MEMORY, _MEMORY_PER_BYTE = 4 << 30, 8
 _SECONDS, _BYTES_PER_SECOND = 120, 10_000_000
-_OUT_OF_MEMORY = 9  # an exit code of `worker.py`
+OUT_OF_MEMORY = 9  # an exit code of `worker.py`
 _STEPS = {  # of the worker: what it was reading when it ended
     "graph": (rules.UNREADABLE_SAVED_MODEL, "the graph"),
     "variables": (rules.UNREADABLE_VARIABLES, "the variables"),
@@ -205,7 +205,7 @@ def _worker_of(_process: int) -> _Worker:
 def _how_it_ended(code: int, limits: dict[str, int]) -> str:
     if code == -signal.SIGALRM:
         return f"Reading it took more than {limits['seconds']} s, and was ended"
-    if code == _OUT_OF_MEMORY:
+    if code == OUT_OF_MEMORY:
         return f"Reading it takes more than {limits['memory'] >> 20:,} MiB of memory"
     return f"TensorFlow crashed while reading it, with {signal.Signals(-code).name if code < 0 else code}"
 

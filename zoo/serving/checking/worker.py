@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from zoo.serving.checking import rules
+from zoo.serving.checking import OUT_OF_MEMORY, rules
 from zoo.serving.checking.files import (
     check_assets,
     check_variables,
@@ -32,8 +32,6 @@ from zoo.serving.checking.graph import Graph, check_graph, kernel_devices
 from zoo.serving.checking.rules import Finding, shown
 from zoo.serving.checking.running import run_version
 from zoo.serving.checking.signatures import check_requests, check_signatures, signatures_of
-
-OUT_OF_MEMORY = 9  # an exit code
 
 
 def check_version(folder: pathlib.Path, run: bool, say: Callable[..., None]) -> None:

@@ -79,6 +79,11 @@ class TestRequests:
             assert "is not of expected type" in refusal({"inputs": [limits.min - 1, 0]}, x=spec)
             assert "is not of expected type" in refusal({"inputs": [0, limits.max + 1]}, x=spec)
 
+    def test_of_a_key_that_stands_twice_the_first_counts(self):  # as a server of 2.20 answers
+        found, _ = read(b'{"inputs": {"x": [1], "x": [2]}, "inputs": {"x": [3]}}', x=ANY)
+        assert found["x"].tolist() == [1]
+        assert list(parse(b'{"b": 1, "a": 2, "b": 3}').items()) == [("b", 1), ("a", 2)]
+
     def test_no_rows_in_columns_are_no_rows(self):
         assert read({"inputs": {"x": []}}, x=TensorSpec("int32", (None,)))[0]["x"].shape == (0,)
 

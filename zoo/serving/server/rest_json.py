@@ -73,7 +73,7 @@ def parse(body: bytes) -> dict[str, Any]:
     if not body:
         raise invalid("JSON Parse error: The document is empty")
     try:
-        request = json.loads(body.decode("utf-8-sig"), parse_float=_float)
+        request = json.loads(body.decode("utf-8-sig"), parse_float=_float, object_pairs_hook=_first_of_each)
     except UnicodeDecodeError as error:
         raise invalid(f"JSON Parse error: Invalid encoding in string. at offset: {error.start}") from None
     except json.JSONDecodeError as error:
@@ -84,6 +84,11 @@ def parse(body: bytes) -> dict[str, Any]:
     if not isinstance(request, dict):
         raise invalid(f"JSON Value: {_shown(request)} Is not object")
     return request
+
+
+def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. If a key stands twice, the first one counts, as in the server."""
+    return dict(pairs) | dict(reversed(pairs))  # in the order of the request, which messages show
 
 
 def _float(text: str) -> float:

@@ -141,7 +141,7 @@ class TestPredict:
         served = running({"a b": {"old": 2, "gone": 4}}, **{"a b": saved})
         for path, factor in [("a%20b", 5), ("a%20b/VERSIONS/2", 2), ("a%20b/labels/old", 2)]:
             assert served.ask("POST", f"/V1/models/{path}:predict", {"inputs": {"x": [[1, 1, 1]]}})[0] == 200
-            status, found = served.post(f"{path}:PREDICT", {"inputs": {"x": [[1, 1, 1]]}})
+            status, found = served.post(f"{path}:predict", {"inputs": {"x": [[1, 1, 1]]}})
             assert (status, found["outputs"]["scaled"]) == (200, [[factor] * 3])
         unknown = "Unrecognized servable version label: new"
         assert served.post("a%20b/labels/new:predict", {"inputs": [1]}) == (400, {"error": unknown})
@@ -258,7 +258,7 @@ class TestStreams:
         assert asyncio.run(streamed(1)) == [499]
         self.events(tiny, text="say", max_new_tokens=3)
         _, _, page = tiny.ask("GET", "/metrics")
-        labels = 'method="generatestream",model="tiny"'  # in the order of their names
+        labels = 'method="generateStream",model="tiny"'  # in the order of their names
         assert f'zoo_serve_requests_total{{{labels},status="200"}} 1.0' in page
         assert f"zoo_serve_request_seconds_count{{{labels}}} 1.0" in page
 
@@ -306,6 +306,7 @@ class TestErrors:
             ("POST", "tiny/version/2:predict", {}, 400, "Malformed request: POST /v1/models/tiny/version/2:predict"),
             ("POST", "tiny/versions/2/labels/a:predict", {}, 400, "Malformed request: "),
             ("POST", "tiny", {}, 400, "Malformed request: "),
+            ("POST", "tiny:PREDICT", {}, 400, "Malformed request: POST /v1/models/tiny:PREDICT"),
             ("GET", "tiny:predict", b"", 400, "Malformed request: GET /v1/models/tiny:predict"),
             ("DELETE", "tiny", b"", 400, "Malformed request: DELETE /v1/models/tiny"),
             ("GET", "", b"", 400, "Missing model name in request."),

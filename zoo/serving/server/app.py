@@ -34,10 +34,10 @@ from zoo.tasks.protocol import GrowingText
 from zoo.tasks.settings import SETTINGS, STOP_SEPARATOR, check_settings
 
 _LOG = logging.getLogger(__name__)
-# Both patterns as in http_rest_api_util.cc: case does not matter, names may be percent-encoded.
-_WHICH = r"/v1/models/(?P<model>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
-_POST = re.compile(rf"{_WHICH}:(?P<method>classify|regress|predict|generatestream)", re.IGNORECASE | re.ASCII)
-_GET = re.compile(rf"{_WHICH}(?P<method>/metadata)?", re.IGNORECASE | re.ASCII)
+# Both patterns as in http_rest_api_util.cc: case matters only in the method, names may be percent-encoded.
+_WHICH = r"(?i:/v1/models/(?P<model>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?)"
+_POST = re.compile(rf"{_WHICH}:(?P<method>classify|regress|predict|generateStream)", re.ASCII)
+_GET = re.compile(rf"{_WHICH}(?P<method>/metadata)?", re.ASCII)
 _ORIGIN = re.compile(rb"https?://[^/]*", re.IGNORECASE)  # of a request line in absolute form
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]  # all get an answer in JSON
 _TOO_LARGE = "PAYLOAD_TOO_LARGE"  # the server has no such limit
@@ -173,10 +173,7 @@ class _Api:
         found = {"POST": _POST, "GET": _GET}.get(request.method, _GET).fullmatch(path)
         name = urllib.parse.unquote(found["model"]) if found else ""
         # A name that somebody made up is no label: each would be kept for ever.
-        labels = (
-            name if name in self.models else "",
-            (found["method"] or "status").strip("/").lower() if found else "",
-        )
+        labels = name if name in self.models else "", (found["method"] or "status").strip("/") if found else ""
 
         def count(status: int) -> None:
             self.metrics.requests.labels(*labels, status).inc()
@@ -203,7 +200,7 @@ class _Api:
         count: Callable[[int], None],
     ) -> Response:
         if found is None or request.method not in ("GET", "POST"):
-            if request.method == "GET" and path.lower() in ("/v1/models", "/v1/models/"):
+            if request.method == "GET" and path.lower() == "/v1/models":
                 raise invalid("Missing model name in request.")
             raise invalid(f"Malformed request: {request.method} {path}")
         digits, version = found["version"], None
@@ -217,12 +214,12 @@ class _Api:
                 return _json(self.models.find(name, version, label).metadata)
             return _json(self.models.status(name, version))  # as in the server, a label changes nothing
         body = await _unless(self.stopping, asyncio.ensure_future(self._body(request)))
-        if found["method"].lower() == "generatestream":
+        if found["method"] == "generateStream":
             events = self._generate(body, name, version, label)
             first = await anext(events)  # an error before the first event has its HTTP status
             return StreamingResponse(_stream(first, events, count), media_type="text/event-stream")
-        if found["method"].lower() != "predict":
-            await run_in_threadpool(self._refuse, found["method"].lower(), body, name, version, label)
+        if found["method"] != "predict":
+            await run_in_threadpool(self._refuse, found["method"], body, name, version, label)
         served, inputs, in_rows = await run_in_threadpool(self._read, body, name, version, label)
         outputs = await _unless(self.stopping, asyncio.wrap_future(self.batcher.submit(served, inputs, deadline)))
         written = await run_in_threadpool(rest_json.answer, outputs, in_rows)

@@ -598,7 +598,7 @@ class TestVersions:
         (said,) = [line for line in caplog.messages if "refused" in line]
         assert said.startswith("model: version 5 is refused until its files change: ") and "\n" not in said
         assert said.endswith("` looks for what is wrong")
-        assert shlex.split(said.split("`")[1]) == ["zoo", "check", str(broken)]
+        assert shlex.split(said.split("`")[1]) == ["zoo", "check", "--run", str(broken)]
         seen = models.status("model")
         models.poll()
         assert models.status("model") == seen

@@ -44,7 +44,7 @@ class _Servable:
             first, _, _ = str(error).partition("\n")
             raise ValueError(
                 f"{folder} cannot be loaded; its files may be damaged ({type(error).__name__}: {first}). `zoo check "
-                f"{shlex.quote(str(folder))}` looks for what is wrong"
+                f"--run {shlex.quote(str(folder))}` looks for what is wrong"
             ) from error
         self._signatures = self._saved_model.signatures
         named = self._signatures.get(self._named)

@@ -718,7 +718,7 @@ class TestDamagedModels:
         told = refuses("translate", tmp_path / "dates", "21 nov 2026")
         version = tmp_path / "dates" / "1"
         assert told.startswith(f"{version} cannot be loaded; its files may be damaged (")
-        assert told.endswith(f"). `zoo check {version}` looks for what is wrong")
+        assert told.endswith(f"). `zoo check --run {version}` looks for what is wrong")
 
     def test_a_language_model_translates_nothing_and_may_be_truncated_too(self, tmp_path):
         tokenizer = CharacterTokenizer("abc")

@@ -336,7 +336,7 @@ class Models:
             model.refused[number] = changed
             model.states[number] = ("END", refusal.code, refusal.message)
             _LOG.error(
-                "%s: version %d is refused until its files change: %s; `zoo check %s` looks for what is wrong",
+                "%s: version %d is refused until its files change: %s; `zoo check --run %s` looks for what is wrong",
                 model.name,
                 number,
                 refusal.message.partition("\n")[0],  # TensorFlow adds the name of an operation

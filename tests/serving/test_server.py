@@ -532,6 +532,24 @@ class TestVersions:
             "model: version 11 is unloaded; version 2 answers",
         ]
 
+    @pytest.mark.parametrize("within", ["model", "model/latest"])
+    def test_a_link_may_come_to_mean_another_folder(self, saved, tmp_path, monkeypatch, within):
+        """Whoever deploys may change a link; a server follows it at each poll."""
+        from zoo_training.cli.serve import _paths
+
+        monkeypatch.chdir(tmp_path)
+        for place, factor, number in (("old", "2", "3"), ("new", "5", "4")):
+            shutil.copytree(saved / factor, f"{place}/model/{number}")
+            os.symlink(number, f"{place}/model/latest")
+        os.symlink("old", "current")
+        models = Models(_paths([f"model=current/{within}"]))
+        models.poll()
+        assert (models.loaded(), self.factor(models)) == ({"model": [3]}, 2)
+        os.remove("current")
+        os.symlink("new", "current")
+        models.poll()
+        assert (models.loaded(), self.factor(models)) == ({"model": [4]}, 5)
+
     def test_the_last_version_goes_with_its_folder_but_not_with_the_folder_of_the_model(self, folder, saved, caplog):
         caplog.set_level("INFO")
         models = Models({"model": folder})

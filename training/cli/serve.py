@@ -122,7 +122,7 @@ def _paths(given: list[str]) -> dict[str, pathlib.Path]:
             )
         if name in paths:
             raise ValueError(f"two models are called {name!r}; give one another name, by NAME=FOLDER. Received: {each}")
-        paths[name] = path.resolve()
+        paths[name] = path
     return paths
 
 

@@ -175,7 +175,8 @@ class _Model:
     def folders(self) -> dict[int, pathlib.Path]:
         """The folders of SavedModels, by number: the versions in the model's folder, or the folder itself."""
         if (self.path / SAVED_MODEL_FILE).is_file():
-            return {int(self.path.name) if is_version(self.path.name) else 1: self.path}
+            name = self.path.resolve().name
+            return {int(name) if is_version(name) else 1: self.path}
         found = versions(self.path)
         return {number: folder for number, folder in found.items() if (folder / SAVED_MODEL_FILE).is_file()}
 

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from zoo.extras import needs
 from zoo.git_lfs import check_no_pointer
 from zoo.serving.clients.messages import TensorSpec
+from zoo.serving.clients.rows import row_input
 from zoo.serving.layout import SAVED_MODEL_FILE, version_folder
 from zoo.tasks.results import Failure
 from zoo.tasks.settings import defaults_of
@@ -186,6 +187,8 @@ def make_plan(asked: Request, scratch: str) -> Plan:
         takes={name: spec.dtype for name, spec in takes.items()},
         gives={name: (gives[name].dtype, len(gives[name].shape or (None,)) - 1) for name in wanted},
     )
+    for name, value in asked.settings.items():
+        row_input(name, value, takes)  # raises an error before the work begins
     if writes != "txt" and (taken := set(layout.outputs.values()) & set(names)):
         raise ValueError(f"the input has a column {sorted(taken)[0]!r} already; give --prefix for the new ones")
     chunks = _chunks(paths, [each.path for each in files], layout, asked.header)

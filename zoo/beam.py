@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 
 from zoo.extras import needs
-from zoo.serving.clients.client import to_array
 from zoo.serving.clients.messages import TensorSpec
+from zoo.serving.clients.rows import Row, row_inputs
 from zoo.serving.layout import version_folder
 from zoo.tasks.results import Failure
-from zoo.tasks.settings import SETTINGS, defaults_of, generates
+from zoo.tasks.settings import defaults_of
 
 with needs("beam"):
     from apache_beam.metrics import Metrics
     from apache_beam.ml.inference.base import ModelHandler, PredictionResult
-
-Row = str | bytes | Mapping[str, Any]
 
 NAMESPACE = "zoo"  # of the counters "rows", "failed" and "batches"
 _WINDOW = 16  # batches: among so many rows, those of similar length share a batch
@@ -236,58 +234,6 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
         return {
             place: {name: _decoded(array[row]) for name, array in outputs.items()} for row, place in enumerate(places)
         }
-
-
-def row_inputs(row: Row, specs: Mapping[str, TensorSpec], settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The inputs of a row `(1, ...)`.
-
-    Args:
-        row: a string, or a dict of inputs; what a signature of numbers takes may also come as text.
-        specs: the inputs of the signature.
-        settings: values for inputs that the row does not have.
-
-    Raises:
-        ValueError: an input is missing, has another type or shape, or a setting of a generator is out of its range.
-    """
-    limits = SETTINGS if generates(specs) else {}
-    if isinstance(row, str | bytes):
-        row = {text_input(specs): row}
-    if not isinstance(row, Mapping):
-        raise ValueError(f"a row must be a string or a dict of the inputs {', '.join(specs)}. Received: {row!r}")
-    found = {}
-    for name, spec in specs.items():
-        value = row[name] if row.get(name) is not None else settings.get(name)
-        if value is None:
-            known = [repr(key) for key in row if row[key] is not None]
-            raise ValueError(f"a row must have {name!r}; it has {', '.join(known) or 'nothing'}")
-        if spec.dtype != "string" and isinstance(value, str):
-            value = _number(name, value, spec.dtype)
-        found[name] = to_array(name, [value], spec)  # (1, ...)
-        setting = limits.get(name)
-        if setting and not ((found[name] >= setting.least) & (found[name] <= setting.most)).all():
-            raise ValueError(f"`{name}` must be from {setting.least} to {setting.most}. Received: {name}={value}")
-    return found
-
-
-def text_input(specs: Mapping[str, TensorSpec]) -> str:
-    """The input that a row means if it is only a string.
-
-    Raises:
-        ValueError: the signature has no input `text`, and not exactly one of strings.
-    """
-    names = [name for name, spec in specs.items() if spec.dtype == "string"]
-    if "text" in names:
-        return "text"
-    if len(names) != 1:
-        raise ValueError(f"a row must be a dict of the inputs {', '.join(specs)}. Received: a string")
-    return names[0]
-
-
-def _number(name: str, text: str, dtype: str) -> int | float:
-    try:
-        return int(text) if np.dtype(dtype).kind in "iu" else float(text)
-    except ValueError:
-        raise ValueError(f"`{name}` must hold {dtype}. Received: {name}={text!r}") from None
 
 
 def _spec(tensor: Any) -> TensorSpec:

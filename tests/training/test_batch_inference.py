@@ -449,6 +449,14 @@ class TestMistakes:
             ),
             ({"settings": {"temperature": "1"}}, "the signature takes text. Received: temperature$"),
             (
+                {"signature": "pairs", "columns": {"pair": "text"}, "settings": {"times": "1.5"}},
+                r"^`times` must hold int64. Received: times='1\.5'$",
+            ),
+            (
+                {"model": MODELS / "gpt-pydoc", "signature": "generate", "settings": {"temperature": "-1"}},
+                r"^`temperature` must be from 0 to .*\. Received: temperature=-1\.0$",
+            ),
+            (
                 {"signature": "pairs"},
                 "the input has no column 'pair', but id, text; choose by --column pair=COLUMN, or give all rows one "
                 "value by --set pair=VALUE; if the first line is a row, and names no columns, give --no-header$",

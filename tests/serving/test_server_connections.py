@@ -119,3 +119,10 @@ def test_the_log_names_another_protocol(first, said, caplog):
     ]
     assert ends_at(10, [(0, b"no request\r\n\r\n")]) == 0
     assert caplog.messages[2:] == ["Invalid HTTP request received."]
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "websocket"])  # as `curl --http2` and Java's client offer
+def test_an_offer_of_another_protocol_is_passed_over_in_silence(protocol, caplog):
+    offer = f"Connection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n".encode()
+    assert ends_at(10, [(0, PART + offer)]) == KEEP_ALIVE  # it was answered
+    assert caplog.messages == []

@@ -140,8 +140,8 @@ def _protocol(timeout: float) -> type[H11Protocol]:
 
     The log names the protocol of a client that speaks another one.
 
-    Uses what uvicorn does not document: `cycle`, the last request whose head is complete, or None; and
-    `timeout_keep_alive_task`, the timer that closes the connection, from an answer to the next byte.
+    Uses what uvicorn does not document: `cycle`, the last request whose head is complete, or None;
+    `timeout_keep_alive_task`, the timer that closes the connection, from an answer to the next byte; and the warning.
     """
 
     class Protocol(H11Protocol):
@@ -155,6 +155,9 @@ def _protocol(timeout: float) -> type[H11Protocol]:
                     if data.startswith(begins):  # uvicorn's log only says that it is no HTTP request
                         _LOG.warning("a client speaks %s; this server speaks HTTP/1.1 without TLS", said)
             super().data_received(data)
+
+        def _unsupported_upgrade_warning(self) -> None:
+            """Says nothing: uvicorn would tell to install WebSockets whenever a client also offers HTTP/2."""
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._timer.cancel()

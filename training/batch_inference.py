@@ -32,7 +32,7 @@ with needs("beam"):
     from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
     from apache_beam.runners.runner import create_runner
 
-_LOCAL = (None, "DirectRunner", "FnApiRunner")
+_LOCAL = ("direct", "fnapi")  # Beam takes names in any case, with or without "Runner" at the end
 _TRIES = 3  # of a driver whose workers are killed, without a new part between
 _LOG = "log.txt"
 
@@ -215,21 +215,21 @@ def beam_options(flags: Sequence[str], workers: int) -> list[str]:
     _, unknown = parsers[0].parse_known_args(list(flags))
     if unknown:
         raise ValueError(f"Apache Beam has no option {unknown[0]}")
-    if (runner := options.view_as(StandardOptions).runner) not in _LOCAL:
+    runner = options.view_as(StandardOptions).runner or "direct"
+    if runner.lower().removesuffix("runner") not in _LOCAL:
         try:
             create_runner(runner)
-        except ValueError as error:  # there is none of this name
+        except (ValueError, ImportError, AttributeError) as error:  # there is none of this name, or it is not installed
             refuse(error)
         return list(flags)
     given = {flag.partition("=")[0] for flag in flags}
-    kept = [flag for flag in flags if flag not in ("DirectRunner", "FnApiRunner", "--runner")]
-    kept = [flag for flag in kept if not flag.startswith("--runner=")]
+    complete = [*flags, "--runner=FnApiRunner"]  # of several the last one counts
     if "--direct_num_workers" not in given:
-        kept.append(f"--direct_num_workers={workers}")
+        complete.append(f"--direct_num_workers={workers}")
     if "--direct_running_mode" not in given:
-        several = PipelineOptions(kept).view_as(DirectOptions).direct_num_workers != 1
-        kept.append(f"--direct_running_mode={'multi_processing' if several else 'in_memory'}")
-    return ["--runner=FnApiRunner", *kept]
+        several = PipelineOptions(complete).view_as(DirectOptions).direct_num_workers != 1
+        complete.append(f"--direct_running_mode={'multi_processing' if several else 'in_memory'}")
+    return complete
 
 
 def _drive_to_the_end(

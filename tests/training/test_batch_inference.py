@@ -21,6 +21,7 @@ pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
 import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 from zoo_training import batch_driver, batch_files, batch_inference, batch_plan
 from zoo_training.batch_inference import Request, beam_options, infer_files
 
@@ -717,16 +718,19 @@ class TestBeamOptions:
         [
             ([], 1, ["--runner=FnApiRunner", "--direct_num_workers=1", "--direct_running_mode=in_memory"]),
             ([], 8, ["--runner=FnApiRunner", "--direct_num_workers=8", "--direct_running_mode=multi_processing"]),
-            (
-                ["--runner=DirectRunner", "--direct_num_workers=3"],
-                8,
-                ["--runner=FnApiRunner", "--direct_num_workers=3", "--direct_running_mode=multi_processing"],
-            ),
             (["--runner=FlinkRunner", "--flink_master=h:1"], 8, ["--runner=FlinkRunner", "--flink_master=h:1"]),
         ],
     )
     def test_a_runner_that_needs_no_network(self, flags, workers, wanted):
         assert beam_options(flags, workers) == wanted
+
+    @pytest.mark.parametrize(
+        "flags", [["--runner=DirectRunner"], ["--runner=directrunner"], ["--runner", "direct"], ["--runner=fnapi"]]
+    )
+    def test_beams_own_runner_takes_the_place_of_one_that_needs_it(self, flags):
+        found = PipelineOptions(beam_options([*flags, "--direct_num_workers=3"], 8)).get_all_options()
+        wanted = {"runner": "FnApiRunner", "direct_num_workers": 3, "direct_running_mode": "multi_processing"}
+        assert found | wanted == found
 
     def test_the_flags_of_the_page_are_known(self):
         page = (MODELS.parent / "docs" / "batch.md").read_text(encoding="utf-8").replace("\\\n", "")
@@ -740,6 +744,8 @@ class TestBeamOptions:
         [
             ("--runer=DirectRunner", "Apache Beam has no option --runer=DirectRunner"),
             ("--runner=Foo", "Apache Beam: Unexpected pipeline runner: Foo"),
+            ("--runner=foo.Bar", "Apache Beam: No module named 'foo'"),
+            ("--runner=json.Bar", "Apache Beam: module 'json' has no attribute 'Bar'"),
             ("--direct_num_workers=many", "argument --direct_num_workers: invalid int value: 'many'"),
         ],
     )

@@ -74,7 +74,6 @@ def test_a_file_is_told(tmp_path):
     ("file", "what"),
     [
         ("recipe.json", "a training run"),
-        ("model.keras", "a saved model of the zoo"),
         ("config.json", "a Hugging Face checkpoint"),
     ],
 )

@@ -10,7 +10,6 @@ SAVED_MODEL_FILE = "saved_model.pb"
 _AS_TEXT = "saved_model.pbtxt"
 _TO_EXPORT = {  # what is no SavedModel yet, by a file in its folder
     "recipe.json": "a training run",
-    "model.keras": "a saved model of the zoo",
     "config.json": "a Hugging Face checkpoint",
 }
 LARGEST_VERSION = 2**63 - 1

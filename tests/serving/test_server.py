@@ -29,7 +29,7 @@ from zoo.serving.server import app
 from zoo.serving.server import running as running_module
 from zoo.serving.server.app import Metrics, build_app
 from zoo.serving.server.batching import Batcher
-from zoo.serving.server.models import Models, Served, _Model
+from zoo.serving.server.models import Models, Served, Version, _Model
 from zoo.serving.server.port import bind
 from zoo.serving.server.rest_json import Refusal
 from zoo.serving.server.running import Settings, serve
@@ -549,6 +549,23 @@ class TestVersions:
         os.symlink("new", "current")
         models.poll()
         assert (models.loaded(), self.factor(models)) == ({"model": [4]}, 5)
+
+    @pytest.mark.parametrize("within", ["", "1"])
+    def test_a_link_that_changes_while_a_version_is_loaded(self, saved, tmp_path, monkeypatch, within):
+        for factor in ("2", "5"):
+            shutil.copytree(saved / factor, tmp_path / factor / "1")
+        link = tmp_path / "current"
+        link.symlink_to("2")
+
+        def load(*arguments):
+            link.unlink()
+            link.symlink_to("5")
+            return Version(*arguments)
+
+        monkeypatch.setattr("zoo.serving.server.models.Version", load)
+        models = Models({"model": link / within})
+        models.poll()
+        assert self.factor(models) == 2, "of the folder that was found"
 
     def test_the_last_version_goes_with_its_folder_but_not_with_the_folder_of_the_model(self, folder, saved, caplog):
         caplog.set_level("INFO")

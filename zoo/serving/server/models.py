@@ -174,10 +174,10 @@ class _Model:
 
     def folders(self) -> dict[int, pathlib.Path]:
         """The folders of SavedModels, by number: the versions in the model's folder, or the folder itself."""
-        if (self.path / SAVED_MODEL_FILE).is_file():
-            name = self.path.resolve().name
-            return {int(name) if is_version(name) else 1: self.path}
-        found = versions(self.path)
+        path = self.path.resolve()  # a link may come to mean another folder while a version is loaded
+        if (path / SAVED_MODEL_FILE).is_file():
+            return {int(path.name) if is_version(path.name) else 1: path}
+        found = versions(path)
         return {number: folder for number, folder in found.items() if (folder / SAVED_MODEL_FILE).is_file()}
 
 

@@ -265,8 +265,9 @@ def _explain(fault: Mapping[str, Any], recipe: type[Recipe]) -> str:
                 f"{key}.{name} = {given!r} is for model.family = {owners}; here it must be one of {', '.join(known)}"
                 f"{default}"
             )
-        received = "which is missing" if given is None else f"received {given!r}"
-        return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, {received}"
+        if given is None:
+            return f"'{key}.{name}' is missing; it must be one of {', '.join(known)}"
+        return f"'{key}.{name}' must be one of {', '.join(known)}{_nearest(str(given), known)}, received {given!r}"
     message = fault["msg"]
     if not path:  # of several tables together
         return message

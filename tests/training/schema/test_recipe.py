@@ -178,7 +178,7 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("override", "fault"),
         [
-            ("corpus={}", "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds, which is missing"),
+            ("corpus={}", "'corpus.kind' is missing; it must be one of dates, cmudict, multi30k, text, tfds"),
             (
                 'corpus={kind="txt"}',
                 "'corpus.kind' must be one of dates, cmudict, multi30k, text, tfds (did you mean 'text'?), ",

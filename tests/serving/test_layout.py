@@ -71,11 +71,7 @@ def test_a_file_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "what"),
-    [
-        ("recipe.json", "a training run"),
-        ("config.json", "a Hugging Face checkpoint"),
-    ],
+    ("file", "what"), [("recipe.json", "a training run"), ("config.json", "a Hugging Face checkpoint")]
 )
 def test_what_can_be_exported_is_told_with_the_way_to_a_model(tmp_path, file, what):
     (tmp_path / file).write_text("{}")

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.models import Classifier, Encoder, RNNEncoder
+from zoo.models import Classifier, Encoder, NgramEncoder, RNNEncoder
 from zoo.tasks import CLASSIFIER_FOLDER as SAVED_IN
 from zoo.tasks.encoder_tasks import TextClassifier
 from zoo.tasks.protocol import Classifies
@@ -23,7 +23,7 @@ from .cards import classifier_card as card
 from .corpora.corpus import CorpusError
 from .corpora.labelled import LabelledCorpus, LabelledTexts, clean
 from .fitting.fit import Prepared
-from .fitting.loss import ClassesPrediction, ClassPrediction
+from .fitting.loss import ClassesPrediction, ClassPrediction, VotesPrediction
 from .learn_tokenizer import learn_tokenizer
 from .preparing import digests, new_model
 from .progress import progress_bar, say
@@ -36,7 +36,7 @@ from .start import clone_pretrained, copy_weights, load_pretrained, position_lim
 
 __all__ = ["SAVED_IN", "card", "prepare", "score"]
 
-_ENCODERS: dict[str, Any] = {"transformer": Encoder, "rnn": RNNEncoder}
+_ENCODERS: dict[str, Any] = {"transformer": Encoder, "rnn": RNNEncoder, "ngrams": NgramEncoder}
 _SHORTEST = 5  # tokens: the start, and two texts of one token with an end each
 
 
@@ -90,10 +90,11 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
             raise ValueError("class_weights is for texts with one label; the corpus has a label_separator")
         weights = _weights(config.class_weights, train.labels, labels)
         training = batches(train, "train", weights, sampler)
+    objective = ClassesPrediction if several else VotesPrediction if model.pooling == "votes" else ClassPrediction
     train_digest = recipe.corpus.storage.fact("digest", train.key, lambda: _digest(train))
     return Prepared(
         model=model,
-        objective=(ClassesPrediction if several else ClassPrediction)(model, config.label_smoothing, config.r_drop),
+        objective=objective(model, config.label_smoothing, config.r_drop),
         steps=training.steps,
         tokens=training.tokens,
         fewest_rows=training.fewest_rows,

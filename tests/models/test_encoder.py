@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.models import GPT, Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder, TokenClassifier
+from zoo.models import (
+    GPT,
+    Classifier,
+    Encoder,
+    MaskedLanguageModel,
+    NgramEncoder,
+    RNNEncoder,
+    SentenceEmbedder,
+    TokenClassifier,
+)
+from zoo.models.ngram_encoder import ngram_keys
 
 # Sizes that differ from each other; a row without padding, with it, and of a single token.
 SIZES = dict(vocabulary_size=13, units=6, num_heads=3, num_layers=2, feed_forward_units=10, max_length=8)
@@ -20,6 +30,7 @@ KINDS = {
 }
 HEADS = {
     "classifier": lambda encoder: Classifier(encoder, 5, pooling="attention", hidden_units=7),
+    "voting classifier": lambda encoder: Classifier(encoder, 5, pooling="votes", hidden_units=7),
     "token classifier": lambda encoder: TokenClassifier(encoder, 5),
     "masked": lambda encoder: MaskedLanguageModel(encoder),
     "embedder": lambda encoder: SentenceEmbedder(encoder, embedding_units=7),
@@ -31,8 +42,10 @@ def inputs_of(model, rows=slice(None), length=4):
     return {name: inputs[name] for name in model.input}
 
 
-@pytest.fixture(scope="module", params=[*KINDS, "recurrent"])
+@pytest.fixture(scope="module", params=[*KINDS, "recurrent", "n-grams"])
 def encoder(request, randomize):
+    if request.param == "n-grams":
+        return randomize(NgramEncoder(13, units=6, longest=3, buckets=50))
     if request.param == "recurrent":
         return randomize(RNNEncoder(13, units=3, embedding_units=6, num_layers=2, cell="lstm"))
     return randomize(Encoder(**{**SIZES, **KINDS[request.param]}))
@@ -105,7 +118,12 @@ def test_heads_compute_their_equations(head):
     vectors, outputs = head.encoder(inputs).numpy().astype("float64"), head(inputs)
     for row, length in enumerate((4, 2, 1)):
         h = vectors[row, :length]
-        if isinstance(head, Classifier):
+        if isinstance(head, Classifier) and head.pooling == "votes":
+            z = np.tanh(h @ w["hidden/kernel"] + w["hidden/bias"]) @ w["logits/kernel"] + w["logits/bias"]  # (T, C)
+            votes = (z - np.log(np.exp(z).sum(-1, keepdims=True))).mean(0)
+            np.testing.assert_allclose(head.votes()(inputs)[row], votes, atol=1e-5)
+            expected, found = np.sqrt(length) * votes, outputs[row]
+        elif isinstance(head, Classifier):
             odds = np.exp(np.tanh(h @ w["pooling/key/kernel"] + w["pooling/key/bias"]) @ w["pooling/score/kernel"])
             weights = (odds / odds.sum())[:, 0]
             np.testing.assert_allclose(head.pooling_weights(**inputs)[row, :length], weights, atol=1e-5)
@@ -172,7 +190,16 @@ def test_a_token_sees_what_is_before_and_behind_it(encoder):
     other[0, 2] = 11
     inputs = inputs_of(encoder, slice(0, 1))
     changed = np.abs(encoder({**inputs, "ids": ids}) - encoder({**inputs, "ids": other})).max(-1)[0]
-    assert (changed > 1e-4).all()
+    seen = np.arange(4) >= 2 if isinstance(encoder, NgramEncoder) else True  # it sees what is before alone
+    np.testing.assert_array_equal(changed > 1e-4, np.broadcast_to(seen, 4))
+
+
+@pytest.mark.parametrize("longest", [1, 3])
+def test_a_token_sees_no_farther_than_the_longest_n_gram(longest, randomize):
+    model, other = randomize(NgramEncoder(13, units=6, longest=longest)), np.full((1, 8), 5)
+    other[0, 2] = 11
+    changed = np.abs(model({"ids": np.full((1, 8), 5)}) - model({"ids": other})).max(-1)[0] > 1e-4
+    assert np.flatnonzero(changed).tolist() == list(range(2, 2 + longest))
 
 
 def check_saved(model, path):
@@ -248,6 +275,36 @@ def test_lower_precision(head):
         np.testing.assert_allclose(outputs * real, expected * real, rtol=0, atol=tolerance * scale)
 
 
+def test_n_grams_by_pythons_integers(randomize):
+    model = randomize(NgramEncoder(13, units=6, longest=3, buckets=50))
+    (table,) = (weight.numpy() for weight in model.weights)
+    for row, vectors in zip(IDS, np.array(model({"ids": IDS})), strict=True):
+        for place in np.flatnonzero(row):
+            expected, key = 0.0, None
+            for n in range(3):
+                token = int(row[place - n]) if place >= n else 0
+                key = token % 50 if key is None else (key * 20011 + token + 1) % 50
+                expected = expected + table[key]
+            np.testing.assert_allclose(vectors[place], expected, atol=1e-6)
+
+
+def test_the_keys_of_the_largest_ids_do_not_overflow():
+    ids = np.array([[1_000_000, 999_999, 65_535, 131_071, 7, 65_535]], "int32")
+    for size, keys in enumerate(ngram_keys(tf.constant(ids), 4, 2**16), 1):
+        for place in range(ids.shape[1]):
+            key = int(ids[0, place]) % 2**16
+            for back in range(1, size):
+                key = (key * 20011 + (int(ids[0, place - back]) if place >= back else 0) + 1) % 2**16
+            assert int(keys[0, place]) == key
+
+
+def test_few_n_grams_of_a_text_share_a_bucket():
+    """About as many as by chance: of 27,000 trigrams in 65,536 rows, 27,000 / 65,536 / 2 = 21%, less those twice."""
+    letters = np.stack(np.meshgrid(*[np.arange(4, 34)] * 3), -1).reshape(-1, 3)
+    keys = np.array(ngram_keys(tf.constant(letters, tf.int32), 3, 2**16)[2])[:, 2]
+    assert len(np.unique(keys)) > 0.8 * len(keys)
+
+
 @pytest.mark.long
 def test_a_classifier_learns_which_token_decides():
     """Texts of random tokens, of which one says the class; its weight becomes the largest."""
@@ -294,6 +351,19 @@ def test_maps_without_the_segments_of_the_model_or_with_others_are_refused():
         Encoder(**{**SIZES, "num_segments": 0}).attention_maps(ids, ids)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"longest": 0}, "`longest` must be"),
+        ({"buckets": 2**16 + 1}, r"^`buckets` must be at most 65536\. Received: buckets=65537$"),
+        ({"dropout": 1.5}, "`dropout` must be"),
+    ],
+)
+def test_arguments_of_n_grams_out_of_range(changes, message):
+    with pytest.raises(ValueError, match=message):
+        NgramEncoder(13, **changes)
+
+
 def test_a_text_longer_than_the_positions_is_refused():
     with pytest.raises(ValueError, match="max_length=8"):
         Encoder(**SIZES)({"ids": np.ones((1, 9), "int32")})
@@ -302,6 +372,12 @@ def test_a_text_longer_than_the_positions_is_refused():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (
+            lambda e: Classifier(e, 3, pooling="votes", multi_label=True),
+            "`pooling='votes'` is for texts with one class",
+        ),
+        (lambda e: SentenceEmbedder(e, pooling="votes"), "`pooling` must be one of"),
+        (lambda e: Classifier(e, 3).votes(), "was built with pooling='mean'"),
         (lambda e: Classifier(e, 0), "`num_classes` must be"),
         (lambda e: Classifier(e, 3, pooling="sum"), "`pooling` must be one of"),
         (lambda e: Classifier(e, 3, hidden_units=0), "`hidden_units` must be"),

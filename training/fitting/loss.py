@@ -139,10 +139,14 @@ class ClassPrediction(_Prediction):
 
     def losses_and_correct(self, labels, logits, smoothing):
         """The loss of each text, and whether its class has the highest logit: float32 and bool `(B,)`."""
-        log_probabilities = tf.nn.log_softmax(logits)  # (B, C)
+        log_probabilities = self.log_probabilities(logits)  # (B, C)
         of_labels = tf.gather(log_probabilities, labels, batch_dims=1)  # (B,)
         losses = -(1 - smoothing) * of_labels - smoothing * tf.reduce_mean(log_probabilities, axis=1)  # (B,)
         return losses, tf.argmax(logits, axis=1, output_type=labels.dtype) == labels
+
+    def log_probabilities(self, logits):
+        """`(B, C)` -> `(B, C)`."""
+        return tf.nn.log_softmax(logits)
 
     def divergences(self, first, second):
         """KL(p||q) + KL(q||p) of each text, from the logits `(B, C)` of two passes: float32 `(B,)`."""
@@ -162,6 +166,28 @@ class ClassPrediction(_Prediction):
         self._loss_metric.update_state(losses, sample_weight=sample_weight)
         self._accuracy_metric.update_state(correct, sample_weight=sample_weight)
         return loss
+
+
+class VotesPrediction(ClassPrediction):
+    """Likewise for a classifier whose tokens vote, by the mean of the cross-entropies of a text's tokens.
+
+        loss = -sum_c p_c votes_c,    p the smoothed label
+
+    `call` gives the votes `(B, C)`, means of log-probabilities. They are not normalised again: then a token would
+    learn only what the others leave open.
+    """
+
+    def __init__(self, model: keras.Model, label_smoothing: float = 0.0, r_drop: float = 0.0):
+        super().__init__(model, label_smoothing, r_drop)
+        self._votes = model.votes()
+
+    def call(self, inputs, training=None):
+        """The votes: `(B, C)`, or `(2B, C)` in training with `r_drop`."""
+        return self._votes(_twice(inputs) if training and self.r_drop else inputs, training=training)
+
+    def log_probabilities(self, logits):
+        """The votes as they are."""
+        return logits
 
 
 class ClassesPrediction(ClassPrediction):

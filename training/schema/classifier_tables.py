@@ -56,7 +56,24 @@ class RNNEncoderConfig(_RNNEncoderArguments):
     """The arguments of `zoo.models.RNNEncoder`."""
 
 
-ENCODERS: dict[str, type[Table]] = {"transformer": EncoderConfig, "rnn": RNNEncoderConfig}
+_NgramEncoderArguments: Any = table_of(
+    Table,
+    "zoo/models/ngram_encoder.py:NgramEncoder.__init__",
+    ("kind", "ngrams"),
+    but=(*MODEL_ARGUMENTS, "vocabulary_size"),
+    types={"buckets": Annotated[int, Field(ge=1, le=2**16)]},
+)
+
+
+class NgramEncoderConfig(_NgramEncoderArguments):
+    """The arguments of `zoo.models.NgramEncoder`."""
+
+
+ENCODERS: dict[str, type[Table]] = {
+    "transformer": EncoderConfig,
+    "rnn": RNNEncoderConfig,
+    "ngrams": NgramEncoderConfig,
+}
 
 _ClassifierArguments: Any = table_of(
     Table,

@@ -5,6 +5,7 @@ from zoo.models.family import Family
 from zoo.models.gpt import GPT
 from zoo.models.heads import Classifier, MaskedLanguageModel, SentenceEmbedder, TokenClassifier
 from zoo.models.masks import Masks
+from zoo.models.ngram_encoder import NgramEncoder
 from zoo.models.rnn_seq2seq import RNNSeq2Seq
 from zoo.models.transformer import Transformer
 
@@ -15,6 +16,7 @@ __all__ = [
     "Family",
     "MaskedLanguageModel",
     "Masks",
+    "NgramEncoder",
     "RNNEncoder",
     "RNNSeq2Seq",
     "SentenceEmbedder",

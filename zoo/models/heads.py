@@ -67,7 +67,7 @@ class _Pooled(Head):
         Raises:
             ValueError: this model pools without attention.
         """
-        if not isinstance(self.pooling_layer, AttentionPooling):
+        if self.pooling != "attention":
             raise ValueError("This model has no attention that pools: it was built without pooling='attention'.")
         hidden, mask = self.encoder(inputs), ops.not_equal(inputs["ids"], 0)
         return self.pooling_layer(hidden, mask, return_attention_scores=True)[1]
@@ -79,16 +79,27 @@ class Classifier(_Pooled):
 
         logits = dropout(f(dropout(pool(h)) W_1 + b_1)) W_2 + b_2,    h the encoder's vectors
 
+    With `pooling="votes"` each token has logits of its own, z_t, as if it were the whole text, and the text has the
+    classes that its tokens vote for:
+
+        votes = mean over t of log softmax(z_t),    logits = sqrt(number of tokens) votes
+
+    Train it by the mean of the losses of a text's tokens, which is `-votes` of the label: see `votes`. Each token then
+    learns all that it says about the class. By a loss of the whole text it would learn only what the other tokens
+    leave open, which in few training texts is little. Like Naive Bayes, this counts all tokens alike; the square root
+    is a compromise between tokens that are independent, whose votes would add up, and tokens that all say the same.
+    It suits encoders whose vectors depend on a few tokens, such as `NgramEncoder`.
+
     If a text has one class, train with `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`; if it may have
     several (`multi_label`), with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Axes: B batch, T length, D width of the encoder, C classes.
 
     Args:
-        encoder: an `Encoder` or `RNNEncoder`.
+        encoder: an `Encoder`, `RNNEncoder` or `NgramEncoder`.
         num_classes: C.
         pooling: how a text becomes one vector: "first", the vector of the first token, as in BERT; "mean" or "max" of
-            all tokens; or "attention", see `AttentionPooling`.
+            all tokens; "attention", see `AttentionPooling`; or "votes", the mean of what each token says alone.
         hidden_units: width of a hidden layer before the output, as BERT's pooler; None for no such layer.
         activation: of that layer, f.
         dropout: rate, before each product.
@@ -134,7 +145,11 @@ class Classifier(_Pooled):
 
         # Layers and graph.
         inputs, hidden, mask, dtype = self._read(encoder)
-        pooled = self._pool(hidden, mask, pooling, dtype)  # (B, D)
+        by_votes = pooling == "votes"
+        if by_votes and multi_label:
+            raise ValueError("`pooling='votes'` is for one class a text. Received: multi_label=True")
+        check_choice("pooling", pooling, (*_POOLINGS, "votes"))
+        pooled = hidden if by_votes else self._pool(hidden, mask, pooling, dtype)  # (B, D), or (B, T, D)
         self.hidden_layer = None
         if hidden_units is not None:
             hidden_units = check_positive("hidden_units", hidden_units)
@@ -143,8 +158,13 @@ class Classifier(_Pooled):
             )
             pooled = self.hidden_layer(Dropout(dropout, dtype=dtype, name="pooled_dropout")(pooled))
         self.output_layer = keras.layers.Dense(num_classes, dtype=dtype, name="logits")
-        logits = self.output_layer(Dropout(dropout, dtype=dtype, name="dropout")(pooled))  # (B, C)
-        super().__init__(inputs, ops.cast(logits, "float32"), dtype, name, trainable)
+        logits = self.output_layer(Dropout(dropout, dtype=dtype, name="dropout")(pooled))  # (B, C), or (B, T, C)
+        logits = ops.cast(logits, "float32")
+        if by_votes:
+            votes = SequencePooling("mean", dtype="float32", name="votes")(ops.log_softmax(logits), mask)  # (B, C)
+            tokens = ops.sum(ops.cast(mask, "float32"), axis=1, keepdims=True)  # (B, 1)
+            logits = ops.sqrt(tokens) * votes  # (B, C)
+        super().__init__(inputs, logits, dtype, name, trainable)
 
         # Config.
         self.encoder = encoder
@@ -154,6 +174,16 @@ class Classifier(_Pooled):
         self.activation = activation
         self.dropout = dropout
         self.multi_label = multi_label
+
+    def votes(self) -> keras.Model:
+        """The model from the same inputs to the votes `(B, C)` alone, for training; it shares all weights.
+
+        Raises:
+            ValueError: this model was built without `pooling="votes"`.
+        """
+        if self.pooling != "votes":
+            raise ValueError(f"This model's tokens do not vote: it was built with pooling={self.pooling!r}.")
+        return keras.Model(self.input, self.get_layer("votes").output)
 
 
 @keras.saving.register_keras_serializable(package="zoo")

@@ -337,6 +337,12 @@ def test_a_recurrent_encoder_stays_as_it_is():
     assert unsupported(model) == "RNNEncoder has no packed form"
 
 
+def test_a_classifier_whose_tokens_vote_stays_as_it_is():
+    model = Classifier(Encoder(**OF_AN_ENCODER), 4, pooling="votes")
+    assert pack(model, 7) is model
+    assert unsupported(model) == "the packed Classifier does not know pooling='votes'"
+
+
 def test_an_encoder_layer_of_a_transformer(changed, randomize):
     """With all options at once that it can have alone."""
     kind, left = layers.TransformerEncoderLayer, NOT_OF_AN_ENCODER | OF_ALL_LAYERS

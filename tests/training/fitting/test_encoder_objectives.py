@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from zoo_training.fitting.loss import ClassesPrediction, ClassPrediction, MaskedTokenPrediction
+from zoo_training.fitting.loss import ClassesPrediction, ClassPrediction, MaskedTokenPrediction, VotesPrediction
 
-from zoo.models import Classifier, Encoder, MaskedLanguageModel
+from zoo.models import Classifier, Encoder, MaskedLanguageModel, TokenClassifier
 
 
 def encoder(size=13, **arguments):
@@ -38,6 +38,26 @@ def test_classes_by_keras_cross_entropy_of_one_hot_labels(smoothing):
         expected = tf.reduce_sum(crossed(np.eye(3)[labels], model(inputs)) * weights) / weights.sum()
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
     for one, other in zip(ours, tape.gradient(expected, model.trainable_variables), strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_votes_by_keras_cross_entropy_of_each_token(smoothing):
+    model = Classifier(encoder(), 3, dropout=0, pooling="votes")
+    tokens = TokenClassifier(model.encoder, 3, dropout=0)
+    tokens.set_weights(model.get_weights())
+    inputs, labels = {"ids": ids(5, 7)}, np.array([0, 2, 1, 2, 0], "int32")
+    weights = np.array([1.0, 0.0, 2.5, 1.0, 0.5], "float32")
+    objective = VotesPrediction(model, smoothing)
+    loss, ours = gradients(objective, inputs, tf.constant(labels), tf.constant(weights))
+    shown = (inputs["ids"] > 0).astype("float32")  # (B, T)
+    with tf.GradientTape() as tape:
+        crossed = keras.losses.CategoricalCrossentropy(True, smoothing, reduction=None)
+        of_tokens = crossed(np.repeat(np.eye(3)[labels][:, None], 7, axis=1), tokens(inputs))  # (B, T)
+        of_texts = tf.reduce_sum(of_tokens * shown, axis=1) / shown.sum(1)  # (B,)
+        expected = tf.reduce_sum(of_texts * weights) / weights.sum()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    for one, other in zip(ours, tape.gradient(expected, tokens.trainable_variables), strict=True):
         np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-6)
 
 

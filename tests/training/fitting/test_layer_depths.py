@@ -7,7 +7,7 @@ from zoo_training.fitting.layer_depths import frozen, layer_depths, rate_factors
 from zoo_training.fitting.optimization import make_optimizer
 from zoo_training.schema.recipe_tables import TrainingConfig
 
-from zoo.models import GPT, Classifier, Encoder, RNNEncoder, RNNSeq2Seq, Transformer
+from zoo.models import GPT, Classifier, Encoder, NgramEncoder, RNNEncoder, RNNSeq2Seq, Transformer
 
 
 def classifier():
@@ -22,6 +22,7 @@ def depths_by_path(model):
 MODELS = {
     "classifier": (classifier, 4, {"token_embedding", "positions", "segment_embedding", "embedding_norm"}),
     "rnn": (lambda: Classifier(RNNEncoder(20, units=8, num_layers=2), 2), 3, {"token_embedding"}),
+    "ngrams": (lambda: Classifier(NgramEncoder(20, units=8), 2, pooling="votes"), 1, {"ngram_embedding"}),
     "gpt": (lambda: GPT(20, units=8, num_heads=2, num_layers=2, context_length=9), 3, {"embedding", "positions"}),
     "transformer": (
         lambda: Transformer(20, 22, units=8, num_heads=2, encoder_layers=3, decoder_layers=1, feed_forward_units=8),

@@ -110,6 +110,8 @@ def unsupported(layer: keras.layers.Layer) -> str | None:
         name = getattr(layer.activation, "__name__", None)  # of a function, whose own text has an address
         shown = f"{name}, a function; it knows names such as 'gelu'" if name else repr(layer.activation)
         return f"the packed FeedForward does not know activation={shown}"
+    if isinstance(layer, Classifier) and layer.pooling == "votes":
+        return "the packed Classifier does not know pooling='votes'"
     if isinstance(layer, TransformerEncoderLayer):
         attention = layer.self_attention
         if attention.sliding_window is not None or attention.num_key_value_heads not in (None, attention.num_heads):

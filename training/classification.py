@@ -57,6 +57,8 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         _expect_known(recipe.corpus.read(split).label_sets, labels, split)
     say(f"{len(train):,} texts in {len(labels)} classes to train on, {len(validation):,} to validate with")
     pairs, several, config = train.seconds is not None, train.separator is not None, recipe.training
+    if several and recipe.model.pooling == "votes":
+        raise RecipeError("model.pooling: 'votes' is for texts with one label; the corpus has a label_separator")
     if recipe.model.start is None:
         model, tokenizer = new_model(
             lambda: learn_tokenizer(recipe.tokenizer, itertools.chain(train.texts, train.seconds or ()), nfc=True),

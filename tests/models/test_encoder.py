@@ -374,7 +374,7 @@ def test_a_text_longer_than_the_positions_is_refused():
     [
         (
             lambda e: Classifier(e, 3, pooling="votes", multi_label=True),
-            "`pooling='votes'` is for texts with one class",
+            "`pooling='votes'` is for one class a text",
         ),
         (lambda e: SentenceEmbedder(e, pooling="votes"), "`pooling` must be one of"),
         (lambda e: Classifier(e, 3).votes(), "was built with pooling='mean'"),

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from zoo_training import classification, masked_language_modelling
 from zoo_training.corpora.corpus import CorpusError
+from zoo_training.fitting.loss import VotesPrediction
 from zoo_training.run import Run, train
 from zoo_training.schema.recipe import RecipeError, read_recipe
 
@@ -170,6 +171,13 @@ def test_dropped_tokens_are_masks_if_the_tokenizer_has_one(recipe_of, kind, drop
     assert (words == expected).mean() == pytest.approx(0.5, abs=0.15)
 
 
+def test_tokens_that_vote_are_trained_by_their_own_losses(recipe_of):
+    text = 'pooling = "votes"\n[model.encoder]\nkind = "ngrams"\nunits = 3\nlongest = 2\nbuckets = 50\n'
+    prepared = classification.prepare(recipe_of(text=text))
+    assert type(prepared.objective) is VotesPrediction
+    assert (prepared.model.encoder.longest, prepared.model.encoder.buckets) == (2, 50)
+
+
 def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
     (folder / "uneven.tsv").write_text(
         "".join(f"text {n}\t{'a' if n < 90 else 'b' if n < 96 else 'c'}\n" for n in range(99))
@@ -193,6 +201,10 @@ def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
         (
             *("a\tx,y\nb\ty\n", "c\tx\n", {**SEVERAL, "training.class_weights": "balanced"}, RecipeError),
             "^training: class_weights is for texts with one label; the corpus has a label_separator$",
+        ),
+        (
+            *("a\tx,y\nb\ty\n", "c\tx\n", {**SEVERAL, "model.pooling": "votes"}, RecipeError),
+            "^model.pooling: 'votes' is for texts with one label; the corpus has a label_separator$",
         ),
         ("a\tx\nb\tx\n", "c\tx\n", {}, CorpusError, "All training texts have the label 'x'; a classifier needs two"),
         (

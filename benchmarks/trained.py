@@ -68,7 +68,7 @@ MODELS = {
     "gpt-pydoc": ("GPT with rotary positions and SwiGLU, on Python's manual", ""),
     "shakespeare-tiny": ("GPT-2 (Radford et al. 2019) in nanoGPT's laptop size", "nanoGPT 1.88"),
     "shakespeare": ("GPT of width 256, with rotary positions and SwiGLU", "nanoGPT, 10.7M on an A100, 1.470"),
-    "languages": ("bidirectional GRU over characters: the language, of 64, of a sentence, word, name or date", ""),
+    "languages": ("n-grams of characters that vote: the language, of 64, of a sentence, word, name or date", ""),
     "bert-pydoc": ("small BERT (Devlin et al. [2019](https://arxiv.org/abs/1810.04805)), on Python's manual", ""),
 }
 

@@ -122,11 +122,11 @@ def language_strings(code: str) -> LanguageStrings:
         numbering_systems=tuple(system for system in digits if system not in HAN_SYSTEMS),
         # Welsh and Luxembourgish have 'a(c)' and 'a(n)', for what depends on the next word.
         list_patterns={
-            place: re.sub(r"\(\w\)", "", _typed(form)) for place, form in data["list_patterns"]["standard"].items()
+            place: re.sub(r"\(\w\)", "", typed(form)) for place, form in data["list_patterns"]["standard"].items()
         },
-        date_and_time=_typed(data["datetime_formats"]["long"]),
+        date_and_time=typed(data["datetime_formats"]["long"]),
         time_tokens=tuple(pattern_tokens(time)),
-        halves=(_typed(halves["am"]), _typed(halves["pm"])),
+        halves=(typed(halves["am"]), typed(halves["pm"])),
     )
 
 
@@ -173,8 +173,8 @@ def _names(raw: Mapping, root: Mapping) -> dict[str, str]:
     for zone, forms in raw["meta_zones"].items():
         if name := forms.get("long", {}).get("standard"):
             named[f"zone {zone}"] = name
-    typed = {key: _typed(name) for key, name in named.items() if key not in _NO_NAMES}
-    return {key: name for key, name in typed.items() if _is_plain(name) and name != key.partition(" ")[2]}
+    found = {key: typed(name) for key, name in named.items() if key not in _NO_NAMES}
+    return {key: name for key, name in found.items() if is_plain(name) and name != key.partition(" ")[2]}
 
 
 def _units(raw: Mapping, root: Mapping) -> dict[str, dict[str, str]]:
@@ -193,14 +193,14 @@ def _amounts(raw: Mapping) -> dict[str, dict[str, str]]:
         forms = {
             form: patterns.get(form, patterns["other"]).replace("{1}", name)
             for form, name in names.items()
-            if _is_plain(_typed(name))
+            if is_plain(typed(name))
         }
         if len(forms) == len(names) and f"currency {currency}" not in _NO_NAMES:
             found[f"currency {currency}"] = _patterns(forms, None)
     return {key: patterns for key, patterns in found.items() if patterns}
 
 
-def _is_plain(name: str) -> bool:
+def is_plain(name: str) -> bool:
     """Whether a name is words only: no remark in brackets, no years, no list."""
     return len(name) > 1 and all(unicodedata.category(char)[0] in "LM" or char in _BESIDE_LETTERS for char in name)
 
@@ -209,12 +209,13 @@ def _patterns(forms: Any, inherited: Any) -> dict[str, str]:
     """By plural form, a language's own patterns for a number; none if one of them has brackets or no words."""
     if not isinstance(forms, dict) or "other" not in forms or forms == inherited:
         return {}
-    patterns = {form: _typed(forms[form]) for form in _PLURAL_FORMS if form in forms}
+    patterns = {form: typed(forms[form]) for form in _PLURAL_FORMS if form in forms}
     plain = all(re.search(r"[^\W\d_]{2}", text.replace("{0}", "")) and "(" not in text for text in patterns.values())
     return patterns if plain else {}
 
 
-def _typed(text: str) -> str:
+def typed(text: str) -> str:
+    """A text of the CLDR as people type it, NFC-normalised."""
     # Khmer has zero-width spaces between words in the CLDR, German a few soft hyphens; nobody types them.
     return unicodedata.normalize("NFC", as_typed(text).replace("\u200b", "").replace("\u00ad", "")).strip()
 

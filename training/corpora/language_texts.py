@@ -18,6 +18,7 @@ from typing import Any
 from .corpus import SPLITS, CorpusError
 from .date_formats import CASED_SCRIPTS, CASINGS, as_typed, date_locale, format_date, recase
 from .declarations import RunningText, running_texts
+from .keywords import keywords
 from .language_strings import LanguageStrings, language_strings
 
 _SHARES = (0.75, 0.1, 0.15)  # of the items, by split
@@ -25,6 +26,7 @@ _FEWEST_NAMES = 4  # of a language in a split, as many as the longest list has
 _RECASED = 10  # if a script has letter case, one text in ten is in another case than the CLDR's
 _OTHER_DIGITS = 4  # if a language has several kinds of digits, one number in four is in another kind than the default
 _NUMBERS = range(1, 100)
+_EMOJI = "emoji"  # how keys of keywords begin
 _FIRST_DAY, _NUM_DAYS = datetime.date(1950, 1, 1), 36_525  # to 2049-12-31
 
 RUNNING_KINDS = ("sentence", "words")
@@ -42,17 +44,24 @@ def writers(
     Args:
         languages: CLDR identifiers.
         seed: chooses the items of each split.
-        sentences: whether they also write sentences and words of the declaration of human rights.
-        folder: the folder of the declaration's public file; None for one in the user's cache.
+        sentences: whether they also write sentences and words of the declaration of human rights, and keywords of
+            emoji.
+        folder: the folder of the public files of both; None for one in the user's cache.
 
     Raises:
         CorpusError: a language has hardly a name that no other has; the message names the language most like it. Or
-            the public file is missing and cannot be downloaded, or is not the public one.
+            a public file is missing and cannot be downloaded, or is not the public one.
     """
     # English is always counted, because untranslated entries of the CLDR are in English.
     known = {code: language_strings(code) for code in dict.fromkeys([*languages, "en"])}
     names: Strings = {code: {key: (name,) for key, name in data.names.items()} for code, data in known.items()}
-    keys_of_names = _divide(names, seed)
+    words: Strings = {code: {} for code in known}
+    if sentences:
+        words = {
+            code: {f"{_EMOJI} {emoji} {text}": (text,) for emoji, texts in of_language.items() for text in texts}
+            for code, of_language in keywords(known, folder).items()
+        }
+    keys_of_names = _divide({code: {**names[code], **words[code]} for code in known}, seed)
     keys_of_units = _divide({code: _all_forms(data.units) for code, data in known.items()}, seed)
     keys_of_spans = _unique({code: _all_forms(data.spans) for code, data in known.items()})
     numbers = _by_split(((f"number {number}", number) for number in _NUMBERS), seed)
@@ -62,7 +71,9 @@ def writers(
     running: Mapping[str, Mapping[str, RunningText]] = {split: {} for split in SPLITS}
     if sentences:
         scripts = {code: date_locale(code).script for code in known}
-        all_names = {code: data.names.values() for code, data in known.items()}
+        all_names = {
+            code: [*data.names.values(), *(text for (text,) in words[code].values())] for code, data in known.items()
+        }
         running = running_texts(
             scripts, all_names, lambda number: _split_of(_hash(seed, f"paragraph {number}")), folder
         )
@@ -70,7 +81,8 @@ def writers(
     for split in SPLITS:
         for code in languages:
             strings = known[code]
-            if len(keys_of_names[code][split]) < _FEWEST_NAMES:
+            keys = [key for key in keys_of_names[code][split] if key not in words[code]]
+            if len(keys) < _FEWEST_NAMES:
                 raise CorpusError(_too_alike(code, names))
             spans = [(key, number) for key in keys_of_spans[code] for number in numbers[split]]
             spans.sort(key=lambda span: _hash(seed, f"{span[0]} {span[1]}"))
@@ -78,7 +90,8 @@ def writers(
                 Writer(
                     code=code,
                     strings=strings,
-                    names=[(key.partition(" ")[0], strings.names[key]) for key in keys_of_names[code][split]],
+                    names=[(key.partition(" ")[0], strings.names[key]) for key in keys],
+                    keywords=[words[code][key][0] for key in keys_of_names[code][split] if key in words[code]],
                     units=[strings.units[key] for key in keys_of_units[code][split]],
                     spans=[(strings.spans[key], number) for key, number in spans],
                     days=days_by_split[split],
@@ -172,7 +185,9 @@ def _too_alike(code: str, names: Strings) -> str:
 
 
 def _item(key: str) -> str:
-    """What is held out together: 'language de' and 'language de_AT'."""
+    """What is held out together: 'language de' and 'language de_AT', and all keywords of an emoji."""
+    if key.startswith(f"{_EMOJI} "):
+        return " ".join(key.split(" ", 2)[:2])
     return key.partition("_")[0] if key.startswith("language ") else key
 
 
@@ -201,6 +216,7 @@ class Writer:
         code: the language.
         strings: what the CLDR knows of it.
         names: the names, each with its category, such as 'territory'.
+        keywords: keywords of emoji.
         units: the patterns of each unit.
         spans: of each relative date, its patterns and its number.
         days: the days.
@@ -211,6 +227,7 @@ class Writer:
     code: str
     strings: LanguageStrings
     names: Sequence[tuple[str, str]]
+    keywords: Sequence[str]
     units: Sequence[Mapping[str, str]]
     spans: Sequence[tuple[Mapping[str, str], int]]
     days: Sequence[datetime.date]
@@ -228,7 +245,7 @@ class Writer:
         """A text of this kind; or a list, if the language has no further text of this kind.
 
         Args:
-            kind: 'name', 'list', 'unit', 'date', 'relative date', 'sentence' or 'words'.
+            kind: 'name', 'list', 'unit', 'date', 'relative date', 'sentence', 'words' or 'keyword'.
             turn: the number of the item, so that each has one turn; None to draw it.
             draws: eight random numbers.
 
@@ -242,14 +259,17 @@ class Writer:
         digits = systems[other % len(systems)] if its_turn == 0 else systems[0]
 
         text: str | None = None
-        pools = {"name": self.names, "unit": self.units, "date": self.days, "relative date": self.spans}
-        pool: Sequence[Any] = pools.get(kind, ())
+        pools: dict[str, Sequence[Any]] = {"name": self.names, "keyword": self.keywords, "unit": self.units}
+        pools |= {"date": self.days, "relative date": self.spans}
+        pool = pools.get(kind, ())
         if kind in RUNNING_KINDS:
             text = self._piece(kind, turn, [item, *others])
         elif len(pool) > (turn or 0):
             chosen = pool[item % len(pool)]
             if kind == "name":
                 _, text = chosen
+            elif kind == "keyword":
+                text = chosen
             elif kind == "unit":
                 text = self.strings.count(chosen, _NUMBERS[others[0] % len(_NUMBERS)], digits)
             elif kind == "relative date":

@@ -33,29 +33,29 @@ DEFAULT_LANGUAGES = (
 )
 
 _KINDS = ("name", "list", "unit", "date", "relative date")
-_KINDS_WITH_SENTENCES = (*_KINDS, "sentence", "words")
+_KINDS_WITH_SENTENCES = (*_KINDS, "sentence", "words", "keyword")
 _DRAWS = 8  # random numbers for each example
 
 
 class Languages(LabelledCorpus):
     """Text -> the language it is in: 'Norwegen, Schweden und Finnland' -> 'de', '12 किलोमीटर' -> 'hi'.
 
-    There are seven kinds of texts. Five are of the CLDR: names (of countries, cities, languages, scripts, currencies,
-    time zones), lists of two to four names, numbers with a unit or currency, dates, and relative dates ('vor 3
-    Tagen'). Two are of the Universal Declaration of Human Rights: parts of sentences, of 4 to 16 words, and single
-    words, one to three of them. The kind is the text's group. Languages and kinds are evenly distributed; a language
-    without texts of a kind gets lists instead. Assamese, Kurdish, Odia, Sinhala and Telugu have no translation in the
-    declaration's file.
+    There are eight kinds of texts. Six are of the CLDR: names (of countries, cities, languages, scripts, currencies,
+    time zones), lists of two to four names, numbers with a unit or currency, dates, relative dates ('vor 3 Tagen'), and
+    keywords of emoji, which are everyday words and short phrases ('auf Wiedersehen'). Two are of the Universal
+    Declaration of Human Rights: parts of sentences, of 4 to 16 words, and single words, one to three of them. The kind
+    is the text's group. Languages and kinds are evenly distributed; a language without texts of a kind gets lists
+    instead. Assamese, Kurdish, Odia, Sinhala and Telugu have no translation in the declaration's file.
 
     The default languages leave out close relatives of others, such as Danish and Norwegian beside Swedish, Galician
     beside Portuguese, or Malay beside Indonesian: a single word is rarely enough to tell them apart.
 
     Held out are items of the CLDR, in all languages at once: if France is in 'test', 'Frankreich' and 'Ranska' are.
-    The items are the names, the units, the days from 1950 to 2049, and the numbers of a relative date. Lists consist of
-    names of one split. A name that also belongs to an item of training is not held out ('Singapur' is a country and a
-    city). Single words may occur in several splits: the names of months and weekdays are too few to be held out, a
-    relative date has the pattern of its language, and a currency may contain the name of a country. Of the declaration
-    whole paragraphs are held out.
+    The items are the names, the emoji, the units, the days from 1950 to 2049, and the numbers of a relative date. Lists
+    consist of names of one split. A text that also belongs to an item of training is not held out ('Singapur' is a
+    country and a city). Single words may occur in several splits: the names of months and weekdays are too few to be
+    held out, a relative date has the pattern of its language, and a currency may contain the name of a country. Of the
+    declaration whole paragraphs are held out.
 
     Texts that two of the languages write the same, such as 'Angola', '5 kilometer' or '3. mars 2026', have no single
     right answer. They are left out of every split, in lists as well. Case is ignored in this, and English
@@ -66,11 +66,12 @@ class Languages(LabelledCorpus):
     In 'validation' and 'test' each item is used once for each language; after the last name or unit, lists follow.
     The split of an item depends only on `seed`; the texts also depend on the CLDR of the installed Babel.
 
-    The declaration's file, udhr2.zip of NLTK's data, is read from `folder` and checked by its SHA-256. If it is missing
-    there, it is downloaded from the public repository, https://github.com/nltk/nltk_data, and put there.
+    The declaration's file is udhr2.zip of NLTK's data (https://github.com/nltk/nltk_data). The keywords are in
+    cldr-annotations-full-48.2.0.tgz, the Unicode Consortium's package on npm; the rest of the CLDR is inside Babel.
+    Both files are read from `folder` and checked by their SHA-256. A missing file is downloaded and put there.
 
     Raises:
-        CorpusError: from `read`, where the file is missing and cannot be downloaded, or is not the public one; or where
+        CorpusError: from `read`, where a file is missing and cannot be downloaded, or is not the public one; or where
             two languages have nearly the same names.
     """
 
@@ -81,13 +82,14 @@ class Languages(LabelledCorpus):
     seed: int = Field(default=0, ge=0, lt=2**64, description="seed of the splits and of all draws")
     sentences: bool = Field(
         default=True,
-        description="also sentences and single words of the Universal Declaration of Human Rights; without them, "
-        "nothing is downloaded",
+        description="also sentences and single words of the Universal Declaration of Human Rights, and keywords of "
+        "emoji; without them, nothing is downloaded",
     )
     folder: UserPath | None = Field(
         default=None,
-        description="folder of the declaration's public file, udhr2.zip; if missing, it is downloaded into it; `~` is "
-        "the home folder; default: attention-zoo/udhr in XDG_CACHE_HOME or ~/.cache",
+        description="folder of the public files, udhr2.zip and cldr-annotations-full-48.2.0.tgz; missing ones are "
+        "downloaded into it; `~` is the home folder; default: attention-zoo/udhr and attention-zoo/annotations in "
+        "XDG_CACHE_HOME or ~/.cache",
     )
     train_examples: pydantic.PositiveInt = Field(default=200_000, description="number of training examples")
     validation_examples: pydantic.PositiveInt = Field(default=5_000, description="number of validation examples")

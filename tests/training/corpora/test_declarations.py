@@ -8,7 +8,7 @@ import itertools
 import zipfile
 
 import pytest
-from zoo_training.corpora import declarations
+from zoo_training.corpora import declarations, language_texts
 from zoo_training.corpora.corpus import CorpusError
 from zoo_training.corpora.declarations import paragraphs, running_texts
 from zoo_training.corpora.languages import Languages
@@ -143,21 +143,31 @@ def test_paragraphs_are_divided_among_splits(folder):
     }
 
 
-def test_the_corpus_has_sentences_and_words(folder):
-    sizes = {"train_examples": 420, "validation_examples": 20, "test_examples": 20}
+@pytest.fixture
+def few_keywords(monkeypatch):
+    """Keywords of eight emoji, in German alone."""
+    german = {emoji: [f"Wort {emoji}"] for emoji in "ABCDEFGH"}
+    monkeypatch.setattr(
+        language_texts, "keywords", lambda codes, _: {code: german if code == "de" else {} for code in codes}
+    )
+
+
+def test_the_corpus_has_sentences_words_and_keywords(folder, few_keywords):
+    sizes = {"train_examples": 480, "validation_examples": 20, "test_examples": 20}
     corpus = Languages(languages=("de", "nl", "ku"), folder=folder, **sizes)
     texts = corpus.read("train")
     kinds = collections.defaultdict(collections.Counter)
     for label, kind in zip(texts.labels, texts.groups, strict=True):
         kinds[label][kind] += 1
-    # 420 texts / 3 languages / 7 kinds = 20; a piece that both languages have is a list instead.
+    # 480 texts / 3 languages / 8 kinds = 20; a piece that both languages have is a list instead.
     assert kinds["de"]["name"] == 20 and 0 < kinds["de"]["sentence"] <= 20 and 0 < kinds["de"]["words"] <= 20
-    assert kinds["ku"]["list"] >= 60 and not kinds["ku"]["sentence"]
+    assert [kinds[label]["keyword"] for label in ("de", "nl")] == [20, 0]
+    assert kinds["ku"]["list"] >= 80 and not kinds["ku"]["sentence"]
     without = Languages(languages=("de", "nl"), sentences=False, **sizes).read("train")
     assert set(without.groups) == {"name", "list", "unit", "date", "relative date"}
 
 
-def test_a_missing_file_that_cannot_be_downloaded_is_named(monkeypatch, tmp_path):
+def test_a_missing_file_that_cannot_be_downloaded_is_named(monkeypatch, tmp_path, few_keywords):
     monkeypatch.setattr(declarations, "_PUBLIC", dataclasses.replace(declarations._PUBLIC, address="file:///nowhere"))
     corpus = Languages(languages=("de", "nl"), folder=tmp_path)
     with pytest.raises(CorpusError, match=r"udhr2\.zip is missing, and .* cannot be downloaded"):

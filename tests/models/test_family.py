@@ -138,7 +138,7 @@ def test_a_layer_of_the_encoder_may_be_called_as_one_of_the_head(name, tmp_path)
         (GPT, {**SIZES, "unused_ids": (2, 3)}),
         (Encoder, dict(vocabulary_size=13, units=12, num_heads=3, num_layers=2, max_length=8, num_segments=2)),
         (RNNEncoder, dict(vocabulary_size=13, units=12, num_layers=2, embedding_units=8)),
-        (NgramEncoder, dict(vocabulary_size=13, units=12, longest=2, buckets=50)),
+        (NgramEncoder, dict(vocabulary_size=13, units=12, longest=2, buckets=64)),
         (RNNSeq2Seq, dict(source_vocabulary_size=13, target_vocabulary_size=11, units=6, embedding_dim=4)),
         (
             Transformer,

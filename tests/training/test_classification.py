@@ -172,10 +172,10 @@ def test_dropped_tokens_are_masks_if_the_tokenizer_has_one(recipe_of, kind, drop
 
 
 def test_tokens_that_vote_are_trained_by_their_own_losses(recipe_of):
-    text = 'pooling = "votes"\n[model.encoder]\nkind = "ngrams"\nunits = 3\nlongest = 2\nbuckets = 50\n'
+    text = 'pooling = "votes"\n[model.encoder]\nkind = "ngrams"\nunits = 3\nlongest = 2\nbuckets = 64\n'
     prepared = classification.prepare(recipe_of(text=text))
     assert type(prepared.objective) is VotesPrediction
-    assert (prepared.model.encoder.longest, prepared.model.encoder.buckets) == (2, 50)
+    assert (prepared.model.encoder.longest, prepared.model.encoder.buckets) == (2, 64)
 
 
 def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):

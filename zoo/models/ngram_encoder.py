@@ -10,7 +10,7 @@ from zoo.layers.checks import check_positive, check_rate
 from zoo.layers.functions.tensors import Tensor
 from zoo.models.family import FunctionalModel
 
-_FACTOR = 20_011  # a prime; times the largest key, plus the largest id, it is still an int32
+_FACTOR = 20_011  # odd; times the largest key, plus the largest id, it is still an int32
 _MOST_BUCKETS = 2**16
 
 
@@ -33,7 +33,7 @@ class NgramEncoder(FunctionalModel):
         vocabulary_size: number of ids, V.
         units: width of the vectors, D.
         longest: tokens of the longest n-gram, N.
-        buckets: rows of E, at most 65,536.
+        buckets: rows of E, a power of two, at most 65,536.
         dropout: rate, on whole n-grams, so that the shorter ones of a token also learn what a longer one says.
         dtype: name or policy that all layers compute in; the global policy if None.
         name: name of the model.
@@ -71,8 +71,8 @@ class NgramEncoder(FunctionalModel):
         units = check_positive("units", units)
         longest = check_positive("longest", longest)
         buckets = check_positive("buckets", buckets)
-        if buckets > _MOST_BUCKETS:
-            raise ValueError(f"`buckets` must be at most {_MOST_BUCKETS}. Received: buckets={buckets}")
+        if buckets > _MOST_BUCKETS or buckets & (buckets - 1):
+            raise ValueError(f"`buckets` must be a power of two, at most {_MOST_BUCKETS}. Received: buckets={buckets}")
         check_rate("dropout", dropout)
         dtype = keras.dtype_policies.get(dtype)
 
@@ -90,7 +90,7 @@ class NgramEncoder(FunctionalModel):
         ids = keras.Input((None,), dtype="int32", name="ids")  # (B, T)
         keys = ops.stack(ngram_keys(ids, longest, buckets), axis=-1)  # (B, T, N)
         kept = self.ngram_dropout(ops.ones_like(keys, dtype=dtype.compute_dtype))  # (B, T, N)
-        hidden = ops.matmul(kept[..., None, :], self.ngram_embedding(keys))[..., 0, :]  # (B, T, D)
+        hidden = ops.sum(kept[..., None] * self.ngram_embedding(keys), axis=2)  # (B, T, D)
         super().__init__({"ids": ids}, hidden, dtype, name, trainable)
 
         # Config.
@@ -108,10 +108,13 @@ def ngram_keys(ids: Tensor, longest: int, buckets: int) -> list[Tensor]:
 
         key_1 = x_t mod buckets,    key_n = (20011 key_{n-1} + x_{t-n+1} + 1) mod buckets
 
+    Modulo a power of two, an odd factor keeps different keys apart and spreads them. Modulo 20,000 it would be 11, and
+    the 27,000 trigrams of 30 letters would have 3,858 keys.
+
     Args:
         ids: int32 `(B, T)`.
         longest: the largest n.
-        buckets: at most 65,536.
+        buckets: a power of two, at most 65,536.
     """
     keys = [ids % buckets]  # (B, T)
     for _ in range(longest - 1):

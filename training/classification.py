@@ -57,8 +57,7 @@ def prepare(recipe: ClassifierRecipe) -> Prepared:
         _expect_known(recipe.corpus.read(split).label_sets, labels, split)
     say(f"{len(train):,} texts in {len(labels)} classes to train on, {len(validation):,} to validate with")
     pairs, several, config = train.seconds is not None, train.separator is not None, recipe.training
-    if several and recipe.model.pooling == "votes":
-        raise RecipeError("model.pooling: 'votes' is for texts with one label; the corpus has a label_separator")
+    _check_pooling(recipe.model.pooling, several)
     if recipe.model.start is None:
         model, tokenizer = new_model(
             lambda: learn_tokenizer(recipe.tokenizer, itertools.chain(train.texts, train.seconds or ()), nfc=True),
@@ -163,6 +162,7 @@ def pretrained_model(
     # An embedder, or a classifier whose head is replaced: its pooling is kept unless the recipe sets one.
     if hasattr(task.model, "pooling"):
         arguments = {"pooling": task.model.pooling, **arguments}
+        _check_pooling(arguments["pooling"], several)
     return Classifier(encoder, len(labels), **arguments), task.tokenizer, labels
 
 
@@ -208,6 +208,12 @@ def _expect_known(given: Sequence[tuple[str, ...]], labels: list[str], split: st
     for row, names in enumerate(given, 1):
         if unknown := [name for name in names if name not in known]:
             raise CorpusError(f"Split {split!r}: text {row} has the label {unknown[0]!r}, which no training text has.")
+
+
+def _check_pooling(pooling: str, several: bool) -> None:
+    """An error if tokens would vote, and a text may have several labels."""
+    if several and pooling == "votes":
+        raise RecipeError("model.pooling: 'votes' is for texts with one label, and the corpus has a label_separator")
 
 
 def _check_length(max_text: int | None, encoder: keras.Model) -> None:

@@ -178,6 +178,19 @@ def test_tokens_that_vote_are_trained_by_their_own_losses(recipe_of):
     assert (prepared.model.encoder.longest, prepared.model.encoder.buckets) == (2, 64)
 
 
+def test_votes_of_a_model_to_start_from_do_not_fit_several_labels(recipe_of, folder, tmp_path):
+    text = 'pooling = "votes"\n[model.encoder]\nkind = "ngrams"\nunits = 3\nbuckets = 64\n'
+    classification.prepare(recipe_of(text=text)).task.save(tmp_path / "old" / "classifier")
+    (folder / "several.tsv").write_text("a\tx,y\nb\ty\nc\tx\n")
+    corpus = '[corpus]\nkind = "labels"\ntrain = "several.tsv"\nvalidation = "several.tsv"\ntest_texts = 0\n'
+    start = f'label_separator = ","\n[model]\nfamily = "classifier"\nstart = "{tmp_path / "old"}"\n'
+    (folder / "mine.toml").write_text(corpus + start)
+    with pytest.raises(RecipeError, match=r"^model.pooling: 'votes' is for texts with one label, and"):
+        classification.prepare(read_recipe(str(folder / "mine.toml")))
+    model = classification.prepare(read_recipe(str(folder / "mine.toml"), ["model.pooling=mean"])).model
+    assert (model.pooling, model.multi_label) == ("mean", True)
+
+
 def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
     (folder / "uneven.tsv").write_text(
         "".join(f"text {n}\t{'a' if n < 90 else 'b' if n < 96 else 'c'}\n" for n in range(99))
@@ -204,7 +217,7 @@ def test_balanced_weights_make_all_classes_count_alike(recipe_of, folder):
         ),
         (
             *("a\tx,y\nb\ty\n", "c\tx\n", {**SEVERAL, "model.pooling": "votes"}, RecipeError),
-            "^model.pooling: 'votes' is for texts with one label; the corpus has a label_separator$",
+            "^model.pooling: 'votes' is for texts with one label, and the corpus has a label_separator$",
         ),
         ("a\tx\nb\tx\n", "c\tx\n", {}, CorpusError, "All training texts have the label 'x'; a classifier needs two"),
         (

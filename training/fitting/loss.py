@@ -145,7 +145,7 @@ class ClassPrediction(_Prediction):
         return losses, tf.argmax(logits, axis=1, output_type=labels.dtype) == labels
 
     def log_probabilities(self, logits):
-        """`(B, C)` -> `(B, C)`."""
+        """Those of the classes that the loss reads, `(B, C)`, from what `call` gives."""
         return tf.nn.log_softmax(logits)
 
     def divergences(self, first, second):
@@ -174,7 +174,13 @@ class VotesPrediction(ClassPrediction):
         loss = -sum_c p_c votes_c,    p the smoothed label
 
     `call` gives the votes `(B, C)`, means of log-probabilities. They are not normalised again: then a token would
-    learn only what the others leave open.
+    learn only what the others leave open. `zoo.models.Classifier` says more. With `r_drop`, p and q at the top of this
+    file are softmax(votes).
+
+    Args:
+        model: a `zoo.models.Classifier` with `pooling="votes"`.
+        label_smoothing: as in `ClassPrediction`.
+        r_drop: as in `ClassPrediction`.
     """
 
     def __init__(self, model: keras.Model, label_smoothing: float = 0.0, r_drop: float = 0.0):
@@ -186,7 +192,7 @@ class VotesPrediction(ClassPrediction):
         return self._votes(_twice(inputs) if training and self.r_drop else inputs, training=training)
 
     def log_probabilities(self, logits):
-        """The votes as they are."""
+        """The votes, which are some already."""
         return logits
 
 

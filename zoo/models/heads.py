@@ -79,19 +79,21 @@ class Classifier(_Pooled):
 
         logits = dropout(f(dropout(pool(h)) W_1 + b_1)) W_2 + b_2,    h the encoder's vectors
 
-    With `pooling="votes"` each token has logits of its own, z_t, as if it were the whole text, and the text has the
-    classes that its tokens vote for:
+    With `pooling="votes"` each token is classified alone, with logits z_t, and the text by the mean of what they say:
 
         votes = mean over t of log softmax(z_t),    logits = sqrt(number of tokens) votes
 
-    Train it by the mean of the losses of a text's tokens, which is `-votes` of the label: see `votes`. Each token then
-    learns all that it says about the class. By a loss of the whole text it would learn only what the other tokens
-    leave open, which in few training texts is little. Like Naive Bayes, this counts all tokens alike; the square root
-    is a compromise between tokens that are independent, whose votes would add up, and tokens that all say the same.
-    It suits encoders whose vectors depend on a few tokens, such as `NgramEncoder`.
+    Training and use differ. In training the loss is `-votes` of the label, the mean cross-entropy of the tokens: see
+    `votes`. Each token then learns all that it says about the class. A loss of the text's logits would teach it only
+    what the other tokens leave open: where one gives the class away, the others would learn nothing.
 
-    If a text has one class, train with `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`; if it may have
-    several (`multi_label`), with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+    In use, the square root sets how sure the answer is, not which class is the most probable. If tokens were
+    independent, as in Naive Bayes, the text would have the sum of their log-probabilities; if all said the same, the
+    mean. The square root lies between. All this suits encoders whose vectors depend on a few tokens, such as
+    `NgramEncoder`.
+
+    With other poolings, train with `keras.losses.SparseCategoricalCrossentropy(from_logits=True)` if a text has one
+    class, and with `keras.losses.BinaryCrossentropy(from_logits=True)` if it may have several (`multi_label`).
 
     Axes: B batch, T length, D width of the encoder, C classes.
 
@@ -103,8 +105,8 @@ class Classifier(_Pooled):
         hidden_units: width of a hidden layer before the output, as BERT's pooler; None for no such layer.
         activation: of that layer, f.
         dropout: rate, before each product.
-        multi_label: whether a text may belong to several classes. The logits are the same; `zoo.TextClassifier` turns
-            them into probabilities by a sigmoid instead of a softmax.
+        multi_label: whether a text may belong to several classes, not with "votes". The logits are the same;
+            `zoo.TextClassifier` turns them into probabilities by a sigmoid instead of a softmax.
         name: name of the model.
         trainable: whether training changes the weights.
 
@@ -145,10 +147,9 @@ class Classifier(_Pooled):
 
         # Layers and graph.
         inputs, hidden, mask, dtype = self._read(encoder)
-        by_votes = pooling == "votes"
+        by_votes = check_choice("pooling", pooling, (*_POOLINGS, "votes")) == "votes"
         if by_votes and multi_label:
             raise ValueError("`pooling='votes'` is for one class a text. Received: multi_label=True")
-        check_choice("pooling", pooling, (*_POOLINGS, "votes"))
         pooled = hidden if by_votes else self._pool(hidden, mask, pooling, dtype)  # (B, D), or (B, T, D)
         self.hidden_layer = None
         if hidden_units is not None:
@@ -176,10 +177,19 @@ class Classifier(_Pooled):
         self.multi_label = multi_label
 
     def votes(self) -> keras.Model:
-        """The model from the same inputs to the votes `(B, C)` alone, for training; it shares all weights.
+        """The model from the same inputs to the votes `(B, C)`, for training; it shares all weights.
 
         Raises:
             ValueError: this model was built without `pooling="votes"`.
+
+        Example:
+            >>> import numpy as np
+            >>> from keras import ops
+            >>> from zoo.models import NgramEncoder
+            >>> classifier = Classifier(NgramEncoder(vocabulary_size=20, units=8), num_classes=3, pooling="votes")
+            >>> voting = classifier.votes()
+            >>> voting.compile("adam", lambda labels, votes: -ops.sum(ops.one_hot(labels, 3) * votes, axis=-1))
+            >>> history = voting.fit({"ids": np.array([[4, 5, 6, 0]])}, np.array([2]), verbose=0)
         """
         if self.pooling != "votes":
             raise ValueError(f"This model's tokens do not vote: it was built with pooling={self.pooling!r}.")
@@ -195,7 +205,7 @@ class TokenClassifier(Head):
     Axes: B batch, T length, D width of the encoder, C classes.
 
     Args:
-        encoder: an `Encoder` or `RNNEncoder`.
+        encoder: an `Encoder`, `RNNEncoder` or `NgramEncoder`.
         num_classes: C.
         dropout: rate, before the product.
         name: name of the model.
@@ -340,7 +350,7 @@ class SentenceEmbedder(_Pooled):
     Axes: B batch, T length, D width of the encoder, E width of the embeddings.
 
     Args:
-        encoder: an `Encoder` or `RNNEncoder`.
+        encoder: an `Encoder`, `RNNEncoder` or `NgramEncoder`.
         pooling: how a text becomes one vector, see `Classifier`.
         normalize: whether the vectors have the length 1, so that a dot product is their cosine.
         embedding_units: width of the embeddings, E; None for D, and then W is missing.

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
-from zoo.models import Classifier, Encoder, MaskedLanguageModel, RNNEncoder, SentenceEmbedder
+from zoo.models import Classifier, Encoder, MaskedLanguageModel, NgramEncoder, RNNEncoder, SentenceEmbedder
 from zoo.tasks.encoder_tasks import MaskFiller, TextClassifier, TextEmbedder
 from zoo.testing import TaskTests
 from zoo.text import CharacterTokenizer, WordPieceTokenizer
@@ -29,6 +29,9 @@ def make(randomize):
     def make(kind):
         if kind == "recurrent":
             model = Classifier(RNNEncoder(CHARACTERS.size, units=3), 3, pooling="attention", hidden_units=5)
+            return TextClassifier(randomize(model), CHARACTERS, LABELS, max_length=12)
+        if kind == "votes":
+            model = Classifier(NgramEncoder(CHARACTERS.size, units=6, buckets=64), 3, pooling="votes")
             return TextClassifier(randomize(model), CHARACTERS, LABELS, max_length=12)
         if kind == "pairs":
             model = Classifier(encoder(CHARACTERS, num_segments=2), 3, pooling="first", multi_label=True)
@@ -57,6 +60,13 @@ class TestRecurrentClassifier(EncoderTaskTests):
             "classify": lambda task, texts, **options: task.classify(texts, **options),
             "attend": lambda task, texts, **options: task.attend(texts, **options),
         }
+
+
+class TestVotesOfNgrams(EncoderTaskTests):
+    kind = "votes"
+
+    def calls(self):
+        return {"classify": lambda task, texts, **options: task.classify(texts, **options)}
 
 
 class TestEmbedder(EncoderTaskTests):

@@ -11,7 +11,7 @@ from news websites of the same collection, the Wortschatz corpora of Leipzig Uni
 `--lingua-py` names a clone of lingua's repository.
 
 Naive Bayes counts the n-grams of one to four characters in 200,000 training texts, without case. The model learnt from
-1,500,000, which are more draws from the same names and sentences.
+1,500,000, which are more draws from the same names, sentences and keywords.
 
     git clone https://github.com/pemistahl/lingua-py
     pip install '.[identifiers]' && python benchmarks/language_identification.py --lingua-py lingua-py

@@ -204,6 +204,8 @@ class TestReleasedModels:
             "Il treno parte dal binario tre": "it",
             "El tren a Colonia sale hoy de la vía tres": "es",
             "今日はいい天気ですね": "ja",
+            "Hello, how are you?": "en",
+            "Tack så mycket": "sv",
         }
         classes = zoo.load(ROOT / "saved_models" / "languages" / "1").classify(list(texts))
         assert {text: found.label for text, found in zip(texts, classes, strict=True)} == texts

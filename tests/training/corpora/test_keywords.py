@@ -9,6 +9,7 @@ import tarfile
 
 import pytest
 from zoo_training.corpora import keywords as module
+from zoo_training.corpora import language_texts
 from zoo_training.corpora.corpus import CorpusError
 from zoo_training.corpora.keywords import keywords
 from zoo_training.corpora.language_texts import writers
@@ -49,7 +50,7 @@ def test_keywords_are_words_without_punctuation_each_once(folder):
 
 @pytest.fixture
 def without_declaration(monkeypatch):
-    monkeypatch.setattr("zoo_training.corpora.language_texts.running_texts", lambda *_: collections.defaultdict(dict))
+    monkeypatch.setattr(language_texts, "running_texts", lambda *_: collections.defaultdict(dict))
 
 
 def test_an_emoji_is_in_one_split_and_a_text_in_one_language(folder, without_declaration):

@@ -61,7 +61,8 @@ def writers(
             code: {f"{_EMOJI} {emoji} {text}": (text,) for emoji, texts in of_language.items() for text in texts}
             for code, of_language in keywords(known, folder).items()
         }
-    keys_of_names = _divide({code: {**names[code], **words[code]} for code in known}, seed)
+    named: Strings = {code: {**names[code], **words[code]} for code in known}
+    keys_of_names = _divide(named, seed)
     keys_of_units = _divide({code: _all_forms(data.units) for code, data in known.items()}, seed)
     keys_of_spans = _unique({code: _all_forms(data.spans) for code, data in known.items()})
     numbers = _by_split(((f"number {number}", number) for number in _NUMBERS), seed)
@@ -71,9 +72,7 @@ def writers(
     running: Mapping[str, Mapping[str, RunningText]] = {split: {} for split in SPLITS}
     if sentences:
         scripts = {code: date_locale(code).script for code in known}
-        all_names = {
-            code: [*data.names.values(), *(text for (text,) in words[code].values())] for code, data in known.items()
-        }
+        all_names = {code: [name for (name,) in of_language.values()] for code, of_language in named.items()}
         running = running_texts(
             scripts, all_names, lambda number: _split_of(_hash(seed, f"paragraph {number}")), folder
         )
@@ -259,8 +258,13 @@ class Writer:
         digits = systems[other % len(systems)] if its_turn == 0 else systems[0]
 
         text: str | None = None
-        pools: dict[str, Sequence[Any]] = {"name": self.names, "keyword": self.keywords, "unit": self.units}
-        pools |= {"date": self.days, "relative date": self.spans}
+        pools: dict[str, Sequence[Any]] = {
+            "name": self.names,
+            "keyword": self.keywords,
+            "unit": self.units,
+            "date": self.days,
+            "relative date": self.spans,
+        }
         pool = pools.get(kind, ())
         if kind in RUNNING_KINDS:
             text = self._piece(kind, turn, [item, *others])

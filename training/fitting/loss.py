@@ -145,7 +145,7 @@ class ClassPrediction(_Prediction):
         return losses, tf.argmax(logits, axis=1, output_type=labels.dtype) == labels
 
     def log_probabilities(self, logits):
-        """Those of the classes that the loss reads, `(B, C)`, from what `call` gives."""
+        """The log-probabilities of the classes, `(B, C)`, from what `call` gives."""
         return tf.nn.log_softmax(logits)
 
     def divergences(self, first, second):
@@ -192,7 +192,7 @@ class VotesPrediction(ClassPrediction):
         return self._votes(_twice(inputs) if training and self.r_drop else inputs, training=training)
 
     def log_probabilities(self, logits):
-        """The votes, which are some already."""
+        """The votes are log-probabilities already."""
         return logits
 
 

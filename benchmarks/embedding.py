@@ -12,6 +12,7 @@ reads the same folder and runs in a graph; it pads to a fixed length, which is s
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import tempfile
@@ -107,12 +108,21 @@ def transformers_step(checkpoint: str, texts: list[str], threads: int, requests:
 
 def keras_hub_step(checkpoint: str, texts: list[str], threads: int | None, requests: int = 1):
     """KerasHub, with its own tokenizer in the graph; None leaves TensorFlow's threads as they are."""
+    import tensorflow as tf
+
+    if threads is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+    embed = keras_hub_embedder(checkpoint, tuple(texts))
+    return at_once(lambda: embed(texts), requests)
+
+
+@functools.lru_cache(maxsize=1)  # a process often runs the next race, too; see `harness.py`
+def keras_hub_embedder(checkpoint: str, texts: tuple[str, ...]):
+    """A function from texts that are not longer than these ones to vectors."""
     import keras_hub
     import tensorflow as tf
     import tokenizers
 
-    if threads is not None:
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
     backbone = keras_hub.models.BertBackbone.from_preset(checkpoint)
     theirs = tokenizers.Tokenizer.from_file(f"{checkpoint}/tokenizer.json")
     pieces = sorted(theirs.get_vocab().items(), key=lambda item: item[1])
@@ -126,7 +136,7 @@ def keras_hub_step(checkpoint: str, texts: list[str], threads: int | None, reque
         hidden = backbone(inputs, training=False)["sequence_output"]  # (B, T, D)
         return tf.math.l2_normalize(tf.reduce_sum(hidden * shown, 1) / tf.reduce_sum(shown, 1), axis=-1)
 
-    return at_once(lambda: vectors(preprocessor(texts)).numpy(), requests)
+    return lambda texts: vectors(preprocessor(texts)).numpy()
 
 
 ENGINES = "CTranslate2", "`transformers`", "KerasHub"

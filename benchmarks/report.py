@@ -74,7 +74,7 @@ divided by the zoo's, **above 1x if the zoo is faster**. The tables show its med
 tables, "ours" means the zoo. Run the scripts while nothing else runs.
 
 ```sh
-make bench                                        # all but the longest, in 35 to 50 minutes; installs the peers
+make bench                                        # all but the longest, in 30 to 45 minutes; installs the peers
 .venv/bin/python benchmarks/serving.py --help     # one of them; --record stores its figures
 ```
 

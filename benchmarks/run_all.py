@@ -1,4 +1,4 @@
-"""Runs all benchmarks but the longest, in 35 to 50 minutes on two cores, stores their figures and writes the documents.
+"""Runs all benchmarks but the longest, in 30 to 45 minutes on two cores, stores their figures and writes the documents.
 
     python benchmarks/run_all.py                       # what `make bench` does; needs the 'peers' extra
     python benchmarks/run_all.py serving generation    # only these

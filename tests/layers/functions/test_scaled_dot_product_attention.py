@@ -817,6 +817,23 @@ def test_in_blocks_it_refuses_in_a_graph_where_the_first_gradient_starts_from_co
         call(*map(tf.constant, inputs_of(arrays, 5, 4)[:3]))
 
 
+def test_a_graph_that_does_not_know_its_lengths_gives_gradients_under_two_tapes(arrays):
+    """There TensorFlow differentiates all branches that it records, and loops in blocks have no such gradient."""
+    x = inputs_of(arrays, 5, 4)[:3]
+
+    def call(*inputs):
+        with tf.GradientTape() as outer, tf.GradientTape() as inner:
+            outer.watch(inputs)
+            inner.watch(inputs)
+            total = tf.reduce_sum(scaled_dot_product_attention(*inputs))
+        return inner.gradient(total, inputs)
+
+    specs = [tf.TensorSpec((None, None, *each.shape[2:])) for each in x]
+    assert_close(tf.function(call, specs, autograph=False)(*x), call(*map(tf.constant, x)), 1e-6)
+    with pytest.raises(NotImplementedError, match=REFUSAL):
+        tf.function(lambda *x: twice(scaled_dot_product_attention, (*x, 1)), specs, autograph=False)(*x)
+
+
 # Blocks.
 
 

@@ -230,7 +230,8 @@ def _either(
         inputs = (*(ops.stop_gradient(each) for each in (query, key, value)), mask, dropout_mask)
 
         def whole():
-            return _joined(_forward_strips(strips, *inputs)), ops.zeros_like(at_least_float32(query)[..., :1])
+            # Not `query`: under a persistent tape, TensorFlow would record the branches that read it.
+            return _joined(_forward_strips(strips, *inputs)), ops.zeros_like(at_least_float32(inputs[0])[..., :1])
 
         context, log_sum = ops.cond(large, lambda: blockwise_attention.forward(*inputs), whole)
 

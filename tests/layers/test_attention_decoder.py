@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.layers import AdditiveAttention, AttentionDecoder, DotProductAttention, MaxoutReadout
+from zoo.layers import AdditiveAttention, AttentionDecoder, DotProductAttention, MaxoutReadout, ScoredAttention
 
 # B, T, S, and the widths of tokens, states and memory: all different.
 ROWS, LENGTH, SOURCE, WIDTH, UNITS, MEMORY = 3, 5, 4, 6, 7, 8
@@ -113,6 +113,34 @@ def test_computes_what_the_papers_say_at_once_and_step_by_step(
     if attention:
         assert (results[2].shape, results[2].dtype) == ((ROWS, LENGTH, SOURCE), "float32")
         np.testing.assert_array_equal(np.array(results[2])[expected[2] == 0], 0)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Nearness(ScoredAttention):
+    """A score of a user, without weights and so without `build`."""
+
+    def project_key(self, key):
+        return key
+
+    def scores(self, query, projected_key):
+        return -tf.reduce_sum((query[:, :, None] - projected_key[:, None]) ** 2, axis=-1)
+
+
+def test_a_score_of_ones_own_needs_no_build(arrays, numpy_softmax, tmp_path):
+    x = arrays(inputs=(ROWS, LENGTH, WIDTH), hidden=(ROWS, UNITS), memory=(ROWS, SOURCE, UNITS))
+    given = [keras.Input(each.shape[1:]) for each in (x.inputs, x.hidden, x.memory)]
+    decoder = AttentionDecoder(UNITS, Nearness())
+    outputs = decoder(given[0], [given[1]], given[2], return_attention_scores=True)
+    keras.Model(given, outputs).save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    states, _, weights = loaded([x.inputs, x.hidden, x.memory])
+    queries = np.concatenate([x.hidden[:, None], states[:, :-1]], axis=1)  # (B, T, units): the states before
+    distances = ((queries[:, :, None] - x.memory[:, None]) ** 2).sum(-1)
+    np.testing.assert_allclose(weights, numpy_softmax(-distances), atol=1e-6)
+
+
+def test_without_the_rest_of_a_configuration_the_defaults_hold():
+    assert AttentionDecoder.from_config({"units": UNITS}).attention is None
 
 
 def test_hypotheses_of_one_source_row_do_not_meet(decoder, x, arrays):
@@ -305,6 +333,15 @@ def test_refuses_initial_states_that_do_not_fit(decoder, kind, x):
     for states in (x.hidden, [*x.states, x.hidden], [x.memory[..., :1]] * len(x.states)):
         with pytest.raises(ValueError, match=message):
             decoder(x.inputs, states, x.memory)
+
+
+def test_weights_of_float64_stay_float64(arrays):
+    layer = AttentionDecoder(UNITS, AdditiveAttention(2, dtype="float64"), dtype="float64")
+    x = arrays(inputs=(ROWS, LENGTH, WIDTH), hidden=(ROWS, UNITS), memory=(ROWS, SOURCE, MEMORY))
+    given = [keras.Input(each.shape[1:], dtype="float64") for each in (x.inputs, x.hidden, x.memory)]
+    for inputs, hidden, memory in (given, (x.inputs, x.hidden, x.memory)):
+        weights = layer(inputs, [hidden], memory, return_attention_scores=True)[2]
+        assert keras.backend.standardize_dtype(weights.dtype) == "float64"
 
 
 @WITH_ATTENTION

@@ -98,7 +98,9 @@ class AttentionDecoder(keras.layers.Layer):
         self._token_columns = slice(0, inputs_shape[-1])
         self._context_columns = slice(inputs_shape[-1], None)
         if self.attention is not None and not self.attention.built:
-            self.attention.build((None, None, self.units), memory_shape)
+            # By a symbolic call: a score of the user's own may leave `build` to Keras, which then takes one shape only.
+            query, value = (keras.KerasTensor((None, None, width)) for width in (self.units, memory_shape[-1]))
+            self.attention(query, value)
         keep_frozen(self)
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Any:
@@ -193,7 +195,7 @@ class AttentionDecoder(keras.layers.Layer):
         if not return_attention_scores:
             return states, contexts
         states, contexts = ops.cast(states, self.compute_dtype), ops.cast(contexts, self.compute_dtype)
-        return states, contexts, ops.cast(outputs[..., width:], "float32")
+        return states, contexts, outputs[..., width:]
 
     def _fixed_context(
         self, projected: Tensor, initial_states: Any, prepared: Any, length: int | Tensor, inputs_mask: Tensor | None
@@ -237,7 +239,8 @@ class AttentionDecoder(keras.layers.Layer):
         shapes = self.compute_output_shape(inputs.shape, None, memory.shape)
         specs = [keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes]
         if return_attention_scores:
-            specs.append(keras.KerasTensor((*inputs.shape[:-1], memory.shape[1]), dtype="float32"))
+            shape = (*inputs.shape[:-1], memory.shape[1])
+            specs.append(keras.KerasTensor(shape, dtype=scores_dtype(self.compute_dtype)))
         return tuple(specs)
 
     def _check_call(self, inputs: Tensor, initial_states: Any, memory: Tensor, return_attention_scores: bool) -> None:
@@ -275,7 +278,5 @@ class AttentionDecoder(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer that `get_config` describes, its attention layer included."""
-        attention = config["attention"]
-        if attention is not None:
-            attention = keras.saving.deserialize_keras_object(attention)
+        attention = keras.saving.deserialize_keras_object(config.get("attention"))
         return cls(**{**config, "attention": attention})

@@ -43,6 +43,12 @@ def test_no_texts_have_no_vectors(layer):
     assert layer(np.zeros((0, 3, 5), "float32"), np.zeros((0, 3), bool)).shape == (0, 5)
 
 
+@pytest.mark.parametrize("layer", [*map(SequencePooling, ("mean", "max", "first")), AttentionPooling(UNITS)])
+def test_integers_are_vectors_like_floats(layer):
+    x = np.array([[[1, 0, 2], [0, 1, 3]]])
+    np.testing.assert_array_equal(layer(x), layer(x.astype("float32")))
+
+
 def test_attention_computes_the_equations(x, randomize):
     """Yang et al. 2016, equations 5 to 7, token by token."""
     layer = AttentionPooling(UNITS)

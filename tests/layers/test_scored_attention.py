@@ -95,6 +95,11 @@ def test_products_computed_by_hand_and_scaled_by_default():
     np.testing.assert_allclose(DotProductAttention()(query, value, key)[0, 0], [3 / 4, *[7.75] * 3], rtol=1e-6)
 
 
+def test_integers_are_vectors_like_floats(make):
+    x, layer = np.array([[[1, 0, 2], [0, 1, 3]]]), make()
+    np.testing.assert_array_equal(layer(x, x, x), layer(*[x.astype("float32")] * 3))
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_layer_check(layer_check, arrays, name):
     x = arrays(**{**SHAPES, "key": WIDE if WEIGHTS[name] else SHAPES["key"]})

@@ -180,6 +180,11 @@ def test_hand_computed_simple():
     np.testing.assert_allclose(context, [[[0.75 * long, 0.25 * long], [0.25 * long, 0.75 * long]]], rtol=1e-6)
 
 
+def test_integers_are_vectors_like_floats():
+    x = np.array([[[1, 0], [0, 1]]])
+    np.testing.assert_array_equal(SimpleSelfAttention()(x), SimpleSelfAttention()(x.astype("float32")))
+
+
 def test_hand_computed_with_projections():
     layer = SelfAttention(4)
     x = np.array([[[1.0, 0], [0, 1]]])

@@ -140,6 +140,7 @@ class AttentionPooling(_Pooling):
 
     def call(self, inputs: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False) -> Any:
         """The weighted sum; see the class."""
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone; weights as integers would be zeros
         scores = self.score(ops.tanh(at_least_float32(self.key(inputs))))[..., 0]  # (B, T)
         weights = masked_softmax(scores, token_mask(mask, inputs))  # (B, T)
         pooled = ops.matmul(ops.cast(weights, inputs.dtype)[:, None], inputs)[:, 0]  # (B, D)

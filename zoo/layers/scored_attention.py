@@ -100,7 +100,9 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
                 "`mask` must be one tensor. Give the masks of query and value, which Keras' layers take as a list, as "
                 "`query_mask` and `value_mask`."
             )
-        key = value if key is None else key
+        # Keras casts floats alone; weights rounded to integers, as those of the values, would be zeros.
+        query, value = ops.cast(query, self.compute_dtype), ops.cast(value, self.compute_dtype)
+        key = value if key is None else ops.cast(key, self.compute_dtype)
         _AXES.check_shapes(query.shape, value.shape, key.shape)
         pairs = keys = None
         if mask is not None and len(mask.shape) == 2:

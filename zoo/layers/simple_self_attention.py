@@ -53,6 +53,7 @@ class SimpleSelfAttention(MaskedLayer):
 
     def call(self, inputs: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False) -> Any:
         """Attends from each token to all; see the class."""
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone; weights as integers would be zeros
         scores = ops.matmul(at_least_float32(inputs), ops.swapaxes(at_least_float32(inputs), 1, 2))  # (B, T, T)
         weights = masked_softmax(scores, pairs_mask(mask, inputs))
         context = ops.matmul(ops.cast(weights, inputs.dtype), inputs)  # (B, T, D)

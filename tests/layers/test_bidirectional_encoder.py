@@ -172,7 +172,7 @@ def test_a_mask_of_one_row_counts_for_all(inputs):
     layer, every = BidirectionalEncoder(UNITS), np.tile(MASK[:1], (6, 1))
     annotations = layer(inputs, MASK[:1])[0]
     np.testing.assert_array_equal(annotations, layer(inputs, every)[0])
-    np.testing.assert_array_equal(annotations._keras_mask, every)  # attention refuses a mask of one row
+    np.testing.assert_array_equal(annotations._keras_mask, every)
 
 
 def test_with_floatx_float64(monkeypatch):

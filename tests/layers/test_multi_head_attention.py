@@ -673,6 +673,7 @@ def test_refuses_a_causal_mask_over_several_axes(arrays):
         ("key_mask", (3, 4), r"`key_mask` must have the first axes of .*\(3, 4\)"),
         ("attention_mask", (4,), r"`attention_mask` must have 2 to 4 axes.*of shape \(4,\)"),
         ("attention_mask", (2, 4, 3), r"`attention_mask` must fit \(batch, heads, queries, keys\)"),
+        ("attention_mask", (2, 3, 3, 4), r"`attention_mask` must fit .*, here \(2, 8, 3, 4\).*of shape \(2, 3, 3, 4\)"),
     ],
 )
 def test_refuses_masks(arrays, name, shape, message):

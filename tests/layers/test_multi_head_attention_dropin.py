@@ -83,6 +83,7 @@ def test_same_weights_give_the_same(arrays, arguments, with_key):
         {"attention_mask": PAIRS.astype("float32")},
         {"attention_mask": PAIRS.tolist()},
         {"value_mask": VALUE_MASK},
+        {"value_mask": VALUE_MASK[:1], "key_mask": KEY_MASK[1:]},
         {"use_causal_mask": True, "key_mask": KEY_MASK, "value_mask": VALUE_MASK, "attention_mask": PAIRS[None]},
     ],
     ids=lambda options: " ".join(f"{k}{np.shape(v)}" for k, v in options.items()),

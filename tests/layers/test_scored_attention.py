@@ -337,11 +337,11 @@ def test_masks_of_embeddings_are_taken_in_the_graph_of_a_model():
             {"mask": (2, 3)},
             r"`mask` must have the first axes of its input, \(2, 4\)\. Received: mask of shape \(2, 3\)",
         ),
-        ({"mask": (2, 4, 4)}, r"`mask` must fit .*Received: mask of shape \(2, 1, 4, 4\)"),
+        ({"mask": (2, 4, 4)}, r"`mask` must fit .*Received: mask of shape \(2, 4, 4\)"),
         ({"mask": (2, 6, 3, 4)}, r"`mask` must have 2 to 3 axes .*before them the batch\. Received: .*2, 6, 3"),
         ({"query_mask": (2, 4)}, r"`query_mask` must have the first axes of its input, \(2, 3\)\."),
         ({"value_mask": (2, 3)}, r"`value_mask` must have the first axes of its input, \(2, 4\)\."),
-        ({"key_mask": (1, 4)}, r"`key_mask` must have the first axes of its input, \(2, 4\)\."),
+        ({"key_mask": (3, 4)}, r"`key_mask` must have the first axes of its input, \(2, 4\)\."),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, dict) else "",
 )

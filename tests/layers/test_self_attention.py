@@ -127,9 +127,14 @@ def test_layer_check(layer_check, x, name, mask):
     ]
 
 
-def test_a_mask_of_pairs_serves_every_row(x, make):
+@pytest.mark.parametrize("mask", [TOKENS, PAIRS], ids=["tokens", "pairs"])
+def test_a_mask_of_one_row_counts_for_all(x, make, mask):
     layer = make()
-    np.testing.assert_array_equal(layer(x, mask=PAIRS[1:2]), layer(x, mask=np.repeat(PAIRS[1:2], 3, axis=0)))
+    found, expected = layer(x, mask=mask[:1]), layer(x, mask=np.repeat(mask[:1], 3, axis=0))
+    np.testing.assert_array_equal(found, expected)
+    for each in (found, layer(x, mask=mask[:1].astype("int32"))):
+        if mask is TOKENS:
+            np.testing.assert_array_equal(each._keras_mask, np.repeat(mask[:1], 3, axis=0), strict=True)
 
 
 def test_a_masked_token_gets_nothing_influences_no_other_and_has_no_gradient(x, make):
@@ -164,7 +169,7 @@ def test_refuses_inputs_of_another_rank_and_masks_that_do_not_fit(name):
                 LAYERS[name]()(inputs)
     for shape, message in (
         ((3, 5), r"`mask` must have the first axes of its input, \(3, 4\)\. Received: mask of shape \(3, 5\)"),
-        ((3, 5, 4), r"`mask` must fit \(batch, heads, queries, keys\).*Received: mask of shape \(3, 1, 5, 4\)"),
+        ((3, 5, 4), r"`mask` must fit \(batch, queries, keys\), here \(3, 4, 4\).*Received: mask of shape \(3, 5, 4\)"),
         ((3,), r"`mask` must have 2 to 3 axes.*Received: mask of shape \(3,\)"),
     ):
         with pytest.raises(ValueError, match=message):

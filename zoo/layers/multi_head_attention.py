@@ -77,7 +77,8 @@ class MultiHeadAttention(keras.layers.Layer):
         query: `(B, T, D)`.
         value: `(B, S, any width)`.
         key: `(B, S, any width)`; None for `value`.
-        query_mask: boolean `(B, T)`, True at real queries. A masked query attends to nothing.
+        query_mask: boolean `(B, T)`, True at real queries. A masked query attends to nothing. In this mask and the
+            next two, an axis of 1 in place of B stands for all rows.
         value_mask: boolean `(B, S)`, True at keys that may be attended to.
         key_mask: likewise.
         attention_mask: boolean `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, where an axis may be 1, True where a query
@@ -278,7 +279,9 @@ class MultiHeadAttention(keras.layers.Layer):
         # A mask that is None stays None, and for inputs of rank 3 no mask is reshaped.
         keys_allowed = axes.fold_mask(value_mask, value, "value_mask"), axes.fold_mask(key_mask, key, "key_mask")
         mask = AttentionMask(
-            pairs=axes.fold_pairs(attention_mask, query, key),  # (B, H, T, S), where axes may be 1
+            pairs=axes.fold_pairs(
+                attention_mask, query, key, heads=self.num_heads
+            ),  # (B, H, T, S), where axes may be 1
             queries=axes.fold_mask(query_mask, query, "query_mask"),  # (B, T)
             keys=both(*keys_allowed),  # (B, S)
             causal=use_causal_mask,

@@ -81,8 +81,8 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
             query: `(B, T, Q)`.
             value: `(B, S, D)`.
             key: `(B, S, K)`; the values themselves if None.
-            mask: boolean `(B, S)` or `(B, T, S)`, True where a key may be attended to; None allows all. It holds
-                together with the next three.
+            mask: boolean `(B, S)` or `(B, T, S)`, with 1 in place of B for all rows, True where a key may be attended
+                to; None allows all. It holds together with the next three.
             return_attention_scores: whether to return the attention weights too.
             query_mask: boolean `(B, T)`; a masked query attends to nothing. This one and the next two are taken from
                 the tensors if they carry a Keras mask and none is given.
@@ -108,7 +108,7 @@ class ScoredAttention(keras.layers.Layer, abc.ABC):
         if mask is not None and len(mask.shape) == 2:
             keys = _AXES.fold_mask(mask, value)
         else:
-            pairs = _AXES.fold_pairs(mask, query, key, name="mask", heads=False)
+            pairs = _AXES.fold_pairs(mask, query, key, name="mask")
         for name, each in (("value_mask", value_mask), ("key_mask", key_mask)):
             keys = both(keys, _AXES.fold_mask(each, value, name))  # (B, S)
         queries = _AXES.fold_mask(query_mask, query, "query_mask")

@@ -26,9 +26,9 @@ class SimpleSelfAttention(MaskedLayer):
 
     Call arguments:
         inputs: `(B, T, D)`.
-        mask: boolean `(B, T)`, True at real tokens: the others attend to nothing and are not attended to. Or
-            `(B, T, T)`, True where the first token may attend to the second. None allows all, or takes the mask that
-            Keras attached to the inputs.
+        mask: boolean `(B, T)`, or `(1, T)` for all rows, True at real tokens: the others attend to nothing and are not
+            attended to. Or `(B, T, T)`, True where the first token may attend to the second. It replaces the mask that
+            Keras attached to the inputs; None takes that one, or allows all.
         return_attention_scores: whether to return the attention weights too.
 
     Returns:

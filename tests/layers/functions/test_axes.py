@@ -57,17 +57,18 @@ def test_a_sequence_stays_as_it_is():
     mask, pairs, weights = tf.ones((2, 4), "bool"), tf.ones((1, 1, 4, 3), "bool"), tf.ones((2, 3, 4, 4))
     assert axes.fold(x) is axes.unfold(x, x) is x
     assert axes.fold_mask(mask, x).shape == (2, 4)
-    assert axes.fold_pairs(pairs, x, tf.ones((2, 3, 6))).shape == (1, 1, 4, 3)
+    assert axes.fold_pairs(pairs, x, tf.ones((2, 3, 6)), heads=5).shape == (1, 1, 4, 3)
     assert axes.unfold_weights(weights, x, x) is weights
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3, 4])
 def test_a_mask_of_positions_folds_as_its_input_and_holds_for_all_along_the_axes_it_leaves_out(axes, rank):
     both, mask = AttentionAxes(5, axes), np.random.default_rng(1).random(QUERY[:rank]) < 0.5
-    whole = np.broadcast_to(mask.reshape(QUERY[:rank] + (1,) * (4 - rank)), QUERY[:-1])
-    folded = both.fold_mask(mask, np.zeros(QUERY))
-    assert folded.dtype == "bool"
-    np.testing.assert_array_equal(folded, np.array(both.fold(whole[..., None]))[..., 0])
+    for given in (mask, mask[:1]) if rank else (mask,):
+        whole = np.broadcast_to(given.reshape(given.shape + (1,) * (4 - rank)), QUERY[:-1])
+        folded = both.fold_mask(given, np.zeros(QUERY))
+        assert folded.dtype == "bool"
+        np.testing.assert_array_equal(folded, np.array(both.fold(whole[..., None]))[..., 0])
 
 
 def test_a_mask_of_sentences_holds_for_all_their_positions():
@@ -81,7 +82,7 @@ def test_a_mask_may_be_of_numbers_and_may_be_none(rank):
     x = np.zeros((2, 3, 5) if rank == 3 else (2, 3, 1, 5))
     np.testing.assert_array_equal(axes.fold_mask(mask, x), mask != 0)
     assert axes.fold_mask(None, x) is axes.fold_pairs(None, x, x) is None
-    pairs = axes.fold_pairs(mask.reshape(2, 1, 3, *(1,) * (2 * rank - 5)), x, x)
+    pairs = axes.fold_pairs(mask.reshape(2, 1, 3, *(1,) * (2 * rank - 5)), x, x, heads=5)
     assert pairs.dtype == "bool" and not pairs[1, 0, -1, -1] and pairs[0, 0, -1, -1]
 
 
@@ -95,7 +96,7 @@ def test_a_mask_of_pairs_folds_axis_by_axis(axes, ones):
     whole = np.broadcast_to(mask, shape)
     batches, targets, sources = places(QUERY, others_of(axes)), places(QUERY, axes), places(key, axes)
     picked = [[[[whole[(*b, h, *t, *s)] for s in sources] for t in targets] for h in range(11)] for b in batches]
-    folded = both.fold_pairs(mask, np.zeros(QUERY), np.zeros(key))
+    folded = both.fold_pairs(mask, np.zeros(QUERY), np.zeros(key), heads=heads)
     np.testing.assert_array_equal(np.broadcast_to(folded, np.shape(picked)), picked)
     np.testing.assert_array_equal(both.unfold_weights(np.array(picked), np.zeros(QUERY), np.zeros(key)), whole)
 
@@ -105,7 +106,7 @@ def test_a_mask_of_pairs_may_leave_out_the_heads_then_the_last_of_the_batch(left
     axes, query, key = AttentionAxes(4, (1,)), np.zeros((2, 3, 4, 6)), np.zeros((2, 7, 4, 6))
     mask = np.random.default_rng(3).random((*given, 3, 7)) < 0.5
     whole = np.broadcast_to(mask.reshape((*given, *(1,) * left_out, 3, 7)), (2, 4, 1, 3, 7))
-    for heads in (True, False):
+    for heads in (5, None):
         np.testing.assert_array_equal(axes.fold_pairs(mask, query, key, heads=heads), whole.reshape((8, 1, 3, 7)))
 
 
@@ -113,7 +114,7 @@ def test_a_mask_of_pairs_of_sequences_may_be_of_all_or_of_each_sentence_or_head(
     axes, query, key = AttentionAxes(3), np.zeros((2, 3, 6)), np.zeros((2, 7, 6))
     for shape, full in (((3, 7), (1, 1, 3, 7)), ((2, 3, 7), (2, 1, 3, 7)), ((2, 5, 3, 1), (2, 5, 3, 1))):
         mask = np.random.default_rng(4).random(shape) < 0.5
-        np.testing.assert_array_equal(axes.fold_pairs(mask, query, key), mask.reshape(full))
+        np.testing.assert_array_equal(axes.fold_pairs(mask, query, key, heads=5), mask.reshape(full))
 
 
 @pytest.mark.parametrize("axes", [(1,), (2, 1)], ids=str)
@@ -125,7 +126,7 @@ def test_sizes_may_be_unknown_in_a_graph(axes, arrays):
 
     def everything(query, key, pairs, mask):
         folded = both.fold(query)
-        pairs = both.fold_pairs(pairs, query, key)
+        pairs = both.fold_pairs(pairs, query, key, heads=8)
         weights = both.unfold_weights(tf.cast(pairs, "float32"), query, key)
         return folded, both.unfold(folded, query), both.fold_mask(mask, query), pairs, weights
 
@@ -198,8 +199,8 @@ def test_a_mask_of_positions_that_does_not_fit(shape):
 @pytest.mark.parametrize(
     ("heads", "said"),
     [
-        (True, "2 to 5 axes for {}: the queries' and the keys', before them the heads, before them the batch"),
-        (False, "2 to 4 axes for {}: the queries' and the keys', before them the batch"),
+        (5, "2 to 5 axes for {}: the queries' and the keys', before them the heads, before them the batch"),
+        (None, "2 to 4 axes for {}: the queries' and the keys', before them the batch"),
     ],
     ids=["with heads", "without"],
 )
@@ -213,17 +214,18 @@ def test_a_mask_of_pairs_with_too_few_or_too_many_axes(heads, said):
 
 
 @pytest.mark.parametrize(
-    ("shape", "received"),
-    [((7, 3), (1, 1, 1, 7, 3)), ((4, 3, 7), (4, 1, 1, 3, 7)), ((2, 3, 9, 3, 7), (2, 3, 9, 3, 7))],
-    ids=str,
+    ("shape", "heads"), [((7, 3), 6), ((4, 3, 7), None), ((2, 3, 9, 3, 7), 9), ((2, 4, 5, 3, 7), 6)], ids=str
 )
-def test_a_mask_of_pairs_of_other_sizes(shape, received):
-    message = re.escape(
-        f"`mask` must fit (batch, heads, queries, keys), here (2, 4, None, 3, 7), or have axes of 1. "
-        f"Received: mask of shape {received}"
+def test_a_mask_of_pairs_of_other_sizes(shape, heads):
+    said = (
+        f"(batch, heads, queries, keys), here (2, 4, {heads}, 3, 7)"
+        if heads
+        else "(batch, queries, keys), here (2, 4, 3, 7)"
     )
+    message = re.escape(f"`mask` must fit {said}, or have axes of 1. Received: mask of shape {shape}")
+    query, key = np.zeros((2, 3, 4, 5)), np.zeros((2, 7, 4, 6))
     with pytest.raises(ValueError, match=f"^{message}$"):
-        AttentionAxes(4, (1,)).fold_pairs(np.ones(shape), np.zeros((2, 3, 4, 5)), np.zeros((2, 7, 4, 6)), "mask")
+        AttentionAxes(4, (1,)).fold_pairs(np.ones(shape), query, key, "mask", heads)
 
 
 @pytest.mark.parametrize("lowest", [-1e9, -np.inf], ids=str)

@@ -62,7 +62,8 @@ class AttentionAxes:
         """A mask of positions, `(B, ...)`, which may lack last axes of its input -> `(B', T)`.
 
         Args:
-            mask: boolean, or numbers, where any nonzero number means True; None stays None.
+            mask: boolean, or numbers, where any nonzero number means True; 1 in place of B for all rows. None stays
+                None.
             like: the input.
             name: what the mask is called, for the message.
 
@@ -72,7 +73,8 @@ class AttentionAxes:
         if mask is None:
             return None
         mask = allowed(mask, name)
-        if len(mask.shape) > self.rank - 1 or not _fit(mask.shape, like.shape[: len(mask.shape)]):
+        sizes = tuple(like.shape[: len(mask.shape)])
+        if len(mask.shape) > self.rank - 1 or not (_fit(mask.shape, sizes) or _fit(mask.shape, (1, *sizes[1:]))):
             raise ValueError(
                 f"`{name}` must have the first axes of its input, {tuple(like.shape)[:-1]}. "
                 f"Received: {name} of shape {tuple(mask.shape)}"
@@ -99,7 +101,7 @@ class AttentionAxes:
         return ops.transpose(tensor, (*back, *range(self.rank - 1, len(tensor.shape))))
 
     def fold_pairs(
-        self, mask: Tensor | None, query: Tensor, key: Tensor, name: str = "attention_mask", heads: bool = True
+        self, mask: Tensor | None, query: Tensor, key: Tensor, name: str = "attention_mask", heads: int | None = None
     ) -> Tensor | None:
         """A mask of pairs -> `(B', H, T, S)`, where axes may be 1.
 
@@ -111,7 +113,7 @@ class AttentionAxes:
             query: the query.
             key: the key.
             name: what the mask is called, for the message.
-            heads: whether it may have an axis of heads.
+            heads: the number of heads; None for a mask that has no axis of them.
 
         Raises:
             ValueError: a mask with a wrong number of axes, with wrong sizes, or with negative numbers.
@@ -122,20 +124,23 @@ class AttentionAxes:
         count = len(self.axes)
         highest = len(self.others) + 1 + 2 * count
         most = highest if heads else highest - 1
-        if not 2 * count <= len(mask.shape) <= most:
+        given = tuple(mask.shape)
+        if not 2 * count <= len(given) <= most:
             raise ValueError(
                 f"`{name}` must have {2 * count} to {most} axes for {self}: the queries' and the keys', "
                 f"before them {'the heads, before them ' if heads else ''}the batch. "
-                f"Received: {name} of shape {tuple(mask.shape)}"
+                f"Received: {name} of shape {given}"
             )
         mask = allowed(mask, name)
         while len(mask.shape) < highest:
             mask = ops.expand_dims(mask, -2 * count - 1)  # an axis of 1 for each one that was left out
-        expected = self.weights_shape(query.shape, key.shape, None)
+        expected = self.weights_shape(query.shape, key.shape, heads)
         if not all(size == 1 or _fit([size], [other]) for size, other in zip(mask.shape, expected, strict=True)):
+            place = len(self.others)  # of the heads
+            shown = expected if heads else (*expected[:place], *expected[place + 1 :])
             raise ValueError(
-                f"`{name}` must fit (batch, heads, queries, keys), here {expected}, or have axes of 1. "
-                f"Received: {name} of shape {tuple(mask.shape)}"
+                f"`{name}` must fit (batch, {'heads, ' if heads else ''}queries, keys), here {shown}, or have axes of "
+                f"1. Received: {name} of shape {given}"
             )
         if self.trivial:
             return mask

@@ -7,7 +7,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.functions.axes import AttentionAxes
+from zoo.layers.functions.axes import AttentionAxes, token_mask
 from zoo.layers.functions.tensors import Tensor, at_least_float32, scores_dtype
 
 # Used instead of minus infinity, in float32 and float64. For a query that may attend to nothing, minus infinity would
@@ -262,14 +262,15 @@ def pairs_mask(mask: Tensor | None, inputs: Tensor, causal: bool = False) -> Ten
     if mask is not None and len(mask.shape) == 2:
         tokens = axes.fold_mask(mask, inputs)
     else:
-        pairs = axes.fold_pairs(mask, inputs, inputs, name="mask", heads=False)
+        pairs = axes.fold_pairs(mask, inputs, inputs, name="mask")
     length = ops.shape(inputs)[1]
     return AttentionMask(pairs, queries=tokens, keys=tokens, causal=causal).of_one_head(length, length)
 
 
 def tokens_mask(inputs: Tensor, mask: Tensor | None) -> Tensor | None:
     """The mask that the context carries on: a mask of tokens is kept, a mask of pairs is not."""
-    return mask if mask is not None and len(mask.shape) == 2 else getattr(inputs, "_keras_mask", None)
+    is_of_tokens = mask is not None and len(mask.shape) == 2
+    return token_mask(mask, inputs) if is_of_tokens else getattr(inputs, "_keras_mask", None)
 
 
 def weights_spec(layer: keras.layers.Layer, inputs: Tensor) -> keras.KerasTensor:

@@ -539,10 +539,10 @@ def test_a_cache_has_the_compute_dtype_whatever_the_rotary_embedding_has():
     assert layer(np.ones((2, 3, 6)), np.ones((2, 3, 6))).dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("head_mask", [np.ones(8), np.ones((2, 3)), np.ones((2, 1, 8))])
+@pytest.mark.parametrize("head_mask", [np.ones(8), np.ones((2, 3)), np.ones((2, 1, 8)), np.ones((3, 8))])
 def test_a_mask_of_other_heads_is_refused(arrays, head_mask):
     x = arrays(query=(2, 3, 5), value=(2, 4, 6))
-    with pytest.raises(ValueError, match=r"`head_mask` must have the shape \(B, 8\) or \(1, 8\)\. Received: \("):
+    with pytest.raises(ValueError, match=r"`head_mask` must have the shape \(2, 8\) or \(1, 8\)\. Received: \("):
         MultiHeadAttention(**SIZES)(x.query, x.value, head_mask=head_mask)
 
 

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from zoo.layers.checks import check_built, check_inputs, check_positive, check_positive_number, check_rate
-from zoo.layers.functions.axes import AttentionAxes, allowed
+from zoo.layers.functions.axes import AttentionAxes, allowed, fit
 from zoo.layers.functions.masks import AttentionMask, both
 from zoo.layers.functions.random import DropoutMask
 from zoo.layers.functions.scaled_dot_product_attention import attention, attention_with_weights
@@ -557,9 +557,10 @@ def _of_heads(values: Tensor, head_mask: Tensor | None, axis: int) -> Tensor:
     """Values with heads on an axis, times their mask `(B, H)`; None changes nothing."""
     if head_mask is None:
         return values
-    heads = values.shape[axis]
-    if len(head_mask.shape) != 2 or (None not in (heads, head_mask.shape[1]) and head_mask.shape[1] != heads):
-        raise ValueError(f"`head_mask` must have the shape (B, {heads}) or (1, {heads}). Received: {head_mask.shape}")
+    rows, heads = values.shape[0], values.shape[axis]
+    given = tuple(head_mask.shape)
+    if not (fit(given, (rows, heads)) or fit(given, (1, heads))):
+        raise ValueError(f"`head_mask` must have the shape ({rows}, {heads}) or (1, {heads}). Received: {given}")
     shape = [1] * len(values.shape)
     shape[0], shape[axis] = ops.shape(head_mask)
     return values * ops.reshape(ops.cast(head_mask, values.dtype), shape)

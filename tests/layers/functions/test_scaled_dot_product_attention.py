@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import re
 
 import keras
 import numpy as np
@@ -739,6 +740,22 @@ def test_forward_only_ends_also_by_an_error():
         assert MODULE._MAX_LENGTH.get() == 10
         raise KeyError
     assert MODULE._MAX_LENGTH.get() is None and not MODULE._FORWARD_ONLY.get()
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value"),
+    [
+        ((2, 3, 3, 4), (2, 5, 2, 4), (2, 5, 2, 6)),  # two groups of three heads
+        ((2, 3, 2, 4), (2, 5, 2, 5), (2, 5, 2, 6)),
+        ((2, 3, 2, 4), (2, 5, 2, 4), (2, 6, 2, 6)),
+        ((2, 3, 2, 4), (1, 5, 2, 4), (1, 5, 2, 6)),
+        ((2, 3, 4), (2, 5, 4), (2, 5, 6)),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(query, key, value):
+    message = rf"where G divides H\. Received shapes: {re.escape(f'{query}, {key}, {value}')}$"
+    with pytest.raises(ValueError, match=message):
+        scaled_dot_product_attention(np.zeros(query), np.zeros(key), np.zeros(value))
 
 
 # Gradients of gradients.

@@ -46,9 +46,9 @@ class AttentionAxes:
         shapes = f"query {tuple(query_shape)}, value {tuple(value_shape)}, key {tuple(key_shape)}"
         if not all(len(shape) == self.rank for shape in (query_shape, value_shape, key_shape)):
             raise ValueError(f"Query, value and key must all be of rank {self.rank}. Received shapes: {shapes}")
-        if not _fit(value_shape[:-1], key_shape[:-1]):
+        if not fit(value_shape[:-1], key_shape[:-1]):
             raise ValueError(f"All axes of value and key but the last must be equal. Received shapes: {shapes}")
-        if not _fit([query_shape[axis] for axis in self.others], [value_shape[axis] for axis in self.others]):
+        if not fit([query_shape[axis] for axis in self.others], [value_shape[axis] for axis in self.others]):
             raise ValueError(
                 f"Query and value must be equal in the axes {self.others}, which are not attended over. "
                 f"Received shapes: {shapes}"
@@ -74,7 +74,7 @@ class AttentionAxes:
             return None
         mask = allowed(mask, name)
         sizes = tuple(like.shape[: len(mask.shape)])
-        if len(mask.shape) > self.rank - 1 or not (_fit(mask.shape, sizes) or _fit(mask.shape, (1, *sizes[1:]))):
+        if len(mask.shape) > self.rank - 1 or not (fit(mask.shape, sizes) or fit(mask.shape, (1, *sizes[1:]))):
             raise ValueError(
                 f"`{name}` must have the first axes of its input, {tuple(like.shape)[:-1]}. "
                 f"Received: {name} of shape {tuple(mask.shape)}"
@@ -135,7 +135,7 @@ class AttentionAxes:
         while len(mask.shape) < highest:
             mask = ops.expand_dims(mask, -2 * count - 1)  # an axis of 1 for each one that was left out
         expected = self.weights_shape(query.shape, key.shape, heads)
-        if not all(size == 1 or _fit([size], [other]) for size, other in zip(mask.shape, expected, strict=True)):
+        if not all(size == 1 or fit([size], [other]) for size, other in zip(mask.shape, expected, strict=True)):
             place = len(self.others)  # of the heads
             shown = expected if heads else (*expected[:place], *expected[place + 1 :])
             raise ValueError(
@@ -182,7 +182,7 @@ def token_mask(mask: Tensor | None, inputs: Tensor, name: str = "mask") -> Tenso
         return None
     mask = allowed(mask, name, "at tokens")
     rows, length = inputs.shape[:2]
-    if not (_fit(mask.shape, (rows, length)) or _fit(mask.shape, (1, length))):
+    if not (fit(mask.shape, (rows, length)) or fit(mask.shape, (1, length))):
         raise ValueError(
             f"`{name}` must have the shape of the tokens, {(rows, length)}. "
             f"Received: {name} of shape {tuple(mask.shape)}"
@@ -205,7 +205,7 @@ def allowed(mask: Tensor, name: str, where: str = "where attention is allowed") 
     return ops.cast(mask, "bool")
 
 
-def _fit(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
+def fit(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
     """Whether shapes are equal as far as they are known."""
     pairs = zip(sizes, others, strict=True)
     return len(sizes) == len(others) and all(None in pair or pair[0] == pair[1] for pair in pairs)

@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from zoo.layers.functions import blockwise_attention
+from zoo.layers.functions.axes import fit
 from zoo.layers.functions.blockwise_attention import BLOCK
 from zoo.layers.functions.masks import LOWEST, AttentionMask, softmax
 from zoo.layers.functions.random import DropoutMask
@@ -390,7 +391,7 @@ def scaled_dot_product_attention(
         The context `(B, T, H, e)` in the value's dtype, and if asked for, the weights `(B, H, T, S)`.
 
     Raises:
-        ValueError: `blockwise=True` and `return_weights=True`.
+        ValueError: `blockwise=True` and `return_weights=True`, or shapes that do not fit each other.
 
     Example:
         >>> import numpy as np
@@ -404,7 +405,15 @@ def scaled_dot_product_attention(
         raise ValueError(
             "Attention in blocks never has all weights at once to return. Received: blockwise=True, return_weights=True"
         )
-    query, key, value = (heads_first(ops.convert_to_tensor(each)) for each in (query, key, value))
+    query, key, value = (ops.convert_to_tensor(each) for each in (query, key, value))
+    shapes = q, k, v = [tuple(each.shape) for each in (query, key, value)]
+    fits = {*map(len, shapes)} == {4} and fit(q[::3], k[::3]) and fit(k[:3], v[:3])
+    if not fits or (None not in (q[2], k[2]) and q[2] % k[2]):
+        raise ValueError(
+            "`query` must be (B, T, H, d), `key` (B, S, G, d) and `value` (B, S, G, e), where G divides H. "
+            f"Received shapes: {', '.join(map(str, shapes))}"
+        )
+    query, key, value = map(heads_first, (query, key, value))
     mask = AttentionMask() if mask is None else mask
     if return_weights:
         context, weights = attention_with_weights(query, key, value, mask, dropout_mask)

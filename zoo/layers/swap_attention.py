@@ -39,7 +39,8 @@ def swap_attention(model: keras.Model, return_report: bool = False) -> Any:
         return_report: whether to return a `SwapReport` too.
 
     Returns:
-        A new model, and if asked for, the report; the old model stays as it is.
+        A new model, and if asked for, the report; the old model stays as it is. The new one is of Keras' own class: if
+        the old one is of a subclass, methods such as its `train_step` do not go along.
 
     Raises:
         ValueError: a subclassed model, which Keras cannot clone, or a quantised one.

@@ -1,11 +1,13 @@
 """Given tokens at the beginning: read from strings, written first by every search, and what may come after them."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from zoo.decoding import WithPrefix, beam_search, greedy, next_tokens, read_prefix
-from zoo.text.tokenizer import END
+from zoo.text.tokenizer import END, START
 
 
 class Chain:
@@ -57,20 +59,32 @@ def test_greedy_goes_on_from_the_given_tokens():
         assert [each for each in row if each] == wanted
 
 
-def test_a_wide_beam_finds_the_best_of_all_texts_that_begin_so():
-    """Of three tokens after one given token, with the score of those after it."""
+@pytest.mark.parametrize("penalty", [0.0, 2.0])
+def test_a_wide_beam_finds_the_best_of_all_texts_that_begin_so(penalty):
+    """By the score that they have without a prefix: of all their tokens, the given one too."""
     prefix = tf.constant([[6], [4]])
-    found = beam_search(WithPrefix(CHAIN, prefix), SOURCE, tf.constant([3, 3]), 48, 0.0, early_stopping="never")
+    found = beam_search(WithPrefix(CHAIN, prefix), SOURCE, tf.constant([3, 3]), 48, penalty, early_stopping="never")
     logits = CHAIN.logits.numpy()
-    logs = logits[:, END:] - np.log(np.exp(logits).sum(1, keepdims=True))  # (9, 6) of the ids from END on
+    logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))  # (9, 9)
     for row, given in enumerate((6, 4)):
-        scores = {(END,): logs[given, 0]}
-        for second in range(END + 1, 9):
-            for third in range(END, 9):
-                scores[second, third] = logs[given, second - END] + logs[second, third - END]
-        best = max(scores, key=scores.get)
-        assert [each for each in found.ids.numpy()[row, 0] if each] == [given, *best]
+        texts = [(given, END), *itertools.product([given], range(END + 1, 9), range(END, 9))]
+        scores = {text: sum(logs[pair] for pair in itertools.pairwise((START, *text))) for text in texts}
+        best = max(texts, key=lambda text: scores[text] / ((5 + len(text)) / 6) ** penalty)
+        assert tuple(each for each in found.ids.numpy()[row, 0] if each) == best
         assert found.log_probabilities.numpy()[row, 0] == pytest.approx(scores[best], abs=1e-5)
+
+
+@pytest.mark.parametrize("never", [-1e9, float("-inf")])
+def test_a_given_token_that_the_model_never_writes(never):
+    """What follows it is found as behind any other token."""
+    logits = CHAIN.logits.numpy().copy()
+    logits[:, 7] = never
+    prefix = tf.constant([[7], [7]])
+    for search in (greedy, lambda *arguments: beam_search(*arguments, 48, 0.0)):
+        found = search(WithPrefix(Chain(logits), prefix), SOURCE, tf.constant([2, 2]))
+        best = END + np.argmax(logits[7, END:])
+        assert found.ids.numpy().reshape(2, -1).tolist() == [[7, best]] * 2
+        assert np.isfinite(found.log_probabilities).all()
 
 
 def test_an_end_token_that_is_given_ends_the_text():

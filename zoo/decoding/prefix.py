@@ -12,13 +12,14 @@ from zoo.text.tokenizer import END, PADDING
 
 NEXT = 20  # how many tokens `next_tokens` gives
 NUMBER = "[0-9]{1,9}"  # an id or a position in a request
+_UNLIKELIEST = 100.0  # a given token counts as if its probability were e^-100 at least
 
 
 class WithPrefix:
     """A model whose first tokens are given: `greedy` and `beam_search` write these before any of their own.
 
-    At the position of a given token all other logits are minus infinity. So the token has the probability 1 there, and
-    a hypothesis is scored by the tokens that follow.
+    At the position of a given token all others have the probability 0, and the given one keeps what the model gives it.
+    So hypotheses have the scores that they have without a prefix.
 
     Args:
         model: anything with `begin` and `step`, as for `greedy`.
@@ -39,8 +40,13 @@ class WithPrefix:
         memory, prefix = memory
         logits, cache, weights = self.model.step(tokens, position, memory, cache)  # (B, K, V)
         given = prefix[:, tf.minimum(position, tf.shape(prefix)[1] - 1), None, None]  # (B, 1, 1)
-        other = (given != PADDING) & (tf.range(tf.shape(logits)[2]) != given)  # (B, 1, V)
-        return tf.where(other, float("-inf"), logits), cache, weights
+        ids = tf.range(tf.shape(logits)[2])
+        other = (given != PADDING) & (ids != given)  # (B, 1, V)
+        # Padding takes the probability of all others: no search writes it, and the sum of all stays 1.
+        of_others = tf.reduce_logsumexp(tf.where(other, logits, float("-inf")), axis=2, keepdims=True)  # (B, K, 1)
+        # A token that the model never writes has a logit such as -1e9. In sums with it, what follows would be lost.
+        logits = tf.maximum(logits, of_others - _UNLIKELIEST)
+        return tf.where(other, tf.where(ids == PADDING, of_others, float("-inf")), logits), cache, weights
 
 
 def read_prefix(prefix: tf.Tensor, size: int) -> tf.Tensor:

@@ -319,6 +319,8 @@ class TestAttention:
             without_attention.attend(["cab"])
         with pytest.raises(ValueError, match="has one attention, without layers and heads to choose from"):
             translator.attend_by_head(["a"])
+        with pytest.raises(ValueError, match=r"^The text at position 1 has no tokens whose attention could be shown"):
+            translator.attend(["cab", " "])
 
     def test_by_head_is_what_the_model_says_without_padding(self, transformer):
         """And the attention of a text is the mean of the last layer's heads."""

@@ -40,6 +40,17 @@ def unpadded(tokens: np.ndarray) -> list[str]:
     return [token.decode() for token in tokens if token]
 
 
+def shown_tokens(tokens: np.ndarray, row: int) -> list[str]:
+    """The tokens `(T,)` without padding, of which there must be some if their attention is to be shown.
+
+    Raises:
+        ValueError: there are none; it names the row.
+    """
+    if not (shown := unpadded(tokens)):
+        raise ValueError(f"The text at position {row} has no tokens whose attention could be shown.")
+    return shown
+
+
 def zeroed(maps: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """Weights `(B, layers, H, T, S)` in float32, zero in the rows where ids `(B, T)` are padding."""
     return tf.where((ids != PADDING)[:, None, None, :, None], tf.cast(maps, tf.float32), 0.0)

@@ -13,7 +13,7 @@ from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
 from zoo.tasks.protocol import Generates, check_texts, in_batches
 from zoo.tasks.results import NextToken, Score, Tokens
 from zoo.tasks.settings import SETTINGS, check_settings, masks_as_strings
-from zoo.tasks.task import as_arrays, string_columns, unpadded
+from zoo.tasks.task import as_arrays, shown_tokens, string_columns, unpadded
 
 
 class TextContinuation(Generates):
@@ -238,9 +238,7 @@ class TextContinuation(Generates):
         def drawn(rows):
             found = as_arrays(function, [texts[row] for row in rows])
             for row, tokens, weights in zip(rows, found["tokens"], found["weights"], strict=True):
-                tokens = unpadded(tokens)
-                if not tokens:
-                    raise ValueError(f"The text at position {row} has no tokens whose attention could be shown.")
+                tokens = shown_tokens(tokens, row)
                 yield make(texts[row], tokens, weights[..., : len(tokens), : len(tokens)])
 
         return in_batches(texts, batch_size, drawn)

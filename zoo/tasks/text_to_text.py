@@ -13,7 +13,7 @@ from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
 from zoo.tasks.protocol import check_texts, in_batches
 from zoo.tasks.results import NextToken, Score, Tokens, Translation
 from zoo.tasks.settings import lists_for_texts, masks_as_strings
-from zoo.tasks.task import as_arrays, string_columns, strings, unpadded
+from zoo.tasks.task import as_arrays, shown_tokens, string_columns, strings, unpadded
 from zoo.text.tokenizer import PADDING, SPECIAL_PIECES, START
 
 _START = SPECIAL_PIECES[START]
@@ -75,7 +75,7 @@ class TextToText(abc.ABC):
             texts: a list of strings, of any length.
             batch_size: how many are translated at once.
             beam_size: how many hypotheses are followed; 1 is greedy. None for the translator's own.
-            length_penalty: how much longer translations are favoured, see `zoo.decoding.beam_search`; without effect
+            length_penalty: how strongly long translations are favoured, see `zoo.decoding.beam_search`; without effect
                 on a beam of 1. None for the translator's own.
 
         Returns:
@@ -226,7 +226,7 @@ class TextToText(abc.ABC):
             An alignment for each text: the tokens of both sides and the weights `(T, S)` between them, without padding.
 
         Raises:
-            ValueError: `texts` is not a list of strings, or the model has no attention.
+            ValueError: `texts` is not a list of strings, one is empty, or the model has no attention.
         """
 
         def alignment(text, source, target, weights):
@@ -246,7 +246,7 @@ class TextToText(abc.ABC):
             which older exports do not give, without padding. Its `choose` selects layers and heads.
 
         Raises:
-            ValueError: `texts` is not a list of strings, or the model has no attention, or only one.
+            ValueError: `texts` is not a list of strings, one is empty, or the model has no attention, or only one.
         """
 
         def grid(text, source, target, weights, source_weights, target_weights=None):
@@ -272,7 +272,7 @@ class TextToText(abc.ABC):
             found = as_arrays(function, [texts[row] for row in rows])
             columns = (found[name] for name in ("source_tokens", "target_tokens", *names) if name in found)
             for row, source, target, *weights in zip(rows, *columns, strict=True):
-                yield make(texts[row], unpadded(source), unpadded(target), *weights)
+                yield make(texts[row], unpadded(source), shown_tokens(target, row), *weights)
 
         return in_batches(texts, batch_size, drawn)
 

@@ -144,6 +144,10 @@ class Translator(TextToText, SavedTask):
         """As `SavedTask.with_model`, with the shortlist."""
         return super().with_model(model).with_shortlist(self.shortlist)
 
+    def with_settings(self, **changes: Any) -> Translator:
+        """As `SavedTask.with_settings`, with the shortlist."""
+        return super().with_settings(**{"shortlist": self.shortlist, **changes})
+
     def with_shortlist(self, shortlist: Shortlist | None) -> Translator:
         """The same model, tokenizers and settings with this shortlist; with None for none."""
         return self.with_settings(shortlist=shortlist)

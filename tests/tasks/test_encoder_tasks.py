@@ -168,6 +168,16 @@ def test_masks_are_filled_with_what_the_model_expects(make):
     np.testing.assert_allclose(default["probability"], [np.prod(best), 1], rtol=1e-5)
 
 
+def test_a_mask_that_no_token_fits_has_no_probability(make, monkeypatch):
+    """The model is sure of an end token, which is never written."""
+    task = make("filler")
+    monkeypatch.setattr(
+        task.model, "logits_of", lambda rows: tf.one_hot(tf.fill(tf.shape(rows)[:1], 3), PIECES.size, 200.0)
+    )
+    found = task._filled(task.encode(tf.constant(["cab [MASK]", "cab"])))
+    assert found["probability"].numpy().tolist() == [0.0, 1.0]
+
+
 def test_a_text_without_a_mask_stays_as_the_tokenizer_writes_it(make):
     (found,) = make("filler").fill(["Cab  dab?"])
     assert (found.filled, found.candidates) == ("cab dab?", ())

@@ -308,8 +308,8 @@ class MaskFiller(_EncoderTask, MaskFilling):
     def _filled(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """`text` `(B,)`, filled, and `probability` `(B,)`, the product over its masks."""
         found = self._fill(inputs)
-        best = found["probabilities"][..., 0]  # (B, M)
-        return {"text": found["text"], "probability": tf.reduce_prod(tf.where(best > 0, best, 1.0), axis=1)}
+        best, is_mask = found["probabilities"][..., 0], found["tokens"][..., 0] != ""  # (B, M) each
+        return {"text": found["text"], "probability": tf.reduce_prod(tf.where(is_mask, best, 1.0), axis=1)}
 
 
 def check_model(model: Any, wanted: type[keras.Model]) -> None:

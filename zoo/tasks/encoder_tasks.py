@@ -11,7 +11,7 @@ import tensorflow as tf
 from zoo.layers import AttentionPooling
 from zoo.layers.functions import forward_only
 from zoo.models import Classifier, MaskedLanguageModel, SentenceEmbedder
-from zoo.tasks.task import SavedTask, zeroed
+from zoo.tasks.task import SavedTask, strings, zeroed
 from zoo.tasks.text_reading import MaskFilling, TextClassification, TextEmbedding
 from zoo.text import END, Tokenizer
 from zoo.text.tokenizer import example_texts, whole_number
@@ -129,7 +129,7 @@ class _EncoderTask(SavedTask):
 
     def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
         """What a client sends to each signature to have these texts read."""
-        text = tf.constant(texts, tf.string, [len(texts)])
+        text = strings(texts)
         inputs = {"text": text, "text_pair": text[::-1]} if self.pairs else {"text": text}
         return {name: inputs for name in self.signatures()}
 

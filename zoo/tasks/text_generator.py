@@ -374,7 +374,7 @@ class TextGenerator(TextContinuation, SavedTask):
     def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
         """What a client sends to each signature to have these texts continued."""
         more = {"generate": _filled([len(texts)], _EXAMPLE)}
-        text = tf.constant(texts, tf.string, [len(texts)])
+        text = strings(texts)
         names = [name for name in self.signatures() if name not in self.EXPLORE]
         requests = {name: {"text": text, **more.get(name, {})} for name in names}
         if len(texts) > 1:

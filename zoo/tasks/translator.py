@@ -26,7 +26,7 @@ from zoo.decoding.loop import in_halves
 from zoo.decoding.search import check_beam, check_early_stopping, check_length_normalization
 from zoo.layers.functions import forward_only
 from zoo.tasks.settings import TRANSLATION_SETTINGS
-from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, zeroed
+from zoo.tasks.task import SavedTask, check_one_for_each_text, mask_specs, masked, strings, zeroed
 from zoo.tasks.text_to_text import TextToText
 from zoo.text import END, Tokenizer, previous
 from zoo.text.tokenizer import example_texts, strip, whole_number
@@ -464,13 +464,13 @@ class Translator(TextToText, SavedTask):
 
     def example_requests(self, texts: list[str]) -> dict[str, dict[str, tf.Tensor]]:
         """What a client sends to each signature to have these texts translated."""
-        text = tf.constant(texts, tf.string, [len(texts)])
+        text = strings(texts)
         more = {
             "generate": {
                 "max_target_length": tf.fill([len(texts)], min(16, self.max_target_length)),
                 "length_penalty": tf.fill([len(texts)], self.length_penalty),
             },
-            "score": {"target": tf.constant(texts[::-1], tf.string, [len(texts)])},
+            "score": {"target": text[::-1]},
         }
         return {name: {"text": text, **more.get(name, {})} for name in self.signatures() if name not in self.EXPLORE}
 

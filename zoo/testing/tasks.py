@@ -133,6 +133,8 @@ class TaskTests:
         for name, call in self.calls().items():
             found, expected = call(self.task, ["a\ud800"]), call(self.task, ["a?"])
             assert repr(found).replace(r"\ud800", "?") == repr(expected), name
+        for name, inputs in self.task.example_requests(["a\ud800"]).items():
+            assert inputs["text"].numpy().tolist() == [b"a?"], f"warm-up requests of {name}"
 
     def test_broken_utf_8_is_answered_in_valid_utf_8(self):
         """Every signature answers bytes that are not valid UTF-8, which a client may send."""

@@ -13,6 +13,7 @@ import tensorflow as tf
 import zoo
 from zoo import TextGenerator, Translator
 from zoo.models import GPT, RNNSeq2Seq, Transformer
+from zoo.tasks.results import Translation
 from zoo.testing import TaskTests
 from zoo.text import CharacterTokenizer
 
@@ -281,6 +282,12 @@ class TestBeam:
             for ours, theirs in zip((found, *found.alternatives), (expected, *expected.alternatives), strict=True):
                 assert ours.text == theirs.text
                 assert ours.score == pytest.approx(theirs.score, rel=1e-5)
+
+    def test_a_text_for_which_a_beam_finds_nothing_has_an_empty_translation(self, transformer, monkeypatch):
+        """Of NaN as logits."""
+        found = {"text": tf.fill([1, 2], ""), "score": tf.fill([1, 2], float("-inf"))}
+        monkeypatch.setattr(transformer, "_search", lambda *_: lambda text: found)
+        assert transformer.translate(["cab"], n_best=2) == [Translation("cab", "", float("-inf"))]
 
     def test_the_shortest_lengths_have_fewer_texts_than_are_asked_for(self):
         """As many texts of one token as there are ids from the end on. Any penalty and any number of texts is traced

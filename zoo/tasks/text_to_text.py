@@ -104,8 +104,8 @@ class TextToText(abc.ABC):
             for row, candidates, scores in zip(rows, found["text"], found["score"], strict=True):
                 best, *others = (
                     Translation(texts[row], text.decode(), float(score))
-                    for text, score in zip(candidates, scores, strict=True)
-                    if score != float("-inf")
+                    for place, (text, score) in enumerate(zip(candidates, scores, strict=True))
+                    if score != float("-inf") or not place  # a beam finds nothing if logits are NaN
                 )
                 yield dataclasses.replace(best, alternatives=tuple(others))
 

@@ -113,6 +113,8 @@ class TestEdges:
             ValueError, match=rf"^`context_length` must be from 2 to the model's 8\. Received: {length}"
         ):
             generate(model, [[4, 5]], context_length=length)
+        with pytest.raises(ValueError, match=r"^`context_length` must be an integer\. Received: context_length=8\.0$"):
+            generate(model, [[4, 5]], context_length=8.0)
 
     def test_only_the_likeliest(self):
         for temperature in (0.0, -1.0, NAN, -float("inf"), 1e-6, 1e-19, 1e-30, 1e-40):

@@ -309,6 +309,12 @@ def test_settings_of_numpy_are_saved_as_pythons(of_characters, tmp_path):
     assert (loaded.context_length, loaded.stride) == (20, 5)
 
 
+def test_a_stride_of_half_of_the_context_stays_half_of_another_context(of_characters, of_pieces):
+    assert (of_pieces.stride, of_pieces.with_settings(context_length=6).stride) == (10, 3)
+    assert of_pieces.with_settings(context_length=12, stride=10).stride == 10
+    assert of_characters.with_settings(context_length=20).stride == of_characters.stride == 7
+
+
 def test_no_text_has_no_setting(of_characters):
     assert of_characters.generate([], **{name: [] for name in SETTINGS}) == []
 
@@ -429,7 +435,7 @@ class TestTokens:
     def test_a_temperature_is_that_of_a_draw(self, of_characters):
         logs = log_softmax(of_characters.model(np.array([[2, *ids_of(of_characters, "abc")]]))[0, -1])[3:]
         wanted = np.exp(logs / 0.5) / np.exp(logs / 0.5).sum()
-        found = of_characters.next_tokens(["abc"], temperature=0.5)[0]
+        _, found = of_characters.next_tokens(["abc"] * 2, temperature=[1.0, 0.5])
         np.testing.assert_allclose([each.probability for each in found], np.sort(wanted)[::-1][:20], atol=1e-5)
         pieces = of_characters.tokenizer.tokens([3 + np.argsort(-wanted)[:20]]).numpy()[0]
         assert [each.token for each in found] == [piece.decode() for piece in pieces]

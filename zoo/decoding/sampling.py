@@ -9,7 +9,7 @@ import tensorflow as tf
 from zoo.decoding.logits import log_normalizer, top_k
 from zoo.decoding.loop import PhaseForm, run_phases
 from zoo.decoding.search import Hypotheses, checked_rows, one_for_each_row
-from zoo.text.tokenizer import END, PADDING, START, Tokenizer
+from zoo.text.tokenizer import END, PADDING, START, Tokenizer, whole_number
 
 _FEW = 128  # candidates to sort first, when the number needed is not known
 COLD = 1e-20  # here only the likeliest token has a chance; smaller numbers underflow on some machines
@@ -85,8 +85,8 @@ def generate(
 
     Raises:
         ValueError: the prompts are not rows of ids that the model has, there are more or fewer numbers of a setting
-            than rows, the model is no language model, or `context_length` is below 2, or longer than the model's. What
-            a graph does not know is not checked.
+            than rows, the model is no language model, or `context_length` is no integer, below 2, or longer than the
+            model's. What a graph does not know is not checked.
 
     Example:
         >>> from zoo.models import GPT
@@ -101,7 +101,7 @@ def generate(
             "`model` must be a language model, with a `context_length`; `greedy` and `beam_search` are for models that "
             f"read a source. Received: {type(model).__name__}"
         )
-    longest = getattr(model, "context_length", length)
+    length, longest = whole_number("context_length", length), getattr(model, "context_length", length)
     if not 2 <= length <= longest:
         raise ValueError(f"`context_length` must be from 2 to the model's {longest}. Received: {length}")
     text = tf.pad(prompts, [[0, 0], [1, 0]])  # (B, 1 + P)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from zoo.pictures import Alignment, AttentionGrid, AttentionMaps
 from zoo.tasks.protocol import Generates, check_texts, in_batches
 from zoo.tasks.results import NextToken, Score, Tokens
-from zoo.tasks.settings import SETTINGS, check_settings, masks_as_strings
+from zoo.tasks.settings import DEFAULTS, SETTINGS, column, masks_as_strings
 from zoo.tasks.task import as_arrays, shown_tokens, string_columns, unpadded
 
 
@@ -126,7 +126,7 @@ class TextContinuation(Generates):
     def next_tokens(
         self,
         texts: Sequence[str],
-        temperature: float = 1.0,
+        temperature: float | Sequence[float] = DEFAULTS["temperature"],
         batch_size: int = 32,
         hidden: Sequence[Sequence[int]] | None = None,
         heads: Sequence[Sequence[str]] | None = None,
@@ -135,7 +135,8 @@ class TextContinuation(Generates):
 
         Args:
             texts: a list of strings, of any length.
-            temperature: the probabilities are those of a draw at this temperature, see `generate`.
+            temperature: the probabilities are those of a draw at this temperature, see `generate`; one for all texts,
+                or a list with one for each.
             batch_size: how many are read at once.
             hidden: for each text the positions of its tokens, from 0, that no later token may attend to; None for none.
             heads: for each text the names of heads whose output is zero: layer and number, such as "1.3"; None for
@@ -148,10 +149,10 @@ class TextContinuation(Generates):
         """
         texts = check_texts(texts)
         written = masks_as_strings(len(texts), self._inputs("next"), hidden, heads, self._head_sizes())
-        columns, _ = check_settings(1, temperature=temperature)
+        temperatures = column("temperature", temperature, len(texts), SETTINGS["temperature"])
 
         def candidates(rows):
-            of_rows = tf.fill([len(rows)], tf.constant(columns["temperature"][0], tf.float32))
+            of_rows = tf.constant(temperatures[rows], tf.float32)
             found = as_arrays(
                 self._next, [texts[row] for row in rows], temperature=of_rows, **string_columns(written, rows)
             )

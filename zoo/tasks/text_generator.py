@@ -121,6 +121,12 @@ class TextGenerator(TextContinuation, SavedTask):
         """The most tokens that the model reads at once."""
         return (self.context_length,)
 
+    def with_settings(self, **changes: Any) -> TextGenerator:
+        """As `SavedTask.with_settings`. A stride of half of the context stays half of it."""
+        if self.stride == self.context_length // 2:
+            changes = {"stride": None, **changes}
+        return super().with_settings(**changes)
+
     def _checked_stride(self, stride: Any) -> int:
         stride = whole_number("stride", stride)
         if not 1 <= stride <= self.context_length:

@@ -100,6 +100,7 @@ class TestBatches:
         ("options", "message"),
         [
             ({"batch_size": 0}, r"^`batch_size` must be at least 1\. Received: batch_size=0$"),
+            ({"batch_size": 2.5}, r"^`batch_size` must be an integer\. Received: batch_size=2\.5$"),
             ({"failures": "no"}, r"^`failures` must be 'raise' or 'return'\. Received: failures='no'$"),
         ],
     )

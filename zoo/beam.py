@@ -19,6 +19,7 @@ from zoo.extras import needs
 from zoo.serving.clients.messages import TensorSpec
 from zoo.serving.clients.rows import Row, row_inputs
 from zoo.serving.layout import version_folder
+from zoo.tasks.protocol import check_batch_size
 from zoo.tasks.results import Failure
 from zoo.tasks.settings import defaults_of
 
@@ -139,8 +140,7 @@ class SavedModelHandler(ModelHandler[Row, PredictionResult, LoadedSignature]):
         operation_threads: int = 1,
         shared: bool = False,
     ):
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
+        check_batch_size(batch_size)
         if failures not in ("raise", "return"):
             raise ValueError(f"`failures` must be 'raise' or 'return'. Received: failures={failures!r}")
         window = _WINDOW * batch_size

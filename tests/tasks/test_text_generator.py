@@ -260,7 +260,7 @@ def test_attention_of_texts_that_fill_the_context_or_have_no_tokens(of_character
         ({"temperature": float("inf")}, r"^`temperature` must be from 0 to 1000000\. Received: temperature=inf$"),
         ({"temperature": "hot"}, r"^`temperature` must be a number\. Received: temperature='hot'$"),
         ({"temperature": [1.0]}, r"^`temperature` must be one number, or one for each of the 2 texts\."),
-        ({"temperature": [1.0, -2.0]}, r"^`temperature` must be from 0 to 1000000\."),
+        ({"temperature": [1.0, -2.0]}, r"0 to 1000000\. Received: temperature=-2\.0 at position 1$"),
         ({"top_k": 1.5}, r"^`top_k` must be a whole number\. Received: top_k=1\.5$"),
         ({"top_k": -1}, r"^`top_k` must be from 0 to "),
         ({"top_p": 1.1}, r"^`top_p` must be from 0 to 1\. Received: top_p=1\.1$"),

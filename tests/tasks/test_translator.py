@@ -203,6 +203,10 @@ class TestArguments:
         with pytest.raises(ValueError, match=rf"^`n_best` must be at most `beam_size`\. Received: {received}$"):
             translator.translate(["a"], **sizes)
 
+    def test_a_long_text_that_is_not_in_a_list_is_not_repeated_in_full(self, translator):
+        with pytest.raises(ValueError, match=r"for one text, give a list of one\. Received: 'abc .{,40}abc '$"):
+            translator.translate("abc " * 10_000)
+
     def test_scores_of_nothing_and_of_what_does_not_fit(self, translator):
         assert translator.score([], []) == []
         for texts, targets, message in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import numbers
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -25,11 +26,13 @@ def check_texts(texts: Sequence[str]) -> list[str]:
         ValueError: they are not a list of strings.
     """
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise ValueError(f"`texts` must be a list of strings; for one text, give a list of one. Received: {texts!r}")
+        raise ValueError(
+            f"`texts` must be a list of strings; for one text, give a list of one. Received: {reprlib.repr(texts)}"
+        )
     texts = list(texts)
     for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"`texts` must hold strings. Received: {text!r} at position {position}")
+            raise ValueError(f"`texts` must hold strings. Received: {reprlib.repr(text)} at position {position}")
     return texts
 
 
@@ -40,24 +43,35 @@ def check_pairs(texts: Sequence[Text]) -> list[tuple[str, str]]:
         ValueError: they are not a list of pairs of strings.
     """
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise ValueError(f"`texts` must be a list of pairs of strings. Received: {texts!r}")
+        raise ValueError(f"`texts` must be a list of pairs of strings. Received: {reprlib.repr(texts)}")
     pairs: list[Any] = [tuple(pair) if isinstance(pair, tuple | list) else pair for pair in texts]
     for position, pair in enumerate(pairs):
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-            raise ValueError(f"`texts` must hold pairs of strings. Received: {pair!r} at position {position}")
+            raise ValueError(
+                f"`texts` must hold pairs of strings. Received: {reprlib.repr(pair)} at position {position}"
+            )
     return pairs
+
+
+def check_batch_size(batch_size: Any) -> None:
+    """Checks how many texts are computed at once.
+
+    Raises:
+        ValueError: it is no integer, or below 1.
+    """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral):
+        raise ValueError(f"`batch_size` must be an integer. Received: batch_size={batch_size!r}")
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
 
 
 def rows_of_batches(texts: Sequence[str], batch_size: int) -> Iterator[list[int]]:
     """The places of the texts, batch by batch. Texts of similar length share a batch, which saves padding.
 
     Raises:
-        ValueError: a batch size that is no integer, or below 1.
+        ValueError: as `check_batch_size`.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, numbers.Integral):
-        raise ValueError(f"`batch_size` must be an integer. Received: batch_size={batch_size!r}")
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1. Received: batch_size={batch_size}")
+    check_batch_size(batch_size)
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     for begin in range(0, len(texts), batch_size):
         yield order[begin : begin + batch_size]
@@ -67,7 +81,7 @@ def in_batches(texts: list[str], batch_size: int, results_of: Callable[[list[int
     """The results of a function for all texts, in their order. Each call of the function gets the places of one batch.
 
     Raises:
-        ValueError: a batch size that is no integer, or below 1.
+        ValueError: as `check_batch_size`.
     """
     found: dict[int, Result] = {}
     for rows in rows_of_batches(texts, batch_size):

@@ -132,9 +132,11 @@ def column(name: str, value: Any, number: int, setting: Setting) -> np.ndarray:
         raise ValueError(f"`{name}` must be {'a whole number' if whole else 'a number'}. Received: {name}={value!r}")
     if found.ndim > 1 or (found.ndim and len(found) != number):
         raise ValueError(f"`{name}` must be one number, or one for each of the {number} texts. Received: {value!r}")
-    if not ((found >= setting.least) & (found <= setting.most)).all():
+    outside = ~np.asarray((found >= setting.least) & (found <= setting.most), bool)
+    if outside.any():
         limits = f"from {setting.least} to {setting.most}" if setting.most < math.inf else f"at least {setting.least}"
-        raise ValueError(f"`{name}` must be {limits}. Received: {name}={value!r}")
+        place = f" at position {outside.argmax()}" if found.ndim else ""
+        raise ValueError(f"`{name}` must be {limits}. Received: {name}={found[outside][0]}{place}")
     return np.broadcast_to(found, number)
 
 

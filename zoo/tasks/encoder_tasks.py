@@ -76,17 +76,18 @@ class _EncoderTask(SavedTask):
         """The functions that an export has, by their names: see `zoo.serving.export`."""
         if not self._functions:
             specs = [_TEXT, _PAIR] if self.pairs else [_TEXT]
-            for name, compute in (self._signature_functions() | self._attention_functions()).items():
 
-                def function(
-                    text: tf.Tensor, text_pair: tf.Tensor | None = None, compute: Any = compute
-                ) -> dict[str, tf.Tensor]:
+            def function_of(compute: _Function) -> Any:
+                def function(text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
                     inputs = self.encode(text, text_pair)
                     with forward_only(self.max_length):
                         return compute(inputs)
 
-                arguments = dict(input_signature=specs, autograph=False)
-                self._functions[name] = tf.function(_named(function, specs), **arguments)
+                return tf.function(_named(function, specs), input_signature=specs, autograph=False)
+
+            functions = self._signature_functions() | self._attention_functions()
+            # Set as a whole: another thread may ask meanwhile.
+            self._functions = {name: function_of(compute) for name, compute in functions.items()}
         return self._functions
 
     def _ask(self, signature: str, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -272,10 +272,18 @@ class TextGenerator(TextContinuation, SavedTask):
         """The functions of `EXPLORE` by their names, with the inputs that the model has a use for."""
         if not self._exploring:
             masks = mask_specs(self.model)
-            functions = self._after, self._scored_tokens, self._masked_maps
-            for name, function in zip(self.EXPLORE, functions, strict=True):
-                specs = [_SIGNATURE[each] for each in ("text", *(["temperature"] if name == "next" else []))]
-                self._exploring[name] = tf.function(function, input_signature=specs + masks, autograph=False)
+            functions = {
+                "next": (self._after, ["text", "temperature"]),
+                "score_tokens": (self._scored_tokens, ["text"]),
+                "masked_attention": (self._masked_maps, ["text"]),
+            }
+            # Set as a whole: another thread may ask meanwhile.
+            self._exploring = {
+                name: tf.function(
+                    function, input_signature=[*(_SIGNATURE[each] for each in inputs), *masks], autograph=False
+                )
+                for name, (function, inputs) in functions.items()
+            }
         return self._exploring
 
     def _inputs(self, name: str) -> set[str]:

@@ -203,8 +203,11 @@ class Translator(TextToText, SavedTask):
         if not self._exploring:
             specs = [_TEXT, _PREFIX, *mask_specs(self.model)]
             functions = self._after, self._completed, self._completed_attention
-            for name, function in zip(self.EXPLORE, functions, strict=True):
-                self._exploring[name] = tf.function(function, input_signature=specs, autograph=False)
+            # Set as a whole: another thread may ask meanwhile.
+            self._exploring = {
+                name: tf.function(function, input_signature=specs, autograph=False)
+                for name, function in zip(self.EXPLORE, functions, strict=True)
+            }
         return self._exploring
 
     def _inputs(self, name: str) -> set[str]:

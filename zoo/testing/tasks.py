@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import pathlib
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -146,6 +149,24 @@ class TaskTests:
                 if tensor.dtype == tf.string:
                     for text in tensor.numpy().ravel():
                         text.decode()
+
+    def test_several_threads_may_ask_at_once(self):
+        """Each sees all signatures, also of a task that nobody has asked before."""
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                for _ in range(20):
+                    task, start = self.task.with_settings(), threading.Barrier(4)
+
+                    def names(task=task, start=start):
+                        start.wait()
+                        return sorted(task.signatures())
+
+                    asked = [pool.submit(names) for _ in range(4)]
+                    assert [each.result() for each in asked] == 4 * [sorted(task.signatures())]
+        finally:
+            sys.setswitchinterval(interval)
 
     # Saved, loaded and exported.
 

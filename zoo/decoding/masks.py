@@ -61,7 +61,7 @@ def read_heads(heads: tf.Tensor, sizes: dict[str, tuple[int, int]]) -> dict[str,
     """For each kind of attention float32 `(B, N, H)`: 0 for the heads that strings `(B,)` name, 1 for the others.
 
     A head is named by kind, layer and number, both from 1, such as "encoder.1.3"; "1.3" if the kind has no name. Other
-    parts are ignored, as are parts behind as many as there are heads.
+    parts are ignored. Of each string, only as many parts are read as there are heads.
 
     Args:
         heads: such names with spaces between them.

@@ -200,11 +200,11 @@ def beam_search(
         n_best: N, how many hypotheses to return.
         return_weights: whether to return the attention weights.
         length_normalization: which of the two scores, "wu" or "mean".
-        early_stopping: what else ends the search of a row, as in `transformers`. True: there are `beam_size` finished
-            hypotheses, however bad: a model that is sure of each token may finish unlikely short ones first. False:
-            there are, and the most likely open one, if it ended now, would not beat the worst of them. "never": nothing
-            else ends it. With a positive length penalty, a hypothesis may win by growing long, so "never" takes more
-            steps.
+        early_stopping: what else ends the search of a row, as in `transformers`. With True, it ends when `beam_size`
+            hypotheses are finished, however bad; a model that is sure of each token may finish unlikely short ones
+            first. With False, the most likely open hypothesis must also be no better than the worst of these, if it
+            ended now. With "never", nothing else ends the search. With a positive length penalty, a hypothesis may win
+            by growing long, so "never" takes more steps.
 
     Returns:
         `Beams`.

@@ -93,7 +93,7 @@ def in_batches(texts: list[str], batch_size: int, results_of: Callable[[list[int
 
 
 class GrowingText:
-    """A text that grows by asking for it again and again with more tokens, as a signature gives its outputs at once.
+    """A text that is asked for again and again, with more tokens each time, since a signature gives its output at once.
 
     The same seed draws the same tokens, so each answer begins with the one before. What may still change at its end is
     held back: the bytes of a broken character, and what may be the beginning of a stop string. Each answer has half as

@@ -251,6 +251,14 @@ def test_a_long_text_without_white_space_is_learnt_in_parts():
     assert whole.detokenize(whole.tokenize([dna])).numpy()[0].decode() == dna
 
 
+def test_a_long_run_of_white_space_is_learnt_in_parts():
+    """The library needs six seconds for 100,000 spaces, and a hundred times as long for a million."""
+    spaces = "\n" + " " * 2299
+    parts = ["low", spaces[:1000], spaces[1000:2000], f"{spaces[2000:]}low"]
+    whole = BytePairTokenizer.learn([f"low{spaces}low"], 400)
+    assert whole.get_config() == BytePairTokenizer.learn(parts, 400).get_config()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -29,7 +29,8 @@ from zoo.text.words import GPT_2, check_patterns, split_into_words
 
 _BYTES = 256
 _LONGEST = 1000  # characters of what is learnt from as one word
-_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}")
+# A run of white space is a word too. By the look-behind, a run is tried only once, from its start.
+_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}|(?<!\s)\s{{{_LONGEST + 1},}}")
 
 
 def _byte_alphabet() -> list[str]:
@@ -204,7 +205,7 @@ class BytePairTokenizer(PairTokenizer):
 
         For one vocabulary on both sides of a translator, learn from the texts of both sides and use the tokenizer
         twice. Half a surrogate pair has no UTF-8 and counts as "?", as it is read. More than 1,000 characters without
-        white space, as of DNA, are learnt from in parts of 1,000.
+        white space, as of DNA, are learnt from in parts of 1,000, and so is white space of more than 1,000 characters.
 
         Args:
             texts: any number of strings, read once.

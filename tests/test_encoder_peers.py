@@ -34,7 +34,11 @@ ROBERTA = SIZES | dict(vocab_size=290, pad_token_id=1, bos_token_id=0, eos_token
 ROBERTA |= dict(max_position_embeddings=16)
 CONFIGS |= {
     "RoBERTa": ("Roberta", ROBERTA),
-    "RoBERTa, ReLU": ("Roberta", ROBERTA | dict(hidden_act="relu", num_attention_heads=2)),
+    # Two kinds of texts are what its configuration has by default; its tokenizer knows only one.
+    "RoBERTa, ReLU, two segments": (
+        "Roberta",
+        ROBERTA | dict(hidden_act="relu", num_attention_heads=2, type_vocab_size=2),
+    ),
 }
 FAMILIES = ("BERT", "DistilBERT", "RoBERTa")
 LABELS = {0: "bad", 1: "so so", 2: "good"}
@@ -148,7 +152,7 @@ def test_an_output_matrix_that_is_no_copy_of_the_embedding(write, tmp_path):
         zoo.load(tmp_path)
 
 
-@of("ReLU, one segment", "GELU by tanh", "DistilBERT", "RoBERTa", "RoBERTa, ReLU")
+@of("ReLU, one segment", "GELU by tanh", "DistilBERT", "RoBERTa", "RoBERTa, ReLU, two segments")
 def test_masks(write, tmp_path):
     model, tokenizer = write("ForMaskedLM")
     texts = [text.replace("[MASK]", tokenizer.mask_token) for text in MASKED]
@@ -168,7 +172,7 @@ def test_masks(write, tmp_path):
         np.testing.assert_allclose(list(candidates.values()), probabilities[row, place][ids[best]], atol=1e-5)
 
 
-@of("ReLU, one segment", *FAMILIES)
+@of("ReLU, one segment", "RoBERTa, ReLU, two segments", *FAMILIES)
 def test_pairs(write, tmp_path):
     model, tokenizer = write("ForSequenceClassification")
     pairs = [("the man", "rides a horse"), ("", "snow"), ("the horse rides the man", "the man rides the horse")]

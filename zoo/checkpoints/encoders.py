@@ -78,7 +78,7 @@ def load_encoder(path: pathlib.Path, config: Config) -> TextClassifier | TextEmb
     copies = _copies(family, made["units"], size, stored) if kind == "filler" else []
     all_parts = itertools.chain(family.tensors(made, size, vocabulary.rows), of_head, copies)
     wanted = check_tensors(path, stored, all_parts, _ignored(family, kind))
-    if made["num_segments"] > 1 and not _tells_segments(path):
+    if made["num_segments"] > 1 and (family is roberta or not _tells_segments(path)):
         made["num_segments"] = 1
         wanted = [each._replace(change=_first_row) if each.weight == _SEGMENTS else each for each in wanted]
     try:
@@ -297,7 +297,7 @@ def _sentence_file(path: pathlib.Path) -> pathlib.Path:
 
 
 def _tells_segments(path: pathlib.Path) -> bool:
-    """Whether the tokenizer tells the texts of a pair apart; otherwise both are of the first kind."""
+    """Whether the tokenizer of BERT tells the texts of a pair apart; otherwise both are of the first kind."""
     names = read_settings(path / TOKENIZER_CONFIG_FILE).get("model_input_names")
     return not isinstance(names, list) or "token_type_ids" in names
 

@@ -31,8 +31,6 @@ def arguments(config: Config) -> dict[str, Any]:
     """The arguments of `zoo.models.Encoder`, all but the number of ids."""
     config.only(pad_token_id=_PADDING)
     made = bert.arguments(config)
-    if made["num_segments"] != 1:
-        raise config.wrong("type_vocab_size", "1: both texts of a pair are of one kind")
     return made | {"max_length": made["max_length"] - _PADDING - 1}
 
 

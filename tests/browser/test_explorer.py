@@ -201,6 +201,45 @@ def page(driver, server):
     assert [each for each in severe if not any(path in each for path in expected)] == []
 
 
+class TestFields:
+    CHANGE = "const [name, value] = arguments, field = document.getElementById(name);"
+    CHANGE += "field.value = value; field.dispatchEvent(new Event('change'))"
+
+    def test_the_models_are_a_list_where_the_server_tells_them(self, page, models):
+        page.open("moods", "abc")
+        listed = page.run("return [...document.querySelectorAll('#model option')].map((each) => each.value)")
+        assert listed == ([] if page.server.unknown else sorted(each.name for each in models.iterdir()))
+        page.run("document.getElementById('model').focus()")
+        page.run(self.CHANGE, "beside", "transformer")
+        page.wait("return document.querySelectorAll('#views section').length === 2")
+        page.settle()
+        assert page.run("return document.activeElement.id") == "model"
+        page.run(self.CHANGE, "beside", "")
+        page.wait("return document.querySelectorAll('#views section').length === 1")
+
+    def test_of_two_quick_choices_the_last_one_counts(self, page, driver):
+        page.open("transformer", "cab 12")
+        for name in ("writer", "moods"):
+            page.run(self.CHANGE, "model", name)
+        page.wait("return document.querySelector('#views section')")
+        page.settle()
+        time.sleep(0.5)
+        sections = "return [...document.querySelectorAll('#views section')].map((each) => each.ariaLabel)"
+        assert page.run(sections) == ["moods"] and len(page.all("textarea")) == 1
+        assert "model=moods" in driver.current_url
+
+    def test_an_address_without_a_scheme(self, page):
+        page.open("moods", "abc", server=page.server.address.removeprefix("http://"))
+        assert page.text("#message") == "" and page.all(".bars .piece")
+
+    @pytest.mark.parametrize("model", ["", "moods"])
+    def test_a_server_that_is_not_there(self, page, driver, model):
+        nobody = f"http://127.0.0.1:{free_port()}"
+        page.go(server=nobody, model=model)
+        assert page.wait("return document.getElementById('message').textContent") == f"{nobody} does not answer."
+        driver.get_log("browser")  # the browser itself notes it
+
+
 class TestTranslator:
     @pytest.mark.parametrize("model", ["transformer", "recurrent"])
     def test_the_weights_on_the_page_are_those_of_the_signature(self, page, server, model):

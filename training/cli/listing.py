@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,8 @@ from .shared import MODELS, app, user_errors
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_WIDE = 1000  # letters, more than any row has
 
 
 @app.command("list")
@@ -28,9 +31,11 @@ def list_(
         recipes = {name: [read_recipe(name).description] for name in recipe_names()}
         children = sorted(models.iterdir()) if models.is_dir() else []
         exported = {str(child): row for child in children if (row := _row(child))}
-        Console().print(_table(["recipe", "what it trains"], recipes))
+        # In a file or a pipe, a row is a line: `zoo list | grep` finds whole ones.
+        console = Console(width=None if sys.stdout.isatty() else _WIDE)
+        console.print(_table(["recipe", "what it trains"], recipes))
         if exported:
-            Console().print(_table(["exported model", "versions", "score of the newest"], exported))
+            console.print(_table(["exported model", "versions", "score of the newest"], exported))
         else:
             typer.echo(f"no exported models in {models}/")
 

@@ -9,8 +9,9 @@ from zoo_training.schema.recipe import read_recipe, recipe_names
 
 
 @pytest.fixture(autouse=True)
-def wide_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
+def narrow_terminal(monkeypatch):
+    """In a pipe, as here, it must not matter: a row is a line."""
+    monkeypatch.setenv("COLUMNS", "40")
 
 
 @pytest.fixture

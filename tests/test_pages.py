@@ -84,6 +84,8 @@ def test_the_site_has_every_page_and_figure_and_loads_nothing_from_elsewhere(tmp
         page.count("<math") > 20
         and "$" not in re.sub(r"<code.*?</code>", "", page, flags=re.DOTALL).split("<article")[1]
     )
+    # Without this one, the theme keeps the light or dark of the first visit.
+    assert 'data-md-color-media="(prefers-color-scheme)"' in page
     for file in tmp_path.rglob("*.html"):
         text = file.read_text(encoding="utf-8")
         assert re.findall(r'<(?:script|img|iframe)[^>]* src="?(?:https?:)?//', text) == [], file

@@ -1,9 +1,11 @@
 import re
 
+import keras
 import numpy as np
 import pytest
 
-from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate
+from zoo.layers import AttentionDecoder, ConcatAttention, MaxoutReadout, TransformerEncoderLayer
+from zoo.layers.checks import check_choice, check_positive, check_positive_number, check_rate, check_width
 
 
 def test_good_values_pass_through():
@@ -39,3 +41,25 @@ def test_numbers_must_be_positive(value):
     message = f"`max_wavelength` must be a positive number. Received: max_wavelength={value!r}"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         check_positive_number("max_wavelength", value)
+
+
+def test_widths_must_be_known():
+    assert check_width("memory", [None, 3, 4]) == 4
+    with pytest.raises(ValueError, match=r"^`memory` must have a known width\. Received: memory of shape \(2, None\)$"):
+        check_width("memory", [2, None])
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda x, y: TransformerEncoderLayer(2, 4)(x), "inputs"),
+        (lambda x, y: MaxoutReadout(4)([y, x]), "inputs"),
+        (lambda x, y: ConcatAttention(4)(y, x), "key"),
+        (lambda x, y: AttentionDecoder(4, ConcatAttention(4))(y, [keras.Input((4,))], x), "memory"),
+    ],
+)
+def test_layers_that_calculate_with_widths_say_so(call, name):
+    with pytest.raises(
+        ValueError, match=rf"`{name}` must have a known width\. Received: {name} of shape \(None, 3, None\)"
+    ):
+        call(keras.Input((3, None)), keras.Input((3, 5)))

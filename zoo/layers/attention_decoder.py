@@ -5,7 +5,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_built, check_positive
+from zoo.layers.checks import check_built, check_positive, check_width
 from zoo.layers.functions.axes import token_mask
 from zoo.layers.functions.recurrence import recur
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen, scores_dtype
@@ -90,16 +90,17 @@ class AttentionDecoder(keras.layers.Layer):
         mask_shape: Shape | None = None,
     ) -> None:
         """Creates the weights of the attention, and of one cell for inputs of width E + D or of two, for E and D."""
+        inputs_width, memory_width = check_width("inputs", inputs_shape), check_width("memory", memory_shape)
         if self.conditional:
-            self.recurrent_cell.build((None, inputs_shape[-1]))
-            self.context_cell.build((None, memory_shape[-1]))
+            self.recurrent_cell.build((None, inputs_width))
+            self.context_cell.build((None, memory_width))
         else:
-            self.recurrent_cell.build((None, inputs_shape[-1] + memory_shape[-1]))
-        self._token_columns = slice(0, inputs_shape[-1])
-        self._context_columns = slice(inputs_shape[-1], None)
+            self.recurrent_cell.build((None, inputs_width + memory_width))
+        self._token_columns = slice(0, inputs_width)
+        self._context_columns = slice(inputs_width, None)
         if self.attention is not None and not self.attention.built:
             # By a symbolic call: a score of the user's own may leave `build` to Keras, which then takes one shape only.
-            query, value = (keras.KerasTensor((None, None, width)) for width in (self.units, memory_shape[-1]))
+            query, value = (keras.KerasTensor((None, None, width)) for width in (self.units, memory_width))
             self.attention(query, value)
         keep_frozen(self)
 

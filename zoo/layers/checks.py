@@ -45,6 +45,17 @@ def check_built(layer: Any) -> None:
         raise ValueError(f"{layer.name} has no weights yet; call it once, or `build` it, before its parts.")
 
 
+def check_width(name: str, shape: Any) -> int:
+    """The size of the last axis, if it is known: weights depend on it.
+
+    Raises:
+        ValueError: it is not; the message names the input.
+    """
+    if shape[-1] is None:
+        raise ValueError(f"`{name}` must have a known width. Received: {name} of shape {tuple(shape)}")
+    return shape[-1]
+
+
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> Any:
     """The value, if it is one of the choices.
 

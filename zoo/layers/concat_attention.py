@@ -3,6 +3,7 @@
 import keras
 
 from zoo.layers.additive_attention import AdditiveAttention
+from zoo.layers.checks import check_width
 from zoo.layers.functions.tensors import Shape, Tensor
 
 
@@ -31,8 +32,8 @@ class ConcatAttention(AdditiveAttention):
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Creates W `(Q + K, units)`, query rows first, and v `(units, 1)`."""
         key_shape = value_shape if key_shape is None else key_shape
-        self.query_width = query_shape[-1]
-        self.kernel = self._kernel("kernel", (query_shape[-1] + key_shape[-1], self.units))
+        self.query_width = check_width("query", query_shape)
+        self.kernel = self._kernel("kernel", (self.query_width + check_width("key", key_shape), self.units))
         self.score_kernel = self._kernel("score_kernel", (self.units, 1))
 
     @property

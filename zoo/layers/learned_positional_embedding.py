@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_positive
+from zoo.layers.checks import check_positive, check_width
 from zoo.layers.functions.positions import check_positions
 from zoo.layers.functions.tensors import Shape, Tensor
 
@@ -53,9 +53,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
 
     def build(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> None:
         """Creates P `(max_length, D)`."""
-        width = inputs_shape[-1]
-        if width is None:
-            raise ValueError(f"Inputs must have a known width D. Received: inputs of shape {tuple(inputs_shape)}")
+        width = check_width("inputs", inputs_shape)
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: width})
         # Without autocasting: it would cast the whole table, not only the rows in use.
         self.embeddings = self.add_weight(

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_positive, check_rate
+from zoo.layers.checks import check_positive, check_rate, check_width
 from zoo.layers.dropout import Dropout
 from zoo.layers.functions.tensors import Shape, Tensor, keep_frozen
 
@@ -55,7 +55,7 @@ class MaxoutReadout(keras.layers.Layer):
         """Creates the kernel over all inputs side by side, and the bias."""
         if not isinstance(input_shapes[0], (list, tuple)):
             _refuse_one(input_shapes)
-        self.dense.build((*input_shapes[0][:-1], sum(shape[-1] for shape in input_shapes)))
+        self.dense.build((*input_shapes[0][:-1], sum(check_width("inputs", shape) for shape in input_shapes)))
         keep_frozen(self)
 
     def call(self, inputs: Any, training: bool | None = False) -> Tensor:

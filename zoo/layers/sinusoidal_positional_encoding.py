@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_choice, check_positive_number
+from zoo.layers.checks import check_choice, check_positive_number, check_width
 from zoo.layers.functions.positions import frequencies, position_angles
 from zoo.layers.functions.tensors import Shape, Tensor
 
@@ -59,8 +59,7 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
 
     def build(self, inputs_shape: Shape, positions_shape: Shape | None = None) -> None:
         """Checks that the width is known."""
-        if inputs_shape[-1] is None:
-            raise ValueError(f"Inputs must have a known width D. Received: inputs of shape {tuple(inputs_shape)}")
+        check_width("inputs", inputs_shape)
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         """Add the encoding of each position."""

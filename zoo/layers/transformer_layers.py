@@ -6,7 +6,14 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from zoo.layers.checks import check_built, check_choice, check_positive, check_positive_number, check_rate
+from zoo.layers.checks import (
+    check_built,
+    check_choice,
+    check_positive,
+    check_positive_number,
+    check_rate,
+    check_width,
+)
 from zoo.layers.dropout import Dropout
 from zoo.layers.feed_forward import FeedForward, check_activation, serialized_activation
 from zoo.layers.functions.axes import token_mask
@@ -101,7 +108,7 @@ class TransformerLayer(keras.layers.Layer):
         """Creates the self-attention, the feed-forward network and their normalisations."""
         self.self_attention = self._attention(
             "self_attention",
-            inputs_shape[-1],
+            check_width("inputs", inputs_shape),
             seed=self._seed(2),
             rotary_embedding=self.rotary_embedding,
             sliding_window=self.sliding_window,

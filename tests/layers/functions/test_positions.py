@@ -122,5 +122,5 @@ def test_too_few_axes(make):
 
 
 def test_unknown_width(make):
-    with pytest.raises(ValueError, match=r"width D.*Received: (inputs of shape \(None, None, None\)|D=None)"):
+    with pytest.raises(ValueError, match=r"width.*Received: (inputs of shape \(None, None, None\)|D=None)"):
         make()(keras.Input((None, None)))

@@ -225,3 +225,15 @@ def test_a_constructor_that_takes_the_rest_warns_before_anything_is_trained():
     with pytest.raises(ValueError, match=problem):
         model.get_config()
     assert WithItsOwn(13).get_config() == {"size": 13}
+
+
+class WithoutAnAttribute(NgramEncoder):
+    def __init__(self, size, depth):
+        super().__init__(size, units=4, longest=depth)
+        self.size = size
+
+
+def test_an_argument_that_is_no_attribute_is_named():
+    message = r"^`WithoutAnAttribute` cannot be saved: every argument .* as in `self\.depth = depth`\. Missing: depth$"
+    with pytest.raises(ValueError, match=message):
+        WithoutAnAttribute(13, 2).get_config()

@@ -71,13 +71,17 @@ class FunctionalModel(keras.Model):
         """The constructor's arguments, and under `layer_states` what was changed in single layers.
 
         Raises:
-            ValueError: the constructor takes `*args` or `**kwargs`.
+            ValueError: the constructor takes `*args` or `**kwargs`, or an argument is no attribute.
         """
         if problem := _unnamed(type(self)):
             raise ValueError(problem)
-        config = {
-            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
-        }
+        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
+        if missing := [name for name in names if not hasattr(self, name)]:
+            raise ValueError(
+                f"`{type(self).__name__}` cannot be saved: every argument of its `__init__` must be an attribute, as "
+                f"in `self.{missing[0]} = {missing[0]}`. Missing: {', '.join(missing)}"
+            )
+        config = {name: getattr(self, name) for name in names}
         if "dtype" in config:
             config["dtype"] = keras.dtype_policies.serialize(self.dtype_policy)
         config = {

@@ -450,7 +450,11 @@ REFUSED = [
     ("gpt2", {"normalizer": "NFC"}, "a component must be an object. It is 'NFC'"),
     ("gpt2", {"normalizer": {"type": 1}}, "the `type` of a component must be a string. It is 1"),
     ("gpt2", {"normalizer": {"type": "Sequence"}}, "`normalizers` must be a list. It is None"),
-    ("gpt2", {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [SPLIT, LEVEL]}}, r"`patterns` .*: '\\\\w\+'"),
+    (
+        "gpt2",
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [SPLIT, LEVEL]}},
+        r"by the expression '\\\\w\+'; only those of GPT-2, Qwen and Llama 3, and of runs of digits, can be read",
+    ),
     (
         "gpt2",
         {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{**SPLIT, "behavior": "Removed"}, LEVEL]}},
@@ -737,6 +741,9 @@ def test_the_two_files_of_gpt_2(tmp_path):
         read_tokenizer(tmp_path)
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"it has no merges\.txt \(and no tokenizer\.json\)\.$"):
+        read_tokenizer(tmp_path)
+    (tmp_path / "vocab.txt").touch()
+    with pytest.raises(FileNotFoundError, match=r"has the tokenizer vocab\.txt; this kind of model is read only"):
         read_tokenizer(tmp_path)
 
 

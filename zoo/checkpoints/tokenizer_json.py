@@ -43,7 +43,7 @@ from zoo.checkpoints.tokenizer_files import (
 from zoo.text import BytePairTokenizer, CharacterPairTokenizer, WordPieceTokenizer
 from zoo.text.added_tokens import AddedToken
 from zoo.text.word_piece import BERT_PIECES, MASK_PIECE, read_vocabulary, special_pieces_first
-from zoo.text.words import GPT_2
+from zoo.text.words import GPT_2, PATTERNS
 
 OTHER_PAIRS = "the tokenizer puts pairs of texts together otherwise than the zoo"  # a warning
 _SPACE = "▁"
@@ -81,13 +81,7 @@ def read_tokenizer(
     if not file.is_file():
         for name in (VOCABULARY_FILE, MERGES_FILE):
             if not (path / name).is_file():
-                of_sentencepiece = (path / "tokenizer.model").is_file()
-                raise FileNotFoundError(
-                    f"{path} is not a whole checkpoint: it has no {TOKENIZER_FILE}. tokenizer.model is not read; load "
-                    "the tokenizer with `AutoTokenizer` of `transformers` and save it to get a tokenizer.json."
-                    if of_sentencepiece
-                    else f"{path} is not a whole checkpoint: it has no {name} (and no {TOKENIZER_FILE})."
-                )
+                raise FileNotFoundError(_without_tokenizer(path, name))
         file = path / VOCABULARY_FILE
     content = read_json(file)
     merges = read_merges(path) if file.name == VOCABULARY_FILE else []
@@ -100,6 +94,21 @@ def read_tokenizer(
     except ValueError as error:
         files = f"{file} and {MERGES_FILE}" if file.name == VOCABULARY_FILE else file
         raise ValueError(f"{files} cannot be read: {error}") from None
+
+
+def _without_tokenizer(path: pathlib.Path, missing: str) -> str:
+    """The message about a folder without `tokenizer.json` and without one of the two files of GPT-2."""
+    if (path / "tokenizer.model").is_file():
+        return (
+            f"{path} is not a whole checkpoint: it has no {TOKENIZER_FILE}. tokenizer.model is not read; load the "
+            "tokenizer with `AutoTokenizer` of `transformers` and save it to get a tokenizer.json."
+        )
+    if (path / WORD_LIST_FILE).is_file():  # such as a GPT-2 of Chinese characters
+        return (
+            f"{path} has the tokenizer {WORD_LIST_FILE}; this kind of model is read only with byte pairs: "
+            f"{TOKENIZER_FILE}, or {VOCABULARY_FILE} and {MERGES_FILE}."
+        )
+    return f"{path} is not a whole checkpoint: it has no {missing} (and no {TOKENIZER_FILE})."
 
 
 class WordPieces(NamedTuple):
@@ -445,6 +454,11 @@ def _byte_level_cuts(cuts: list[dict[str, Any]], space: bool | None) -> dict[str
                 raise _unknown("the pre-tokenizer", component)
             pattern = as_object(component.get("pattern"), "a `pattern`")
             patterns.append(as_string(pattern.get("Regex"), "the `Regex` of a `pattern`"))
+            if patterns[-1] not in PATTERNS:
+                raise ValueError(
+                    f"its pre-tokenizer cuts texts by the expression {SHORT.repr(patterns[-1])}; only those of GPT-2, "
+                    "Qwen and Llama 3, and of runs of digits, can be read"
+                )
         else:
             raise _unknown("the pre-tokenizer", component)
     last = cuts[-1] if cuts else {"type": None}

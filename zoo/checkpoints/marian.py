@@ -35,6 +35,7 @@ from zoo.tasks.translator import Translator
 from zoo.text import END, PADDING, START, UNKNOWN
 from zoo.text.marian import MarianTokenizer
 from zoo.text.tokenizer import FIRST
+from zoo.text.vocabulary import pieces_in_order
 
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
 VOCABULARY_FILE, TARGET_VOCABULARY_FILE = "vocab.json", "target_vocab.json"
@@ -160,9 +161,7 @@ def read_vocabulary(path: pathlib.Path, name: str, size: int, config: Config) ->
     """The ids of one side: padding, unknown, start and end first, then the others in their order."""
     file = path / name
     ids = read_json(file)
-    # Their representations are compared: True would equal 1, and strings cannot be sorted with numbers.
-    if not isinstance(ids, dict) or sorted(map(repr, ids.values())) != sorted(map(repr, range(len(ids)))):
-        raise ValueError(f"{file} must hold pieces with the ids 0, 1, 2 and so on, each once.")
+    pieces = pieces_in_order(ids, str(file))
     if len(ids) > size:
         raise ValueError(f"{file} has {len(ids)} pieces, and {CONFIG_FILE} asks for {size}.")
     for piece in (UNKNOWN_PIECE, END_PIECE):
@@ -180,11 +179,11 @@ def read_vocabulary(path: pathlib.Path, name: str, size: int, config: Config) ->
     if type(start) is not int or not 0 <= start < size:
         raise ValueError(f"{path}: decoder_start_token_id is {start!r}, and must be an id below {size}.")
     special = {ids[UNKNOWN_PIECE], ids[END_PIECE], ids.get(PADDING_PIECE, start)}
-    ordered = sorted((id_, piece) for piece, id_ in ids.items() if id_ not in special)
-    rows = np.full(FIRST + len(ordered), -1)
+    others = [id_ for id_ in range(len(pieces)) if id_ not in special]
+    rows = np.full(FIRST + len(others), -1)
     rows[[UNKNOWN, START, END]] = ids[UNKNOWN_PIECE], start, ids[END_PIECE]
-    rows[FIRST:] = [id_ for id_, _ in ordered]
-    return Vocabulary([piece for _, piece in ordered], rows)
+    rows[FIRST:] = others
+    return Vocabulary([pieces[id_] for id_ in others], rows)
 
 
 def tensors(

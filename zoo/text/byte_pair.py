@@ -25,6 +25,7 @@ from zoo.text.pair_tokenizer import (
     whole_words,
 )
 from zoo.text.tokenizer import FIRST, to_learn_from, valid_utf8, whole_number
+from zoo.text.vocabulary import pieces_in_order
 from zoo.text.words import GPT_2, check_patterns, split_into_words
 
 _BYTES = 256
@@ -250,8 +251,8 @@ class BytePairTokenizer(PairTokenizer):
 
         Args:
             vocab_json: pieces and their ids, which are 0, 1, 2 and so on; ours are greater by 4.
-            merges_txt: one merge on each line, with a space between the pieces; lines that begin with `#version` are
-                ignored.
+            merges_txt: one merge on each line, with a space between the pieces; empty lines and those that begin with
+                `#version` are ignored.
 
         Returns:
             The tokenizer.
@@ -264,12 +265,9 @@ class BytePairTokenizer(PairTokenizer):
             ids = json.loads(pathlib.Path(vocab_json).read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{vocab_json} cannot be read: {error}") from None
-        # As representations: True would equal 1, and strings cannot be sorted with numbers.
-        if not isinstance(ids, dict) or sorted(map(repr, ids.values())) != sorted(map(repr, range(len(ids)))):
-            raise ValueError(f"{vocab_json} must hold pieces with the ids 0, 1, 2 and so on, each once.")
-        vocabulary = sorted(ids, key=ids.__getitem__)
+        vocabulary = pieces_in_order(ids, str(vocab_json))
         lines = pathlib.Path(merges_txt).read_text(encoding="utf-8").splitlines()
-        return cls(vocabulary, [line for line in lines if not line.startswith("#version")])
+        return cls(vocabulary, [line for line in lines if line and not line.startswith("#version")])
 
     def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
         texts = texts if self._nfc is None else self._nfc(texts)

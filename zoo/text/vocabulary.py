@@ -47,6 +47,22 @@ def check_each_once(name: str, entries: Iterable[Any], kind: str) -> None:
         raise ValueError(f"`{name}` must hold each {kind} once. Received: {some} more than once")
 
 
+def pieces_in_order(ids: Any, name: str) -> list[str]:
+    """The pieces of a vocabulary in the order of their ids.
+
+    Args:
+        ids: what should be the id of each piece.
+        name: the file that holds them, for messages.
+
+    Raises:
+        ValueError: they are not pieces with the ids 0, 1, 2 and so on.
+    """
+    # As representations: True would equal 1, and strings cannot be sorted with numbers.
+    if not isinstance(ids, dict) or sorted(map(repr, ids.values())) != sorted(map(repr, range(len(ids)))):
+        raise ValueError(f"{name} must hold pieces with the ids 0, 1, 2 and so on, each once.")
+    return sorted(ids, key=ids.__getitem__)
+
+
 def fault_of_text(text: str, kind: str, normalize: bool) -> str | None:
     """What a vocabulary must hold instead of an entry that no text has, as texts are read; None for any other entry.
 

@@ -41,7 +41,9 @@ def models(tmp_path_factory):
         "transformer": build_transformer(beam_size=2),
         "recurrent": build(),
         "writer": zoo.TextGenerator(GPT(letters.size, units=12, num_heads=3, num_layers=2, context_length=64), letters),
-        "moods": zoo.TextClassifier(Classifier(RNNEncoder(letters.size, units=4), 3), letters, ["sad", "calm", "glad"]),
+        "moods": zoo.TextClassifier(
+            Classifier(RNNEncoder(letters.size, units=4), 3), letters, ["sad", "calm", "very glad"]
+        ),
         "similar": zoo.TextEmbedder(SentenceEmbedder(encoder(pieces.size)), pieces),
         "gaps": zoo.MaskFiller(MaskedLanguageModel(encoder(pieces.size)), pieces),
     }
@@ -321,6 +323,105 @@ class TestTranslator:
         ]
         assert page.texts(".translation") == wanted
 
+    def test_a_head_that_is_chosen_again_gives_way_to_the_mean(self, page):
+        page.open("transformer", "cab 12")
+        mean, line = page.weights(), page.text(".heads + p, .pair p")
+        for _ in range(2):
+            page.run("document.querySelectorAll('.heads button')[1].click()")
+        np.testing.assert_array_equal(page.weights(), mean)
+        assert page.text(".heads + p, .pair p") == line and not page.all(".heads [aria-pressed=true]")
+
+    def test_nothing_moves_when_a_cell_is_pointed_at(self, page):
+        page.open("transformer", "cab")
+        places = (
+            "return ['.map svg', '.heads'].map((each) => document.querySelector(each).getBoundingClientRect().toJSON())"
+        )
+        before = page.run(places)
+        cell = page.run(
+            "const svg = document.querySelector('.map svg');"
+            "const box = svg.querySelector('.inks').getBoundingClientRect();"
+            "svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 3, clientY: box.top + 3}));"
+            "return document.querySelector('.value').textContent"
+        )
+        weight = page.weights()[0, 0]
+        assert cell == f"{weight:.3f}: “{page.tokens('to')[0].text}” attends to “c”"
+        assert page.run(places) == before
+
+
+class TestKeyboard:
+    def test_tab_stops_once_in_a_text_and_keys_move_inside(self, page):
+        page.open("transformer", "cab 12")
+        texts = page.all(".tokens")
+        stops = "return [...document.querySelectorAll('.token')].filter((each) => each.tabIndex === 0).length"
+        assert page.run(stops) == len(texts) > 2
+        tokens = page.tokens("from")
+        page.run("arguments[0].focus()", tokens[1])
+        for key, place in (("End", -1), ("ArrowRight", -1), ("ArrowLeft", -2), ("Home", 0)):
+            event = f"new KeyboardEvent('keydown', {{key: '{key}', bubbles: true, cancelable: true}})"
+            page.run(f"document.activeElement.dispatchEvent({event})")
+            assert page.run("return document.activeElement === arguments[0]", tokens[place]), key
+            assert page.run(stops) == len(texts)
+
+    def test_the_focus_goes_to_stop_and_comes_back(self, page):
+        page.open("writer", "abc", max_new_tokens=400)
+        page.run("const first = document.querySelector('button.first'); first.focus(); first.click()")
+        assert page.run("return document.activeElement.textContent") == "Stop"
+        page.run("document.activeElement.click()")
+        page.wait("return !document.querySelector('button.first').disabled")
+        assert page.run("return document.activeElement === document.querySelector('button.first')")
+
+
+class TestColours:
+    @pytest.fixture
+    def media(self, driver):
+        def media(**features):
+            named = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": named})
+
+        yield media
+        media()
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_full_ink_and_buttons_have_contrast(self, page, media, scheme):
+        media(prefers_color_scheme=scheme)
+        page.open("writer", "abc")
+        # A canvas turns any colour of CSS into numbers, here above the paper.
+        ratio = """
+            const [behind, before] = arguments, pen = document.createElement("canvas").getContext("2d");
+            const light = (...colours) => {
+                for (const each of colours) { pen.fillStyle = each; pen.fillRect(0, 0, 1, 1); }
+                const linear = [...pen.getImageData(0, 0, 1, 1).data].map((each) => each / 255)
+                    .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+                return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+            };
+            const [low, high] = [light(colour("--paper"), behind), light(before)].sort((one, other) => one - other);
+            return (high + 0.05) / (low + 0.05);
+        """
+        look = "const style = getComputedStyle(arguments[0]); return [style.backgroundColor, style.color]"
+        for token in page.all(".token")[:2]:  # the start token, which is pale, and a letter
+            page.run("arguments[0].style.transition = 'none'; ink(arguments[0], 1)", token)
+            assert page.run(ratio, *page.run(look, token)) >= 4.5
+        assert page.run(ratio, *page.run(look, page.all("button.first")[0])) >= 4.5
+
+    def test_a_page_that_becomes_dark_is_drawn_anew(self, page, media):
+        media(prefers_color_scheme="light")
+        page.open("transformer", "cab 12")
+        look = (
+            "const [one] = document.querySelectorAll('.alignment');"
+            "return [getComputedStyle(document.querySelector('.heads canvas')).filter,"
+            " one.alignment.canvas.getContext('2d').strokeStyle]"
+        )
+        assert page.run(look) == ["none", "#d9480f"]
+        media(prefers_color_scheme="dark")
+        page.wait(f"return (() => {{ {look} }})().join() === 'invert(1),#ff8c42'", seconds=5)
+
+    def test_where_the_system_chooses_the_colours_bars_and_ink_stay(self, page, media):
+        media(forced_colors="active")
+        page.open("writer", "abc")
+        seen = "return getComputedStyle(document.querySelector(arguments[0])).backgroundColor"
+        assert page.run(seen, ".bars .fill") == "rgb(217, 72, 15)"
+        assert page.run("return getComputedStyle(document.querySelector('.token')).forcedColorAdjust") == "none"
+
 
 class TestMasks:
     @pytest.mark.parametrize("model", ["transformer", "recurrent"])
@@ -534,6 +635,24 @@ class TestEncoders:
         found = np.array([float(each) for each in page.texts("table.similar td")]).reshape(3, 3)
         np.testing.assert_allclose(found, vectors @ vectors.T, atol=0.0051)
 
+    def test_more_lines_than_are_compared(self, page):
+        page.open("similar", "\n".join(["a cat", "a dog"] * 15))
+        assert page.text(".card .quiet").endswith("Of 30 lines, these are the first 24.")
+        assert page.texts("table.similar th[scope=col]") == [f"{number}." for number in range(1, 25)]
+        assert "Attention of line 1" in page.texts("h2")
+
+    def test_a_classifier_of_pairs_says_how_to_write_them(self, page):
+        page.open("moods")
+        label = "return document.querySelector('#input label')?.firstChild.data"
+        assert page.run(label) == "A text to classify"
+        page.run(
+            "const plain = Server.prototype.signatures;"
+            "Server.prototype.signatures = async function (model) {"
+            "  const found = await plain.call(this, model); found.classify.inputs.add('text_pair'); return found; };"
+            "page.connect()"
+        )
+        page.wait(f"{label} === 'A text to classify: the first text on the first line, the second one below it'")
+
     def test_masks_and_their_tokens(self, page, server):
         page.open("gaps", "a [MASK] sleeps")
         found = server.predict("gaps", "fill", text=["a [MASK] sleeps"])
@@ -582,8 +701,18 @@ class TestSafety:
     def test_a_server_that_dies_gives_a_sentence_and_the_text_stays(self, driver, models, server_of):
         mortal = server_of(models)
         page = Page(driver, mortal)
-        page.open("transformer", "cab 12")
+        page.open("writer", "cab 12", max_new_tokens=60_000)
+        page.run("document.querySelector('button.first').click()")
+        if mortal.unknown:  # it does not stream
+            time.sleep(1)
+        else:
+            page.wait("return document.getElementById('text').value.length > 8")
         mortal.stop()
+        page.wait("return !document.querySelector('button.first').disabled")
+        told = (
+            f"{mortal.address} does not answer." if mortal.unknown else "The server stopped in the middle of the text."
+        )
+        assert page.text("#views .message") == told
         page.type("cab 1234")
         assert page.text("#views .message").startswith(f"{mortal.address} does not answer.")
         assert page.run("return document.getElementById('text').value") == "cab 1234"

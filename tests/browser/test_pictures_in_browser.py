@@ -176,3 +176,16 @@ def test_512_tokens_are_drawn(opened):
         print(f"{name}: {took:.0f} ms")
     assert run("return document.querySelectorAll('.map svg .inks path').length") > 10
     np.testing.assert_allclose(weights_of(run)[300], weights[0, 0, 300], atol=1e-6)
+
+
+def test_a_wide_map_is_saved_as_png(opened):
+    """A canvas of twice its size would be wider than browsers draw."""
+    run = opened(Alignment(["a"] * 1000, ["b", "c"], softmax(2, 1000)))
+    run(
+        "window.save = (blob) => { window.saved = blob ? blob.size : 'nothing'; };"
+        "[...document.querySelectorAll('button')].find((each) => each.textContent === 'Save as PNG').click()"
+    )
+    end = time.monotonic() + 30
+    while not (size := run("return window.saved")) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert isinstance(size, int) and size > 1000

@@ -27,6 +27,7 @@ header, footer, .pair, .row, section > p { display: none !important; }
 body { padding: 0 1rem !important; max-width: none !important; }
 .card { margin: .5rem 0 !important; padding: .5rem 1rem 1rem !important; }
 #views { margin: 0 !important; } .tokens { font-size: 1.7rem !important; }
+.token { transition: none !important; }
 """
 
 
@@ -49,7 +50,7 @@ def main() -> None:
         finally:
             driver.quit()
     # Few colours, the same in all frames, keep the file small.
-    palette = frames[5].quantize(64, Image.Quantize.MAXCOVERAGE)
+    palette = frames[5].quantize(64, Image.Quantize.MAXCOVERAGE, kmeans=3)
     frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     content = io.BytesIO()
     times = [1500, *[900] * (len(frames) - 1)]

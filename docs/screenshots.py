@@ -33,6 +33,8 @@ def main() -> None:
     parser.add_argument("scheme", choices=("light", "dark"), nargs="?", default="light")
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="of the page (default %(default)s)")
     parser.add_argument("--height", type=int, default=1000, help="of the page (default %(default)s)")
+    parser.add_argument("--top", type=int, default=0, help="how much of it is left out above (default %(default)s)")
+    parser.add_argument("--point", type=int, help="the token of the answer that is pointed at, counted from 0")
     parser.add_argument("--scale", type=float, default=0.5, help="pixels of the picture for one of the page")
     arguments = parser.parse_args()
     widths = arguments.widths
@@ -44,12 +46,14 @@ def main() -> None:
         finally:
             server.terminate()
     paper = (255, 255, 255) if arguments.scheme == "light" else (0, 0, 0)
-    sheet = Image.new("RGB", (sum(widths) + GAP * (len(widths) - 1), arguments.height), paper)
+    height = arguments.height - arguments.top
+    sheet = Image.new("RGB", (sum(widths) + GAP * (len(widths) - 1), height), paper)
     for number, picture in enumerate(pictures):
-        sheet.paste(picture, (sum(widths[:number]) + GAP * number, 0))
+        sheet.paste(picture, (sum(widths[:number]) + GAP * number, -arguments.top))
     sheet = sheet.resize([round(arguments.scale * size) for size in sheet.size], Image.Resampling.LANCZOS)
     content = io.BytesIO()
-    colours = sheet.quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)  # few, for a small file
+    # Few, for a small file; without k-means greys would get a tint.
+    colours = sheet.quantize(128, Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
     colours.save(content, "PNG", optimize=True)
     write_whole(arguments.out, content.getvalue())
     print(f"{arguments.out}: {sheet.width} x {sheet.height}, {len(content.getvalue()) / 1024:.0f} KB")
@@ -73,6 +77,10 @@ def drawn(address, width, arguments):
         while not driver.execute_script(READY) and time.monotonic() < end:
             time.sleep(0.1)
         time.sleep(1)  # the lines move to their places
+        if arguments.point is not None:
+            show = "document.querySelector('.alignment').alignment.show('target', arguments[0])"
+            driver.execute_script(show, arguments.point)
+            time.sleep(0.5)
         return Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
     finally:
         driver.quit()

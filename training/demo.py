@@ -67,7 +67,7 @@ def answer(folder: str) -> None:
     for text, output, score in zip(texts, result["text"].numpy(), result["score"].numpy(), strict=True):
         print(f"{output.decode()}   log-probability {score:7.3f}   {text}")
     source, target, weights = (attention[name][0].numpy() for name in ("source_tokens", "target_tokens", "weights"))
-    print("\nWhat each character of a result attends to (the darker, the more):\n")
+    print("\nWhat each character of a result attends to (the fuller the block, the more):\n")
     print("    " + "".join(token.decode() for token in source[:-1]))
     for token, row in zip(target[:-1], weights, strict=False):
         print(f"  {token.decode()} " + "".join(SHADES[round(min(weight, 1) * 4)] for weight in row[: len(source) - 1]))

@@ -119,6 +119,7 @@ def attend(
     """
     with user_errors(options={**_OUT, "layers": "--layers", "heads": "--heads"}):
         from zoo import pictures
+        from zoo.pictures.saving import check_picture_file
 
         given = list(read_lines(texts, file))
         lines = [line for line in given if line.strip()]
@@ -131,13 +132,14 @@ def attend(
             _number_or_word("--heads", heads or "mean", "mean"),
         )
         name = model_name(model)
+        path = out or PICTURES / f"{name}.html"
+        check_picture_file(path, len(lines))
         loaded = load(model)
         if encoder and not hasattr(loaded, "translate"):
             kind, command = kind_and_command(loaded)
             lacks = "has no encoder" if command == "generate" else "has no attention but its encoder's"
             raise ValueError(f"{model} is {kind}, which {lacks}")
         drawable = list(read_pairs(given, texts, skip_empty=True)) if getattr(loaded, "pairs", False) else lines
-        path = out or PICTURES / f"{name}.html"
         typed = [name for name, value in (("--layers", layers), ("--heads", heads), ("--encoder", encoder)) if value]
         if typed:
             kinds = None if encoder else [0]

@@ -44,16 +44,23 @@ def save(
     path = Path(path)
     suffix = path.suffix.lower()
     alignments = as_list(alignments)
+    check_picture_file(path, len(alignments))
     if suffix == ".html":
         content = to_html(alignments, path.stem if title is None else title, columns, vmax).encode()
     elif suffix == ".svg":
-        if len(alignments) > 1:
-            raise ValueError(
-                f"An .svg must be of one picture; save several as .html or .png. Received: {len(alignments)}"
-            )
         content = to_svg(alignments[0], vmax).encode()
-    elif suffix == ".png":
-        content = to_png(alignments, columns, vmax)
     else:
-        raise ValueError(f"`path` must end in {', '.join(_SUFFIXES)}. Received: path={str(path)!r}")
+        content = to_png(alignments, columns, vmax)
     return write_whole(path, content)
+
+
+def check_picture_file(path: Path, number: int) -> None:
+    """Refuses a file that `save` cannot write, before anything is computed.
+
+    Raises:
+        ValueError: the suffix is unknown, or an `.svg` is for several pictures.
+    """
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ValueError(f"`path` must end in {', '.join(_SUFFIXES)}. Received: path={str(path)!r}")
+    if path.suffix.lower() == ".svg" and number > 1:
+        raise ValueError(f"An .svg must be of one picture; save several as .html or .png. Received: {number}")

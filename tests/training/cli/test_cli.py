@@ -649,7 +649,7 @@ class TestMistakes:
 
     def test_pictures_of_another_kind(self, trained, tmp_path):
         page, plot = tmp_path / "heads=8.gif", tmp_path / "path=plot.gif"
-        told = refuses("attend", MODEL, "fade7", "--out", page)
+        told = refuses("attend", "nowhere", "fade7", "--out", page)  # before a model is looked for
         assert told == f"--out must end in .html, .svg, .png. Received: --out '{page}'"
         for command in ("compare-lengths", "confusion"):
             told = refuses(command, MODEL, "--out", plot)

@@ -71,7 +71,7 @@ def test_a_signature_may_outlive_its_module(version, rounded):
 
 
 def test_ids_that_are_never_written_stay_so(tmp_path, monkeypatch):
-    """Their logits are -1e9, beyond float16; a temperature brings them nearer to the others."""
+    """Their logits are -1e9, beyond float16."""
     monkeypatch.setattr(half_weights, "_SMALL", 1)
     tokenizer = build().source_tokenizer
     model = GPT(tokenizer.size, units=8, num_heads=2, num_layers=1, context_length=8, unused_ids=[0, 1, 2, 3, 5])
@@ -83,6 +83,7 @@ def test_ids_that_are_never_written_stay_so(tmp_path, monkeypatch):
         if shape[1:] == [tokenizer.size]
     ]
     assert [np.flatnonzero(bias < -65000).tolist() for bias in biases] == [[0, 1, 2, 3, 5]]
+    # At the highest temperature that counts, an id whose logit is the lowest number of float16 would be drawn.
     texts = open_servable(version).generate(["ab"] * 50, temperature=1e6, seed=1)
     assert tokenizer.detokenize([[5]]).numpy()[0].decode() not in "".join(text.text for text in texts)
 

@@ -45,8 +45,11 @@ class _HalfWeight(tf.saved_model.experimental.TrackableResource):
     """A float32 variable of the graph, made from a float16 one of the files."""
 
     def __init__(self, variable: tf.Variable):
-        # A bias of -1e9 keeps an id from being predicted. The lowest number of float16 stands for it in the files.
-        values = tf.where(variable <= NEVER / 2, -_LARGEST, variable)
+        # A bias of -1e9 keeps an id from being predicted. The lowest number of float16 stands for it in the files only:
+        # at a high temperature such an id would be drawn.
+        never = variable <= NEVER / 2
+        self._has_never = bool(tf.reduce_any(never))
+        values = tf.where(never, -_LARGEST, variable)
         largest = float(tf.reduce_max(tf.abs(values)))
         if not largest <= _LARGEST:
             raise ValueError(
@@ -68,8 +71,8 @@ class _HalfWeight(tf.saved_model.experimental.TrackableResource):
 
     def _initialize(self) -> None:
         value = tf.ensure_shape(tf.cast(self.stored.read_value(), tf.float32), self.variable.shape)
-        # Divided by a temperature of 1e6, -1e9 is still low enough, but the lowest number of float16 is not.
-        value = tf.where(value <= -_LARGEST, NEVER, value)
+        if self._has_never:
+            value = tf.where(value <= -_LARGEST, NEVER, value)
         assigned = tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=value)
         with tf.control_dependencies([assigned]):
             tf.raw_ops.AssignVariableOp(resource=self.stored.handle, value=tf.zeros([0], tf.float16))

@@ -48,12 +48,12 @@ class Without(Chain):
         ([1, 0], 6, {11, 9}),
         ([1, 0], 7, {11, 9, 4}),
         ([1, 0], 9, {11, 10, 9, 4, 8}),
-        ([0, 0], 7, {11, 10, 8}),  # padding has no translations
+        ([0, 0], 7, {11, 10, 8}),  # padding has no translations, whatever its row says
         ([1, 1], 12, {4, 5, 6, 7, 8, 9, 10, 11}),
     ],
 )
 def test_frequent_tokens_and_translations_are_chosen(source, size, wanted):
-    translations = [[0, 0, 0], [9, 4, 0], [7, 5, 2]]
+    translations = [[6, 5, 4], [9, 4, 0], [7, 5, 2]]
     counts = [90, 80, 70, 60, 1, 2, 3, 4, 6, 5, 7, 8]  # of special tokens, too
     ids = Shortlist(translations, counts, size)(tf.constant([source, [0, 0]])).numpy()
     assert ids.shape == (2, size)
@@ -186,6 +186,7 @@ def test_probabilities_are_those_of_model_1():
         ("a b", {}, "Received: one string"),
         (["a", None], {}, "must be a list of strings"),
         (["a"], {"translations": 0}, "must be at least 1. Received: translations=0"),
+        (["a"], {"translations": 2.5}, "`translations` must be an integer. Received: translations=2.5"),
         (["a"], {"size": 6}, "must be from 5 to 5"),
         (["a"], {"size": None}, r"has 2,048 target tokens .* this model has only 5 in all"),
     ],

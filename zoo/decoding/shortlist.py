@@ -38,13 +38,13 @@ class Shortlist(tf.Module):
 
     Args:
         translations: int `(V_source, N)`: target tokens that translate each source token, the most likely first, with
-            zeros behind them.
+            zeros behind them. The row of padding counts as zeros.
         counts: `(V,)`, how frequent each target token is. Half of the C - 4 tokens that are not special are the most
             frequent ones. Further ones fill what the source leaves free.
         size: C, how many tokens each text has, special ones included.
 
     Attributes:
-        translations: int32 `(V_source, N)`, as given.
+        translations: int32 `(V_source, N)`.
         ranks: int32 array `(V,)`, higher for a more frequent token.
         unchanged: how many of how many texts have the same translation with the shortlist as without, if that was
             counted; None otherwise.
@@ -72,7 +72,9 @@ class Shortlist(tf.Module):
         self.ranks = np.zeros(len(counts), "int32")
         self.ranks[by_count] = np.arange(len(by_count))
         self._frequent = by_count[::-1][: self.size - FIRST].astype("int32")  # (C - 4,)
-        self.translations = tf.Variable(translations.astype("int32"), trainable=False)  # (V_source, N)
+        translations = translations.astype("int32")
+        translations[:1] = PADDING  # of padding: or a row's tokens would depend on the length of other rows
+        self.translations = tf.Variable(translations, trainable=False)  # (V_source, N)
 
     def __call__(self, source: tf.Tensor) -> tf.Tensor:
         """Source ids `(B, S)` -> target ids `(B, C)`, all different, of which the first four are the special ones.
@@ -182,13 +184,14 @@ def learn_shortlist(
         The shortlist, for `translator.with_shortlist(...)`.
 
     Raises:
-        ValueError: `texts` are no strings or there are none, a size is out of range, or there is no `size` and the
-            target vocabulary has no more than 2,048 tokens.
+        ValueError: `texts` are no strings or there are none, a number is no integer or out of range, or there is no
+            `size` and the target vocabulary has no more than 2,048 tokens.
 
     Reference: Brown et al. 1993, https://aclanthology.org/J93-2003, section 4.1
     """
     source_tokenizer, target_tokenizer = translator.tokenizers
     size = size_or_default(size, target_tokenizer.size)
+    translations = whole_number("translations", translations)
     if translations < 1:
         raise ValueError(f"`translations` must be at least 1. Received: translations={translations}")
     if isinstance(texts, str):

@@ -231,7 +231,8 @@ SOURCES[::3, 3:] = SOURCES[1::3, 4:] = 0
 @pytest.mark.parametrize("family", [Transformer, RNNSeq2Seq])
 def test_a_batch_of_any_limits_is_its_rows_alone(family, randomize):
     transformer = dict(num_heads=2, feed_forward_units=6, encoder_layers=1, decoder_layers=1)
-    model = randomize(family(**SIZES, **(transformer if family is Transformer else {"cell": "lstm"})), scale=1.0)
+    # With this seed, some rows end early, and no two of the best scores are so close that rounding decides.
+    model = randomize(family(**SIZES, **(transformer if family is Transformer else {"cell": "lstm"})), 5, scale=1.0)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), INTS], autograph=False)
     def searches(source, limits):

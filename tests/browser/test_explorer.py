@@ -369,6 +369,8 @@ class TestKeyboard:
         page.run("document.activeElement.click()")
         page.wait("return !document.querySelector('button.first').disabled")
         assert page.run("return document.activeElement === document.querySelector('button.first')")
+        page.settle()
+        assert page.text("#views .message") == ""  # to stop is no error
 
 
 class TestColours:

@@ -136,7 +136,7 @@ class PackedGPT(tf.Module):
         batch, hypotheses, groups, filled, width = tf.unstack(tf.shape(layers[0][0][0]))
         size = filled + steps
         # The rows of a step are in the order in which it computes them: for each hypothesis keys, then values.
-        heads = tf.reshape(tf.range(2 * batch * hypotheses * groups) * size, [2, -1, groups])
+        heads = tf.reshape(tf.range(2 * batch * hypotheses * groups) * size, [2, -1, groups])  # (2, B K, G)
         rows = tf.reshape(tf.transpose(heads, [1, 0, 2]), [-1]) + filled - position  # (B K 2 G,)
         written = tf.range(size) <= filled + tf.range(steps)[:, None]  # (steps, S + steps)
         behind = [[0, 0], [0, 0], [0, 0], [0, 0], [0, steps]]

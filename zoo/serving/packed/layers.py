@@ -218,7 +218,7 @@ class PackedSelfAttention(tf.Module):
         """
         heads = self._rotated(self._normalized(self.inputs(rows)), [-1, hypotheses], rotations)
         # One token needs no transpose: the axis of heads stands where the length of the queries would be.
-        heads = tf.reshape(heads, [-1, hypotheses, self.heads + 2 * self.groups, 1, self.width])
+        heads = tf.reshape(heads, [-1, hypotheses, self.heads + 2 * self.groups, 1, self.width])  # (B, K, ., 1, d)
         if places is None:
             query, *new = tf.split(heads, [self.heads, self.groups, self.groups], axis=2)  # (B, K, ., 1, d)
             keys, values = (tf.concat(each, 3) for each in zip(cache, new, strict=True))  # (B, K, G, S + 1, d)
@@ -231,14 +231,16 @@ class PackedSelfAttention(tf.Module):
             # This writes into the memory of its argument. It is safe, also where a runtime begins a step before the
             # last one has ended: the new row follows from the token before, and so from all that was read of the
             # caches of all parts. Nothing else holds this memory.
-            cache = tf.raw_ops.InplaceUpdate(x=cache, i=places.rows, v=tf.reshape(new, [-1, self.width]))
+            new = tf.reshape(new, [-1, self.width])  # (B K 2 G, d)
+            cache = tf.raw_ops.InplaceUpdate(x=cache, i=places.rows, v=new)  # (2 B K G S, d)
             keys, values = tf.unstack(tf.reshape(cache, places.shape), num=2)  # (B, K, G, S, d)
         if self.groups != self.heads:
             query = tf.reshape(query, [-1, hypotheses, self.groups, self.heads // self.groups, self.width])
-        scores = product(query, keys, transposed=True)  # (B, K, G, H / G, S + 1)
+        scores = product(query, keys, transposed=True)  # (B, K, G, H / G, S + 1), or S with `places`
         weights = softmax(scores if bias is None else scores + bias)
         if head_mask is not None:
-            weights *= tf.reshape(head_mask[:, self._own], [-1, 1, self.groups, self.heads // self.groups, 1])
+            shape = [-1, 1, self.groups, self.heads // self.groups, 1]
+            weights *= tf.reshape(head_mask[:, self._own], shape)  # (B, K, G, H / G, S + 1)
         return self._project_out(product(weights, values)), cache  # of (B, K, G, H / G, d)
 
     def rotations(self, positions: tf.Tensor) -> tf.Tensor | None:
@@ -316,7 +318,7 @@ class PackedSelfAttention(tf.Module):
         """Queries, keys and values `(R, (H + 2 G) d)`, rotated."""
         if rotations is None:
             return heads
-        pairs = tf.reshape(heads, [*shape, self.heads + 2 * self.groups, self.width // 2, 2])
+        pairs = tf.reshape(heads, [*shape, self.heads + 2 * self.groups, self.width // 2, 2])  # (B, ., ., d / 2, 2)
         return tf.bitcast(tf.bitcast(pairs, tf.complex64) * rotations, tf.float32)  # (B, ., H + 2 G, d / 2, 2)
 
     def _project_out(self, context: tf.Tensor) -> tf.Tensor:
@@ -369,7 +371,8 @@ class PackedCrossAttention(tf.Module):
         """
         keys, values = (each[:, 0] for each in memory)  # (B, H, S, d)
         heads = tf.reshape(self.query(rows), [-1, length, self.heads, self.width])  # (B, T, H, d)
-        weights = softmax(product(tf.transpose(heads, [0, 2, 1, 3]), keys, transposed=True) + bias[:, 0])
+        heads = tf.transpose(heads, [0, 2, 1, 3])  # (B, H, T, d)
+        weights = softmax(product(heads, keys, transposed=True) + bias[:, 0])  # (B, H, T, S)
         weights = weights if head_mask is None else weights * head_mask[:, self._own, None, None]
         context = tf.transpose(product(weights, values), [0, 2, 1, 3])  # (B, T, H, d)
         return self._project_out(context), weights

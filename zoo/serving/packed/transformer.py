@@ -204,8 +204,15 @@ class PackedTransformer(tf.Module):
         self, source: tf.Tensor, masks: Masks = NO_MASKS, maps: list[tf.Tensor] | None = None
     ) -> dict[str, Any]:
         """See `begin`. The weights `(B, H, S, S)` of the encoder's layers are added to `maps`, if there is a list."""
-        shape = tf.unstack(tf.shape(source))
         mask = masks.allowed(source != 0)
+        layers = self._keys_and_values(self._encoded(source, mask, masks, maps), mask)
+        bias = tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None]  # (B, 1, 1, 1, S)
+        left_out = {} if masks.heads is None else {"heads": dict(masks.heads)}
+        return {"mask": mask, "bias": bias, "layers": layers, **left_out}
+
+    def _encoded(self, source: tf.Tensor, mask: tf.Tensor, masks: Masks, maps: list[tf.Tensor] | None) -> tf.Tensor:
+        """Ids `(B, S)` -> rows `(B S, D + 1)` behind the encoder. The mask `(B, S)` allows what may be attended to."""
+        shape = tf.unstack(tf.shape(source))
         columns = tf.tile(tf.range(shape[1]), [shape[0]])  # (B S,)
         rows = self._source(tf.reshape(source, [-1]))  # (B S, D + 1)
         if self._source_positions is not None:
@@ -220,26 +227,28 @@ class PackedTransformer(tf.Module):
         }
         for index, layer in enumerate(self._encoder):
             rows = layer.encode(rows, maps, head_mask=masks.of_layer("encoder", index), **attending)
-        rows = self._memory_product(normalized(rows) if self.norm_first else rows)  # (B S, 2 M H d)
-        # A gather that moves heads to the front, as in `groups`.
-        # For each layer first the keys of its parts, then the values.
-        parts = [part for layer in self._layers for _ in range(2) for part in layer.cross_attention]
-        heads, width = [part.heads for part in parts], parts[0].width
-        number = sum(heads)  # 2 M H, with all heads of a layer
-        vectors = tf.reshape(tf.range(tf.size(source)) * number, [shape[0], 1, 1, shape[1]])
-        vectors += tf.reshape(tf.range(number), [1, 1, number, 1])  # (B, 1, 2 M H, S)
+        return normalized(rows) if self.norm_first else rows
+
+    def _keys_and_values(self, rows: tf.Tensor, mask: tf.Tensor) -> Any:
+        """Of `_encoded` rows and the mask `(B, S)` what the decoder layers attend to: `layers` of the memory."""
+        rows = self._memory_product(rows)  # (B S, 2 M H d)
         # If a source is all padding, the bias forbids all keys alike and the softmax is uniform. Zero values then give
         # a zero context, as the model's own attention does.
         rows *= tf.cast(tf.reshape(mask, [-1, 1]), tf.float32)
+        # One gather moves heads to the front, as in `groups`. Each layer has the keys of its parts, then their values.
+        parts = [part for layer in self._layers for _ in range(2) for part in layer.cross_attention]
+        heads, width = [part.heads for part in parts], parts[0].width
+        number = sum(heads)  # 2 M H, with all heads of a layer
+        batch, length = tf.unstack(tf.shape(mask))
+        vectors = tf.reshape(tf.range(batch * length) * number, [batch, 1, 1, length])
+        vectors += tf.reshape(tf.range(number), [1, 1, number, 1])  # (B, 1, 2 M H, S)
         vectors = tf.gather(tf.reshape(rows, [-1, width]), vectors)  # (B, 1, 2 M H, S, d)
         pieces = iter(tf.split(vectors, heads, axis=2))  # (B, 1, H, S, d) each, with the heads of a part
         layers = []
         for layer in self._layers:
             keys, values = ([next(pieces) for _ in layer.cross_attention] for _ in range(2))
             layers.append(tuple(zip(keys, values, strict=True)))
-        bias = tf.where(mask, 0.0, FORBIDDEN)[:, None, None, None]  # (B, 1, 1, 1, S)
-        left_out = {} if masks.heads is None else {"heads": dict(masks.heads)}
-        return {"mask": mask, "bias": bias, "layers": tuple(layers), **left_out}
+        return tuple(layers)
 
     def _embedded(self, tokens: tf.Tensor, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Target tokens `(R,)` at `(R,)` or `(1,)` -> rows `(R, D + 1)`, and rotations `(., 1, 3 H, d / 2)`."""

@@ -278,10 +278,10 @@ class MultiHeadAttention(keras.layers.Layer):
         blockwise = self._blockwise(return_attention_scores)
         # A mask that is None stays None, and for inputs of rank 3 no mask is reshaped.
         keys_allowed = axes.fold_mask(value_mask, value, "value_mask"), axes.fold_mask(key_mask, key, "key_mask")
+        # (B, H, T, S), where axes may be 1
+        pairs = axes.fold_pairs(attention_mask, query, key, heads=self.num_heads)
         mask = AttentionMask(
-            pairs=axes.fold_pairs(
-                attention_mask, query, key, heads=self.num_heads
-            ),  # (B, H, T, S), where axes may be 1
+            pairs=pairs,
             queries=axes.fold_mask(query_mask, query, "query_mask"),  # (B, T)
             keys=both(*keys_allowed),  # (B, S)
             causal=use_causal_mask,

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tokenizers
 
 import zoo
+from zoo.checkpoints.language_models import end_piece
 from zoo.checkpoints.loading import load_checkpoint
 from zoo.models import GPT
 from zoo.text import END, START
@@ -96,6 +97,16 @@ def test_the_end_of_text_is_the_zoos_end_and_start(original, loaded):
         np.array(model(np.array([[model.vocabulary_size - 1, 5]]))),
     )
     np.testing.assert_allclose(started[0][..., 4:-1], started[1][..., 4:-1], atol=1e-5)
+
+
+@pytest.mark.parametrize(("named", "end"), [("<|endoftext|>", "<|endoftext|>"), (None, "&"), ("!", "&")])
+def test_of_several_ends_of_a_text_the_one_that_the_tokenizer_names_counts(folder, original, named, end):
+    ends = [5, original[0].vocabulary_size - 5]  # "&" and "<|endoftext|>"
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": named}))
+    chosen = ends[end == "<|endoftext|>"]
+    with pytest.warns(UserWarning, match=rf"each of the tokens \[5, {ends[1]}\] ends a text. Here only {chosen} does;"):
+        assert end_piece(zoo.load(folder)) == end
 
 
 @pytest.mark.parametrize("text", ["To be, or", " Whether\n\n  'tis", "中文 ßé 😀", "<|endoftext|>"])

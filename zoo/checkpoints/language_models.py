@@ -127,13 +127,16 @@ def _end(
     end = config.get("eos_token_id") if found is None else found
     config.token("eos_token_id")  # checks its type
     if isinstance(end, list):
-        if len(end) > 1:
+        ids, vocabulary = end, tokenizer.get_config()["vocabulary"]
+        # A chat model ends a turn with the token that its tokenizer names, which need not be the first of the list.
+        named = [id_ for id_, piece in enumerate(vocabulary) if piece == special.names.get("eos_token") and id_ in ids]
+        end = next(iter([*named, *ids]), None)
+        if len(ids) > 1:
             warnings.warn(
-                f"{path}: each of the tokens {end} ends a text. Here only the first does; the others are written like "
-                "any token.",
+                f"{path}: each of the tokens {ids} ends a text. Here only {end} does; the others are written like any "
+                "token.",
                 stacklevel=4,
             )
-        end = end[0] if end else None
     if end is None:
         end = _id_of(path, tokenizer, special.names.get("eos_token", DEFAULT_END))
     if isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < tokenizer.size - FIRST:

@@ -188,8 +188,8 @@ class TestLines:
         ("name", "content", "told"),
         [
             ("p.tsv", "a\tb\n".encode("utf-16"), "UTF-16, and not UTF-8; convert it, for example with iconv -f UTF-16"),
-            ("p.tsv", gzip.compress(b"a\tb\n"), "a gzipped file; give it a name that ends in .gz"),
-            ("p.tsv.gz", gzip.compress(b"a\tb\n"), "a gzipped file; give it"),  # twice
+            ("p.tsv", gzip.compress(b"a\tb\n", mtime=0), "a gzipped file; give it a name that ends in .gz"),
+            ("p.tsv.gz", gzip.compress(b"a\tb\n", mtime=0), "a gzipped file; give it"),  # twice
             ("p.xlsx", b"PK\x03\x04\x14\x00", "a spreadsheet or a ZIP archive; save the sheet as tab-separated text"),
             ("p.tsv", b"PAR1\x15\x04\n", "a Parquet file; write its columns into a TSV first"),
         ],

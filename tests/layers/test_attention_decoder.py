@@ -335,6 +335,16 @@ def test_refuses_initial_states_that_do_not_fit(decoder, kind, x):
             decoder(x.inputs, states, x.memory)
 
 
+def test_integers_are_vectors_like_floats(decoder, x):
+    given = [np.round(2 * each).astype("int32") for each in (x.inputs, *x.states, x.memory)]
+    found, expected = (
+        decoder(inputs, states, memory, MASK)
+        for inputs, *states, memory in (given, [each.astype("float32") for each in given])
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
 def test_weights_of_float64_stay_float64(arrays):
     layer = AttentionDecoder(UNITS, AdditiveAttention(2, dtype="float64"), dtype="float64")
     x = arrays(inputs=(ROWS, LENGTH, WIDTH), hidden=(ROWS, UNITS), memory=(ROWS, SOURCE, MEMORY))

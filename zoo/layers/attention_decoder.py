@@ -115,6 +115,7 @@ class AttentionDecoder(keras.layers.Layer):
             A dict of tensors with leading axis B, for `step`.
         """
         check_built(self)
+        memory = ops.cast(memory, self.compute_dtype)  # Keras casts floats alone; weights as integers would be zeros
         if self.attention is None:
             return {"context": memory, "projected_context": self.recurrent_cell.project(memory, self._context_columns)}
         mask = token_mask(mask, memory)  # (B, S)
@@ -176,6 +177,7 @@ class AttentionDecoder(keras.layers.Layer):
         inputs_mask = getattr(inputs, "_keras_mask", None)  # (B, T)
         mask = getattr(memory, "_keras_mask", None) if mask is None else mask  # (B, S)
         prepared = self.prepare(memory, mask)
+        initial_states = [ops.cast(state, self.compute_dtype) for state in initial_states]
         projected = self.recurrent_cell.project(inputs, self._token_columns)  # (B, T, G)
         projected = projected + self.recurrent_cell.input_bias
         if self.attention is None:
